@@ -1,0 +1,31 @@
+"""The commands by name: where each lives and under which heading `--help` lists it.
+
+Strings, not functions: a command's module is imported when that command is called, so that `decode`
+never pays for what `seek` needs.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Command(NamedTuple):
+    """`module:function` of a command, and its heading in `--help`."""
+
+    target: str
+    group: str
+
+
+READ: Final = "Read"
+SEARCH: Final = "Search"
+STORE: Final = "Work on a store"
+REWRITE: Final = "Rewrite, with undo"
+BROKERS: Final = "Brokers"
+FRAMES: Final = "Frames and batches"
+
+COMMANDS: Final[dict[str, Command]] = {
+    "decode": Command("pulsar_meta.cli.decode:decode", READ),
+    "encode": Command("pulsar_meta.cli.encode:encode", READ),
+    "dump-entries": Command("pulsar_meta.cli.dump_entries:dump_entries", READ),
+    "seek": Command("pulsar_meta.cli.seek:seek", SEARCH),
+}

@@ -1,0 +1,88 @@
+"""Every error that pulsar-meta raises on purpose.
+
+PulsarMetaError
+├── UsageError         2  what was asked for cannot be meant
+├── NotFoundError      3  there is no such thing
+├── DecodeError        4  bytes are not what they should be
+├── ConflictError      5  the version moved since it was read
+├── UnreachableError   6  a store or a bookie does not answer
+└── GuardError         7  it could be done, but it would do harm
+
+The numbers are the exit codes; `cli.app.main` is the one place that turns an error into one.
+"""
+
+from __future__ import annotations
+
+
+class PulsarMetaError(Exception):
+    """The root: one line that a person understands, and the exit code that scripts see."""
+
+    exit_code = 1
+    kind = "error"
+
+    def __init__(self, message: str, *, source: str | None = None) -> None:
+        """`message` says what was expected and what was found; `source` names the file, path or server."""
+        super().__init__(message)
+        self.message = message
+        self.source = source
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.message}" if self.source else self.message
+
+
+class UsageError(PulsarMetaError):
+    """The options contradict each other or name nothing that exists in this program."""
+
+    exit_code = 2
+    kind = "usage"
+
+
+class NotFoundError(PulsarMetaError):
+    """A path, topic, ledger or entry that is not there."""
+
+    exit_code = 3
+    kind = "not-found"
+
+
+class DecodeError(PulsarMetaError):
+    """Bytes that break their format: what was expected, what was found, at which offset."""
+
+    exit_code = 4
+    kind = "decode"
+
+    def __init__(self, message: str, *, offset: int | None = None, source: str | None = None) -> None:
+        """`offset` counts bytes from the start of the value that was given to the decoder."""
+        super().__init__(message, source=source)
+        self.offset = offset
+
+    def __str__(self) -> str:
+        where = "" if self.offset is None else f" (at byte {self.offset})"
+        return super().__str__() + where
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_decode_error, (self.message, self.offset, self.source))
+
+
+def _rebuild_decode_error(message: str, offset: int | None, source: str | None) -> DecodeError:
+    return DecodeError(message, offset=offset, source=source)
+
+
+class ConflictError(PulsarMetaError):
+    """Compare-and-set failed: somebody wrote, created or deleted the value meanwhile."""
+
+    exit_code = 5
+    kind = "conflict"
+
+
+class UnreachableError(PulsarMetaError):
+    """A store, broker or bookie that did not answer in time, or refused."""
+
+    exit_code = 6
+    kind = "unreachable"
+
+
+class GuardError(PulsarMetaError):
+    """Refused because it could harm a live cluster; the message names the option that overrides it."""
+
+    exit_code = 7
+    kind = "guard"
