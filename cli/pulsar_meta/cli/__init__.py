@@ -1,1 +1,1 @@
-"""The command line: one file per command, one renderer per kind of value, one place that turns errors into exits."""
+"""The command line: a file per command, a renderer per kind of value, one place that makes errors exit codes."""

@@ -11,9 +11,8 @@ import typer
 
 from pulsar_meta.cli.commands import COMMANDS
 from pulsar_meta.cli.errors import report
+from pulsar_meta.cli.shell import Exit, with_shell
 from pulsar_meta.codecs.errors import PulsarMetaError
-
-INTERRUPTED = 130
 
 
 def print_version(wanted: bool) -> None:
@@ -46,7 +45,9 @@ def build_app(only: str | None = None) -> typer.Typer:
     for name, command in COMMANDS.items():
         if only in (None, name):
             module, _, function = command.target.partition(":")
-            app.command(name, rich_help_panel=command.group)(getattr(import_module(module), function))
+            app.command(name, rich_help_panel=command.group)(
+                with_shell(getattr(import_module(module), function))
+            )
     return app
 
 
@@ -59,7 +60,7 @@ def main() -> None:
         report(error)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(Exit.INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output left (`| head`): no error; keep the interpreter's last flush quiet.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

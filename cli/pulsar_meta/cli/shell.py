@@ -1,0 +1,245 @@
+"""What every command has: where its data goes, where its talk goes, and what it opens.
+
+A command whose first parameter is `shell: Shell` gets the options below beside its own
+(`with_shell`, applied by `cli.app`), so that no command repeats them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from pulsar_meta.cli.output import (
+    Detail,
+    Document,
+    Format,
+    View,
+    stdout_bytes,
+    whole_file,
+    write_csv,
+    write_json,
+    write_ndjson,
+    write_plain,
+    write_table,
+)
+from pulsar_meta.cli.settings import Settings, load_settings
+from pulsar_meta.codecs.errors import UsageError
+
+if TYPE_CHECKING:
+    from pulsar_meta.entries.base import EntrySource
+    from pulsar_meta.stores.base import Store
+
+COMMON = "Common options"
+
+
+class Exit(IntEnum):
+    """The exit codes; 2 to 7 come from the errors themselves."""
+
+    OK = 0
+    FAULT = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    UNDECODABLE = 4
+    CONFLICT = 5
+    UNREACHABLE = 6
+    REFUSED = 7
+    INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A count on stderr that a person watches; `advance` is nothing where nobody does."""
+
+    advance: Callable[[int], None] = field(default=lambda count: None)
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """One run of one command: stdout (or --output) for data, stderr for talk."""
+
+    output_format: Format | None = None
+    output: Path | None = None
+    quiet: bool = False
+    verbose: bool = False
+    force: bool = False
+    profile: str | None = None
+
+    @property
+    def format(self) -> Format:
+        """The form to write in: as asked, else a table on a terminal and plain lines elsewhere."""
+        if self.output_format is not None:
+            return self.output_format
+        return Format.TABLE if self.output is None and sys.stdout.isatty() else Format.PLAIN
+
+    @property
+    def settings(self) -> Settings:
+        """What the environment and the profile say."""
+        return load_settings(self.profile)
+
+    @contextmanager
+    def text_out(self) -> Iterator[IO[str]]:
+        """Open what data is written to as text."""
+        if self.output is None:
+            yield sys.stdout
+            sys.stdout.flush()
+        else:
+            with whole_file(self.output, "w") as out:
+                yield out
+
+    def emit(self, documents: Iterable[Document], view: View | Detail, *, single: bool = False) -> None:
+        """Write documents in the form asked for; `single`: JSON is one document, not a list."""
+        form = self.format
+        if form is Format.RAW:
+            raise UsageError("-o raw: this command has no raw bytes to show")
+        with self.text_out() as out:
+            match form:
+                case Format.JSON:
+                    write_json(documents, out, single=single)
+                case Format.NDJSON:
+                    write_ndjson(documents, out)
+                case Format.CSV:
+                    write_csv(documents, out, view)
+                case Format.PLAIN:
+                    write_plain(documents, out, view)
+                case _:
+                    write_table(documents, out, view)
+
+    def emit_bytes(self, chunks: Iterable[bytes]) -> None:
+        """Write raw bytes to --output or to stdout, never unasked to a terminal."""
+        if self.output is not None:
+            with whole_file(self.output, "wb") as out:
+                out.writelines(chunks)
+            return
+        sink = stdout_bytes(force=self.force)
+        for chunk in chunks:
+            sink.write(chunk)
+        sink.flush()
+
+    def say(self, text: str) -> None:
+        """Tell something on stderr, unless --quiet."""
+        if not self.quiet:
+            typer.echo(text, err=True)
+
+    def warn(self, text: str) -> None:
+        """Tell something on stderr that must not be missed, --quiet or not."""
+        typer.echo(f"pulsar-meta: {text}", err=True)
+
+    def detail(self, text: str) -> None:
+        """Tell something on stderr with --verbose."""
+        if self.verbose:
+            typer.echo(text, err=True)
+
+    @contextmanager
+    def progress(self, total: int | None = None, unit: str = "") -> Iterator[Progress]:
+        """Show a progress bar on stderr where a person is watching it."""
+        if self.quiet or not sys.stderr.isatty():
+            yield Progress()
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        columns = (TextColumn(unit), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(unit, total=total)
+            yield Progress(lambda count: bar.advance(task, count))
+
+    def store(self, url: str | None, *, read_only: bool = True) -> Store:
+        """Open the store of the option, else of the environment, else of the profile."""
+        from pulsar_meta.stores.registry import open_store
+
+        chosen = url or self.settings.store
+        if chosen is None:
+            raise UsageError("no store: give --store URL, or set PULSAR_META_STORE or a profile")
+        return open_store(chosen, read_only=read_only)
+
+    def entries_urls(self, urls: Sequence[str] | None) -> list[str]:
+        """Return the entry sources of the option, else of the environment, else of the profile."""
+        chosen = list(urls or self.settings.entries)
+        if not chosen:
+            raise UsageError("no entries: give --entries URL, or set PULSAR_META_ENTRIES or a profile")
+        return chosen
+
+    def entries(self, urls: Sequence[str] | None) -> EntrySource:
+        """Open the entry sources of `entries_urls`, joined."""
+        from pulsar_meta.entries.registry import open_entries
+
+        return open_entries(self.entries_urls(urls))
+
+
+# The options that every command has, by the field of Shell that they fill.
+OPTIONS: dict[str, Any] = {
+    "output_format": Annotated[
+        Format | None,
+        typer.Option(
+            "-o", "--output-format", rich_help_panel=COMMON, help="Default: table on a terminal, else plain."
+        ),
+    ],
+    "output": Annotated[
+        Path | None,
+        typer.Option("--output", rich_help_panel=COMMON, help="Write to this file, whole or not at all."),
+    ],
+    "quiet": Annotated[
+        bool, typer.Option("--quiet", "-q", rich_help_panel=COMMON, help="Only data, warnings and errors.")
+    ],
+    "verbose": Annotated[
+        bool, typer.Option("--verbose", "-v", rich_help_panel=COMMON, help="Tell what is done.")
+    ],
+    "force": Annotated[
+        bool, typer.Option("--force", rich_help_panel=COMMON, help="Raw bytes to a terminal all the same.")
+    ],
+    "profile": Annotated[
+        str | None,
+        typer.Option("--profile", rich_help_panel=COMMON, help="A named profile of the config file."),
+    ],
+}
+DEFAULTS = {name: Shell.__dataclass_fields__[name].default for name in OPTIONS}
+
+
+def with_shell(command: Callable[..., None]) -> Callable[..., None]:
+    """Return `command` with its `shell` parameter replaced by the common options."""
+    own = inspect.signature(command).parameters
+    if next(iter(own), None) != "shell":
+        return command
+    hints = get_type_hints(command, include_extras=True)
+    parameters = [
+        parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in own.items()
+        if name != "shell"
+    ]
+    for name, annotation in OPTIONS.items():
+        parameters.append(
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS[name], annotation=annotation
+            )
+        )
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        shell = Shell(**{name: given.pop(name) for name in OPTIONS})
+        command(shell, **given)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+StoreUrl = Annotated[
+    str | None,
+    typer.Option("--store", help="The metadata store: snapshot:, dir:, rocksdb:, zk://, etcd://, oxia://."),
+]
+EntriesUrls = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--entries", help="Where entries are: bookie-disk:, bookie:, offload:, frames: (repeatable)."
+    ),
+]
