@@ -1,0 +1,164 @@
+"""The codecs that Pulsar compresses with, for values of the metadata store and for message payloads alike.
+
+Source: apache/pulsar pulsar-common/…/common/compression/CompressionCodec{LZ4,ZLib,Zstd,Snappy}.java.
+LZ4 and Snappy are raw blocks; ZSTD is one frame; Java writes ZLIB with a sync flush and never finishes
+the stream, so that neither a final block nor a checksum follows.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+from pulsar_meta.codecs.errors import DecodeError, UsageError
+
+# By their number in both enums called CompressionType (MLDataFormats.proto and PulsarApi.proto).
+CODECS: Final = ("none", "lz4", "zlib", "zstd", "snappy")
+DEFAULT_MAX_SIZE: Final = 256 * 2**20
+
+# The most bytes that one compressed byte can stand for, from each format's densest element, rounded up.
+_DENSEST: Final = {"none": 1, "lz4": 255, "zlib": 1032, "zstd": 2**17, "snappy": 22}
+_SLACK: Final = 64
+# Magic, the longest frame header, one empty block, a checksum.
+_LONGEST_EMPTY_FRAME: Final = 4 + 14 + 3 + 4
+
+
+def compress(codec: str, raw: bytes | memoryview) -> bytes:
+    """Return `raw` compressed so that Pulsar reads it; UsageError for a codec that does not exist."""
+    if codec not in _COMPRESSORS:
+        raise UsageError(f"no codec {codec!r}: there are {', '.join(CODECS)}")
+    return _COMPRESSORS[codec](bytes(raw))
+
+
+def decompress(codec: str, data: bytes | memoryview, size: int, *, max_size: int = DEFAULT_MAX_SIZE) -> bytes:
+    """Return the `size` bytes that `data` stands for, `size` being what its writer claims.
+
+    DecodeError where the claim is negative, over `max_size`, more than `data` can hold or simply wrong,
+    and where `data` is corrupt. Memory is taken only after the claim was found possible.
+    """
+    if codec not in _DECOMPRESSORS:
+        raise UsageError(f"no codec {codec!r}: there are {', '.join(CODECS)}")
+    check_claim(codec, len(data), size, max_size)
+    raw = _DECOMPRESSORS[codec](bytes(data), size)
+    if len(raw) != size:
+        more = "more than" if len(raw) > size else f"only {len(raw)} of"
+        raise DecodeError(f"{codec}: {more} the {size} bytes that are claimed", offset=len(data))
+    return raw
+
+
+def check_claim(codec: str, stored: int, size: int, max_size: int) -> None:
+    """Raise DecodeError where `stored` compressed bytes cannot or may not become `size` bytes."""
+    if size < 0:
+        raise DecodeError(f"{codec}: claims a negative size, {size}", offset=0)
+    if size > max_size:
+        raise DecodeError(f"{codec}: claims {size} bytes, the limit is {max_size} (--max-size)", offset=0)
+    if size > stored * _DENSEST[codec] + _SLACK:
+        raise DecodeError(f"{codec}: {stored} bytes cannot hold the {size} bytes that are claimed", offset=0)
+
+
+def _compress_lz4(raw: bytes) -> bytes:
+    import lz4.block
+
+    return bytes(lz4.block.compress(raw, store_size=False))
+
+
+def _compress_zstd(raw: bytes) -> bytes:
+    import zstandard
+
+    return zstandard.ZstdCompressor(level=3, write_checksum=True, write_content_size=True).compress(raw)
+
+
+def _compress_snappy(raw: bytes) -> bytes:
+    import snappy
+
+    return bytes(snappy.compress(raw))
+
+
+def _decompress_lz4(data: bytes, size: int) -> bytes:
+    import lz4.block
+
+    try:
+        # A block that holds more than there is room for is an error, one that holds less is returned short.
+        return bytes(lz4.block.decompress(data, uncompressed_size=size))
+    except lz4.block.LZ4BlockError as error:
+        raise DecodeError(f"lz4: corrupt block, or more than the {size} bytes that are claimed") from error
+
+
+def _decompress_zlib(data: bytes, size: int) -> bytes:
+    if not data:
+        return b""  # Java's Deflater writes nothing at all for an empty input.
+    stream = zlib.decompressobj()
+    try:
+        raw = stream.decompress(data, size + 1)
+    except zlib.error as error:
+        raise DecodeError(f"zlib: corrupt stream ({error})") from error
+    if stream.unused_data:
+        at = len(data) - len(stream.unused_data)
+        raise DecodeError(f"zlib: {len(stream.unused_data)} bytes after the end of the stream", offset=at)
+    return raw
+
+
+def _decompress_zstd(data: bytes, size: int) -> bytes:
+    import zstandard
+
+    try:
+        held = zstandard.frame_content_size(data)
+        if held not in (-1, size):
+            raise DecodeError(f"zstd: the frame holds {held} bytes, {size} are claimed", offset=0)
+        if held == 0:
+            return _empty_zstd_frame(data)
+        # One byte more than claimed, so that a frame that says no size cannot end unseen at the limit.
+        decompressor = zstandard.ZstdDecompressor()
+        return decompressor.decompress(data, max_output_size=size + 1, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise DecodeError(f"zstd: corrupt or truncated frame ({error})") from error
+
+
+def _empty_zstd_frame(data: bytes) -> bytes:
+    # The one-shot call looks at no byte behind a frame header that says 0.
+    import zstandard
+
+    stream = zstandard.ZstdDecompressor().decompressobj()
+    raw = stream.decompress(data[:_LONGEST_EMPTY_FRAME])
+    if not stream.eof or stream.unused_data or len(data) > _LONGEST_EMPTY_FRAME:
+        raise DecodeError("zstd: an empty frame is truncated or followed by other bytes")
+    return raw
+
+
+def _decompress_snappy(data: bytes, size: int) -> bytes:
+    import snappy
+
+    held = _snappy_size(data)
+    if held != size:
+        raise DecodeError(f"snappy: the block holds {held} bytes, {size} are claimed", offset=0)
+    try:
+        return bytes(snappy.uncompress(data))
+    except snappy.UncompressError as error:
+        raise DecodeError("snappy: corrupt block") from error
+
+
+def _snappy_size(data: bytes) -> int:
+    """Return the size that a raw snappy block begins with (a varint of at most five bytes)."""
+    size = 0
+    for at, byte in enumerate(data[:5]):
+        size |= (byte & 0x7F) << (7 * at)
+        if byte < 0x80:
+            return size
+    raise DecodeError("snappy: no size at the start of the block", offset=0)
+
+
+_COMPRESSORS: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "none": bytes,
+    "lz4": _compress_lz4,
+    "zlib": zlib.compress,
+    "zstd": _compress_zstd,
+    "snappy": _compress_snappy,
+}
+_DECOMPRESSORS: Final[dict[str, Callable[[bytes, int], bytes]]] = {
+    "none": lambda data, size: data,
+    "lz4": _decompress_lz4,
+    "zlib": _decompress_zlib,
+    "zstd": _decompress_zstd,
+    "snappy": _decompress_snappy,
+}
