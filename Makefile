@@ -1,0 +1,62 @@
+# make demo   sets up and runs the main job on the shipped fixtures
+# make test   sets up and passes every check and test that needs no jars from Maven
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PROTOS := $(wildcard proto/pulsar_meta/proto/*.proto)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup java servers demo test lint proto interop chaos bench docs lock clean
+
+help: ## List what can be made
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+$(BIN)/pulsar-meta: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pulsar-meta needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+setup: $(BIN)/pulsar-meta ## Make the virtual environment from the lock file
+
+java:
+	@sh scripts/need.sh java
+
+servers:
+	@sh scripts/need.sh java etcd go
+
+demo: setup java ## Decode a compressed cursor and find entries by index with Spark, on the fixtures
+	@BIN=$(BIN) sh scripts/demo.sh
+
+lint: setup ## Style, types, layers, generated code, generated docs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/generate.py --check
+
+test: setup servers lint ## Every check and every test that needs no jars from Maven
+	$(BIN)/python -m pytest -m "not interop and not chaos" $(ARGS)
+
+interop: setup servers ## Against real Pulsar and BookKeeper (VERSIONS="4.2.4 4.0.7", FULL=1 for the full sizes)
+	PULSAR_VERSIONS="$(VERSIONS)" PULSAR_META_FULL="$(FULL)" $(BIN)/python -m pytest -m "interop and not chaos" $(ARGS)
+
+chaos: setup servers ## Crash runs in their full sizes
+	$(BIN)/python -m pytest -m chaos $(ARGS)
+
+bench: setup java ## The ratios that the issues ask for
+	@for bench in bench/*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
+
+proto: setup ## Generate the Python code of the .proto files
+	$(BIN)/python scripts/generate.py --proto
+
+docs: setup ## Generate docs/commands.md from --help
+	$(BIN)/python scripts/generate.py --docs
+
+lock: ## Resolve requirements.lock anew (needs uv)
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url --all-extras \
+	  --custom-compile-command "make lock" --upgrade pyproject.toml --output-file requirements.lock
+
+clean: ## Remove what these targets made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,1 +1,1 @@
-"""The command line: a file per command, a renderer per kind of value, one place that makes errors exit codes."""
+"""The command line: a file per command, a renderer per kind of value, one place where errors become exits."""
