@@ -1,0 +1,65 @@
+"""JSON text of documents: integers that a double cannot hold as strings of digits, bytes as base64.
+
+jq 1.6 and JavaScript read every number as a double (RFC 8259, section 6); an id must survive that.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from typing import Any, Final
+
+from pulsar_meta.codecs.errors import DecodeError
+
+MAX_SAFE_INTEGER: Final = 2**53 - 1
+
+# A number of 16 digits and more, or NaN and Infinity, which JSON does not have. Text in quotes may match
+# too; that only costs the walk that a real one needs.
+_suspect_re = re.compile(r"(?:^|[\[{:, ])-?(?:\d{16}|NaN|Infinity)")
+
+
+def dumps(document: object) -> str:
+    """Return `document` as one line of JSON; bytes in it become base64."""
+    text = json.dumps(document, ensure_ascii=False, default=_as_base64)
+    if _suspect_re.search(text):
+        return json.dumps(safe(document), ensure_ascii=False, default=_as_base64)
+    return text
+
+
+def safe_integer(number: int) -> int | str:
+    """Return `number`, or its digits where a double would round it."""
+    return number if -MAX_SAFE_INTEGER <= number <= MAX_SAFE_INTEGER else str(number)
+
+
+def safe(value: Any) -> Any:
+    """Return `value` with every integer made safe, and with floats that JSON does not have as their names."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return safe_integer(value)
+    if isinstance(value, float):
+        return value if value - value == 0 else str(value)
+    if isinstance(value, dict):
+        return {key: safe(member) for key, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [safe(member) for member in value]
+    return value
+
+
+def loads(text: str | bytes) -> Any:
+    """Return what a JSON text says; DecodeError, with the offset in characters, where it is not JSON."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DecodeError(f"not JSON: {error.msg}", offset=error.pos) from error
+    except UnicodeDecodeError as error:
+        raise DecodeError("not JSON: not UTF-8", offset=error.start) from error
+    except (RecursionError, ValueError) as error:
+        raise DecodeError("not JSON that can be read: nested too deep, or a number too long") from error
+
+
+def _as_base64(value: object) -> str:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return base64.b64encode(value).decode()
+    raise TypeError(f"no JSON form for {type(value).__name__}")
