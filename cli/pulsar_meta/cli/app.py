@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+from collections.abc import Callable
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from pulsar_meta.cli.commands import COMMANDS
-from pulsar_meta.cli.errors import report
+from pulsar_meta.cli.errors import os_failure, report, wants_json
 from pulsar_meta.cli.shell import Exit, with_shell
-from pulsar_meta.codecs.errors import PulsarMetaError
+from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
+
+# Typer has no public name for the error that all its usage errors are.
+TyperUsageError: Any = typer.BadParameter.__bases__[0]
 
 
 def print_version(wanted: bool) -> None:
@@ -46,22 +51,40 @@ def build_app(only: str | None = None) -> typer.Typer:
         if only in (None, name):
             module, _, function = command.target.partition(":")
             app.command(name, rich_help_panel=command.group)(
-                with_shell(getattr(import_module(module), function))
+                swallow_pipe(with_shell(getattr(import_module(module), function)))
             )
     return app
+
+
+def swallow_pipe(command: Callable[..., None]) -> Callable[..., None]:
+    """Return `command` so that a reader who leaves (`| head`) is no error."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **given: Any) -> None:
+        try:
+            command(*args, **given)
+        except BrokenPipeError:
+            # What is still buffered has no reader either: keep the interpreter's last flush quiet.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit from None
+
+    return run
 
 
 def main() -> None:
     """Run the command line; the one place where an error becomes an exit code."""
     first = sys.argv[1] if len(sys.argv) > 1 else None
+    as_json = wants_json(sys.argv[1:])
     try:
-        build_app(first if first in COMMANDS else None)()
+        app = build_app(first if first in COMMANDS else None)
+        sys.exit(app(standalone_mode=not as_json))
     except PulsarMetaError as error:
-        report(error)
-        sys.exit(error.exit_code)
+        failure = error
+    except TyperUsageError as error:
+        failure = UsageError(error.format_message())
+    except OSError as error:
+        failure = os_failure(error)
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our output left (`| head`): no error; keep the interpreter's last flush quiet.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    report(failure, as_json=as_json)
+    sys.exit(failure.exit_code)

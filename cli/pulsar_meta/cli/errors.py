@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UnreachableError
 
 
 def wants_json(arguments: list[str]) -> bool:
@@ -19,9 +19,9 @@ def wants_json(arguments: list[str]) -> bool:
     return False
 
 
-def report(error: PulsarMetaError) -> None:
-    """Write `error` to stderr, as JSON with `-o json|ndjson`."""
-    if not wants_json(sys.argv[1:]):
+def report(error: PulsarMetaError, *, as_json: bool) -> None:
+    """Write `error` to stderr as one line."""
+    if not as_json:
         print(f"pulsar-meta: {' '.join(str(error).split())}", file=sys.stderr)  # noqa: T201
         return
     told: dict[str, object] = {"error": error.kind, "message": error.message}
@@ -30,3 +30,10 @@ def report(error: PulsarMetaError) -> None:
     if isinstance(error, DecodeError) and error.offset is not None:
         told["offset"] = error.offset
     print(json.dumps(told, ensure_ascii=False), file=sys.stderr)  # noqa: T201
+
+
+def os_failure(error: OSError) -> PulsarMetaError:
+    """Return what the operating system refused as an error of ours: a missing file is 3, the rest is 6."""
+    source = str(error.filename) if error.filename is not None else None
+    kind = NotFoundError if isinstance(error, FileNotFoundError) else UnreachableError
+    return kind(error.strerror or str(error), source=source)

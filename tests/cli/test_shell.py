@@ -1,0 +1,161 @@
+"""What every command shares: forms of output, profiles, whole files, exits."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pulsar_meta.cli import output
+from pulsar_meta.cli.commands import COMMANDS
+from pulsar_meta.cli.errors import wants_json
+from pulsar_meta.cli.settings import load_settings
+from pulsar_meta.codecs.errors import UsageError
+
+PROGRAM = Path(sys.executable).with_name("pulsar-meta")
+VIEW = output.View(columns=["ledger", "name"], row=lambda document: [str(document["l"]), document["n"]])
+DOCUMENTS = [{"l": 7, "n": "a\tb"}, {"l": 2**63 - 1, "n": "[bold]"}]
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment or None,
+    )
+
+
+def test_json_is_a_list_and_keeps_big_numbers_as_digits() -> None:
+    out = io.StringIO()
+    output.write_json(DOCUMENTS, out, single=False)
+    assert json.loads(out.getvalue()) == [{"l": 7, "n": "a\tb"}, {"l": str(2**63 - 1), "n": "[bold]"}]
+
+
+def test_json_of_nothing_is_an_empty_list() -> None:
+    out = io.StringIO()
+    output.write_json([], out, single=False)
+    assert json.loads(out.getvalue()) == []
+
+
+def test_json_stays_valid_when_the_source_fails_midway() -> None:
+    def broken() -> Iterator[output.Document]:
+        yield {"l": 1}
+        raise UsageError("no more")
+
+    out = io.StringIO()
+    with pytest.raises(UsageError):
+        output.write_json(broken(), out, single=False)
+    assert json.loads(out.getvalue()) == [{"l": 1}]
+
+
+def test_plain_keeps_a_row_on_a_line() -> None:
+    out = io.StringIO()
+    output.write_plain(DOCUMENTS, out, VIEW)
+    assert out.getvalue() == f"7\ta\\tb\n{2**63 - 1}\t[bold]\n"
+
+
+def test_table_shows_markup_as_it_is() -> None:
+    out = io.StringIO()
+    output.write_table(DOCUMENTS, out, VIEW)
+    assert "[bold]" in out.getvalue()
+    assert str(2**63 - 1) in out.getvalue()
+
+
+def test_csv_needs_columns() -> None:
+    with pytest.raises(UsageError):
+        output.write_csv(DOCUMENTS, io.StringIO(), output.Detail(lines=lambda document: []))
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "out.json"
+    target.write_text("old")
+    with pytest.raises(UsageError), output.whole_file(target, "w") as out:
+        out.write("half")
+        raise UsageError("broken midway")
+    assert target.read_text() == "old"
+    with output.whole_file(target, "w") as out:
+        out.write("new")
+    assert target.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_environment_beats_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(
+        '[default]\nstore = "dir:/d"\n[profiles.p]\nstore = "dir:/p"\nentries = ["frames:a", "frames:b"]\n'
+    )
+    monkeypatch.setenv("PULSAR_META_CONFIG", str(config))
+    for variable in ("PULSAR_META_STORE", "PULSAR_META_ENTRIES", "PULSAR_META_PROFILE"):
+        monkeypatch.delenv(variable, raising=False)
+    assert load_settings(None).store == "dir:/d"
+    assert load_settings("p").store == "dir:/p"
+    assert load_settings("p").entries == ("frames:a", "frames:b")
+    monkeypatch.setenv("PULSAR_META_STORE", "dir:/e")
+    assert load_settings("p").store == "dir:/e"
+
+
+@pytest.mark.parametrize("text", ["[default]\nstroe = 'x'\n", "[[[", "[profiles.q]\n"])
+def test_a_wrong_profile_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(text)
+    monkeypatch.setenv("PULSAR_META_CONFIG", str(config))
+    with pytest.raises(UsageError):
+        load_settings("p")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["-o", "json"], True),
+        (["-ojson"], True),
+        (["-o", "table"], False),
+        (["--output-format", "ndjson"], True),
+    ],
+)
+def test_json_is_wanted(arguments: list[str], answer: bool) -> None:
+    assert wants_json(arguments) is answer
+
+
+def test_version() -> None:
+    assert run("--version").stdout.startswith("pulsar-meta ")
+
+
+def test_a_usage_error_is_json_where_json_was_asked_for() -> None:
+    result = run("decode", "--no-such-option", "-o", "json")
+    assert result.returncode == 2
+    assert json.loads(result.stderr)["error"] == "usage"
+    assert result.stdout == ""
+
+
+def test_a_missing_file_is_one_line_and_exit_3() -> None:
+    result = run("decode", "/no/such/file")
+    assert result.returncode == 3
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_has_help_with_an_example(command: str) -> None:
+    result = run(command, "--help")
+    assert result.returncode == 0
+    assert f"pulsar-meta {command}" in result.stdout
+    assert "Example" in result.stdout
+
+
+def test_help_lists_every_command() -> None:
+    told = run("--help").stdout
+    assert all(command in told for command in COMMANDS)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shell_completion_is_offered(shell: str) -> None:
+    assert (
+        "_PULSAR_META_COMPLETE"
+        in run("--show-completion", PATH="/usr/bin:/bin", SHELL=f"/bin/{shell}").stdout
+    )
