@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from pulsar_meta.cli import output
 from pulsar_meta.cli.commands import COMMANDS
 from pulsar_meta.cli.errors import wants_json
