@@ -1,0 +1,168 @@
+"""`dir:PATH`: a directory tree as a store, for copies that are looked at with ordinary tools.
+
+The value of `/a/b` is the file `a/b/.value`. A version is made from the content, so it changes whenever
+the value does. Symbolic links are never followed; writers keep each other out with a lock on the root.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from stat import S_ISREG
+
+from pulsar_meta.codecs.errors import ConflictError, GuardError, NotFoundError, UnreachableError, UsageError
+from pulsar_meta.stores.base import ABSENT, Versioned
+from pulsar_meta.stores.guarded import GuardedStore
+from pulsar_meta.stores.paths import checked, joined, prefixed
+from pulsar_meta.stores.url import split_scheme
+
+VALUE = ".value"
+UNFINISHED = ".value.new"
+
+
+def content_version(value: bytes) -> int:
+    """Return the version of `value`: 63 bits of its SHA-256."""
+    return int.from_bytes(hashlib.sha256(value).digest()[:8], "big") >> 1
+
+
+class DirectoryStore(GuardedStore):
+    """Values as files below one directory."""
+
+    def __init__(self, url: str, *, read_only: bool = True) -> None:
+        """Open the directory; for writing it is made where it is not there."""
+        self.url = url
+        self.writable = not read_only
+        self.root = Path(split_scheme(url)[1]).absolute()
+        try:
+            if self.writable:
+                self.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UnreachableError(f"cannot be made: {error.strerror}", source=url) from error
+        if not self.root.is_dir():
+            raise NotFoundError("no such directory", source=url)
+
+    def read(self, path: str) -> Versioned:
+        """Return the value at `path`; NotFoundError where there is none."""
+        held = self._read(path, self._directory(path) / VALUE)
+        if held is None:
+            raise NotFoundError(f"nothing at {path}", source=self.url)
+        return held
+
+    def children(self, path: str) -> list[str]:
+        """Return the sorted names of the children of `path`."""
+        return self._names(self._directory(path))
+
+    def scan(self, prefix: str = "/") -> Iterator[Versioned]:
+        """Yield every value at and below `prefix`, parents first, siblings by name."""
+        pending = [prefixed(prefix)[0]]
+        while pending:
+            path = pending.pop()
+            directory = self._directory(path)
+            held = self._read(path, directory / VALUE)
+            if held is not None:
+                yield held
+            pending += [joined(path, name) for name in reversed(self._names(directory))]
+
+    def put(self, path: str, value: bytes, expected: int) -> int:
+        """Write if the content is still that of `expected` and return the new version."""
+        self.check_write(path, value)
+        directory = self._directory(path)
+        with self._locked(path, expected):
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+                self._replace(directory, value)
+            except OSError as error:
+                raise UnreachableError(f"{path}: {error.strerror}", source=self.url) from error
+        return content_version(value)
+
+    def delete(self, path: str, expected: int) -> None:
+        """Delete if the content is still that of `expected`; directories that become empty go too."""
+        self.check_write(path)
+        directory = self._directory(path)
+        self.read(path)
+        with self._locked(path, expected):
+            try:
+                (directory / VALUE).unlink()
+                _sync(directory)
+                while directory != self.root and not any(directory.iterdir()):
+                    directory.rmdir()
+                    directory = directory.parent
+            except OSError as error:
+                raise UnreachableError(f"{path}: {error.strerror}", source=self.url) from error
+
+    def close(self) -> None:
+        """Keep everything: no file stays open."""
+
+    def _directory(self, path: str) -> Path:
+        if path == "/":
+            return self.root
+        parts = checked(path).split("/")[1:]
+        if any(part in (VALUE, UNFINISHED) for part in parts):
+            raise UsageError(f"{path!r}: a directory store cannot hold that name", source=self.url)
+        return self._unlinked(self.root.joinpath(*parts), path)
+
+    def _unlinked(self, directory: Path, path: str) -> Path:
+        for parent in [directory, *directory.parents]:
+            if parent == self.root:
+                break
+            if parent.is_symlink():
+                raise GuardError(f"{path}: {parent.name} is a symbolic link", source=self.url)
+        return directory
+
+    def _names(self, directory: Path) -> list[str]:
+        try:
+            with os.scandir(directory) as found:
+                return sorted(one.name for one in found if one.is_dir(follow_symlinks=False))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise UnreachableError(f"{directory.name}: {error.strerror}", source=self.url) from error
+
+    def _read(self, path: str, file: Path) -> Versioned | None:
+        try:
+            number = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+                return None
+            raise UnreachableError(f"{path}: {error.strerror}", source=self.url) from error
+        with open(number, "rb") as opened:
+            status = os.fstat(number)
+            if not S_ISREG(status.st_mode):
+                raise UnreachableError(f"{path}: not an ordinary file", source=self.url)
+            value = opened.read()
+        return Versioned(path, value, content_version(value), None, status.st_mtime_ns // 1_000_000)
+
+    @contextmanager
+    def _locked(self, path: str, expected: int) -> Iterator[None]:
+        root = os.open(self.root, os.O_RDONLY)
+        try:
+            fcntl.flock(root, fcntl.LOCK_EX)
+            held = self._read(path, self._directory(path) / VALUE)
+            if (ABSENT if held is None else held.version) != expected:
+                raise ConflictError(f"{path}: changed since it was read", source=self.url)
+            yield
+        finally:
+            os.close(root)
+
+    def _replace(self, directory: Path, value: bytes) -> None:
+        unfinished = directory / UNFINISHED
+        unfinished.unlink(missing_ok=True)
+        with unfinished.open("xb") as file:
+            file.write(value)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(directory / VALUE)
+        _sync(directory)
+
+
+def _sync(directory: Path) -> None:
+    number = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

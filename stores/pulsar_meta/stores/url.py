@@ -1,0 +1,142 @@
+"""Store URLs: what they name, the options in their query, and where credentials come from.
+
+Networked stores: `SCHEME://HOST:PORT[,HOST:PORT…][/PATH][?OPTION=VALUE&…]`. Options that all of them know:
+
+- `timeout=SECONDS`: how long to connect, and to wait for an answer (10 unless told),
+- `ca=FILE`, `cert=FILE`, `key=FILE`: TLS with this authority and this client certificate,
+- `auth=REFERENCE`: where the credentials lie, never the credentials themselves: `file:PATH` (the file's
+  first line) or `env:NAME`; what the text holds is told by each store (`user:password`, a token).
+
+Files (`snapshot:`, `dir:`, `rocksdb:`) take everything behind the colon as a path.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote
+
+from pulsar_meta.codecs.errors import UsageError
+
+DEFAULT_TIMEOUT = 10.0
+COMMON_OPTIONS = frozenset({"timeout", "auth", "ca", "cert", "key"})
+
+_userinfo_re = re.compile(r"(?<=://)[^/?#@]*@")
+_endpoint_re = re.compile(r"^(?:\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?$")
+
+
+def redact(url: str) -> str:
+    """Return `url` with what stands before an `@` in its authority blotted out."""
+    return _userinfo_re.sub("***@", url)
+
+
+def split_scheme(url: str) -> tuple[str, str]:
+    """Return (scheme, the rest); UsageError where there is no scheme."""
+    scheme, colon, rest = url.partition(":")
+    if not colon or not rest:
+        raise UsageError(f"a store is SCHEME:WHERE, not {redact(url)!r}")
+    return scheme, rest
+
+
+@dataclass(frozen=True, slots=True)
+class ServerUrl:
+    """A networked store's URL, taken apart. `path` is the chroot or namespace without its slashes."""
+
+    url: str
+    scheme: str
+    endpoints: tuple[str, ...]
+    path: str
+    options: dict[str, str] = field(repr=False)
+
+    @classmethod
+    def parse(cls, url: str, *, default_port: int, options: Collection[str] = ()) -> ServerUrl:
+        """Take `url` apart; UsageError for credentials in it, a bad address or an unknown option."""
+        scheme, rest = split_scheme(url)
+        if _userinfo_re.search(url):
+            raise UsageError(f"{redact(url)}: credentials go into a file or the environment (?auth=file:…)")
+        address, _, query = rest.removeprefix("//").partition("?")
+        hosts, _, path = address.partition("/")
+        endpoints = tuple(_endpoint(host, default_port, url) for host in hosts.split(","))
+        given = _query(query, frozenset(options) | COMMON_OPTIONS, redact(url))
+        return cls(url, scheme, endpoints, unquote(path).strip("/"), given)
+
+    @property
+    def timeout(self) -> float:
+        """Seconds to wait for a connection, and for an answer."""
+        return self.number("timeout", DEFAULT_TIMEOUT)
+
+    def number(self, name: str, default: float) -> float:
+        """Return a positive number given as an option."""
+        text = self.options.get(name)
+        try:
+            number = default if text is None else float(text)
+        except ValueError:
+            number = -1.0
+        if not 0 < number < 1e9:
+            raise UsageError(f"{name}={text}: a positive number, please", source=self.url)
+        return number
+
+    def flag(self, name: str) -> bool:
+        """Return whether an option is set (`name=true`, `name=1`)."""
+        text = self.options.get(name, "false").lower()
+        if text not in ("true", "1", "yes", "false", "0", "no"):
+            raise UsageError(f"{name}={text}: true or false, please", source=self.url)
+        return text in ("true", "1", "yes")
+
+    def secret(self, name: str = "auth") -> str | None:
+        """Return the credentials that an option refers to, None where it is not given."""
+        reference = self.options.get(name)
+        return None if reference is None else read_secret(reference, name)
+
+    def file(self, name: str) -> bytes | None:
+        """Return the bytes of the file that an option names."""
+        path = self.options.get(name)
+        if path is None:
+            return None
+        try:
+            return Path(path).read_bytes()
+        except OSError as error:
+            raise UsageError(f"{name}={path}: {error.strerror}", source=self.url) from error
+
+
+def read_secret(reference: str, name: str = "auth") -> str:
+    """Return the first line of what `file:PATH` or `env:NAME` holds; the text never enters a message."""
+    kind, _, where = reference.partition(":")
+    if kind == "env" and where:
+        if where not in os.environ:
+            raise UsageError(f"{name}: the environment has no {where}")
+        return os.environ[where]
+    if kind == "file" and where:
+        try:
+            lines = Path(where).read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{name}: cannot read {where}: {error.__class__.__name__}") from error
+        return lines[0] if lines else ""
+    raise UsageError(f"{name}: credentials are given as file:PATH or env:NAME")
+
+
+def user_password(secret: str, name: str = "auth") -> tuple[str, str]:
+    """Split `user:password`; UsageError where there is no colon."""
+    user, colon, password = secret.partition(":")
+    if not colon or not user:
+        raise UsageError(f"{name}: what it refers to has to read user:password")
+    return user, password
+
+
+def _endpoint(text: str, default_port: int, url: str) -> str:
+    if not _endpoint_re.match(text):
+        raise UsageError(f"{redact(url)}: a server is HOST or HOST:PORT")
+    return text if re.search(r":\d+$", text) else f"{text}:{default_port}"
+
+
+def _query(query: str, known: frozenset[str], url: str) -> dict[str, str]:
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    for name in options:
+        if name not in known:
+            raise UsageError(
+                f"{url.partition('?')[0]}: no option {name!r}; known: {', '.join(sorted(known))}"
+            )
+    return options
