@@ -1,0 +1,92 @@
+"""The index of one ledger as bookies with interleaved or sorted storage keep it (`*.idx`).
+
+    header of 1024 bytes: "BKLE", int32 version, int32 size and master key, int32 state bits,
+    from version 1 on int32 size and explicit LAC; then an int64 location for each entry, 0 for none
+
+Sources: apache/bookkeeper FileInfo.java, IndexPersistenceMgr.java, LedgerEntryPage.java.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from dataclasses import dataclass, field
+from typing import Final
+
+from pulsar_meta.codecs.checksum import Buffer, byte_view
+from pulsar_meta.codecs.errors import DecodeError
+
+MAGIC: Final = b"BKLE"
+HEADER_SIZE: Final = 1024
+FENCED: Final = 1
+
+_HEAD: Final = struct.Struct(">4sii")
+_I32: Final = struct.Struct(">i")
+_LOCATION: Final = struct.Struct(">q")
+
+
+@dataclass(frozen=True, slots=True)
+class IndexHeader:
+    """What stands before the locations; `explicit_lac` is None in version 0."""
+
+    version: int
+    master_key: bytes = field(repr=False)
+    fenced: bool
+    explicit_lac: bytes | None = None
+
+
+def decode_index_header(data: Buffer) -> IndexHeader:
+    """Return the header of a ledger's index; DecodeError where `data` does not begin with one."""
+    view = byte_view(data)
+    if len(view) < HEADER_SIZE:
+        raise DecodeError(
+            f"expected the {HEADER_SIZE} bytes of a ledger index's header, found {len(view)}", offset=0
+        )
+    magic, version, key_size = _HEAD.unpack_from(view)
+    if magic != MAGIC:
+        raise DecodeError(f"expected a ledger index's {MAGIC!r}, found {bytes(magic)!r}", offset=0)
+    if version not in (0, 1):
+        raise DecodeError(f"expected a ledger index of version 0 or 1, found {version}", offset=4)
+    key, at = _sized(view, 8, key_size, "master key")
+    state = _I32.unpack_from(view, at)[0]
+    lac = _explicit_lac(view, at + 4) if version else None
+    return IndexHeader(version, key, bool(state & FENCED), lac)
+
+
+def location_of(data: Buffer, entry_id: int) -> int:
+    """Return the location of an entry, 0 where the index has none."""
+    at = HEADER_SIZE + entry_id * _LOCATION.size
+    if entry_id < 0 or at + _LOCATION.size > len(data):
+        return 0
+    return int(_LOCATION.unpack_from(data, at)[0])
+
+
+def locations(data: Buffer) -> tuple[array[int], array[int]]:
+    """Return the entries that a ledger's index holds and their locations, as two columns."""
+    view = byte_view(data)
+    whole = (len(view) - HEADER_SIZE) // _LOCATION.size * _LOCATION.size
+    rows = view[HEADER_SIZE : HEADER_SIZE + max(0, whole)]
+    entries, places = array("q"), array("q")
+    for entry_id, (location,) in enumerate(_LOCATION.iter_unpack(rows)):
+        if location > 0:
+            entries.append(entry_id)
+            places.append(location)
+    return entries, places
+
+
+def index_name(ledger_id: int) -> str:
+    """Return where a ledger's index lies below `current/`."""
+    return f"{ledger_id >> 8 & 0xFF:x}/{ledger_id & 0xFF:x}/{ledger_id:x}.idx"
+
+
+def _explicit_lac(view: memoryview, at: int) -> bytes | None:
+    size = _I32.unpack_from(view, at)[0]
+    return _sized(view, at, size, "explicit LAC")[0] if size else None
+
+
+def _sized(view: memoryview, at: int, size: int, what: str) -> tuple[bytes, int]:
+    """Return the `size` bytes behind their size at `at`, and where they end, leaving room for two numbers."""
+    end = at + 4 + size
+    if size < 0 or end > HEADER_SIZE - 8:
+        raise DecodeError(f"the {what} claims {size} bytes of a header of {HEADER_SIZE}", offset=at)
+    return bytes(view[at + 4 : end]), end
