@@ -28,4 +28,5 @@ COMMANDS: Final[dict[str, Command]] = {
     "encode": Command("pulsar_meta.cli.encode:encode", READ),
     "dump-entries": Command("pulsar_meta.cli.dump_entries:dump_entries", READ),
     "seek": Command("pulsar_meta.cli.seek:seek", SEARCH),
+    "lookup": Command("pulsar_meta.cli.lookup:lookup", BROKERS),
 }

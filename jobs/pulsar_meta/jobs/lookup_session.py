@@ -1,0 +1,143 @@
+"""A lookup over real connections: every hop with its times, and what came of it in the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pulsar_meta.codecs.errors import PulsarMetaError
+from pulsar_meta.codecs.service_url import BrokerAddress
+from pulsar_meta.jobs.broker_connection import BrokerConnection, TlsSettings, connect_to_any
+from pulsar_meta.jobs.lookup import (
+    OLDEST_WITH_PROPERTIES,
+    Connect,
+    Hop,
+    LookupRequest,
+    knows_properties,
+    look_up,
+    next_address,
+)
+from pulsar_meta.proto.PulsarApi_pb2 import CommandLookupTopicResponse, ServerError
+
+Document = dict[str, Any]
+
+
+@dataclass(slots=True)
+class LookupOutcome:
+    """What a lookup found: a document per hop, the last hop's answer, or the error that ended it."""
+
+    request: LookupRequest
+    hops: list[Document] = field(default_factory=list)
+    last: Hop | None = None
+    error: PulsarMetaError | None = None
+
+    def document(self) -> Document:
+        """Return it in the JSON form of `lookup`."""
+        told: Document = {"topic": self.request.topic, "properties": dict(self.request.properties)}
+        if self.error is not None:
+            told |= {"status": "failed", "error": str(self.error)}
+        elif self.last is not None:
+            told |= {"status": "found", "broker": str(next_address(self.last)), **_answer(self.last)}
+        return told | {"notes": self.notes(), "hops": self.hops}
+
+    def notes(self) -> list[str]:
+        """Return what one should know of the properties that were sent."""
+        hops = [hop["broker"] for hop in self.hops if hop["knows_properties"] is False]
+        notes = []
+        if self.request.properties and hops:
+            version = ".".join(map(str, OLDEST_WITH_PROPERTIES))
+            notes.append(
+                f"lookup properties are known from Pulsar {version} on; ignored by {', '.join(hops)}"
+            )
+        if self.request.properties and any(hop["proxy_through_service_url"] for hop in self.hops):
+            notes.append("a proxy answered: Pulsar's own proxy passes a lookup on without its properties")
+        return notes
+
+
+def run_lookup(
+    addresses: Sequence[BrokerAddress], request: LookupRequest, *, tls: TlsSettings, timeout: float
+) -> LookupOutcome:
+    """Look the topic up over sockets, `timeout` seconds for each hop at most; never raises PulsarMetaError."""
+    outcome, wire = LookupOutcome(request), _Wire(tls, timeout)
+    talk = look_up(addresses, request)
+    sent: Any = None
+    try:
+        while True:
+            step = talk.send(sent)
+            if isinstance(step, Hop):
+                outcome.hops.append(hop_document(step, wire.connect_ms, wire.answer_ms))
+                sent = None
+            elif isinstance(step, Connect):
+                sent = wire.connect(step.addresses)
+            else:
+                sent = wire.ask(step.command)
+    except StopIteration as end:
+        outcome.last = end.value
+    except PulsarMetaError as error:
+        outcome.error = error
+    finally:
+        wire.close()
+    return outcome
+
+
+def hop_document(hop: Hop, connect_ms: float, answer_ms: float) -> Document:
+    """Return a hop in the JSON form of `lookup`; times in milliseconds."""
+    answer = hop.answer
+    told: Document = {
+        "broker": str(hop.address),
+        "server_version": hop.server_version,
+        "protocol_version": hop.protocol_version,
+        "knows_properties": knows_properties(hop),
+        "asked_authoritative": hop.authoritative,
+        "response": CommandLookupTopicResponse.LookupType.Name(answer.response).lower(),
+        **_answer(hop),
+        "connect_ms": round(connect_ms, 3),
+        "answer_ms": round(answer_ms, 3),
+    }
+    if answer.HasField("error"):
+        told |= {"error": ServerError.Name(answer.error), "message": answer.message}
+    return told
+
+
+def _answer(hop: Hop) -> Document:
+    answer = hop.answer
+    return {
+        "broker_service_url": answer.brokerServiceUrl or None,
+        "broker_service_url_tls": answer.brokerServiceUrlTls or None,
+        "authoritative": answer.authoritative,
+        "proxy_through_service_url": answer.proxy_through_service_url,
+    }
+
+
+class _Wire:
+    """The connection of the hop at hand, and how long it took: to be connected, then to be answered."""
+
+    def __init__(self, tls: TlsSettings, timeout: float) -> None:
+        self._tls, self._timeout = tls, timeout
+        self._connection: BrokerConnection | None = None
+        self.connect_ms = self.answer_ms = 0.0
+
+    def connect(self, addresses: Sequence[BrokerAddress]) -> BrokerAddress:
+        self.close()
+        start = time.perf_counter()
+        address, self._connection = connect_to_any(addresses, tls=self._tls, timeout=self._timeout)
+        self.connect_ms, self.answer_ms = _since(start), 0.0
+        return address
+
+    def ask(self, command: Any) -> Any:
+        assert self._connection is not None
+        start = time.perf_counter()
+        try:
+            return self._connection.ask(command)
+        finally:
+            self.answer_ms += _since(start)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+def _since(start: float) -> float:
+    return (time.perf_counter() - start) * 1000
