@@ -1,0 +1,74 @@
+"""Moving the data of a stopped cluster: a cookie names a bookie's directories and its address.
+
+A bookie refuses to start where its directories are not those of its cookie, which stands both on its
+disk and in the metadata store; so a capture that is laid out in another directory gets both rewritten.
+The address stays, since the metadata of every ledger names it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tests.servers.jvm import Jvm
+from tests.servers.processes import ServerFailed, port_is_free
+
+if TYPE_CHECKING:
+    from tests.servers.pulsar import PulsarStandalone
+
+PORT_SECONDS: Final = 120
+_directory_re: Final = re.compile(rb'(?P<key>journalDir: "|ledgerDirs: "1\\t)[^"]*"')
+
+
+def count(data: Path) -> int:
+    """Return how many bookies a capture has."""
+    return len(list(data.glob("bookie[0-9]*")))
+
+
+def lay_out(data: Path, pulsar: PulsarStandalone) -> None:
+    """Copy the capture `data` to where `pulsar` looks for it, its cookies made to fit."""
+    cookies: dict[str, bytes] = {}
+    for number, directory in enumerate(pulsar.bookie_dirs):
+        shutil.copytree(data / f"bookie{number}" / "current", directory / "current")
+        cookie = _move_cookie(directory)
+        cookies[f"/ledgers/cookies/{_address(cookie)}"] = cookie
+    if pulsar.uses_zookeeper:
+        raise ServerFailed("a capture in ZooKeeper cannot be laid out yet")
+    shutil.copytree(data / "rocksdb", pulsar.metadata_dir)
+    for path in pulsar.directory.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    # RocksDB of that very version writes, so that what it reads afterwards is its own format.
+    with Jvm(pulsar.version, heap="256m") as jvm:
+        jvm.call("tests.servers.inside:put_in_rocksdb", str(pulsar.metadata_dir), cookies)
+
+
+def wait_for_ports(directories: list[Path]) -> None:
+    """Return when the port of every bookie that has a cookie is free; ServerFailed if it stays taken."""
+    for directory in directories:
+        version = directory / "current" / "VERSION"
+        _, _, port = _address(version.read_bytes()).partition(":") if version.exists() else ("", "", "")
+        deadline = time.monotonic() + PORT_SECONDS
+        while port and not port_is_free(int(port)):
+            if time.monotonic() > deadline:
+                raise ServerFailed(f"port {port}, to which a cookie binds the bookie, is taken")
+            time.sleep(0.2)
+
+
+def _move_cookie(directory: Path) -> bytes:
+    version = directory / "current" / "VERSION"
+    version.parent.chmod(0o755)
+    version.chmod(0o644)
+    here = str(directory).encode()
+    moved = _directory_re.sub(lambda match: match["key"] + here + b'"', version.read_bytes())
+    version.write_bytes(moved)
+    return moved
+
+
+def _address(cookie: bytes) -> str:
+    match = re.search(rb'bookieHost: "([^"]*)"', cookie)
+    if match is None:
+        raise ServerFailed("a cookie without bookieHost")
+    return match[1].decode()

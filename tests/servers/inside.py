@@ -1,0 +1,57 @@
+"""What runs inside a JVM of Pulsar (see `tests.servers.jvm`): the broker's own objects are at hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jpype import JArray, JByte, JClass, JString
+
+_standalone: Any = None
+
+
+def start_standalone(arguments: list[str]) -> None:
+    """Start a PulsarStandaloneStarter in this process; returns when the broker is up."""
+    global _standalone
+    starter = JClass("org.apache.pulsar.PulsarStandaloneStarter")
+    _standalone = starter(JArray(JString)(arguments))
+    _standalone.start()
+
+
+def broker() -> Any:
+    """Return the PulsarService that runs here."""
+    field = JClass("org.apache.pulsar.PulsarStandalone").class_.getDeclaredField("broker")
+    field.setAccessible(True)
+    return field.get(_standalone)
+
+
+def managed_ledger(topic: str) -> Any:
+    """Return the ManagedLedgerImpl of a topic, which is loaded for it."""
+    found = broker().getBrokerService().getTopic(topic, True).get().get()
+    return found.getManagedLedger()
+
+
+def add_ledger_property(topic: str, ledger: int, key: str, value: str) -> None:
+    """Pulsar's own asyncAddLedgerProperty (4.2 on), done when this returns."""
+    managed_ledger(topic).asyncAddLedgerProperty(ledger, key, value).get()
+
+
+def remove_ledger_property(topic: str, ledger: int, key: str) -> None:
+    """Pulsar's own asyncRemoveLedgerProperty (4.2 on), done when this returns."""
+    managed_ledger(topic).asyncRemoveLedgerProperty(ledger, key).get()
+
+
+def put_in_rocksdb(directory: str, payloads: dict[str, bytes]) -> None:
+    """Replace what is behind the header of values in a standalone's database; no header moves."""
+    rocksdb = JClass("org.rocksdb.RocksDB")
+    rocksdb.loadLibrary()
+    database = rocksdb.open(directory)
+    try:
+        for path, payload in payloads.items():
+            old = bytes(database.get(_java_bytes(path.encode())))
+            database.put(_java_bytes(path.encode()), _java_bytes(old[:41] + payload))
+    finally:
+        database.close()
+
+
+def _java_bytes(data: bytes) -> Any:
+    return JArray(JByte)(data)

@@ -1,0 +1,163 @@
+"""The jars of a published Pulsar version, resolved once by Maven and kept outside the tree.
+
+`resolve("4.2.4")` returns a directory with the about 330 jars that `pulsar-broker` needs at run time
+(BookKeeper, ZooKeeper and the Java clients are among them). It lies in the user's cache directory
+(`$XDG_CACHE_HOME/pulsar-meta/jars/VERSION`), so the minutes are spent once a machine. NoJars says why
+there are none. `python -m tests.servers.jars VERSION…` resolves beforehand.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree
+
+RESOLVE_SECONDS: Final = 1500
+COPY_GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+
+# Pulsar 5 is built with Gradle and its poms pin nothing; these are the versions it was built against.
+_GRADLE_BOMS: Final = (
+    ("com.fasterxml.jackson", "jackson-bom", "2.21.3"),
+    ("io.netty", "netty-bom", "4.2.15.Final"),
+)
+
+_POM: Final = """<project>
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>pulsar-meta</groupId><artifactId>jars</artifactId><version>1</version>
+  <dependencyManagement><dependencies>{boms}</dependencies></dependencyManagement>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.pulsar</groupId><artifactId>pulsar-broker</artifactId><version>{version}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+_BOM: Final = (
+    "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
+    "<type>pom</type><scope>import</scope></dependency>"
+)
+_SETTINGS: Final = """<settings><mirrors><mirror>
+  <id>central</id><mirrorOf>*</mirrorOf><url>{url}</url>
+</mirror></mirrors></settings>
+"""
+
+
+class NoJars(Exception):
+    """The jars of a version cannot be had here; the message says why and what would help."""
+
+
+def cache_directory() -> Path:
+    """Return where the jars of all versions are kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "pulsar-meta" / "jars"
+
+
+def resolve(version: str) -> Path:
+    """Return the directory with the jars of `version`, asking Maven the first time; else NoJars."""
+    if not re.fullmatch(r"[0-9][0-9A-Za-z.-]*", version):
+        raise NoJars(f"{version!r} is no version of Pulsar")
+    home = cache_directory() / version
+    if home.is_dir():
+        return home
+    if shutil.which("java") is None:
+        raise NoJars("java is not installed (Pulsar needs a JDK or JRE 17, Debian: openjdk-17-jre-headless)")
+    if shutil.which("mvn") is None:
+        raise NoJars(f"Maven is not installed and {home} does not exist (Debian: apt-get install maven)")
+    with _only_one(home):
+        if not home.is_dir():
+            _resolve_into(home, version)
+    return home
+
+
+def classpath(version: str) -> str:
+    """Return the class path of `version` as `java -cp` takes it."""
+    return f"{resolve(version)}/*"
+
+
+@contextmanager
+def _only_one(home: Path) -> Iterator[None]:
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with (home.parent / f".{home.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _resolve_into(home: Path, version: str) -> None:
+    with tempfile.TemporaryDirectory(dir=home.parent, prefix=f".{version}-") as scratch:
+        project, jars = Path(scratch), Path(scratch) / "jars"
+        (project / "pom.xml").write_text(_pom(version))
+        command = ["mvn", "-B", "-q", *_settings(project), "-f", str(project / "pom.xml"), COPY_GOAL]
+        command += ["-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=RESOLVE_SECONDS, stdin=subprocess.DEVNULL
+            )
+        except subprocess.TimeoutExpired as error:
+            raise NoJars(f"Maven did not resolve Pulsar {version} in {RESOLVE_SECONDS} s") from error
+        if done.returncode != 0 or not any(jars.glob("*.jar")):
+            raise NoJars(f"Maven cannot resolve Pulsar {version}: {_first_error(done.stdout + done.stderr)}")
+        jars.rename(home)
+
+
+def _pom(version: str) -> str:
+    boms = _GRADLE_BOMS if int(version.split(".")[0]) >= 5 else (("org.apache.pulsar", "pulsar", version),)
+    return _POM.format(version=version, boms="".join(_BOM.format(*bom) for bom in boms))
+
+
+def _settings(project: Path) -> list[str]:
+    """Mirror everything to Maven's own default, since some poms name repositories that are gone.
+
+    Whoever has a settings file has chosen their repositories: then it is left alone.
+    """
+    if (Path.home() / ".m2" / "settings.xml").exists():
+        return []
+    url = _default_repository()
+    if url is None:
+        return []
+    settings = project / "settings.xml"
+    settings.write_text(_SETTINGS.format(url=url))
+    return ["-s", str(settings)]
+
+
+def _default_repository() -> str | None:
+    """Return the URL of the repository that Maven's super POM names, read from Maven itself."""
+    told = subprocess.run(["mvn", "-B", "-v"], capture_output=True, text=True, timeout=60).stdout
+    home = re.search(r"^Maven home: (.+)$", told, re.MULTILINE)
+    for jar in Path(home[1]).glob("lib/maven-model-builder-*.jar") if home else ():
+        with zipfile.ZipFile(jar) as model:
+            root = ElementTree.fromstring(model.read("org/apache/maven/model/pom-4.0.0.xml"))
+        url = root.findtext("./{*}repositories/{*}repository/{*}url")
+        if url:
+            return url
+    return None
+
+
+def _first_error(output: str) -> str:
+    lines = [line for line in output.splitlines() if "ERROR" in line] or output.splitlines()
+    return lines[0].strip() if lines else "it said nothing"
+
+
+def main() -> int:
+    """Resolve every version that the command line names; exit 1 if one could not be had."""
+    failed = 0
+    for version in sys.argv[1:]:
+        try:
+            print(f"{version}: {resolve(version)}")
+        except NoJars as error:
+            print(f"{version}: {error}", file=sys.stderr)
+            failed = 1
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

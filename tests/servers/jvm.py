@@ -1,0 +1,117 @@
+"""A JVM in a child process, with Python inside it: JPype allows one JVM a process, tests need several.
+
+    with Jvm("4.2.4") as jvm:
+        jvm.call("tests.interop.oracle:encode_names", ["we ird:näme"])
+
+The function is imported in the child, where `jpype` has Pulsar's classes; arguments and result travel
+pickled, so plain values (bytes, str, lists, dicts) go through. JavaFailed carries what it raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from tests.servers import jars
+from tests.servers.processes import Process, ServerFailed
+
+_OPENED: Final = (
+    *(f"java.base/{name}" for name in ("java.nio", "java.util.zip", "java.io", "java.lang", "sun.net")),
+    "java.base/jdk.internal.misc",
+    "java.base/jdk.internal.platform",
+    "java.management/sun.management",
+    "jdk.management/com.sun.management.internal",
+)
+_REPOSITORY: Final = Path(__file__).parents[2]
+
+
+def java_options(heap: str = "1g") -> list[str]:
+    """Return the options that Pulsar's code needs on Java 17, with `heap` for heap and direct memory."""
+    return [
+        *(f"--add-opens={name}=ALL-UNNAMED" for name in _OPENED),
+        "-Dio.netty.tryReflectionSetAccessible=true",
+        "-Dorg.apache.logging.log4j.level=WARN",
+        f"-Xmx{heap}",
+        f"-XX:MaxDirectMemorySize={heap}",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+    ]
+
+
+class JavaFailed(Exception):
+    """A call in the child raised; the message is the child's traceback, Java's part included."""
+
+
+class Jvm:
+    """A child process that runs functions of ours beside the classes of one Pulsar version."""
+
+    def __init__(
+        self,
+        version: str,
+        *,
+        heap: str = "1g",
+        log: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start the child on the jars of `version`; NoJars where there are none."""
+        self.version = version
+        self._scratch = tempfile.TemporaryDirectory(prefix="jvm-")
+        theirs_in, ours_out = os.pipe()
+        ours_in, theirs_out = os.pipe()
+        command = [sys.executable, "-m", "tests.servers.jvm_child", str(theirs_in), str(theirs_out)]
+        command += [jars.classpath(version), *java_options(heap)]
+        self.process = Process(
+            command,
+            log=log or Path(self._scratch.name) / "jvm.log",
+            environment=environment,
+            directory=_REPOSITORY,
+            pass_fds=(theirs_in, theirs_out),
+        )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self._requests, self._answers = os.fdopen(ours_out, "wb"), os.fdopen(ours_in, "rb")
+
+    def call(self, target: str, *arguments: object) -> Any:
+        """Run `module:function` in the child and return what it returns; JavaFailed, ServerFailed."""
+        try:
+            pickle.dump((target, arguments), self._requests)
+            self._requests.flush()
+            fine, result = pickle.load(self._answers)
+        except (EOFError, BrokenPipeError) as error:
+            raise ServerFailed(
+                f"the JVM of Pulsar {self.version} ended:\n{self.process.log_tail()}"
+            ) from error
+        if not fine:
+            raise JavaFailed(result)
+        return result
+
+    def stop(self) -> None:
+        """End the child; Java's own shutdown hooks run."""
+        self._close_pipes()
+        self.process.stop()
+        self._scratch.cleanup()
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash."""
+        self.process.kill()
+        self.stop()
+
+    def _close_pipes(self) -> None:
+        for pipe in (self._requests, self._answers):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,140 @@
+"""Processes of servers under test: on free loopback ports, and never left behind.
+
+    with Process(["etcd", …], log=directory / "etcd.log") as server:
+        server.wait_until(lambda: port_answers(port), seconds=30)
+
+A process is started in a session of its own and asks the kernel to be killed when the thread that
+started it ends, so that nothing outlives a pytest that died. Leaving the `with` block stops it. Start
+servers from the main thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+# Below the kernel's range for outgoing connections, so that none of those takes a port meanwhile.
+_PORTS: Final = range(12000, 32000)
+_given_ports: set[int] = set()
+
+# Runs between us and the server: PR_SET_PDEATHSIG (1) survives exec. If we died before, getppid changed.
+_LAUNCH: Final = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); "
+    "os.getppid() == int(sys.argv[1]) or sys.exit(1); os.execvp(sys.argv[2], sys.argv[2:])"
+)
+
+
+class ServerFailed(Exception):
+    """A server did not start, or ended by itself; the message has the end of its log."""
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody listens on and that was not given out before."""
+    for _ in range(1000):
+        port = random.choice(_PORTS)
+        if port not in _given_ports and port_is_free(port):
+            _given_ports.add(port)
+            return port
+    raise ServerFailed("no free port on 127.0.0.1")
+
+
+def port_is_free(port: int) -> bool:
+    """Tell whether a server could listen on 127.0.0.1:`port`."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def port_answers(port: int) -> bool:
+    """Tell whether something accepts connections on 127.0.0.1:`port`."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Process:
+    """One server process with a log; `stop` asks with SIGTERM and kills after `grace` seconds."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        """Start `command`; both its outputs are appended to `log`."""
+        self.log = log
+        self.name = command[0] if "/" not in command[0] else Path(command[0]).name
+        launch = [sys.executable, "-c", _LAUNCH, str(os.getpid()), *command]
+        with log.open("ab") as output:
+            self._popen = subprocess.Popen(
+                launch,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **(environment or {})},
+                cwd=directory,
+                start_new_session=True,
+                pass_fds=pass_fds,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._popen.poll() is None
+
+    def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
+        """Return when `ready` says so; ServerFailed if the process ends or the time is over before."""
+        deadline = time.monotonic() + seconds
+        while not ready():
+            if not self.alive:
+                raise ServerFailed(f"{self.name} ended with {self._popen.returncode}:\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                raise ServerFailed(f"{self.name} is not ready after {seconds:g} s:\n{self.log_tail()}")
+            time.sleep(0.1)
+
+    def log_tail(self, size: int = 4000) -> str:
+        """Return the last `size` bytes of the log as text."""
+        return self.log.read_bytes()[-size:].decode(errors="replace")
+
+    def stop(self, grace: float = 30) -> None:
+        """End the process: SIGTERM, after `grace` seconds SIGKILL to its whole session."""
+        if self.alive:
+            self._popen.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._popen.wait(grace)
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL to the whole session, as a crash would end it."""
+        # The group may hold children although its leader is gone.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._popen.pid, signal.SIGKILL)
+        self._popen.wait(10)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

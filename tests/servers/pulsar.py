@@ -1,0 +1,240 @@
+"""A Pulsar standalone of any published version, fresh or on the data of a capture.
+
+    with PulsarStandalone("4.2.4", data=capture("pulsar-4.2.4"), settings={"…": "…"}) as pulsar:
+        pulsar.service_url, pulsar.admin_url           # pulsar://127.0.0.1:…, http://127.0.0.1:…
+        pulsar.admin("GET", "persistent/public/default/orders/internalStats")
+        pulsar.stop()                                  # or kill(): SIGKILL, as a crash
+        open_store(f"rocksdb:{pulsar.metadata_dir}")   # the bookies: pulsar.bookie_dirs
+        pulsar.start()                                 # on the same data and ports
+
+It works on a copy of `data` (a folder with `rocksdb/` and `bookie0/`…; before 2.11 `metadata.ndjson`
+goes into its ZooKeeper) and everything is gone after the block. `inside=True` runs the broker in a
+child where `pulsar.call("tests.servers.inside:…")` reaches its objects. `settings` go into the
+broker's and the bookies' configuration alike. A cookie binds a bookie to its address, so a standalone
+on the same capture waits until the one before has freed the bookie's port.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from tests.servers import bookie_data, jars
+from tests.servers.jvm import Jvm, java_options
+from tests.servers.processes import Process, ServerFailed, free_port
+
+START_SECONDS: Final = 120
+STARTER: Final = "org.apache.pulsar.PulsarStandaloneStarter"
+_INTERCEPTORS: Final = ",".join(
+    f"org.apache.pulsar.common.intercept.{name}MetadataInterceptor"
+    for name in ("AppendBrokerTimestamp", "AppendIndex")
+)
+
+SETTINGS: Final[Mapping[str, str]] = {
+    "clusterName": "standalone",
+    "bindAddress": "127.0.0.1",
+    "advertisedAddress": "127.0.0.1",
+    "allowLoopback": "true",
+    "httpServerEnabled": "false",
+    "loadBalancerEnabled": "false",
+    # 3.0 dies where it cannot read the speed of the network card.
+    "loadBalancerOverrideBrokerNicSpeedGbps": "1",
+    "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+    "dbStorage_writeCacheMaxSizeMb": "16",
+    "dbStorage_readAheadCacheMaxSizeMb": "8",
+    "dbStorage_rocksDB_blockCacheSize": "8388608",
+    "journalSyncData": "false",
+    "journalPreAllocSizeMB": "1",
+    "flushInterval": "1000",
+    "diskUsageThreshold": "0.99",
+    "diskUsageWarnThreshold": "0.98",
+    "nettyMaxFrameSizeBytes": "5253120",
+    "managedLedgerDefaultEnsembleSize": "1",
+    "managedLedgerDefaultWriteQuorum": "1",
+    "managedLedgerDefaultAckQuorum": "1",
+    "acknowledgmentAtBatchIndexLevelEnabled": "true",
+    "brokerEntryMetadataInterceptors": _INTERCEPTORS,
+    "exposingBrokerEntryMetadataToClientEnabled": "true",
+    "brokerDeleteInactiveTopicsEnabled": "false",
+    "numIOThreads": "2",
+    "numHttpServerThreads": "8",
+    "webSocketServiceEnabled": "false",
+}
+
+
+class AdminError(Exception):
+    """The broker's admin interface answered with an error; `status` is HTTP's."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"HTTP {status}: {text}")
+        self.status = status
+
+
+def release(version: str) -> tuple[int, ...]:
+    """Return (major, minor) of a version, for comparing."""
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+class PulsarStandalone:
+    """One standalone cluster: broker, metadata store and bookies in one process; see the module."""
+
+    def __init__(
+        self,
+        version: str = "4.2.4",
+        *,
+        data: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        bookies: int | None = None,
+        inside: bool = False,
+        heap: str = "1g",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Lay out the directory; nothing runs before `start` (or `with`). NoJars where there are none."""
+        self.version = version
+        self.classpath = jars.classpath(version)
+        self._scratch = tempfile.TemporaryDirectory(prefix="pulsar-standalone-")
+        self.directory = Path(self._scratch.name)
+        self.metadata_dir = self.directory / "metadata"
+        self.log = self.directory / "pulsar.log"
+        self.settings = {**SETTINGS, **(settings or {})}
+        self.bookies = bookies or (bookie_data.count(data) if data else 1)
+        self.broker_port, self.web_port, self.zookeeper_port = free_port(), free_port(), free_port()
+        self._bookie_port = free_port()
+        self._inside, self._heap, self._environment = inside, heap, dict(environment or {})
+        self._process: Process | None = None
+        self._jvm: Jvm | None = None
+        if data:
+            bookie_data.lay_out(data, self)
+
+    @property
+    def service_url(self) -> str:
+        return f"pulsar://127.0.0.1:{self.broker_port}"
+
+    @property
+    def admin_url(self) -> str:
+        return f"http://127.0.0.1:{self.web_port}"
+
+    @property
+    def uses_zookeeper(self) -> bool:
+        """Whether the metadata lies in ZooKeeper (always before 2.11) instead of RocksDB."""
+        return release(self.version) < (2, 11) or "PULSAR_STANDALONE_USE_ZOOKEEPER" in self._environment
+
+    @property
+    def bookie_dirs(self) -> list[Path]:
+        """The data directories of the bookies, the first bookie's first."""
+        base = self.directory / "bookkeeper"
+        if self.uses_zookeeper:
+            return [self.directory / f"bookkeeper{number}" for number in range(self.bookies)]
+        return [base if number == 0 else base / str(number) for number in range(self.bookies)]
+
+    def start(self) -> None:
+        """Start and return when the broker serves `public/default`; ServerFailed with the log's end."""
+        bookie_data.wait_for_ports(self.bookie_dirs)
+        arguments = ["--config", str(self._write_settings()), "-nss", "-nfw", *self._places()]
+        if self._inside:
+            self._jvm = Jvm(self.version, heap=self._heap, log=self.log, environment=self._environment)
+            self._process = self._jvm.process
+            self._jvm.call("tests.servers.inside:start_standalone", arguments)
+        else:
+            java = ["java", *java_options(self._heap), "-cp", self.classpath, STARTER, *arguments]
+            self._process = Process(java, log=self.log, environment=self._environment)
+        try:
+            self._process.wait_until(self._ready, START_SECONDS)
+        except ServerFailed:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """Stop in good order: the broker closes its topics and the bookie flushes."""
+        self._end(lambda server: server.stop())
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash."""
+        self._end(lambda server: server.kill())
+
+    def call(self, target: str, *arguments: object) -> Any:
+        """Run `module:function` beside the broker (only with `inside=True`), see `tests.servers.jvm`."""
+        if self._jvm is None:
+            raise ServerFailed("the standalone was not started with inside=True")
+        return self._jvm.call(target, *arguments)
+
+    def admin(self, method: str, path: str, body: object = None, *, seconds: float = 60) -> Any:
+        """Ask `/admin/v2/PATH`; return the JSON (or text) of the answer, None if empty; AdminError."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.admin_url}/admin/v2/{path}", data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=seconds) as answer:
+                text = answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                raise AdminError(error.code, error.read().decode(errors="replace")) from None
+        try:
+            return json.loads(text) if text else None
+        except ValueError:
+            return text
+
+    def close(self) -> None:
+        """Stop and remove the directory."""
+        self.stop()
+        self._scratch.cleanup()
+
+    def save_data(self, into: Path) -> None:
+        """Copy the data of the stopped standalone to `into` in the layout of a capture."""
+        without_logs = shutil.ignore_patterns("LOG*")
+        for number, bookie in enumerate(self.bookie_dirs):
+            kept = into / f"bookie{number}" / "current"
+            shutil.copytree(bookie / "current", kept, ignore=without_logs)
+        if not self.uses_zookeeper:
+            shutil.copytree(self.metadata_dir, into / "rocksdb", ignore=without_logs)
+
+    def _end(self, how: Any) -> None:
+        server = self._jvm or self._process
+        self._jvm = self._process = None
+        if server is not None:
+            how(server)
+
+    def _places(self) -> list[str]:
+        places = ["--num-bookies", str(self.bookies)]
+        places += ["--bookkeeper-dir", str(self.directory / "bookkeeper")]
+        if release(self.version) < (5, 0):
+            places += ["--bookkeeper-port", str(self._bookie_port)]
+        if self.uses_zookeeper:
+            return [
+                *places,
+                *("--zookeeper-dir", str(self.directory / "zookeeper")),
+                *("--zookeeper-port", str(self.zookeeper_port)),
+            ]
+        return [*places, "--metadata-dir", str(self.metadata_dir)]
+
+    def _write_settings(self) -> Path:
+        file = self.directory / "standalone.conf"
+        ports = {"brokerServicePort": self.broker_port, "webServicePort": self.web_port}
+        file.write_text("".join(f"{key}={value}\n" for key, value in {**self.settings, **ports}.items()))
+        return file
+
+    def _ready(self) -> bool:
+        try:
+            return "public/default" in self.admin("GET", "namespaces/public", seconds=5)
+        except (OSError, AdminError):
+            return False
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
