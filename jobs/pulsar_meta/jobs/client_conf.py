@@ -44,7 +44,7 @@ def read_client_conf(path: Path) -> ClientConf:
         certificate=_path(settings.get("tlsCertificateFilePath")),
         key=_path(settings.get("tlsKeyFilePath")),
         insecure=_true(settings.get("tlsAllowInsecureConnection")),
-        check_hostname=_true(settings.get("tlsEnableHostnameVerification")),
+        check_hostname=settings.get("tlsEnableHostnameVerification", "").strip().lower() != "false",
     )
     plugin, parameters = settings.get("authPlugin", "").strip(), settings.get("authParams", "").strip()
     credentials, tls = _credentials(plugin, parameters, tls, path)

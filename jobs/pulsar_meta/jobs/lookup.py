@@ -97,7 +97,7 @@ def look_up(addresses: Sequence[BrokerAddress], request: LookupRequest) -> Gener
     """Yield what to do and each Hop when it is known; return the last one, which names the topic's broker.
 
     NotFoundError where there is no such topic, UsageError where its name is refused, UnreachableError for
-    every other refusal and for more than `max_redirects` redirects, DecodeError where the talk makes no sense.
+    every other refusal and for more than `max_redirects` redirects, DecodeError for an answer of nonsense.
     """
     authoritative = request.authoritative
     for _ in range(request.max_redirects + 1):

@@ -59,7 +59,7 @@ class LookupOutcome:
 def run_lookup(
     addresses: Sequence[BrokerAddress], request: LookupRequest, *, tls: TlsSettings, timeout: float
 ) -> LookupOutcome:
-    """Look the topic up over sockets, `timeout` seconds for each hop at most; never raises PulsarMetaError."""
+    """Look the topic up over sockets, `timeout` seconds a hop at most; what fails is in the outcome."""
     outcome, wire = LookupOutcome(request), _Wire(tls, timeout)
     talk = look_up(addresses, request)
     sent: Any = None
