@@ -2,43 +2,67 @@
 
 What is read is the database at the moment of opening. Ephemeral values that an earlier run of the broker
 left behind are shown with `ephemeral=True`: to the next broker they are absent, and it removes them.
+
+Opening for writing takes the database's own lock, which no broker can hold at the same time. Nothing in the
+directory changes before the first `put` or `delete`; that takes a checkpoint (`checkpoint` names it) and
+opens the database read-write. What was written is read back, through a second opening, before `close` ends.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError
-from pulsar_meta.stores.base import Versioned
+from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UnreachableError
+from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.guarded import GuardedStore
 from pulsar_meta.stores.paths import prefixed
-from pulsar_meta.stores.rocksdb_shadow import Shadow
-from pulsar_meta.stores.rocksdb_value import MetaValue
+from pulsar_meta.stores.rocksdb_lock import DatabaseLock
+from pulsar_meta.stores.rocksdb_shadow import Shadow, check_database
+from pulsar_meta.stores.rocksdb_value import INSTANCE_ID, MetaValue
+from pulsar_meta.stores.rocksdb_writer import DatabaseWriter
 from pulsar_meta.stores.url import split_scheme
 
 if TYPE_CHECKING:
     from rocksdict import Rdict
 
-AFTER_SLASH = b"0"
+AFTER_SLASH: Final = b"0"
+# After so many writes they are read back: bounds what is remembered of them.
+READ_BACK: Final = 10_000
 
 
 class RocksdbStore(GuardedStore):
     """A standalone's metadata database."""
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:
-        """Open the database; NotFoundError where there is none, DecodeError where it is broken."""
+        """Open the database; NotFoundError where there is none, DecodeError where it is broken.
+
+        For writing also GuardError where another process holds it.
+        """
         self.url = url
         self.writable = not read_only
         self.path = Path(split_scheme(url)[1].removeprefix("//")).absolute()
-        if self.writable:
-            raise GuardError("cannot be written yet", source=url)
-        self._shadow = Shadow(self.path, url)
+        check_database(self.path, url)
+        self._lock = None if read_only else DatabaseLock(self.path, url)
+        self._writer: DatabaseWriter | None = None
+        self._unchecked: dict[str, bytes | None] = {}
+        try:
+            self._shadow = Shadow(self.path, url)
+        except BaseException:
+            self._release()
+            raise
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """Return the directory that holds the database as it was before the first write, None before that."""
+        return self._writer.checkpoint if self._writer else None
 
     @property
     def _db(self) -> Rdict:
-        return self._shadow.db
+        return self._writer.db if self._writer else self._shadow.db
 
     def read(self, path: str) -> Versioned:
         """Return the value at `path`; NotFoundError where there is none."""
@@ -74,24 +98,94 @@ class RocksdbStore(GuardedStore):
             found.next()
 
     def put(self, path: str, value: bytes, expected: int) -> int:
-        """Write if the version is still `expected` and return the new one."""
+        """Write if the version is still `expected` and return the new one, one more, as Pulsar counts."""
         self.check_write(path, value)
-        raise NotImplementedError
+        held = self._held(path, expected)
+        now, owner = time.time_ns() // 1_000_000, self._instance()
+        if held is None:
+            after = MetaValue(0, owner, now, now, False, bytes(value))
+        else:
+            after = held.followed_by(bytes(value), owner, now)
+        self._write(path, after.encode())
+        return after.version
 
     def delete(self, path: str, expected: int) -> None:
         """Delete if the version is still `expected`."""
         self.check_write(path)
-        raise NotImplementedError
+        self.read(path)
+        self._held(path, expected)
+        self._write(path, None)
 
     def close(self) -> None:
-        """Close the database and remove the links to it."""
-        self._shadow.close()
+        """Close the database, read back what was written, and remove the links.
 
-    def _versioned(self, path: str, raw: bytes) -> Versioned:
+        UnreachableError where a value does not read back; the checkpoint then holds what was there before.
+        """
         try:
-            held = MetaValue.decode(raw)
+            if self._writer is not None:
+                self._finish(self._writer)
+        finally:
+            self._writer = None
+            self._shadow.close()
+            self._release()
+
+    def _finish(self, writer: DatabaseWriter) -> None:
+        # Before the writer closes, since the database's lock goes with it.
+        try:
+            writer.flush()
+            self._read_back(writer.checkpoint)
+        finally:
+            writer.close()
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+    def _held(self, path: str, expected: int) -> MetaValue | None:
+        raw = self._db.get(path.encode())
+        held = None if raw is None else self._decode(path, raw)
+        version = ABSENT if held is None else held.version
+        if version != expected:
+            raise ConflictError(f"{path}: version {version}, not {expected}", source=self.url)
+        if held is not None and held.ephemeral:
+            raise GuardError(f"{path} is ephemeral: a broker's own, never written by others", source=self.url)
+        return held
+
+    def _instance(self) -> int:
+        raw = self._db.get(INSTANCE_ID)
+        return int.from_bytes(raw, "big") if raw is not None and len(raw) == 8 else 0
+
+    def _write(self, path: str, raw: bytes | None) -> None:
+        if self._writer is None:
+            self._writer = DatabaseWriter(self.path, self.url)
+        if raw is None:
+            self._writer.delete(path.encode())
+        else:
+            self._writer.put(path.encode(), raw)
+        self._unchecked[path] = None if raw is None else sha256(raw).digest()
+        if len(self._unchecked) >= READ_BACK:
+            self._read_back(self._writer.checkpoint)
+
+    def _read_back(self, checkpoint: Path) -> None:
+        shadow = Shadow(self.path, self.url)
+        try:
+            for path, digest in self._unchecked.items():
+                raw = shadow.db.get(path.encode())
+                if (None if raw is None else sha256(raw).digest()) != digest:
+                    text = f"{path} does not read back as written; {checkpoint} has what was there before"
+                    raise UnreachableError(text, source=self.url)
+        finally:
+            shadow.close()
+            self._unchecked.clear()
+
+    def _decode(self, path: str, raw: bytes) -> MetaValue:
+        try:
+            return MetaValue.decode(raw)
         except DecodeError as error:
             raise DecodeError(f"{path}: {error.message}", offset=error.offset, source=self.url) from error
+
+    def _versioned(self, path: str, raw: bytes) -> Versioned:
+        held = self._decode(path, raw)
         return Versioned(path, held.data, held.version, held.created, held.modified, held.ephemeral)
 
     def _text(self, key: bytes) -> str:

@@ -1,0 +1,148 @@
+"""Writing into a database that Pulsar's own RocksDB made and has to open again.
+
+The library here is newer than the ones in Pulsar (6.29 in 2.11, 7.9 from 3.0, 9.9 in 5.0), so the files
+that it writes keep to what the database already has: its table format at most (version 5 can be read by all
+of them, 6 cannot by 7.9), CRC32C, no compaction of the files that are there. Its own traces (LOG, its
+configuration, its OPTIONS) are kept out of the directory or removed before the lock goes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pulsar_meta.codecs.errors import UnreachableError
+
+if TYPE_CHECKING:
+    from rocksdict import Options, Rdict
+
+TABLE_FORMAT: Final = 5
+BINDING_CONFIG: Final = "rocksdict-config.json"
+IMMUTABLE: Final = (".sst", ".blob")
+
+_format_re = re.compile(r"^\s*format_version=(\d+)\s*$", re.MULTILINE)
+
+
+class DatabaseWriter:
+    """A database opened read-write, under its `DatabaseLock`. `checkpoint` holds what it was before."""
+
+    def __init__(self, database: Path, url: str) -> None:
+        """Take the checkpoint, then open; UnreachableError where one of them fails."""
+        self._database, self._url = database, url
+        self._logs = tempfile.TemporaryDirectory(prefix="pulsar-meta-")
+        try:
+            self.checkpoint = take_checkpoint(database, url)
+            self.db = self._open()
+        except BaseException:
+            self._logs.cleanup()
+            raise
+
+    def put(self, key: bytes, raw: bytes) -> None:
+        """Write and wait until it is on the disk."""
+        try:
+            self.db.put(key, raw)
+        except Exception as error:
+            # rocksdict raises bare Exception for everything RocksDB says.
+            raise UnreachableError(f"RocksDB: {error}", source=self._url) from error
+
+    def delete(self, key: bytes) -> None:
+        """Delete and wait until that is on the disk."""
+        try:
+            self.db.delete(key)
+        except Exception as error:
+            raise UnreachableError(f"RocksDB: {error}", source=self._url) from error
+
+    def flush(self) -> None:
+        """Write a table of everything that is only in the log so far."""
+        try:
+            self.db.flush()
+        except Exception as error:
+            raise UnreachableError(f"RocksDB: {error}", source=self._url) from error
+
+    def close(self) -> None:
+        """Leave nothing of ours in the directory and close; the database's lock goes with it."""
+        try:
+            self._clean()
+        finally:
+            self.db.close()
+            self._logs.cleanup()
+
+    def _open(self) -> Rdict:
+        from rocksdict import Rdict, WriteOptions
+
+        options = self._options()
+        try:
+            db = Rdict(str(self._database), options, column_families={"default": options})
+        except Exception as error:
+            raise UnreachableError(f"RocksDB: {error}", source=self._url) from error
+        with suppress(FileNotFoundError):
+            (self._database / BINDING_CONFIG).unlink()
+        synced = WriteOptions()
+        synced.sync = True
+        db.set_write_options(synced)
+        return db
+
+    def _options(self) -> Options:
+        from rocksdict import BlockBasedOptions, ChecksumType, DBCompressionType, Options
+
+        table = BlockBasedOptions()
+        table.set_format_version(min(TABLE_FORMAT, table_format(self._database)))
+        table.set_checksum_type(ChecksumType.crc32c())
+        options = Options(raw_mode=True)
+        options.create_if_missing(False)
+        options.set_block_based_table_factory(table)
+        options.set_compression_type(DBCompressionType.snappy())
+        options.set_disable_auto_compactions(True)
+        options.set_db_log_dir(self._logs.name)
+        return options
+
+    def _clean(self) -> None:
+        for file in self._database.glob("OPTIONS-*"):
+            if not (self.checkpoint / file.name).exists():
+                file.unlink()
+        for file in self.checkpoint.glob("OPTIONS-*"):
+            if not (self._database / file.name).exists():
+                shutil.copy2(file, self._database / file.name)
+        with suppress(FileNotFoundError):
+            (self._database / BINDING_CONFIG).unlink()
+
+
+def table_format(database: Path) -> int:
+    """Return the format version of the tables that the database's own RocksDB writes (its OPTIONS file)."""
+    newest = max(database.glob("OPTIONS-*"), default=None)
+    found = _format_re.findall(newest.read_text("utf-8", "replace")) if newest else []
+    return min((int(number) for number in found), default=TABLE_FORMAT)
+
+
+def take_checkpoint(database: Path, url: str) -> Path:
+    """Copy a database that nobody writes to a new directory beside it and return that.
+
+    Tables never change, so they are hard links where the file system has them. LOCK is not copied.
+    """
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
+    target = database.with_name(f"{database.name}.checkpoint-{stamp}")
+    try:
+        target.mkdir(mode=0o700)
+        for file in sorted(database.iterdir()):
+            if file.is_file() and file.name != "LOCK":
+                _link_or_copy(file, target / file.name)
+    except OSError as error:
+        raise UnreachableError(f"no checkpoint could be taken: {error.strerror}", source=url) from error
+    return target
+
+
+def _link_or_copy(file: Path, target: Path) -> None:
+    if file.suffix in IMMUTABLE:
+        try:
+            os.link(file, target)
+        except OSError:
+            pass
+        else:
+            return
+    shutil.copy2(file, target)
