@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tests.servers.pulsar import PulsarStandalone
 
 PORT_SECONDS: Final = 120
+# Seven letters, each one of 31 neighbours, reach every hash of 32 bits.
+_FIRST, _LETTERS = "0", 7
 _directory_re: Final = re.compile(rb'(?P<key>journalDir: "|ledgerDirs: "1\\t)[^"]*"')
 
 
@@ -43,6 +45,23 @@ def lay_out(data: Path, pulsar: PulsarStandalone) -> None:
     # RocksDB of that very version writes, so that what it reads afterwards is its own format.
     with Jvm(pulsar.version, heap="256m") as jvm:
         jvm.call("tests.servers.inside:put_in_rocksdb", str(pulsar.metadata_dir), cookies)
+
+
+def place_for_identity(parent: Path, data: Path) -> Path:
+    """Return a directory in `parent` where a bookie of Pulsar 5 has the identity that its cookie says.
+
+    There a bookie is called after Java's hash of its directory's path (BKCluster), and the metadata
+    of every ledger names it: so the name of the directory is chosen such that the hash comes out.
+    """
+    identity = _address((data / "bookie0" / "current" / "VERSION").read_bytes())
+    wanted, missing, name = int(identity.rpartition("-")[2], 16), 0, ""
+    for character in f"{parent}/" + _FIRST * _LETTERS:
+        missing = (31 * missing + ord(character)) % 2**32
+    missing = (wanted - missing) % 2**32
+    for _ in range(_LETTERS):
+        missing, digit = divmod(missing, 31)
+        name = chr(ord(_FIRST) + digit) + name
+    return parent / name
 
 
 def wait_for_ports(directories: list[Path]) -> None:

@@ -17,6 +17,11 @@ def start_standalone(arguments: list[str]) -> None:
     _standalone.start()
 
 
+def stop_standalone() -> None:
+    """Close the broker, then its bookies and its store."""
+    _standalone.close()
+
+
 def broker() -> Any:
     """Return the PulsarService that runs here."""
     field = JClass("org.apache.pulsar.PulsarStandalone").class_.getDeclaredField("broker")

@@ -93,9 +93,10 @@ class Jvm:
         return result
 
     def stop(self) -> None:
-        """End the child; Java's own shutdown hooks run."""
+        """End the child. What must be closed in order is closed by a call before."""
         self._close_pipes()
-        self.process.stop()
+        self.process.wait(5)
+        self.process.kill()
         self._scratch.cleanup()
 
     def kill(self) -> None:

@@ -27,8 +27,8 @@ def main() -> None:
         answer = pickle.dumps(_run(target, arguments))
         answers.write(answer)
         answers.flush()
-    # Daemon threads of clients would keep the interpreter; Java's shutdown hooks run in exit.
-    jpype.java.lang.System.exit(0)
+    # Threads of Java's would keep the interpreter; whoever has something to close was asked to before.
+    os._exit(0)
 
 
 def _run(target: str, arguments: tuple[object, ...]) -> tuple[bool, object]:

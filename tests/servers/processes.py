@@ -120,9 +120,13 @@ class Process:
         """End the process: SIGTERM, after `grace` seconds SIGKILL to its whole session."""
         if self.alive:
             self._popen.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._popen.wait(grace)
+            self.wait(grace)
         self.kill()
+
+    def wait(self, seconds: float) -> None:
+        """Return when the process has ended or `seconds` are over."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(seconds)
 
     def kill(self) -> None:
         """SIGKILL to the whole session, as a crash would end it."""

@@ -21,7 +21,7 @@ import shutil
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -110,6 +110,9 @@ class PulsarStandalone:
         self._inside, self._heap, self._environment = inside, heap, dict(environment or {})
         self._process: Process | None = None
         self._jvm: Jvm | None = None
+        self._bookkeeper = self.directory / "bookkeeper"
+        if data and release(version) >= (5, 0):
+            self._bookkeeper = bookie_data.place_for_identity(self.directory, data)
         if data:
             bookie_data.lay_out(data, self)
 
@@ -129,9 +132,9 @@ class PulsarStandalone:
     @property
     def bookie_dirs(self) -> list[Path]:
         """The data directories of the bookies, the first bookie's first."""
-        base = self.directory / "bookkeeper"
+        base = self._bookkeeper
         if self.uses_zookeeper:
-            return [self.directory / f"bookkeeper{number}" for number in range(self.bookies)]
+            return [base.with_name(f"{base.name}{number}") for number in range(self.bookies)]
         return [base if number == 0 else base / str(number) for number in range(self.bookies)]
 
     def start(self) -> None:
@@ -153,6 +156,8 @@ class PulsarStandalone:
 
     def stop(self) -> None:
         """Stop in good order: the broker closes its topics and the bookie flushes."""
+        if self._jvm is not None and self._jvm.process.alive:
+            self._jvm.call("tests.servers.inside:stop_standalone")
         self._end(lambda server: server.stop())
 
     def kill(self) -> None:
@@ -195,7 +200,7 @@ class PulsarStandalone:
         if not self.uses_zookeeper:
             shutil.copytree(self.metadata_dir, into / "rocksdb", ignore=without_logs)
 
-    def _end(self, how: Any) -> None:
+    def _end(self, how: Callable[[Jvm | Process], None]) -> None:
         server = self._jvm or self._process
         self._jvm = self._process = None
         if server is not None:
@@ -203,7 +208,7 @@ class PulsarStandalone:
 
     def _places(self) -> list[str]:
         places = ["--num-bookies", str(self.bookies)]
-        places += ["--bookkeeper-dir", str(self.directory / "bookkeeper")]
+        places += ["--bookkeeper-dir", str(self._bookkeeper)]
         if release(self.version) < (5, 0):
             places += ["--bookkeeper-port", str(self._bookie_port)]
         if self.uses_zookeeper:
