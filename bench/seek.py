@@ -1,0 +1,155 @@
+"""Round trips of an index search against Pulsar's own algorithm, on 10⁹ entries in 20 000 ledgers.
+
+    python bench/seek.py [--questions 2000] [--seed 7]
+
+The source counts and never stores: the batch sizes of a ledger are a stretch of one pool of random
+sizes, so the index of any entry is a sum of pool prefixes. A round trip is one read request; a batch
+read (BookKeeper v2) brings at most 100 neighbouring entries of one ledger in one round trip.
+Pulsar's algorithm: getMessageIdByIndex (PIP-415, PersistentTopicsBase) over OpFindNewest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+from pulsar_meta.jobs.outline import LedgerSpan, Outline
+from pulsar_meta.jobs.readings import Knowledge, Read, Reading, by_index
+from pulsar_meta.jobs.search import Topic, search
+
+LEDGERS, PER_LEDGER, POOL, BATCH_READ = 20_000, 50_000, 1 << 21, 100
+GOALS = {"all": (3, 8), "half": (3, 8), "none": (5, 8)}
+
+
+def ones(_: random.Random) -> int:
+    """Unbatched entries."""
+    return 1
+
+
+def uniform(dice: random.Random) -> int:
+    """Batches of 1 to 1000."""
+    return dice.randint(1, 1000)
+
+
+def pareto(dice: random.Random) -> int:
+    """Mostly tiny batches and some huge ones: Pareto 1.2, capped at 1000."""
+    return min(int(dice.paretovariate(1.2)), 1000)
+
+
+class CountingSource:
+    """A topic whose entries are computed when they are asked for, deterministic from the seed."""
+
+    def __init__(self, size: object, seed: int) -> None:
+        dice = random.Random(seed)
+        self.pool = list(accumulate((size(dice) for _ in range(POOL)), initial=0))  # type: ignore[operator]
+        self.offsets = [dice.randrange(POOL - PER_LEDGER) for _ in range(LEDGERS)]
+        sums = (self.pool[at + PER_LEDGER] - self.pool[at] for at in self.offsets)
+        self.firsts = list(accumulate(sums, initial=0))
+        self.total = LEDGERS * PER_LEDGER
+
+    def reading(self, ledger: int, entry: int) -> Reading:
+        """Return what one entry says."""
+        at, base = self.offsets[ledger] + entry, self.firsts[ledger] - self.pool[self.offsets[ledger]]
+        return Reading(
+            ledger, entry, first_index=base + self.pool[at], last_index=base + self.pool[at + 1] - 1
+        )
+
+    def answer(self, request: Read) -> Sequence[Reading]:
+        """Return what the entries of a request say."""
+        return [self.reading(request.ledger_id, entry) for entry in range(request.first, request.last + 1)]
+
+    def outline(self, properties: str) -> Outline:
+        """Return the topic's outline with first indexes on all, every other or none of the ledgers."""
+        step = {"all": 1, "half": 2, "none": 0}[properties]
+        return Outline(
+            [
+                LedgerSpan(
+                    ledger,
+                    PER_LEDGER,
+                    first_index=self.firsts[ledger] if step and ledger % step == 0 else None,
+                )
+                for ledger in range(LEDGERS)
+            ],
+            last_index=self.firsts[-1] - 1,
+        )
+
+    def last_index(self, ordinal: int) -> int:
+        """Return the stored index of the entry with this ordinal."""
+        return self.reading(*divmod(ordinal, PER_LEDGER)).last_index or 0
+
+
+def ours(source: CountingSource, topic: Topic, target: int) -> int:
+    """Return the round trips of one search, after checking that its answer is right."""
+    asking = search(topic, target)
+    request = next(asking)
+    while True:
+        try:
+            request = asking.send(source.answer(request))
+        except StopIteration as done:
+            found = done.value.reading
+            assert found is not None
+            assert found.first_index <= target <= found.last_index
+            assert found == source.reading(found.ledger_id, found.entry_id)
+            return int(done.value.round_trips)
+
+
+def pulsars(source: CountingSource, target: int) -> int:
+    """Return the entry reads of Pulsar's algorithm: the first entry, then OpFindNewest over all."""
+    reads = 2
+    if source.last_index(0) >= target:
+        return reads
+    low, high = 0, source.total - 1
+    reads += 1
+    if source.last_index(high) < target:
+        return reads
+    while low + 1 < high:
+        middle = low + max((high - low) // 2, 1)
+        reads += 1
+        if source.last_index(middle) < target:
+            low = middle
+        else:
+            high = middle
+    return reads
+
+
+def spread(values: Iterable[int]) -> tuple[int, int, int, float]:
+    """Return median, 99th percentile, largest and mean."""
+    ordered = sorted(values)
+    count = len(ordered)
+    return ordered[count // 2], ordered[count * 99 // 100], ordered[-1], sum(ordered) / count
+
+
+def main() -> None:
+    """Print one line for each kind of batches, properties and reader."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--questions", type=int, default=2000)
+    options.add_argument("--seed", type=int, default=7)
+    chosen = options.parse_args()
+    print(f"{'batches':9}{'properties':12}{'reader':14}{'median':>7}{'p99':>5}{'max':>5}{'mean':>7}  goal")
+    for size in (ones, uniform, pareto):
+        source = CountingSource(size, chosen.seed)
+        dice = random.Random(chosen.seed + 1)
+        targets = [dice.randrange(source.firsts[-1]) for _ in range(chosen.questions)]
+        for properties, (median, high) in GOALS.items():
+            for reach in (BATCH_READ, 1):
+                topic = Topic(source.outline(properties), Knowledge(by_index), reach)
+                trips = []
+                for target in targets:
+                    topic.knowledge = Knowledge(by_index)
+                    trips.append(ours(source, topic, target))
+                got = spread(trips)
+                met = "met" if got[0] <= median and got[1] <= high else "missed"
+                goal = f"≤ {median}, ≤ {high}: {met}" if reach > 1 else ""
+                report(size.__name__, properties, f"{reach} a trip", got, goal)
+        report(size.__name__, "-", "Pulsar's", spread(pulsars(source, target) for target in targets), "")
+
+
+def report(batches: str, properties: str, reader: str, got: tuple[int, int, int, float], goal: str) -> None:
+    """Print one line of the table."""
+    print(f"{batches:9}{properties:12}{reader:14}{got[0]:7}{got[1]:5}{got[2]:5}{got[3]:7.2f}  {goal}")
+
+
+if __name__ == "__main__":
+    main()
