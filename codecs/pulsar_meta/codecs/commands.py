@@ -125,6 +125,11 @@ def newer_type(command: BaseCommand) -> int | None:
     return None
 
 
+def text_of(value: str | bytes) -> str:
+    """Return a string field as text; protobuf hands out bytes where a peer sent no UTF-8."""
+    return value if isinstance(value, str) else value.decode(errors="replace")
+
+
 def command_name(command: BaseCommand) -> str:
     """Return the name of the command's type, its number where this program has no name for it."""
     return BaseCommand.Type.Name(command.type) if command.HasField("type") else str(newer_type(command))

@@ -64,9 +64,8 @@ def read_secret(source: str) -> Callable[[], bytes]:
     scheme, _, name = source.partition(":")
     if scheme not in ("file", "env") or not name:
         raise UsageError("a secret comes from file:PATH or env:NAME, never from the command line itself")
-    read = (
-        partial(_read_file, Path(name.removeprefix("//"))) if scheme == "file" else partial(_read_env, name)
-    )
+    path = Path(name.removeprefix("//"))
+    read = partial(_read_file, path) if scheme == "file" else partial(_read_env, name)
     read()
     return read
 

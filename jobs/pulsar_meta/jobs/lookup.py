@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pulsar_meta.codecs.commands import body_of, command_name
+from pulsar_meta.codecs.commands import body_of, command_name, text_of
 from pulsar_meta.codecs.errors import (
     DecodeError,
     NotFoundError,
@@ -120,7 +120,7 @@ def next_address(hop: Hop) -> BrokerAddress:
         kind = "TLS" if tls else "plain"
         raise UnreachableError(f"the answer names no {kind} URL of a broker", source=str(hop.address))
     try:
-        return parse_service_url(url)[0]
+        return parse_service_url(text_of(url))[0]
     except UsageError as error:
         raise DecodeError(
             f"not a broker's URL in the answer: {error.message}", source=str(hop.address)
@@ -135,10 +135,10 @@ def knows_properties(hop: Hop) -> bool | None:
     return (int(version[1]), int(version[2])) >= OLDEST_WITH_PROPERTIES if version else None
 
 
-def refusal(address: BrokerAddress, error: int, message: str) -> PulsarMetaError:
+def refusal(address: BrokerAddress, error: int, message: str | bytes) -> PulsarMetaError:
     """Return the error, with its exit code, for a ServerError that a broker answered."""
     name = ServerError.Name(error) if error in ServerError.values() else f"error {error}"
-    text = " ".join(f"{name}: {message}".split())
+    text = " ".join(f"{name}: {text_of(message)}".split())
     if error in (ServerError.TopicNotFound,):
         return NotFoundError(text, source=str(address))
     if error in (ServerError.InvalidTopicName,):
@@ -156,7 +156,7 @@ def _ask_broker(
     return Hop(
         address=address,
         authoritative=authoritative,
-        server_version=connected.server_version,
+        server_version=text_of(connected.server_version),
         protocol_version=connected.protocol_version,
         answer=reply.lookupTopicResponse,
     )

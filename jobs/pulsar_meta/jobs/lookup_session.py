@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pulsar_meta.codecs.commands import text_of
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.service_url import BrokerAddress
 from pulsar_meta.jobs.broker_connection import BrokerConnection, TlsSettings, connect_to_any
@@ -97,15 +98,15 @@ def hop_document(hop: Hop, connect_ms: float, answer_ms: float) -> Document:
         "answer_ms": round(answer_ms, 3),
     }
     if answer.HasField("error"):
-        told |= {"error": ServerError.Name(answer.error), "message": answer.message}
+        told |= {"error": ServerError.Name(answer.error), "message": text_of(answer.message)}
     return told
 
 
 def _answer(hop: Hop) -> Document:
     answer = hop.answer
     return {
-        "broker_service_url": answer.brokerServiceUrl or None,
-        "broker_service_url_tls": answer.brokerServiceUrlTls or None,
+        "broker_service_url": text_of(answer.brokerServiceUrl) or None,
+        "broker_service_url_tls": text_of(answer.brokerServiceUrlTls) or None,
         "authoritative": answer.authoritative,
         "proxy_through_service_url": answer.proxy_through_service_url,
     }
