@@ -1,1 +1,1 @@
-"""Where entry bytes come from, behind one small protocol (`base.EntrySource`), opened by URL (`registry.open_entries`)."""
+"""Where entry bytes come from: one small protocol (`base.EntrySource`), opened by URL (`registry`)."""

@@ -1,0 +1,106 @@
+"""`bookie-disk:PATH`: the disks of one bookie or several, read without the bookies.
+
+Entry logs through the index; by scanning where the index is missing or broken; then what the journals
+hold beyond the last mark, which after a crash is nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.entries.bookie_layout import BookieLayout, find_bookies, has_database
+from pulsar_meta.entries.data_files import DataFiles, entry_logs, journals
+from pulsar_meta.entries.interleaved_locations import InterleavedLocations
+from pulsar_meta.entries.joined import JoinedEntries
+from pulsar_meta.entries.located_entries import LocatedEntries
+from pulsar_meta.entries.locations import FallbackLocations, LocationIndex, TableLocations
+from pulsar_meta.entries.rocksdb_locations import RocksdbLocations
+from pulsar_meta.entries.scanned_locations import scan_entry_logs, scan_journals
+
+OPTIONS: Final = ("journal", "index")
+
+
+def open_bookie_disk(url: str) -> JoinedEntries:
+    """Open `bookie-disk:PATH[?journal=PATH&index=PATH]`; NotFoundError where no bookie's data is.
+
+    `index=scan` reads the entry logs from end to end in place of the index. Ledgers are looked for in
+    every directory: a ledger lies in directory number (id modulo their count), but one directory alone
+    can be read as well.
+    """
+    path, options = split_url(url)
+    journal, index = options.get("journal"), options.get("index")
+    scan = index == "scan"
+    bookies = find_bookies(
+        path, Path(journal) if journal else None, Path(index) if index and not scan else None
+    )
+    parts = [part for bookie in bookies for part in _open_bookie(url, bookie, scan)]
+    return JoinedEntries(parts, url)
+
+
+def split_url(url: str) -> tuple[Path, dict[str, str]]:
+    """Return the path and the options of a `bookie-disk:` URL; UsageError for an unknown option."""
+    rest = url.partition(":")[2]
+    path, _, query = rest.partition("?")
+    options = dict(part.split("=", 1) for part in query.split("&") if "=" in part)
+    unknown = sorted(set(options) - set(OPTIONS)) or [
+        part for part in query.split("&") if part and "=" not in part
+    ]
+    if unknown or not path:
+        raise UsageError("expected bookie-disk:PATH[?journal=PATH&index=PATH]", source=url)
+    return Path(path.removeprefix("//") if path.startswith("///") else path), options
+
+
+def _open_bookie(url: str, bookie: BookieLayout, scan: bool) -> list[LocatedEntries]:
+    if bookie.interleaved and not scan:
+        logs = [_open_interleaved(url, bookie)]
+    else:
+        logs = [_open_ledger_dir(url, bookie, directory, scan) for directory in bookie.ledger_dirs]
+    return logs + [_open_journal(url, bookie, directory) for directory in bookie.journal_dirs]
+
+
+def _open_ledger_dir(url: str, bookie: BookieLayout, directory: Path, scan: bool) -> LocatedEntries:
+    """Open one ledger directory with its own database; log ids count for this directory only."""
+    files = DataFiles(entry_logs([directory]))
+    part = LocatedEntries(url, TableLocations(), files)
+    scanned = partial(scan_entry_logs, files, part.faults.append)
+    database = bookie.index_of(directory)
+    if scan:
+        part.index = scanned()
+    elif has_database(database):
+        part.index = _with_fallback(part, partial(RocksdbLocations, database / "locations"), scanned)
+    else:
+        part.notes.append(f"{directory}: no index, its entry logs are scanned")
+        part.index = scanned()
+    return part
+
+
+def _open_interleaved(url: str, bookie: BookieLayout) -> LocatedEntries:
+    """Open all ledger directories of a bookie whose log ids are unique over them."""
+    files = DataFiles(entry_logs(bookie.ledger_dirs))
+    part = LocatedEntries(url, TableLocations(), files)
+    scanned = partial(scan_entry_logs, files, part.faults.append)
+    part.index = _with_fallback(part, partial(InterleavedLocations, bookie.index_dirs), scanned)
+    return part
+
+
+def _open_journal(url: str, bookie: BookieLayout, directory: Path) -> LocatedEntries:
+    """Open the files of a journal from its mark on, numbered from 0: their ids do not fit a location."""
+    marked, offset = bookie.mark(directory) or (0, 0)
+    kept = {file_id: path for file_id, path in journals(directory).items() if file_id >= marked}
+    files = DataFiles(dict(enumerate(kept.values())))
+    part = LocatedEntries(url, TableLocations(), files)
+    part.index = scan_journals(files, offset if marked in kept else 0, part.faults.append)
+    return part
+
+
+def _with_fallback(
+    part: LocatedEntries, index: Callable[[], LocationIndex], scanned: Callable[[], LocationIndex]
+) -> FallbackLocations:
+    def tell(error: DecodeError) -> None:
+        part.notes.append(f"the index cannot be used, entry logs are scanned: {error}")
+
+    return FallbackLocations(index, scanned, tell)

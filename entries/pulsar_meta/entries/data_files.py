@@ -1,0 +1,85 @@
+"""The files that hold entries, mapped into memory as they are needed."""
+
+from __future__ import annotations
+
+import mmap
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from pulsar_meta.codecs.errors import DecodeError, UnreachableError
+
+# Each mapping holds a file descriptor.
+MAX_OPEN: Final = 128
+
+_log_re = re.compile(r"^([0-9a-f]{1,8})\.log$")
+_journal_re = re.compile(r"^([0-9a-f]{1,16})\.txn$")
+
+
+class DataFiles:
+    """Numbered files; a number is the upper half of a location."""
+
+    def __init__(self, paths: Mapping[int, Path]) -> None:
+        self.paths = dict(paths)
+        self._open: OrderedDict[int, memoryview] = OrderedDict()
+
+    def view(self, number: int) -> memoryview:
+        """Return the bytes of a file; DecodeError where it is gone, UnreachableError where it may not."""
+        view = self._open.get(number)
+        if view is None:
+            view = self._open[number] = map_file(self._path(number))
+            if len(self._open) > MAX_OPEN:
+                # Views handed out keep their mapping alive.
+                self._open.popitem(last=False)
+        else:
+            self._open.move_to_end(number)
+        return view
+
+    def name(self, number: int) -> str:
+        """Return the path of a file for people."""
+        return str(self._path(number))
+
+    def close(self) -> None:
+        """Forget the mappings. Safe to call twice."""
+        self._open.clear()
+
+    def _path(self, number: int) -> Path:
+        path = self.paths.get(number)
+        if path is None:
+            raise DecodeError(f"the index points into entry log {number:x}.log, which is not there")
+        return path
+
+
+def map_file(path: Path) -> memoryview:
+    """Return a file's bytes, mapped read-only; DecodeError where it is gone."""
+    try:
+        with path.open("rb") as file:
+            if file.seek(0, 2) == 0:
+                return memoryview(b"")
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except FileNotFoundError as error:
+        raise DecodeError("the file is gone", source=str(path)) from error
+    except OSError as error:
+        raise UnreachableError(f"cannot be read: {error.strerror}", source=str(path)) from error
+
+
+def entry_logs(directories: Iterable[Path]) -> dict[int, Path]:
+    """Return the entry logs in `current` directories by their id, logs under compaction left out."""
+    return _numbered(directories, _log_re)
+
+
+def journals(directory: Path) -> dict[int, Path]:
+    """Return the journal files in a `current` directory by their id, oldest first."""
+    return _numbered([directory], _journal_re)
+
+
+def _numbered(directories: Iterable[Path], pattern: re.Pattern[str]) -> dict[int, Path]:
+    found = {
+        int(match[1], 16): path
+        for directory in directories
+        for path in directory.iterdir()
+        if (match := pattern.match(path.name))
+    }
+    return dict(sorted(found.items()))

@@ -1,0 +1,122 @@
+"""`frames:FILE`: entry frames one after the other, each behind its 4-byte big-endian size.
+
+`FILE.idx` beside it has one JSON object a line, `{"ledger": …, "entry": …}`, in the order of the frames.
+Without it they are the entries 0, 1, 2 … of ledger 0.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.entries.base import RawEntry
+from pulsar_meta.entries.data_files import map_file
+from pulsar_meta.entries.locations import TableLocations
+
+_SIZE: Final = struct.Struct(">I")
+
+
+class FramesFile:
+    """The frames of one file; `bookie` is false in what is read."""
+
+    def __init__(self, url: str) -> None:
+        """Map the file; NotFoundError where it is missing, DecodeError where sizes or positions are wrong."""
+        self.url = url
+        path = Path(url.partition(":")[2])
+        if not path.is_file():
+            raise NotFoundError("no such file", source=str(path))
+        self._view = map_file(path)
+        self._path = path
+        self._index = TableLocations()
+        offsets = list(self._frames())
+        for offset, (ledger_id, entry_id) in zip(offsets, _positions(path, len(offsets)), strict=True):
+            self._index.add(ledger_id, entry_id, offset)
+
+    def ledgers(self) -> list[int]:
+        """Return the ids of all ledgers of which an entry is here, in order."""
+        return self._index.ledgers()
+
+    def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
+        """Yield the ids of the entries held of a ledger within [first, last], in order."""
+        yield from self._index.ledger(ledger_id, first, last).entry_ids
+
+    def last_entry(self, ledger_id: int) -> int | None:
+        """Return the highest entry id held of a ledger, None where the ledger is not here."""
+        return self._index.last_entry(ledger_id)
+
+    def read(self, ledger_id: int, entry_id: int) -> RawEntry:
+        """Return one frame; NotFoundError where it is not here."""
+        offset = self._index.location(ledger_id, entry_id)
+        if offset is None:
+            raise NotFoundError(f"no entry {ledger_id}:{entry_id}", source=self.url)
+        return self._entry(ledger_id, entry_id, offset)
+
+    def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
+        """Yield the frames held of a ledger within [first, last], in order."""
+        table = self._index.ledger(ledger_id, first, last)
+        for entry_id, offset in zip(table.entry_ids, table.locations, strict=True):
+            yield self._entry(ledger_id, entry_id, offset)
+
+    def close(self) -> None:
+        """Forget the mapping. Safe to call twice."""
+        self._view = memoryview(b"")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _entry(self, ledger_id: int, entry_id: int, offset: int) -> RawEntry:
+        size = _SIZE.unpack_from(self._view, offset - 4)[0]
+        return RawEntry(ledger_id, entry_id, self._view[offset : offset + size], bookie=False)
+
+    def _frames(self) -> Iterator[int]:
+        """Yield the offset of each frame, past its size."""
+        at = 0
+        while at < len(self._view):
+            left = len(self._view) - at - 4
+            size = _SIZE.unpack_from(self._view, at)[0] if left >= 0 else 0
+            if size > left:
+                raise DecodeError(
+                    f"a frame claims {size} bytes, {max(left, 0)} are left", offset=at, source=str(self._path)
+                )
+            yield at + 4
+            at += 4 + size
+
+
+def open_frames_file(url: str) -> FramesFile:
+    """Open `frames:FILE`."""
+    if not url.partition(":")[2]:
+        raise UsageError("expected frames:FILE", source=url)
+    return FramesFile(url)
+
+
+def _positions(path: Path, count: int) -> list[tuple[int, int]]:
+    """Return (ledger, entry) of each frame, from FILE.idx or counted."""
+    index = path.with_name(path.name + ".idx")
+    if not index.is_file():
+        return [(0, entry_id) for entry_id in range(count)]
+    with index.open(encoding="utf-8") as lines:
+        try:
+            rows = [json.loads(line) for line in lines if line.strip()]
+            found = [(_id(row["ledger"]), _id(row["entry"])) for row in rows]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DecodeError('expected lines {"ledger": N, "entry": N}', source=str(index)) from error
+    if len(found) != count:
+        raise DecodeError(f"expected {count} positions, one a frame, found {len(found)}", source=str(index))
+    return found
+
+
+def _id(value: object) -> int:
+    number = int(value) if isinstance(value, int | str) else -1
+    if not 0 <= number < 2**63:
+        raise ValueError
+    return number

@@ -1,0 +1,62 @@
+"""The location index of interleaved and sorted storage: one `.idx` file for each ledger."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.interleaved_index import decode_index_header, location_of, locations
+from pulsar_meta.entries.data_files import map_file
+from pulsar_meta.entries.locations import LedgerLocations
+
+PATTERN: Final = "*/*/*.idx"
+
+_index_re = re.compile(r"^[0-9a-f]{1,2}/[0-9a-f]{1,2}/([0-9a-f]{1,16})\.idx$")
+
+
+class InterleavedLocations:
+    """The locations of a bookie's ledgers, in whichever of its index directories each lies."""
+
+    def __init__(self, directories: Iterable[Path]) -> None:
+        """Find the index files below `current` directories; they are read when asked for."""
+        self._paths: dict[int, Path] = {}
+        for directory in directories:
+            for path in directory.glob(PATTERN):
+                match = _index_re.match(path.relative_to(directory).as_posix())
+                if match:
+                    self._paths[int(match[1], 16)] = path
+
+    def ledgers(self) -> list[int]:
+        """Return all ledgers that have an entry, in ascending order."""
+        return [ledger_id for ledger_id in sorted(self._paths) if self.last_entry(ledger_id) is not None]
+
+    def last_entry(self, ledger_id: int) -> int | None:
+        """Return the highest entry of a ledger."""
+        entry_ids = self.ledger(ledger_id).entry_ids
+        return entry_ids[-1] if entry_ids else None
+
+    def location(self, ledger_id: int, entry_id: int) -> int | None:
+        """Return where one entry lies."""
+        location = location_of(self._view(ledger_id), entry_id)
+        return location if location > 0 else None
+
+    def ledger(self, ledger_id: int, first: int = 0, last: int | None = None) -> LedgerLocations:
+        """Return the entries of a ledger within [first, last]."""
+        return LedgerLocations(ledger_id, *locations(self._view(ledger_id))).between(first, last)
+
+    def close(self) -> None:
+        """Nothing stays open."""
+
+    def _view(self, ledger_id: int) -> memoryview:
+        path = self._paths.get(ledger_id)
+        if path is None:
+            return memoryview(b"")
+        view = map_file(path)
+        try:
+            decode_index_header(view)
+        except DecodeError as error:
+            raise DecodeError(error.message, offset=error.offset, source=str(path)) from error
+        return view

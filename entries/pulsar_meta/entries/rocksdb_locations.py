@@ -1,0 +1,108 @@
+"""The location index of DbLedgerStorage: a RocksDB of (ledger, entry) → location.
+
+Keys are two big-endian int64, values one; ids are never negative, so the order of the bytes is the order
+of the entries. Deleting a ledger writes a range tombstone, which only RocksDB itself respects.
+
+Source: apache/bookkeeper bookie/storage/ldb/EntryLocationIndex.java.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from pulsar_meta.entries.locations import LedgerLocations
+from pulsar_meta.entries.rocksdb_shadow import RocksdbShadow, broken
+
+MAX_ID: Final = 2**63 - 1
+
+_KEY: Final = struct.Struct(">qq")
+_VALUE: Final = struct.Struct(">q")
+
+
+class RocksdbLocations:
+    """The locations of one ledger directory."""
+
+    def __init__(self, database: Path) -> None:
+        """Open the database in `…/current/locations`; DecodeError where it is broken."""
+        self._shadow = RocksdbShadow(database)
+        self._db: Any = self._shadow.db
+
+    def ledgers(self) -> list[int]:
+        """Return all ledgers, jumping from one to the next."""
+        found: list[int] = []
+        with self._told():
+            rows = self._db.iter()
+            rows.seek(_KEY.pack(0, 0))
+            while (key := self._key(rows)) is not None:
+                found.append(key[0])
+                if key[0] == MAX_ID:
+                    break
+                rows.seek(_KEY.pack(key[0] + 1, 0))
+            rows.status()
+        return found
+
+    def last_entry(self, ledger_id: int) -> int | None:
+        """Return the highest entry of a ledger."""
+        with self._told():
+            rows = self._db.iter()
+            rows.seek_for_prev(_KEY.pack(ledger_id, MAX_ID))
+            key = self._key(rows)
+            rows.status()
+        return key[1] if key is not None and key[0] == ledger_id else None
+
+    def location(self, ledger_id: int, entry_id: int) -> int | None:
+        """Return where one entry lies."""
+        with self._told():
+            value = self._db.get(_KEY.pack(ledger_id, entry_id))
+        return (_VALUE.unpack(value)[0] or None) if value is not None and len(value) == 8 else None
+
+    def ledger(self, ledger_id: int, first: int = 0, last: int | None = None) -> LedgerLocations:
+        """Return the entries of a ledger within [first, last]."""
+        from rocksdict import ReadOptions
+
+        entry_ids, locations = array("q"), array("q")
+        bound = ReadOptions()
+        # The bound itself is outside; no ledger has an entry of the highest id.
+        bound.set_iterate_upper_bound(_KEY.pack(ledger_id, MAX_ID if last is None else min(last + 1, MAX_ID)))
+        start = last_key = _KEY.pack(ledger_id, max(first, 0))
+        with self._told():
+            for last_key, value in self._db.items(from_key=start, read_opt=bound):
+                location = _VALUE.unpack(value)[0]
+                if location > 0:
+                    entry_ids.append(_KEY.unpack(last_key)[1])
+                    locations.append(location)
+            self._check_end(last_key, bound)
+        return LedgerLocations(ledger_id, entry_ids, locations)
+
+    def close(self) -> None:
+        """Close the database. Safe to call twice."""
+        self._shadow.close()
+
+    def _check_end(self, last_key: bytes, bound: object) -> None:
+        """Raise where rows ended at a broken block: the binding's `items` ends there without a word."""
+        rows = self._db.iter(bound)
+        rows.seek(last_key)
+        if rows.valid():
+            rows.next()
+        rows.status()
+
+    @staticmethod
+    def _key(rows: Any) -> tuple[int, int] | None:
+        """Return (ledger, entry) at the iterator, None at its end or beyond the ids that exist."""
+        if not rows.valid():
+            return None
+        ledger_id, entry_id = _KEY.unpack(rows.key())
+        return None if ledger_id < 0 else (ledger_id, entry_id)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            # The binding raises bare Exception; a key or value of another size is no location index.
+            raise broken(self._shadow.path, error) from error

@@ -1,0 +1,59 @@
+"""Locations found by reading entry logs or journals from end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from pulsar_meta.codecs.entry_log import Damage, Record, decode_log_header, scan_records
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.journal import is_entry, journal_records
+from pulsar_meta.entries.data_files import DataFiles
+from pulsar_meta.entries.locations import TableLocations
+
+Tell = Callable[[DecodeError], None]
+
+
+def scan_entry_logs(files: DataFiles, tell: Tell) -> TableLocations:
+    """Return where every entry of the logs lies, newer logs counting; `tell` gets what is damaged.
+
+    A torn last record is no damage: a bookie was killed while it wrote.
+    """
+    found = TableLocations()
+    for number in files.paths:
+        view = files.view(number)
+        try:
+            if len(view):
+                decode_log_header(view)
+        except DecodeError as error:
+            tell(DecodeError(error.message, offset=error.offset, source=files.name(number)))
+        for record in scan_records(view):
+            if isinstance(record, Record):
+                found.add(record.ledger_id, record.entry_id, number << 32 | record.offset)
+            elif record.end < len(view):
+                tell(_damaged(record, files.name(number)))
+    return found
+
+
+def scan_journals(files: DataFiles, start: int, tell: Tell) -> TableLocations:
+    """Return where the entries lie that journals hold, in the first of them those that end after `start`."""
+    found = TableLocations()
+    for number in files.paths:
+        try:
+            for record in _entries_after(journal_records(files.view(number)), start):
+                found.add(record.ledger_id, record.entry_id, number << 32 | record.offset)
+        except DecodeError as error:
+            tell(DecodeError(error.message, offset=error.offset, source=files.name(number)))
+        start = 0
+    return found
+
+
+def _entries_after(records: Iterable[Record], start: int) -> Iterable[Record]:
+    # A mark need not stand at a record's first byte; what ends after it was not flushed for sure.
+    return (record for record in records if is_entry(record) and record.offset + record.size > start)
+
+
+def _damaged(damage: Damage, source: str) -> DecodeError:
+    size = damage.end - damage.offset
+    return DecodeError(
+        f"expected a record, found {size} bytes that are none", offset=damage.offset, source=source
+    )
