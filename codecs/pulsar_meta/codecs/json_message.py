@@ -154,13 +154,13 @@ def _reader(field: FieldDescriptor) -> Reader:
 
 def _enum_reader(field: FieldDescriptor) -> Reader:
     values = field.enum_type.values if field.enum_type is not None else []
-    numbers = {value.name: value.number for value in values}
+    numbers: dict[str | int, int] = {value.name: value.number for value in values}
 
     def read(value: Any, path: str) -> int:
         number = numbers.get(value, value) if isinstance(value, (str, int)) else None
         if isinstance(number, int) and not isinstance(value, bool) and number in numbers.values():
             return number
-        raise DecodeError(f"{path}: expected one of {', '.join(numbers)}, found {shown(value)}")
+        raise DecodeError(f"{path}: expected one of {', '.join(map(str, numbers))}, found {shown(value)}")
 
     return read
 

@@ -21,9 +21,19 @@ _suspect_re = re.compile(r"(?:^|[\[{:, ])-?(?:\d{16}|NaN|Infinity)")
 
 def dumps(document: object) -> str:
     """Return `document` as one line of JSON; bytes in it become base64."""
+    text = _dumped(document)
+    return _dumped(safe(document)) if _suspect_re.search(text) else text
+
+
+def _dumped(document: object) -> str:
     text = json.dumps(document, ensure_ascii=False, default=_as_base64)
-    if _suspect_re.search(text):
-        return json.dumps(safe(document), ensure_ascii=False, default=_as_base64)
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # Half of a surrogate pair, which JSON can escape and UTF-8 cannot hold.
+        return json.dumps(document, default=_as_base64)
     return text
 
 

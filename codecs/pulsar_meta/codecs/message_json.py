@@ -38,7 +38,7 @@ _GROUP: Final = 3
 
 def message_to_json(message: Message) -> dict[str, Any]:
     """Return `message` in the JSON form; it may lack required fields, what is absent stays absent."""
-    careful = has_unknown_fields(message) or not message.IsInitialized()
+    careful = not message.IsInitialized() or has_unknown_fields(message)
     return encoder_of(message.DESCRIPTOR, careful)(message)
 
 
@@ -47,7 +47,7 @@ def has_unknown_fields(message: Message) -> bool:
     known = type(message)()
     known.CopyFrom(message)
     known.DiscardUnknownFields()
-    return known.ByteSize() != message.ByteSize()
+    return len(known.SerializePartialToString()) != len(message.SerializePartialToString())
 
 
 @cache

@@ -1,0 +1,121 @@
+"""What a cursor's acknowledgements mean: entries by ledger, and batch indexes inside entries.
+
+- A MessageRange is exclusive at its lower and inclusive at its upper end; where its ends lie in two
+  ledgers (old records), only the ledgers' sizes tell what it covers.
+- In a LongListMap a set bit is an acknowledged entry; in `deleteSet` a set bit is a batch index that is
+  still to be acknowledged.
+- Where a PositionInfo has both forms, brokers read the ranges and ignore the bit maps.
+
+Source: apache/pulsar ManagedCursorImpl.java (recoverIndividualDeletedMessages, recoverBatchDeletedIndexes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pulsar_meta.proto.MLDataFormats_pb2 import (
+    BatchedEntryDeletionIndexInfo,
+    LongListMap,
+    ManagedCursorInfo,
+    MessageRange,
+    PositionInfo,
+)
+
+_WORD = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Acks:
+    """What is acknowledged behind the mark-delete position.
+
+    `entries` maps a ledger to its acknowledged entries as (first, last), both inclusive, in the order of
+    the record. `spanning` are ranges over several ledgers as ((ledger, entry) exclusive, (ledger, entry)).
+    """
+
+    entries: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    spanning: list[tuple[tuple[int, int], tuple[int, int]]] = field(default_factory=list)
+
+    @property
+    def range_count(self) -> int:
+        """How many ranges there are."""
+        return sum(map(len, self.entries.values())) + len(self.spanning)
+
+    @property
+    def entry_count(self) -> int:
+        """How many entries are acknowledged, those of ranges over several ledgers not counted."""
+        return sum(last - first + 1 for ranges in self.entries.values() for first, last in ranges)
+
+
+def acks_of(state: ManagedCursorInfo | PositionInfo) -> Acks:
+    """Return the acknowledged entries that a broker would read from a cursor's state."""
+    if len(state.individualDeletedMessages) or isinstance(state, ManagedCursorInfo):
+        return acks_of_ranges(state.individualDeletedMessages)
+    return acks_of_bit_maps(state.individualDeletedMessageRanges)
+
+
+def acks_of_ranges(ranges: Iterable[MessageRange]) -> Acks:
+    """Return what a list of ranges covers; empty ones cover nothing."""
+    acks = Acks()
+    for item in ranges:
+        lower, upper = item.lowerEndpoint, item.upperEndpoint
+        ledger, first, last = upper.ledgerId, lower.entryId + 1, upper.entryId
+        if lower.ledgerId != ledger:
+            acks.spanning.append(((lower.ledgerId, lower.entryId), (ledger, last)))
+        elif first <= last:
+            acks.entries.setdefault(ledger, []).append((first, last))
+    return acks
+
+
+def acks_of_bit_maps(maps: Iterable[LongListMap]) -> Acks:
+    """Return the runs of set bits; bit b of word w is entry 64·w+b."""
+    acks = Acks()
+    for item in maps:
+        runs = list(set_runs(item.values))
+        if runs:
+            acks.entries.setdefault(item.key, []).extend(runs)
+    return acks
+
+
+def unacked_indexes(batch: BatchedEntryDeletionIndexInfo) -> list[tuple[int, int]]:
+    """Return the runs of batch indexes that are still to be acknowledged, both ends inclusive."""
+    return list(set_runs(batch.deleteSet))
+
+
+def acked_indexes(unacked: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the runs of acknowledged batch indexes before the last unacknowledged one.
+
+    Those behind it are acknowledged too, but the record does not tell how large the batch is.
+    """
+    ends = [-1, *(last for _, last in unacked)]
+    return [
+        (end + 1, first - 1) for end, (first, _) in zip(ends, unacked, strict=False) if end + 1 <= first - 1
+    ]
+
+
+def set_runs(words: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the runs of set bits of a java.util.BitSet as (first, last), both inclusive."""
+    start = -1
+    for at, signed in enumerate(words):
+        word, base = signed & _WORD, 64 * at
+        if start >= 0:
+            ones = _trailing_ones(word)
+            if ones == 64:
+                continue
+            yield start, base + ones - 1
+            start, word = -1, word >> ones << ones
+        while word:
+            low = (word & -word).bit_length() - 1
+            ones = _trailing_ones(word >> low)
+            if low + ones == 64:
+                start = base + low
+                break
+            yield base + low, base + low + ones - 1
+            word = word >> (low + ones) << (low + ones)
+    if start >= 0:
+        yield start, 64 * len(words) - 1
+
+
+def _trailing_ones(word: int) -> int:
+    inverted = ~word & _WORD
+    return (inverted & -inverted).bit_length() - 1 if inverted else 64

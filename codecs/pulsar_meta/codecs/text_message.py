@@ -1,0 +1,45 @@
+"""Protobuf's text format, in which BookKeeper keeps cookies and older ledger metadata.
+
+Also what brokers before 1.20 wrote for managed ledgers. Source: protobuf.dev, "Text Format Language".
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from pulsar_meta.codecs.errors import DecodeError
+
+M = TypeVar("M", bound=Message)
+
+
+def parse_text(kind: type[M], text: str) -> M:
+    """Return the message that `text` describes; DecodeError if broken or a required field is missing."""
+    from google.protobuf import text_format
+
+    message = kind()
+    try:
+        text_format.Parse(text, message)
+    except (text_format.ParseError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise DecodeError(f"not a {kind.DESCRIPTOR.name} in text format: {reason}") from error
+    if not message.IsInitialized():
+        missing = ", ".join(message.FindInitializationErrors())  # type: ignore[attr-defined]
+        raise DecodeError(f"not a {kind.DESCRIPTOR.name}: required {missing} missing", offset=len(text))
+    return message
+
+
+def print_text(message: Message) -> str:
+    """Return `message` as Java's TextFormat prints it."""
+    from google.protobuf import text_format
+
+    return text_format.MessageToString(message, as_utf8=False)
+
+
+def as_text(data: bytes, what: str) -> str:
+    """Return `data` as UTF-8 text, or raise DecodeError."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"not {what}: not UTF-8 text", offset=error.start) from error
