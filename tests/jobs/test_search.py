@@ -1,0 +1,327 @@
+"""The search against brute force over every entry, on topics with everything that topics have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pulsar_meta.jobs.outline import LedgerSpan, Outline, Position
+from pulsar_meta.jobs.readings import CLOCKS, Knowledge, Read, Reading, State, by_index
+from pulsar_meta.jobs.search import Outcome, Topic, search
+
+
+@dataclass(frozen=True)
+class FakeTopic:
+    """Every entry of a topic by ledger; a ledger in `gone` has no entry anywhere."""
+
+    ledgers: dict[int, list[Reading]]
+    gone: frozenset[int] = frozenset()
+    first_indexes: tuple[int | None, ...] = ()
+    closed: tuple[int | None, ...] = ()
+    last_index: int | None = None
+
+    def outline(self) -> Outline:
+        hints = [*self.first_indexes, *([None] * len(self.ledgers))]
+        closed = [*self.closed, *([None] * len(self.ledgers))]
+        spans = [
+            LedgerSpan(ledger, len(entries), first_index=hints[at], closed_at=closed[at])
+            for at, (ledger, entries) in enumerate(self.ledgers.items())
+        ]
+        return Outline(spans, self.last_index)
+
+    def readings(self) -> list[Reading]:
+        found = []
+        for ledger, entries in self.ledgers.items():
+            lost = [replace(entry, state=State.MISSING) for entry in entries]
+            found += lost if ledger in self.gone else entries
+        return found
+
+    def answer(self, request: Read, leading: int = 10**9) -> list[Reading]:
+        entries = self.ledgers[request.ledger_id]
+        assert 0 <= request.first <= request.last < len(entries)
+        if request.ledger_id in self.gone:
+            return [Reading(request.ledger_id, 0, State.MISSING, span=len(entries))]
+        return entries[request.first : request.last + 1][:leading]
+
+
+def ask(fake: FakeTopic, topic: Topic, target: int, *, leading: int = 10**9, skew: int = 60_000) -> Outcome:
+    """Drive one search to its end."""
+    asking = search(topic, target, skew=skew)
+    try:
+        request = next(asking)
+        while True:
+            assert request.last - request.first < topic.reach
+            request = asking.send(fake.answer(request, leading))
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+
+
+KINDS = ("batch", "one", "txn", "plain", "missing", "unreadable")
+entry_kinds = st.tuples(st.sampled_from(KINDS), st.integers(1, 12), st.integers(0, 2), st.integers(0, 9))
+healthy_kinds = st.tuples(
+    st.sampled_from(("batch", "one")), st.integers(1, 12), st.just(0), st.integers(0, 9)
+)
+
+
+@st.composite
+def topics(
+    draw: st.DrawFn, *, kinds: st.SearchStrategy[tuple[str, int, int, int]], resets: bool
+) -> FakeTopic:
+    """A topic: runs of entries in ledgers, indexes that may leave gaps, and step back between ledgers."""
+    next_index, clock = draw(st.sampled_from((0, 0, 500))), 1_000_000
+    ledgers: dict[int, list[Reading]] = {}
+    firsts: list[int | None] = []
+    closed: list[int | None] = []
+    for ledger in range(draw(st.integers(0, 8))):
+        if resets and draw(st.integers(0, 3)) == 0:
+            next_index = draw(st.integers(0, next_index))
+        firsts.append(next_index)
+        entries: list[Reading] = []
+        for kind, size, gap, wait in draw(st.lists(kinds, max_size=25)):
+            clock += wait
+            shared = Reading(ledger, len(entries), broker_timestamp=clock, publish_time=clock - 3)
+            if kind == "plain":
+                entries.append(replace(shared, broker_timestamp=None))
+                continue
+            next_index += gap if kind != "txn" else 0
+            width = size if kind in ("batch", "missing", "unreadable") else 1
+            state = {"missing": State.MISSING, "unreadable": State.UNREADABLE}.get(kind, State.READ)
+            last = next_index + width - 1
+            entries.append(replace(shared, state=state, first_index=next_index, last_index=last))
+            next_index = last + 1
+        ledgers[ledger] = entries
+        closed.append(clock)
+    claimed = [draw(st.sampled_from((None, first, draw(st.integers(-5, 2000))))) for first in firsts]
+    times = [draw(st.sampled_from((None, time, time, draw(st.integers(0, 2_000_000))))) for time in closed]
+    gone = draw(st.sets(st.integers(0, 7), max_size=2)) if kinds is entry_kinds else set()
+    last = draw(st.sampled_from((None, next_index - 1, draw(st.integers(-1, 5000)))))
+    return FakeTopic(ledgers, frozenset(gone), tuple(claimed), tuple(times), last)
+
+
+def holders(fake: FakeTopic, target: int) -> list[Reading]:
+    return [
+        reading
+        for reading in fake.readings()
+        if reading.state is State.READ
+        and reading.first_index is not None
+        and reading.last_index is not None
+        and reading.first_index <= target <= reading.last_index
+    ]
+
+
+def brute_status(fake: FakeTopic, target: int) -> str:
+    """What stands where the index would be, in a topic that never steps back and has no holder of it."""
+    marks = [
+        (at, reading)
+        for at, reading in enumerate(fake.readings())
+        if reading.state is State.READ and reading.last_index is not None
+    ]
+    below = max((at for at, reading in marks if reading.last_index < target), default=-1)  # type: ignore[operator]
+    above = min((at for at, reading in marks if reading.first_index > target), default=None)  # type: ignore[operator]
+    between = fake.readings()[below + 1 : above]
+    for state, status in (
+        (State.MISSING, "missing-ledger"),
+        (State.UNREADABLE, "unreadable"),
+        (State.READ, "no-index"),
+    ):
+        if any(reading.state is state for reading in between):
+            return status
+    if not fake.readings():
+        return "before-first" if fake.last_index is not None and target <= fake.last_index else "after-last"
+    return "after-last" if above is None else "before-first" if below < 0 else "gap"
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    topics(kinds=entry_kinds, resets=False),
+    st.integers(0, 1600),
+    st.sampled_from((1, 3, 100)),
+    st.integers(1, 4),
+)
+def test_index_equals_brute_force(fake: FakeTopic, target: int, reach: int, leading: int) -> None:
+    topic = Topic(fake.outline(), Knowledge(by_index), reach)
+    for wanted in (target, target // 3, target // 7, target):
+        outcome = ask(fake, topic, wanted, leading=leading)
+        expected = holders(fake, wanted)
+        if expected:
+            assert (outcome.status, [outcome.reading]) == ("found", expected)
+        else:
+            assert (outcome.status, outcome.reading) == (brute_status(fake, wanted), None)
+
+
+@settings(max_examples=300, deadline=None)
+@given(topics(kinds=entry_kinds, resets=True), st.integers(0, 1600), st.sampled_from((1, 3, 100)))
+def test_index_that_steps_back_between_ledgers_is_found_if_anything_holds_it(
+    fake: FakeTopic, target: int, reach: int
+) -> None:
+    topic = Topic(fake.outline(), Knowledge(by_index), reach)
+    for wanted in (target, target // 3, target // 7):
+        outcome = ask(fake, topic, wanted)
+        expected = holders(fake, wanted)
+        assert (outcome.reading in expected) if expected else (outcome.reading is None)
+        assert (outcome.status == "found") == bool(expected)
+
+
+@settings(max_examples=200, deadline=None)
+@given(topics(kinds=healthy_kinds, resets=False), st.data(), st.sampled_from((1, 10)))
+def test_a_healthy_topic_costs_few_reads_whatever_its_properties_claim(
+    fake: FakeTopic, data: st.DataObject, reach: int
+) -> None:
+    marks = fake.readings()
+    if not marks:
+        return
+    chosen = data.draw(st.sampled_from(marks))
+    outcome = ask(fake, Topic(fake.outline(), Knowledge(by_index), reach), chosen.last_index or 0)
+    assert outcome.reading == chosen
+    assert outcome.round_trips <= 6 + 2 * len(marks).bit_length()
+
+
+def first_not_before(readings: Sequence[Reading], clock: str, target: int) -> Reading | None:
+    for reading in readings:
+        value = CLOCKS[clock](reading) if reading.state is State.READ else None
+        if value is not None and value[0] >= target:
+            return reading
+    return None
+
+
+times = st.integers(999_990, 1_001_500)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    topics(kinds=entry_kinds, resets=False),
+    times,
+    st.sampled_from(("broker", "publish")),
+    st.sampled_from((1, 3, 100)),
+    st.sampled_from((-1, 0, 20, 60_000)),
+)
+def test_time_equals_brute_force_where_the_clock_never_steps_back(
+    fake: FakeTopic, target: int, clock: str, reach: int, skew: int
+) -> None:
+    measure = CLOCKS[clock]
+    outcome = ask(fake, Topic(fake.outline(), Knowledge(measure), reach), target, skew=skew)
+    readings = fake.readings()
+    expected = first_not_before(readings, clock, target)
+    stop = readings.index(expected) if expected else len(readings)
+    start = max(
+        (at + 1 for at, one in enumerate(readings[:stop]) if one.state is State.READ and measure(one)),
+        default=0,
+    )
+    lost = {one.state for one in readings[start:stop]}
+    if State.MISSING in lost:
+        assert (outcome.status, outcome.reading) == ("missing-ledger", None)
+    elif State.UNREADABLE in lost:
+        assert (outcome.status, outcome.reading) == ("unreadable", None)
+    elif expected:
+        assert (outcome.status, outcome.reading) == ("found", expected)
+    else:
+        assert outcome.reading is None
+        assert outcome.status == ("no-index" if State.READ in lost else "after-last")
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 60), max_size=12), max_size=5),
+    st.integers(0, 70),
+    st.sampled_from((1, 4)),
+    st.booleans(),
+)
+def test_time_with_clocks_that_disagree_is_a_crossing_and_exhaustively_the_first(
+    times: list[list[int]], target: int, reach: int, exhaustive: bool
+) -> None:
+    ledgers = {
+        ledger: [Reading(ledger, entry, publish_time=time) for entry, time in enumerate(ledger_times)]
+        for ledger, ledger_times in enumerate(times)
+    }
+    fake = FakeTopic(ledgers, closed=tuple(max(one, default=0) for one in times))
+    topic = Topic(fake.outline(), Knowledge(CLOCKS["auto"]), reach, exhaustive)
+    outcome = ask(fake, topic, target, skew=5)
+    readings = fake.readings()
+    if exhaustive:
+        assert outcome.reading == first_not_before(readings, "auto", target)
+    elif outcome.reading is not None:
+        at = readings.index(outcome.reading)
+        assert (readings[at].publish_time or 0) >= target
+        assert at == 0 or (readings[at - 1].publish_time or 0) < target
+    else:
+        assert not readings or (readings[-1].publish_time or 0) < target
+
+
+def steady(ledgers: int, per_ledger: int, start: Callable[[int], int]) -> FakeTopic:
+    """Unbatched ledgers whose first index is `start(ledger)`."""
+    return FakeTopic(
+        {
+            ledger: [
+                Reading(ledger, entry, first_index=start(ledger) + entry, last_index=start(ledger) + entry)
+                for entry in range(per_ledger)
+            ]
+            for ledger in range(ledgers)
+        }
+    )
+
+
+def test_many_ledgers_that_start_again_are_all_looked_into() -> None:
+    fake = steady(300, 5, lambda ledger: (ledger * 5) if ledger < 150 else (ledger - 150) * 5)
+    outcome = ask(fake, Topic(fake.outline(), Knowledge(by_index)), 748)
+    assert outcome.status == "found"
+    assert ask(fake, Topic(fake.outline(), Knowledge(by_index)), 750).status == "after-last"
+
+
+def test_beyond_the_end_of_a_long_healthy_topic_costs_two_reads() -> None:
+    fake = steady(300, 5, lambda ledger: ledger * 5)
+    outcome = ask(fake, Topic(fake.outline(), Knowledge(by_index)), 1500)
+    assert (outcome.status, outcome.entries_read) == ("after-last", 2)
+
+
+def test_exhaustive_looks_into_every_ledger_where_nothing_hints_at_a_step_back() -> None:
+    def start(ledger: int) -> int:
+        return 9000 if ledger == 7 else ledger * 20
+
+    fake = steady(300, 5, start)
+    assert ask(fake, Topic(fake.outline(), Knowledge(by_index)), 9003).status == "after-last"
+    topic = Topic(fake.outline(), Knowledge(by_index), exhaustive=True)
+    outcome = ask(fake, topic, 9003)
+    assert outcome.reading == fake.ledgers[7][3]
+
+
+def test_ledgers_without_broker_metadata_cost_patience_not_the_whole_topic() -> None:
+    plain = [Reading(0, entry, publish_time=1) for entry in range(50_000)]
+    indexed = [Reading(1, entry, first_index=entry, last_index=entry) for entry in range(1000)]
+    fake = FakeTopic({0: plain, 1: indexed})
+    topic = Topic(fake.outline(), Knowledge(by_index))
+    outcome = ask(fake, topic, 5)
+    assert outcome.reading == indexed[5]
+    assert outcome.round_trips < 40
+    assert ask(fake, topic, 5000).status == "after-last"
+    alone = FakeTopic({0: plain})
+    outcome = ask(alone, Topic(alone.outline(), Knowledge(by_index)), 5)
+    assert outcome.status == "no-index"
+    assert outcome.entries_read < 2100
+
+
+def test_a_source_that_answers_nothing_holds_nothing() -> None:
+    fake = steady(2, 3, lambda ledger: ledger * 3)
+    asking = search(Topic(fake.outline(), Knowledge(by_index)), 4)
+    next(asking)
+    with pytest.raises(StopIteration) as done:
+        while True:
+            asking.send([])
+    assert done.value.value.status == "missing-ledger"
+
+
+def test_positions_and_ordinals_are_each_others_inverse() -> None:
+    outline = Outline([LedgerSpan(3, 4), LedgerSpan(5, 0), LedgerSpan(9, 2, first_entry=7)])
+    positions = [outline.position(ordinal) for ordinal in range(outline.total)]
+    assert positions == [(3, 0), (3, 1), (3, 2), (3, 3), (9, 7), (9, 8)]
+    assert [outline.ordinal(position) for position in positions] == list(range(6))
+    assert outline.ordinal(Position(1, 5)) == 0
+    assert outline.ordinal(Position(3, 9)) == 4
+    assert outline.ordinal(Position(5, 0)) == 4
+    assert outline.ordinal(Position(9, 0)) == 4
+    assert outline.ordinal(Position(99, 0)) == 6
+    middle = outline.between(2, 5)
+    assert [middle.position(ordinal) for ordinal in range(middle.total)] == positions[2:5]
