@@ -45,6 +45,12 @@ def remove_ledger_property(topic: str, ledger: int, key: str) -> None:
     managed_ledger(topic).asyncRemoveLedgerProperty(ledger, key).get()
 
 
+def init_cluster(uri: str, options: dict[str, str]) -> None:
+    """Write a new cluster's metadata, as `pulsar initialize-cluster-metadata` does."""
+    setup = JClass("org.apache.pulsar.PulsarClusterMetadataSetup")
+    setup.main(JArray(JString)([part for option in options.items() for part in option]))
+
+
 def put_in_rocksdb(directory: str, payloads: dict[str, bytes]) -> None:
     """Replace what is behind the header of values in a standalone's database; no header moves."""
     rocksdb = JClass("org.rocksdb.RocksDB")

@@ -16,17 +16,14 @@ on the same capture waits until the one before has freed the bookie's port.
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tests.servers import bookie_data, jars
+from tests.servers import admin, bookie_data, jars
 from tests.servers.jvm import Jvm, java_options
 from tests.servers.processes import Process, ServerFailed, free_port
 
@@ -67,14 +64,6 @@ SETTINGS: Final[Mapping[str, str]] = {
     "numHttpServerThreads": "8",
     "webSocketServiceEnabled": "false",
 }
-
-
-class AdminError(Exception):
-    """The broker's admin interface answered with an error; `status` is HTTP's."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(f"HTTP {status}: {text}")
-        self.status = status
 
 
 def release(version: str) -> tuple[int, ...]:
@@ -171,20 +160,8 @@ class PulsarStandalone:
         return self._jvm.call(target, *arguments)
 
     def admin(self, method: str, path: str, body: object = None, *, seconds: float = 60) -> Any:
-        """Ask `/admin/v2/PATH`; return the JSON (or text) of the answer, None if empty; AdminError."""
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self.admin_url}/admin/v2/{path}", data, headers, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=seconds) as answer:
-                text = answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                raise AdminError(error.code, error.read().decode(errors="replace")) from None
-        try:
-            return json.loads(text) if text else None
-        except ValueError:
-            return text
+        """Ask `/admin/v2/PATH`, as `tests.servers.admin.ask`; AdminError."""
+        return admin.ask(self.admin_url, method, path, body, seconds=seconds)
 
     def close(self) -> None:
         """Stop and remove the directory."""
@@ -228,7 +205,7 @@ class PulsarStandalone:
     def _ready(self) -> bool:
         try:
             return "public/default" in self.admin("GET", "namespaces/public", seconds=5)
-        except (OSError, AdminError):
+        except (OSError, admin.AdminError):
             return False
 
     def __enter__(self) -> Self:

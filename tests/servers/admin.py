@@ -1,0 +1,33 @@
+"""A broker's admin interface over HTTP, as little of it as the tests need."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+
+class AdminError(Exception):
+    """The broker answered with an error; `status` is HTTP's."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"HTTP {status}: {text}")
+        self.status = status
+
+
+def ask(url: str, method: str, path: str, body: object = None, *, seconds: float = 60) -> Any:
+    """Ask `URL/admin/v2/PATH`; return the JSON (or text) of the answer, None if empty; AdminError."""
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{url}/admin/v2/{path}", data, headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=seconds) as answer:
+            text = answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            raise AdminError(error.code, error.read().decode(errors="replace")) from None
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        return text

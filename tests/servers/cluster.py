@@ -1,0 +1,181 @@
+"""Two brokers (or more) over one ZooKeeper and one bookie, with lookup properties (PIP-368).
+
+    with Cluster(racks=["A", "B"]) as cluster:
+        cluster.brokers[0].service_url, cluster.brokers[0].admin_url, cluster.brokers[0].name
+        cluster.store_url                       # zk://127.0.0.1:…
+        cluster.brokers[0].admin("GET", "brokers/cluster")
+        cluster.stop(1); cluster.start(1)
+
+Each is started with `PulsarBrokerStarter` and ExtensibleLoadManagerImpl, and publishes its rack as
+the lookup property `lookup.rack`. Everything is gone after the block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from tests.servers import admin
+from tests.servers.bookies import Bookies
+from tests.servers.jvm import java_options
+from tests.servers.processes import Process, free_port
+
+START_SECONDS: Final = 120
+STARTER: Final = "org.apache.pulsar.PulsarBrokerStarter"
+LOAD_MANAGER: Final = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
+
+SETTINGS: Final[Mapping[str, str]] = {
+    "clusterName": "test",
+    "bindAddress": "127.0.0.1",
+    "advertisedAddress": "127.0.0.1",
+    "loadManagerClassName": LOAD_MANAGER,
+    "loadBalancerOverrideBrokerNicSpeedGbps": "1",
+    "lookupPropertyPrefix": "lookup.",
+    "managedLedgerDefaultEnsembleSize": "1",
+    "managedLedgerDefaultWriteQuorum": "1",
+    "managedLedgerDefaultAckQuorum": "1",
+    "defaultNumberOfNamespaceBundles": "4",
+    "brokerDeleteInactiveTopicsEnabled": "false",
+    "webSocketServiceEnabled": "false",
+    "functionsWorkerEnabled": "false",
+    "numIOThreads": "2",
+    "numHttpServerThreads": "8",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Where one broker of the cluster listens, and what it calls itself."""
+
+    rack: str
+    broker_port: int
+    web_port: int
+
+    @property
+    def name(self) -> str:
+        """Its id in the metadata store."""
+        return f"127.0.0.1:{self.web_port}"
+
+    @property
+    def service_url(self) -> str:
+        return f"pulsar://127.0.0.1:{self.broker_port}"
+
+    @property
+    def admin_url(self) -> str:
+        return f"http://127.0.0.1:{self.web_port}"
+
+    def admin(self, method: str, path: str, body: object = None, *, seconds: float = 60) -> Any:
+        """Ask `/admin/v2/PATH` of this broker, as `tests.servers.admin.ask`."""
+        return admin.ask(self.admin_url, method, path, body, seconds=seconds)
+
+
+class Cluster:
+    """A broker for each of `racks` over one ZooKeeper and one bookie; see the module."""
+
+    def __init__(
+        self,
+        *,
+        racks: Sequence[str] = ("A", "B"),
+        version: str = "4.2.4",
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Choose ports; nothing runs before `with`. NoJars, see `tests.servers.jars`."""
+        self._bookies = Bookies(1, version=version)
+        self.brokers = [Broker(rack, free_port(), free_port()) for rack in racks]
+        self._settings = {**SETTINGS, **(settings or {})}
+        self._processes: dict[int, Process] = {}
+
+    @property
+    def store_url(self) -> str:
+        """The metadata store as pulsar-meta opens it."""
+        return self._bookies.store_url
+
+    @property
+    def directory(self) -> Path:
+        return self._bookies.directory
+
+    @property
+    def bookie_dirs(self) -> list[Path]:
+        return self._bookies.directories
+
+    def start(self, number: int) -> None:
+        """Start the broker `number` (from 0) and return when it is ready; ServerFailed."""
+        broker = self.brokers[number]
+        command = ["java", *java_options("512m"), "-cp", self._bookies.classpath, STARTER]
+        command += ["--broker-conf", str(self._write_settings(number))]
+        process = Process(command, log=self.directory / f"broker{number}.log")
+        self._processes[number] = process
+        process.wait_until(lambda: _ready(broker), START_SECONDS)
+
+    def stop(self, number: int) -> None:
+        """Stop the broker `number` in good order: it unloads its bundles."""
+        self._processes.pop(number).stop()
+
+    def kill(self, number: int) -> None:
+        """SIGKILL to the broker `number`."""
+        self._processes.pop(number).kill()
+
+    def log_of(self, number: int) -> str:
+        """Return what the broker `number` has logged so far."""
+        return (self.directory / f"broker{number}.log").read_text(errors="replace")
+
+    def close(self) -> None:
+        """Stop everything and remove the directories."""
+        for number in list(self._processes):
+            self.kill(number)
+        self._bookies.close()
+
+    def _start_all(self) -> None:
+        self._bookies.__enter__()
+        first = self.brokers[0]
+        self._bookies.call(
+            "tests.servers.inside:init_cluster",
+            {
+                "--cluster": self._settings["clusterName"],
+                "--metadata-store": f"zk:127.0.0.1:{self._bookies.zookeeper_port}",
+                "--configuration-metadata-store": f"zk:127.0.0.1:{self._bookies.zookeeper_port}",
+                "--web-service-url": first.admin_url,
+                "--broker-service-url": first.service_url,
+                "--existing-bk-metadata-service-uri": self._bookies.metadata_service_uri,
+            },
+        )
+        for number in range(len(self.brokers)):
+            self.start(number)
+
+    def _write_settings(self, number: int) -> Path:
+        broker = self.brokers[number]
+        store = f"zk:127.0.0.1:{self._bookies.zookeeper_port}"
+        own = {
+            "brokerServicePort": str(broker.broker_port),
+            "webServicePort": str(broker.web_port),
+            "metadataStoreUrl": store,
+            "configurationMetadataStoreUrl": store,
+            "bookkeeperMetadataServiceUri": self._bookies.metadata_service_uri,
+            f"{self._settings['lookupPropertyPrefix']}rack": broker.rack,
+        }
+        file = self.directory / f"broker{number}.conf"
+        file.write_text("".join(f"{key}={value}\n" for key, value in {**self._settings, **own}.items()))
+        return file
+
+    def __enter__(self) -> Self:
+        try:
+            self._start_all()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _ready(broker: Broker) -> bool:
+    try:
+        return bool(broker.admin("GET", "brokers/health", seconds=20) == "ok")
+    except (OSError, admin.AdminError):
+        return False
