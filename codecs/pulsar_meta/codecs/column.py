@@ -35,14 +35,18 @@ class Column:
     def with_values(self, rows: Sequence[int], values: Sequence[int | bool | str | None]) -> Column:
         """Return the column with other values in some rows, None for none."""
         changed, present = self.values.copy(), self.present.copy()
-        numbers = {name: number for number, name in enumerate(self.names or ())}
+        names = list(self.names or ())
+        numbers = {name: number for number, name in enumerate(names)}
         for row, value in zip(rows, values, strict=True):
             present[row] = value is not None
             if isinstance(value, str):
-                changed[row] = numbers.setdefault(value, len(numbers))
+                if value not in numbers:
+                    numbers[value] = len(names)
+                    names.append(value)
+                changed[row] = numbers[value]
             else:
                 changed[row] = wrapped(value or 0)
-        return Column(changed, present, None if self.names is None else tuple(numbers))
+        return Column(changed, present, None if self.names is None else tuple(names) or ("",))
 
     def chosen(self, rows: Rows) -> Column:
         """Return the column with only the rows where `rows` is true."""

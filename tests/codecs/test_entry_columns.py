@@ -1,0 +1,217 @@
+"""Columns say of every entry what the codec for one entry says of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pulsar_meta.codecs.bookie_entry import encode_bookie_entry
+from pulsar_meta.codecs.column import Column, wrapped
+from pulsar_meta.codecs.column_words import MARGIN, WordReader
+from pulsar_meta.codecs.entry_columns import decode_entry_columns
+from pulsar_meta.codecs.entry_log import Record, scan_records
+from pulsar_meta.codecs.entry_row import COLUMN_TYPES, decode_row
+from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.frame import encode_frame
+from pulsar_meta.codecs.record_offsets import find_records
+from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
+
+CAPTURES = (
+    "pulsar-2.8.2", "pulsar-3.0.7", "pulsar-4.0.7", "pulsar-4.2.4", "pulsar-4.2.4-3bookies",
+    "pulsar-4.2.4-killed", "pulsar-5.0.0-M1",
+)  # fmt: skip
+
+
+def logs_of(folder: Path) -> Iterator[bytes]:
+    for path in sorted(folder.glob("bookie*/current/*.log")):
+        if path.stat().st_size:
+            yield path.read_bytes()
+
+
+def expected(row: dict[str, object]) -> dict[str, object]:
+    """Integers as columns have them: signed."""
+    return {name: wrapped(value) if type(value) is int else value for name, value in row.items()}
+
+
+def rows_of(columns: dict[str, Column]) -> list[dict[str, object]]:
+    lists = {name: column.tolist() for name, column in columns.items()}
+    return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+@pytest.mark.parametrize("verify", [False, True])
+def test_columns_and_codec_agree_on_every_entry_of_a_capture(
+    capture: Callable[[str], Path], name: str, verify: bool
+) -> None:
+    seen = 0
+    for log in logs_of(capture(name)):
+        view = memoryview(log)
+        places = find_records(log)
+        columns = decode_entry_columns(log, places.offsets, places.sizes, verify=verify)
+        found = rows_of(columns)
+        for at, size, row in zip(places.offsets.tolist(), places.sizes.tolist(), found, strict=True):
+            assert row == expected(decode_row(view[at : at + size], verify=verify))
+        seen += len(found)
+    assert seen > 1000
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_the_arrays_hold_the_records_that_a_scan_finds(capture: Callable[[str], Path], name: str) -> None:
+    for log in logs_of(capture(name)):
+        places = find_records(log)
+        scanned = [(one.offset, one.size) for one in scan_records(log) if isinstance(one, Record)]
+        assert list(zip(places.offsets.tolist(), places.sizes.tolist(), strict=True)) == scanned
+
+
+def test_hardly_any_entry_of_a_topic_is_read_by_itself(
+    capture: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = max(logs_of(capture("pulsar-4.0.7")), key=len)
+    places = find_records(log)
+    frames = decode_entry_columns(log, places.offsets, places.sizes, ["broken"])["broken"].values
+    alone: list[object] = []
+
+    def counted(*args: object, **options: object) -> dict[str, object]:
+        alone.append(args)
+        return decode_row(*args, **options)  # type: ignore[arg-type, return-value]
+
+    monkeypatch.setattr("pulsar_meta.codecs.entry_columns.decode_row", counted)
+    decode_entry_columns(log, places.offsets[~frames], places.sizes[~frames])
+    assert len(alone) <= 3
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_damaged_logs_are_read_as_the_codecs_read_them(capture: Callable[[str], Path], seed: int) -> None:
+    chance = random.Random(seed)
+    log = max(logs_of(capture("pulsar-4.2.4")), key=len)
+    start = chance.randrange(1024, len(log) - 30_000)
+    damaged = bytearray(log[:1024] + log[start : start + chance.randrange(2_000, 30_000)])
+    for _ in range(chance.randrange(30)):
+        damaged[chance.randrange(1024, len(damaged))] = chance.randrange(256)
+    if seed % 3 == 0:
+        at = chance.randrange(1024, len(damaged))
+        damaged[at : at + 700] = bytes([chance.choice([0, 0xF0])]) * chance.randrange(1500)
+    data = bytes(damaged)
+    places = find_records(data)
+    scanned = [(one.offset, one.size) for one in scan_records(data) if isinstance(one, Record)]
+    assert list(zip(places.offsets.tolist(), places.sizes.tolist(), strict=True)) == scanned
+    found = rows_of(decode_entry_columns(data, places.offsets, places.sizes))
+    view = memoryview(data)
+    assert found == [expected(decode_row(view[at : at + size])) for at, size in scanned]
+
+
+def test_every_way_to_break_a_frame_means_the_same_in_columns() -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=2**64 - 1, publish_time=1_700_000_000_000)
+    metadata.properties.add(key="k", value="ü")
+    metadata.encryption_keys.add(key="e", value=b"\x00").metadata.add(key="m", value="v")
+    metadata.compacted_batch_indexes.extend([1, 300])
+    metadata.num_chunks_from_msg, metadata.chunk_id = 3, 2
+    frame = encode_frame(
+        metadata, b"payload", broker_metadata=BrokerEntryMetadata(broker_timestamp=5, index=7)
+    )
+    broken = [bytearray(frame) for _ in range(len(frame) * 12)]
+    for number, one in enumerate(broken):
+        one[number // 12] = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x12, 0x22, 0x6A, 0x40, 0xFA, 0x0B)[number % 12]
+    cut = [frame[:size] for size in range(len(frame))]
+    check_frames([frame, *map(bytes, broken), *cut])
+
+
+fields = st.builds(
+    MessageMetadata,
+    producer_name=st.text(max_size=40),
+    sequence_id=st.integers(0, 2**64 - 1),
+    publish_time=st.integers(0, 2**64 - 1),
+    num_messages_in_batch=st.none() | st.integers(-(2**31), 2**31 - 1),
+    compression=st.none() | st.integers(0, 4),
+    uncompressed_size=st.none() | st.integers(0, 2**32 - 1),
+    event_time=st.none() | st.integers(0, 2**64 - 1),
+    marker_type=st.none() | st.integers(-(2**31), 2**31 - 1),
+    txnid_most_bits=st.none() | st.integers(0, 2**64 - 1),
+    txnid_least_bits=st.none() | st.integers(0, 2**64 - 1),
+    chunk_id=st.none() | st.integers(-(2**31), 2**31 - 1),
+    partition_key=st.none() | st.text(max_size=300),
+    schema_version=st.none() | st.binary(max_size=9),
+)
+brokers = st.none() | st.builds(
+    BrokerEntryMetadata,
+    broker_timestamp=st.none() | st.integers(0, 2**64 - 1),
+    index=st.none() | st.integers(0, 2**64 - 1),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(fields, brokers, st.booleans(), st.binary(max_size=50)), min_size=1, max_size=12))
+def test_every_number_that_a_frame_can_hold_survives(
+    entries: list[tuple[MessageMetadata, BrokerEntryMetadata | None, bool, bytes]],
+) -> None:
+    check_frames(
+        [
+            encode_frame(metadata, payload, broker_metadata=broker, checksum=checksum)
+            for metadata, broker, checksum, payload in entries
+        ]
+    )
+
+
+@given(st.lists(st.binary(max_size=120), max_size=20))
+def test_any_bytes_are_a_row(frames: list[bytes]) -> None:
+    check_frames(frames)
+
+
+def check_frames(frames: list[bytes]) -> None:
+    """Compare columns and codec on frames, in a buffer that ends with the last one and in one that goes on."""
+    for tail in (b"", bytes(MARGIN)):
+        data = b"".join(frames) + tail
+        sizes = np.array([len(frame) for frame in frames], np.int64)
+        offsets = np.cumsum(sizes) - sizes
+        found = rows_of(decode_entry_columns(data, offsets, sizes, bookie=False))
+        assert found == [expected(decode_row(memoryview(frame), bookie=False)) for frame in frames]
+
+
+def test_other_digests_are_found_out() -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=2)
+    frame = encode_frame(metadata, b"x" * 50)
+    kinds = ("CRC32C", "CRC32", "HMAC", "DUMMY") * 3
+    entries = [
+        encode_bookie_entry(5, number, number - 1, 60, frame, digest_type=kind)  # type: ignore[arg-type]
+        for number, kind in enumerate(kinds)
+    ]
+    data = b"".join(entries) + bytes(MARGIN)
+    sizes = np.array([len(entry) for entry in entries])
+    offsets = np.cumsum(sizes) - sizes
+    columns = decode_entry_columns(data, offsets, sizes, ["entry_id", "size", "broken", "publish_time"])
+    assert columns["entry_id"].tolist() == list(range(12))
+    assert columns["size"].tolist() == [len(frame)] * 12
+    assert columns["broken"].tolist() == [False] * 12
+    assert columns["publish_time"].tolist() == [2] * 12
+
+
+def test_no_entries_are_empty_columns() -> None:
+    nothing = np.zeros(0, np.int64)
+    assert decode_entry_columns(b"", nothing, nothing, ["index", "producer_name"])["index"].tolist() == []
+    assert find_records(b"").offsets.tolist() == []
+
+
+def test_an_unknown_column_is_a_usage_error() -> None:
+    nothing = np.zeros(0, np.int64)
+    with pytest.raises(UsageError, match="no such column: 'colour'"):
+        decode_entry_columns(b"", nothing, nothing, ["colour"])
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=1))
+def test_varints_of_every_length(numbers: list[int]) -> None:
+    at, data = [], b""
+    for number in numbers:
+        at.append(len(data))
+        while number > 0x7F:
+            data += bytes([number & 0x7F | 0x80])
+            number >>= 7
+        data += bytes([number])
+    values, lengths = WordReader(data + b"\xff" * MARGIN).varints(np.array(at))
+    assert values.tolist() == numbers
+    assert lengths.tolist() == [end - start for start, end in zip(at, [*at[1:], len(data)], strict=True)]
