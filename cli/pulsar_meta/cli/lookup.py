@@ -139,7 +139,7 @@ def _lines(document: Document) -> Iterator[str]:
     for note in document["notes"]:
         yield f"note   {note}"
     if document["status"] == "found":
-        through = ", through the proxy at the service URL" if document["proxy_through_service_url"] else ""
+        through = ", through the service URL" if document["proxy_through_service_url"] else ""
         yield f"{document['topic']} is served by {document['broker']}{through}"
 
 

@@ -2,6 +2,8 @@
 
 `value` is the BaseCommand in the shape of its .proto; behind SEND and MESSAGE there is one member more,
 `headers_and_payload`: the entry frame as it was sent, in base64, so that encoding gives the same bytes.
+Java clients write the fields of CONNECT in an order of their own; then `body` keeps the bytes of the
+command too, and they are encoded again as long as they say what the other members say.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ import base64
 from collections.abc import Iterator
 from typing import Any, Final
 
+from google.protobuf.message import DecodeError as ProtobufError
+
 from pulsar_meta.codecs.checksum import Buffer
 from pulsar_meta.codecs.commands import (
     WITH_ENTRY,
@@ -17,14 +21,17 @@ from pulsar_meta.codecs.commands import (
     command_name,
     decode_commands,
     encode_command,
+    missing_fields,
+    wrap_command,
 )
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frame import decode_frame
-from pulsar_meta.codecs.json_message import from_base64, json_to_message
+from pulsar_meta.codecs.json_message import fill_message, from_base64
 from pulsar_meta.codecs.message_json import message_to_json
 from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand
 
 ENTRY: Final = "headers_and_payload"
+BODY: Final = "body"
 REDACTED: Final = "(redacted)"
 # What opens a door: the credentials of the client, of the client behind a proxy, and their refreshing.
 SECRETS: Final[tuple[tuple[str, ...], ...]] = (
@@ -55,6 +62,8 @@ def command_to_json(frame: CommandFrame) -> Json:
     value = message_to_json(frame.command)
     if frame.command.HasField("type") and frame.command.type in WITH_ENTRY:
         value[ENTRY] = base64.b64encode(frame.entry).decode()
+    if frame.command.SerializePartialToString() != frame.body:
+        value[BODY] = base64.b64encode(frame.body).decode()
     return value
 
 
@@ -67,14 +76,30 @@ def json_to_command(value: Any) -> bytes:
         raise DecodeError("value: expected an object, a BaseCommand")
     for path in SECRETS:
         if _at(value, path) == REDACTED:
-            raise DecodeError(
-                f"value.{'.'.join(path)} was redacted: decode it with --show-secrets"
-            )
+            raise DecodeError(f"value.{'.'.join(path)} was redacted: decode it with --show-secrets")
     entry = from_base64(value.get(ENTRY, ""), f"value.{ENTRY}")
-    command = json_to_message(BaseCommand, {key: one for key, one in value.items() if key != ENTRY})
+    body = from_base64(value.get(BODY, ""), f"value.{BODY}")
+    rest = {key: one for key, one in value.items() if key not in (ENTRY, BODY)}
+    command = _command(rest)
     if entry and command.type not in WITH_ENTRY:
         raise DecodeError(f"value.{ENTRY}: only SEND and MESSAGE have an entry behind them")
-    return encode_command(command, entry)
+    return wrap_command(body, entry) if _says(body, command) else encode_command(command, entry)
+
+
+def _command(value: Json) -> BaseCommand:
+    command = BaseCommand()
+    fill_message(command, value, "value")
+    missing = missing_fields(command)
+    if missing:
+        raise DecodeError(f"value: required {', '.join(missing)} missing")
+    return command
+
+
+def _says(body: bytes, command: BaseCommand) -> bool:
+    try:
+        return bool(body) and BaseCommand.FromString(body) == command
+    except ProtobufError:
+        return False
 
 
 def _meaning(frame: CommandFrame, hidden: list[str]) -> Json:
@@ -107,6 +132,8 @@ def _redact(value: Json) -> list[str]:
         if _at(value, path):
             _at(value, path[:-1])[path[-1]] = REDACTED
             hidden.append(".".join(path))
+    if hidden:
+        value.pop(BODY, None)
     return hidden
 
 

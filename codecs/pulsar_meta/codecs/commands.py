@@ -27,17 +27,19 @@ from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand
 MAX_FRAME_SIZE: Final = 5 * 1024 * 1024 + 10 * 1024
 WITH_ENTRY: Final = frozenset({BaseCommand.SEND, BaseCommand.MESSAGE})
 
+_MAX_INT: Final = 2**31 - 1
 _SIZE: Final = struct.Struct(">I")
 
 
 @dataclass(frozen=True, slots=True)
 class CommandFrame:
-    """A command, and the entry frame behind SEND and MESSAGE (a view into the bytes given, else empty).
+    """A command, its own bytes, and the entry frame behind SEND and MESSAGE (views, the latter may be empty).
 
     `offset` and `size` (in bytes, with the four of the total size) are its place in the stream.
     """
 
     command: BaseCommand
+    body: memoryview = field(repr=False)
     entry: memoryview = field(repr=False)
     offset: int = 0
     size: int = 0
@@ -65,7 +67,7 @@ def decode_commands(data: Buffer) -> Iterator[CommandFrame]:
     """
     view, at = byte_view(data), 0
     while at < len(view):
-        found = take_command(view, at, max_size=max(4, len(view)))
+        found = take_command(view, at, max_size=_MAX_INT)
         if found is None:
             raise DecodeError(f"a frame is cut off: {len(view) - at} bytes are left of it", offset=at)
         yield found
@@ -74,8 +76,12 @@ def decode_commands(data: Buffer) -> Iterator[CommandFrame]:
 
 def encode_command(command: BaseCommand, entry: Buffer = b"") -> bytes:
     """Return the bytes of one frame; `entry` is the entry frame behind SEND or MESSAGE."""
-    body = command.SerializePartialToString()
-    return b"".join((_SIZE.pack(4 + len(body) + len(entry)), _SIZE.pack(len(body)), body, bytes(entry)))
+    return wrap_command(command.SerializePartialToString(), entry)
+
+
+def wrap_command(body: Buffer, entry: Buffer = b"") -> bytes:
+    """Return the frame around a command that is already bytes."""
+    return b"".join((_SIZE.pack(4 + len(body) + len(entry)), _SIZE.pack(len(body)), body, entry))
 
 
 def body_of(command: BaseCommand) -> Message | None:
@@ -92,14 +98,15 @@ def _decode(view: memoryview, offset: int, end: int) -> CommandFrame:
     start = offset + 8
     if start + size > end:
         raise DecodeError(f"BaseCommand claims {size} bytes, {end - start} are left", offset=offset + 4)
-    command = _parse(view[start : start + size], start)
+    body = view[start : start + size]
+    command = _parse(body, start)
     entry = view[start + size : end]
     if len(entry) and command.HasField("type") and command.type not in WITH_ENTRY:
         name = command_name(command)
         raise DecodeError(
             f"{len(entry)} bytes follow a {name}, which has none behind it", offset=start + size
         )
-    return CommandFrame(command, entry, offset, end - offset)
+    return CommandFrame(command, body, entry, offset, end - offset)
 
 
 def _parse(data: memoryview, offset: int) -> BaseCommand:
@@ -108,12 +115,16 @@ def _parse(data: memoryview, offset: int) -> BaseCommand:
         command = BaseCommand.FromString(bytes(data))
     except ProtobufError as error:
         raise DecodeError("not a BaseCommand: broken protobuf", offset=offset) from error
-    missing = command.FindInitializationErrors()  # type: ignore[attr-defined]
-    if missing == ["type"] and newer_type(command) is not None:
-        return command
+    missing = missing_fields(command)
     if missing:
         raise DecodeError(f"not a BaseCommand: required {', '.join(missing)} missing", offset=offset)
     return command
+
+
+def missing_fields(command: BaseCommand) -> list[str]:
+    """Return the required fields that a command lacks; a type without a name here is not lacking."""
+    missing: list[str] = command.FindInitializationErrors()  # type: ignore[attr-defined]
+    return [] if missing == ["type"] and newer_type(command) is not None else missing
 
 
 def newer_type(command: BaseCommand) -> int | None:

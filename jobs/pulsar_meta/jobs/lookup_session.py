@@ -53,7 +53,10 @@ class LookupOutcome:
                 f"lookup properties are known from Pulsar {version} on; ignored by {', '.join(hops)}"
             )
         if self.request.properties and any(hop["proxy_through_service_url"] for hop in self.hops):
-            notes.append("a proxy answered: Pulsar's own proxy passes a lookup on without its properties")
+            notes.append(
+                "the answer says to connect through the service URL (a standalone always says so): where a"
+                " Pulsar proxy stands there, it passed the lookup on without its properties"
+            )
         return notes
 
 

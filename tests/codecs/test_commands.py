@@ -1,0 +1,208 @@
+"""Wire frames of real clients and brokers: read, shown, written again."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_meta.codecs.command_json import (
+    ENTRY,
+    REDACTED,
+    command_documents,
+    command_to_json,
+    json_to_command,
+)
+from pulsar_meta.codecs.commands import (
+    body_of,
+    command_name,
+    decode_commands,
+    encode_command,
+    newer_type,
+    take_command,
+)
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, CommandConnect
+
+STREAMS = sorted((Path(__file__).parents[2] / "fixtures" / "commands").glob("*.bin"))
+CPP_RECEIVED, CPP_SENT, JAVA_RECEIVED, JAVA_SENT = STREAMS
+
+
+def names(data: bytes) -> list[str]:
+    return [command_name(frame.command) for frame in decode_commands(data)]
+
+
+def test_streams_tell_what_was_said() -> None:
+    assert names(JAVA_SENT.read_bytes()) == [
+        "CONNECT", "PARTITIONED_METADATA", "LOOKUP", "SUBSCRIBE", "GET_LAST_MESSAGE_ID", "FLOW",
+    ]  # fmt: skip
+    assert names(CPP_RECEIVED.read_bytes()).count("MESSAGE") == 2
+    assert names(CPP_SENT.read_bytes()).count("SEND") == 2
+
+
+@pytest.mark.parametrize("stream", STREAMS, ids=lambda path: path.stem)
+def test_encode_gives_back_the_same_bytes(stream: Path) -> None:
+    data = stream.read_bytes()
+    documents = list(command_documents(data, show_secrets=True))
+    assert b"".join(json_to_command(document["value"]) for document in documents) == data
+    assert sum(document["meaning"]["size"] for document in documents) == len(data)
+
+
+@pytest.mark.parametrize("stream", STREAMS, ids=lambda path: path.stem)
+def test_every_command_of_the_streams_is_known(stream: Path) -> None:
+    for frame in decode_commands(stream.read_bytes()):
+        assert body_of(frame.command) is not None
+        assert "unknown_fields" not in str(command_to_json(frame))
+
+
+def test_stored_frame_is_the_sent_one_behind_the_brokers_part() -> None:
+    sent = [frame.entry for frame in decode_commands(CPP_SENT.read_bytes()) if len(frame.entry)]
+    received = [frame.entry for frame in decode_commands(CPP_RECEIVED.read_bytes()) if len(frame.entry)]
+    for client, stored in zip(sent, received, strict=True):
+        assert bytes(stored[:2]) == b"\x0e\x02"
+        assert bytes(stored[6 + stored[5] :]) == bytes(client)
+
+
+def test_meaning_of_the_entry_behind_a_message() -> None:
+    documents = list(command_documents(CPP_RECEIVED.read_bytes()))
+    entries = [document["meaning"]["entry"] for document in documents if "entry" in document["meaning"]]
+    assert [entry["broker_metadata"]["index"] for entry in entries] == [2, 3]
+    assert [entry["frame_checksum"] for entry in entries] == ["ok", "ok"]
+    assert entries[0]["metadata"]["num_messages_in_batch"] == 3
+    assert entries[1]["metadata"]["properties"] == [{"key": "region", "value": "eu"}]
+
+
+def test_an_entry_that_is_no_frame_leaves_the_command_readable() -> None:
+    command = BaseCommand(type=BaseCommand.SEND)
+    command.send.producer_id = command.send.sequence_id = 1
+    (document,) = command_documents(encode_command(command, b"\0\0\0\x63x"))
+    assert "claims 99 bytes" in document["meaning"]["entry"]["error"]
+    assert json_to_command(document["value"]) == encode_command(command, b"\0\0\0\x63x")
+
+
+def test_a_stream_arriving_byte_by_byte() -> None:
+    data = CPP_SENT.read_bytes()
+    buffer, seen = bytearray(), []
+    for byte in data:
+        buffer.append(byte)
+        if (frame := take_command(bytes(buffer))) is not None:
+            seen.append(command_name(frame.command))
+            buffer.clear()
+    assert seen == names(data)
+    assert not buffer
+
+
+def test_cut_anywhere_a_stream_ends_in_a_decode_error() -> None:
+    data = CPP_SENT.read_bytes()
+    borders = {frame.offset for frame in decode_commands(data)} | {len(data)}
+    for length in range(len(data)):
+        if length in borders:
+            continue
+        with pytest.raises(DecodeError, match="cut off"):
+            list(decode_commands(data[:length]))
+
+
+@pytest.mark.parametrize(
+    ("data", "offset", "words"),
+    [
+        (struct.pack(">I", 0), 0, "4 to"),
+        (struct.pack(">I", 3) + b"abc", 0, "4 to"),
+        (struct.pack(">II", 6, 900) + b"\x08\x12", 4, "claims 900 bytes"),
+        (struct.pack(">II", 6, 2) + b"\x08\xff", 8, "broken protobuf"),
+        (struct.pack(">II", 4, 0), 8, "required type missing"),
+        (struct.pack(">II", 7, 2) + b"\x08\x12!", 10, "PING, which has none"),
+    ],
+)
+def test_broken_frames(data: bytes, offset: int, words: str) -> None:
+    with pytest.raises(DecodeError, match=words) as caught:
+        list(decode_commands(data))
+    assert caught.value.offset == offset
+
+
+def test_a_claimed_size_is_bounded_before_anything_is_taken() -> None:
+    with pytest.raises(DecodeError, match="claims 4294967295"):
+        take_command(b"\xff\xff\xff\xff")
+    assert take_command(struct.pack(">I", 5_000_000)) is None
+
+
+def test_a_command_of_a_newer_pulsar_is_kept_whole() -> None:
+    data = struct.pack(">II", 10, 6) + b"\x08\xe8\x07\xc2\x3e\x00"
+    (frame,) = decode_commands(data)
+    assert newer_type(frame.command) == 1000
+    (document,) = command_documents(data)
+    assert document["meaning"]["command"] == "1000"
+    assert json_to_command(document["value"]) == data
+
+
+def connect(secret: bytes) -> bytes:
+    command = BaseCommand(type=BaseCommand.CONNECT)
+    command.connect.CopyFrom(CommandConnect(client_version="c", auth_method_name="token", auth_data=secret))
+    return encode_command(command)
+
+
+def test_secrets_are_redacted_unless_asked_for() -> None:
+    (document,) = command_documents(connect(b"topsecret"))
+    assert document["value"]["connect"]["auth_data"] == REDACTED
+    assert document["meaning"]["redacted"] == ["connect.auth_data"]
+    with pytest.raises(DecodeError, match="was redacted"):
+        json_to_command(document["value"])
+    (shown,) = command_documents(connect(b"topsecret"), show_secrets=True)
+    assert "redacted" not in shown["meaning"]
+    assert json_to_command(shown["value"]) == connect(b"topsecret")
+
+
+def test_javas_order_of_fields_does_not_leak_what_was_redacted() -> None:
+    body = BaseCommand.FromString(connect(b"topsecret")[8:])
+    # type, then connect with auth_method_name before auth_data, as Java writes it.
+    inner = b"\x0a\x01c\x2a\x05token\x1a\x09topsecret"
+    data = b"\x08\x02\x12" + bytes([len(inner)]) + inner
+    assert BaseCommand.FromString(data) == body
+    (document,) = command_documents(struct.pack(">II", 4 + len(data), len(data)) + data)
+    assert list(document["value"]) == ["type", "connect"]
+
+
+def test_an_edited_command_is_encoded_as_edited() -> None:
+    value = next(command_documents(JAVA_SENT.read_bytes(), show_secrets=True))["value"]
+    assert "body" in value
+    value["connect"]["client_version"] = "other"
+    (frame,) = decode_commands(json_to_command(value))
+    assert frame.command.connect.client_version == "other"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [],
+        {},
+        {"type": "NOPE"},
+        {"type": "PING", ENTRY: "AAAA"},
+        {"type": "SEND", ENTRY: "!"},
+        {"type": "CONNECT", "connect": {"auth_data": 7}},
+    ],
+)
+def test_json_that_is_no_command(value: object) -> None:
+    with pytest.raises(DecodeError):
+        json_to_command(value)
+
+
+@given(st.binary(max_size=300))
+def test_garbage_raises_nothing_but_decode_errors(data: bytes) -> None:
+    try:
+        list(command_documents(data))
+    except DecodeError:
+        return
+
+
+@given(st.integers(0, 862), st.integers(0, 255))
+def test_one_changed_byte_raises_nothing_but_decode_errors(at: int, byte: int) -> None:
+    data = bytearray(CPP_SENT.read_bytes())
+    data[at] = byte
+    try:
+        for document in command_documents(data, show_secrets=True):
+            json_to_command(document["value"])
+    except DecodeError:
+        return

@@ -1,0 +1,70 @@
+"""A TCP proxy that keeps what both sides said, byte for byte.
+
+with RecordingProxy("127.0.0.1", broker_port) as proxy:
+    ...connect to 127.0.0.1:proxy.port...
+proxy.sent, proxy.received     # of each connection, in the order they were opened
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+
+@dataclass(slots=True)
+class Connection:
+    """One connection: what the client sent and what the server answered."""
+
+    sent: bytearray = field(default_factory=bytearray)
+    received: bytearray = field(default_factory=bytearray)
+
+
+class RecordingProxy:
+    """Listens on `port` of 127.0.0.1 and passes everything on to one server."""
+
+    def __init__(self, host: str, port: int, *, listen: int = 0) -> None:
+        self._target = (host, port)
+        self._listener = socket.create_server(("127.0.0.1", listen))
+        self.port: int = self._listener.getsockname()[1]
+        self.connections: list[Connection] = []
+        self._sockets: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self._target)
+            except OSError:
+                return
+            connection = Connection()
+            self.connections.append(connection)
+            self._sockets += [client, server]
+            for source, target, kept in (
+                (client, server, connection.sent),
+                (server, client, connection.received),
+            ):
+                threading.Thread(target=_pump, args=(source, target, kept), daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for one in [self._listener, *self._sockets]:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+
+def _pump(source: socket.socket, target: socket.socket, kept: bytearray) -> None:
+    with contextlib.suppress(OSError):
+        while piece := source.recv(65536):
+            kept += piece
+            target.sendall(piece)
+        target.shutdown(socket.SHUT_WR)
