@@ -1,0 +1,206 @@
+"""`zk://HOST:PORT[,…][/CHROOT]`: a live ZooKeeper, through kazoo.
+
+Options beside the common ones (`url`): `tls=true`, `sasl=REFERENCE` (user:password for DIGEST-MD5),
+`jute_maxbuffer=BYTES` where the server's is not the default. `auth` holds user:password of the digest scheme.
+Nodes made here get ZooKeeper's open ACL and parents are containers, as Pulsar makes them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+from pulsar_meta.codecs.errors import (
+    ConflictError,
+    GuardError,
+    NotFoundError,
+    UnreachableError,
+)
+from pulsar_meta.stores.base import ABSENT, Versioned
+from pulsar_meta.stores.guarded import GuardedStore
+from pulsar_meta.stores.paths import is_within, joined, prefixed
+from pulsar_meta.stores.url import ServerUrl
+from pulsar_meta.stores.zookeeper_client import connect, container_request
+
+# ZooKeeper's default for jute.maxbuffer, the largest request that a server takes.
+JUTE_MAXBUFFER: Final = 0xFFFFF
+# What a request holds beside path and value: its header, lengths, version, an open ACL.
+REQUEST_OVERHEAD: Final = 96
+PAGE: Final = 256
+RETRY_PAUSE: Final = 0.1
+OWN_NODES: Final = "/zookeeper"
+
+
+class ZookeeperStore(GuardedStore):
+    """Values in znodes; a version is the znode's dataVersion."""
+
+    def __init__(self, url: str, *, read_only: bool = True) -> None:
+        """Connect; UnreachableError where no server answers in time, NotFoundError without the chroot."""
+        self._parsed = parsed = ServerUrl.parse(
+            url, default_port=2181, options=("tls", "sasl", "jute_maxbuffer")
+        )
+        self.url = url
+        self.writable = not read_only
+        self._jute = int(parsed.number("jute_maxbuffer", JUTE_MAXBUFFER))
+        self.max_value_size = self._jute - REQUEST_OVERHEAD
+        self._timeout = parsed.timeout
+        self._chroot = f"/{parsed.path}" if parsed.path else ""
+        self._client = connect(parsed)
+        if self._chroot and self._ask(self._client.exists_async, "/") is None:
+            self.close()
+            raise NotFoundError(f"no node {self._chroot}", source=url)
+
+    def read(self, path: str) -> Versioned:
+        """Return the value at `path`; NotFoundError where there is none."""
+        with self._told(path):
+            value, stat = self._ask(self._client.get_async, path)
+        return _versioned(path, value, stat)
+
+    def children(self, path: str) -> list[str]:
+        """Return the sorted names of the children of `path`."""
+        try:
+            with self._told(path):
+                return sorted(self._ask(self._client.get_children_async, prefixed(path)[0]))
+        except NotFoundError:
+            return []
+
+    def scan(self, prefix: str = "/") -> Iterator[Versioned]:
+        """Yield every node at and below `prefix`, a parent before its children, siblings by name.
+
+        Requests are sent in pages without waiting for each answer. ZooKeeper's own nodes are left out.
+        """
+        return self._walk([prefixed(prefix)[0]])
+
+    def put(self, path: str, value: bytes, expected: int) -> int:
+        """Write if the dataVersion is still `expected` and return the new one."""
+        self.check_write(path, value)
+        with self._told(path):
+            if expected == ABSENT:
+                self._create(path, bytes(value))
+                return 0
+            stat = self._once(partial(self._client.set_async, path, bytes(value), expected))
+        return int(stat.version)
+
+    def delete(self, path: str, expected: int) -> None:
+        """Delete if the dataVersion is still `expected`; GuardError where the node has children."""
+        self.check_write(path)
+        with self._told(path):
+            self._once(partial(self._client.delete_async, path, expected))
+
+    def check_write(self, path: str, value: bytes = b"") -> None:
+        """Raise GuardError for what the server would answer by dropping the connection."""
+        super().check_write(path, value)
+        size = len(self._chroot.encode()) + len(path.encode()) + len(value) + REQUEST_OVERHEAD
+        if size > self._jute:
+            text = f"{path}: a request of {size} bytes, the server takes {self._jute} (jute.maxbuffer)"
+            raise GuardError(text, source=self.url)
+
+    def close(self) -> None:
+        """End the session. Safe to call twice."""
+        self._client.stop()
+        self._client.close()
+
+    def _walk(self, paths: Iterable[str]) -> Iterator[Versioned]:
+        wanted = (path for path in paths if path != OWN_NODES or self._chroot)
+        while page := list(islice(wanted, PAGE)):
+            nodes = self._page(page, self._client.get_async)
+            parents = [path for path, (_, stat) in nodes.items() if stat.numChildren]
+            names = self._page(parents, self._client.get_children_async)
+            below = self._walk(joined(path, name) for path in names for name in sorted(names[path]))
+            waiting = next(below, None)
+            for path, (value, stat) in nodes.items():
+                if path != "/" or value:
+                    yield _versioned(path, value, stat)
+                while waiting is not None and is_within(waiting.path, path):
+                    yield waiting
+                    waiting = next(below, None)
+
+    def _page(self, paths: Sequence[str], request: Callable[[str], Any]) -> dict[str, Any]:
+        """Send one request a path at once; return the answers of those that are (still) there."""
+        from kazoo.exceptions import NoNodeError
+
+        sent = [request(path) for path in paths]
+        answers = {}
+        for path, pending in zip(paths, sent, strict=True):
+            with self._told(path):
+                try:
+                    answers[path] = self._ask(request, path, pending)
+                except NoNodeError:
+                    continue
+        return answers
+
+    def _create(self, path: str, value: bytes) -> None:
+        from kazoo.exceptions import NodeExistsError, NoNodeError
+
+        try:
+            self._once(partial(self._client.create_async, path, value))
+        except NoNodeError:
+            for parent in _parents(path):
+                try:
+                    self._once(partial(container_request, self._client, parent))
+                except NodeExistsError:
+                    continue
+            self._once(partial(self._client.create_async, path, value))
+
+    def _ask(self, request: Callable[[str], Any], path: str, pending: Any = None) -> Any:
+        """Return the answer to a request that only reads: sent again until the time is over."""
+        from kazoo.exceptions import ConnectionLoss, OperationTimeoutError, SessionExpiredError
+
+        deadline = time.monotonic() + self._timeout
+        while True:
+            left = max(deadline - time.monotonic(), RETRY_PAUSE)
+            try:
+                return (pending or request(path)).get(timeout=left)
+            except (ConnectionLoss, SessionExpiredError, OperationTimeoutError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(RETRY_PAUSE)
+                pending = None
+
+    def _once(self, request: Callable[[], Any]) -> Any:
+        """Return the answer to a request that writes: never sent twice, nor later than asked."""
+        self._await_connection()
+        try:
+            return request().get(timeout=self._timeout)
+        except self._client.handler.timeout_exception:
+            # It may still be queued: a closed client never sends it.
+            self.close()
+            raise
+
+    def _await_connection(self) -> None:
+        """Return when the session is up; kazoo would queue a write while it is not."""
+        if self._client.client_state == "CLOSED":
+            self._client = connect(self._parsed)
+        deadline = time.monotonic() + self._timeout
+        while not self._client.connected:
+            if time.monotonic() > deadline:
+                raise UnreachableError(f"no connection within {self._timeout:g} s", source=self.url)
+            time.sleep(RETRY_PAUSE)
+
+    @contextmanager
+    def _told(self, path: str) -> Iterator[None]:
+        from kazoo import exceptions as kazoo
+
+        try:
+            yield
+        except kazoo.NoNodeError as error:
+            raise NotFoundError(f"nothing at {path}", source=self.url) from error
+        except (kazoo.BadVersionError, kazoo.NodeExistsError) as error:
+            raise ConflictError(f"{path}: changed since it was read", source=self.url) from error
+        except kazoo.NotEmptyError as error:
+            raise GuardError(f"{path} has children", source=self.url) from error
+        except (kazoo.KazooException, self._client.handler.timeout_exception) as error:
+            raise UnreachableError(f"{path}: no answer ({type(error).__name__})", source=self.url) from error
+
+
+def _versioned(path: str, value: bytes, stat: Any) -> Versioned:
+    return Versioned(path, value, stat.version, stat.ctime, stat.mtime, stat.ephemeralOwner != 0)
+
+
+def _parents(path: str) -> list[str]:
+    parts = path.split("/")[1:-1]
+    return ["/" + "/".join(parts[: at + 1]) for at in range(len(parts))]

@@ -1,0 +1,76 @@
+"""kazoo, tamed: it connects within a time or not at all, logs nothing, and knows container nodes."""
+
+from __future__ import annotations
+
+import logging
+from importlib.util import find_spec
+from typing import Any, Final
+
+from pulsar_meta.codecs.errors import UnreachableError, UsageError
+from pulsar_meta.stores.url import ServerUrl, user_password
+
+# org.apache.zookeeper.ZooDefs.OpCode.createContainer; its only mode is CreateMode.CONTAINER.
+CREATE_CONTAINER: Final = 19
+CONTAINER_MODE: Final = 4
+
+
+def connect(url: ServerUrl) -> Any:
+    """Return a connected KazooClient; UnreachableError where no server answers in time."""
+    from kazoo.exceptions import KazooException
+
+    client = _client(url)
+    try:
+        client.start(timeout=url.timeout)
+    except (KazooException, client.handler.timeout_exception) as error:
+        client.stop()
+        client.close()
+        servers = ", ".join(url.endpoints)
+        reason = f"no answer from {servers} within {url.timeout:g} s ({type(error).__name__})"
+        raise UnreachableError(reason, source=url.url) from error
+    return client
+
+
+def container_request(client: Any, path: str) -> Any:
+    """Send the request for an empty container node at `path` and return what will have the answer."""
+    from kazoo.client import _prefix_root
+    from kazoo.protocol.serialization import Create2
+    from kazoo.security import OPEN_ACL_UNSAFE
+
+    class CreateContainer(Create2):  # type: ignore[misc]
+        type = CREATE_CONTAINER
+
+    pending = client.handler.async_result()
+    path = _prefix_root(client.chroot, path)
+    client._call(CreateContainer(path, b"", OPEN_ACL_UNSAFE, CONTAINER_MODE), pending)
+    return pending
+
+
+def _client(url: ServerUrl) -> Any:
+    from kazoo.client import KazooClient
+
+    silent = logging.Logger("pulsar_meta.zookeeper", logging.CRITICAL + 1)
+    silent.addHandler(logging.NullHandler())
+    hosts = ",".join(url.endpoints) + (f"/{url.path}" if url.path else "")
+    secret = url.secret()
+    return KazooClient(
+        hosts=hosts,
+        timeout=url.timeout,
+        logger=silent,
+        connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1},
+        auth_data=None if secret is None else [("digest", ":".join(user_password(secret)))],
+        sasl_options=_sasl(url),
+        use_ssl=url.flag("tls"),
+        ca=url.options.get("ca"),
+        certfile=url.options.get("cert"),
+        keyfile=url.options.get("key"),
+    )
+
+
+def _sasl(url: ServerUrl) -> dict[str, str] | None:
+    secret = url.secret("sasl")
+    if secret is None:
+        return None
+    if find_spec("puresasl") is None:
+        raise UsageError("sasl: needs the library pure-sasl (pip install pure-sasl)", source=url.url)
+    user, password = user_password(secret, "sasl")
+    return {"mechanism": "DIGEST-MD5", "username": user, "password": password}

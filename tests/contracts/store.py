@@ -1,0 +1,364 @@
+"""What every store has to do alike: a store's tests inherit `StoreContract` and `ServerContract`.
+
+The contract finds the store's own words in three fixtures that the inheriting class has:
+
+- `open_store`: a function `(*, read_only=False) -> Store` that opens the same place each time,
+- `root`: a path of its own for each test,
+- `server` (ServerContract): the real server behind it, which the tests kill and restart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Protocol
+
+import pytest
+
+from pulsar_meta.codecs.errors import (
+    ConflictError,
+    GuardError,
+    NotFoundError,
+    PulsarMetaError,
+    UnreachableError,
+    UsageError,
+)
+from pulsar_meta.stores.base import ABSENT, Store
+
+MANY = 2_500
+NAMES = (
+    "plain",
+    "we+ird%3An%C3%A4me",
+    "odd%2Fname+with+%252F+%26+%C3%BC",
+    "star*and.dot-dash_under",
+    "näme ohne Kodierung",
+    "日本",
+    "#pulsar.internal",
+)
+
+
+class Opener(Protocol):
+    """Opens the store under test."""
+
+    def __call__(self, *, read_only: bool = False) -> Store: ...
+
+
+class Killable(Protocol):
+    """The real server behind a store."""
+
+    def kill(self) -> None: ...
+
+    def restart(self) -> None: ...
+
+    def start(self) -> Any: ...
+
+
+def put_all(store: Store, paths: list[str], value: Callable[[str], bytes] = str.encode) -> dict[str, int]:
+    """Create a value at each path and return the versions."""
+    return {path: store.put(path, value(path), ABSENT) for path in paths}
+
+
+class StoreContract:
+    """Reading, listing, scanning, compare-and-set."""
+
+    # Whether parents are values themselves (ZooKeeper, Oxia) or only implied by their children.
+    real_parents: ClassVar[bool] = False
+    # Whether a value with children cannot be deleted.
+    keeps_parents: ClassVar[bool] = False
+    many: ClassVar[int] = MANY
+
+    @pytest.fixture
+    def store(self, open_store: Opener) -> Iterator[Store]:
+        with open_store() as store:
+            yield store
+
+    def test_reads_what_was_put(self, store: Store, root: str) -> None:
+        version = store.put(f"{root}/a", b"\x00\xffvalue", ABSENT)
+        held = store.read(f"{root}/a")
+        assert (held.path, held.value, held.version) == (f"{root}/a", b"\x00\xffvalue", version)
+        assert not held.ephemeral
+
+    def test_times_are_milliseconds_of_now(self, store: Store, root: str) -> None:
+        store.put(f"{root}/a", b"x", ABSENT)
+        held = store.read(f"{root}/a")
+        for at in (held.created, held.modified):
+            assert at is None or abs(at - time.time() * 1000) < 60_000
+
+    def test_absent_is_not_found(self, store: Store, root: str) -> None:
+        with pytest.raises(NotFoundError):
+            store.read(f"{root}/nowhere")
+        assert store.children(f"{root}/nowhere") == []
+        assert list(store.scan(f"{root}/nowhere")) == []
+
+    def test_empty_value_is_a_value(self, store: Store, root: str) -> None:
+        version = store.put(f"{root}/empty", b"", ABSENT)
+        assert store.read(f"{root}/empty").value == b""
+        assert store.put(f"{root}/empty", b"x", version) != version
+        assert store.read(f"{root}/empty").value == b"x"
+
+    def test_update_moves_the_version(self, store: Store, root: str) -> None:
+        first = store.put(f"{root}/a", b"1", ABSENT)
+        second = store.put(f"{root}/a", b"2", first)
+        third = store.put(f"{root}/a", b"3", second)
+        assert len({first, second, third}) == 3
+        assert store.read(f"{root}/a").version == third
+        assert ABSENT not in (first, second, third)
+
+    def test_update_of_a_moved_version_is_a_conflict(self, store: Store, root: str) -> None:
+        first = store.put(f"{root}/a", b"1", ABSENT)
+        store.put(f"{root}/a", b"2", first)
+        with pytest.raises(ConflictError):
+            store.put(f"{root}/a", b"lost", first)
+        assert store.read(f"{root}/a").value == b"2"
+
+    def test_create_of_what_is_there_is_a_conflict(self, store: Store, root: str) -> None:
+        store.put(f"{root}/a", b"1", ABSENT)
+        with pytest.raises(ConflictError):
+            store.put(f"{root}/a", b"lost", ABSENT)
+        assert store.read(f"{root}/a").value == b"1"
+
+    def test_update_of_what_is_absent_is_refused(self, store: Store, root: str) -> None:
+        with pytest.raises((ConflictError, NotFoundError)):
+            store.put(f"{root}/never", b"x", 7)
+        with pytest.raises(NotFoundError):
+            store.read(f"{root}/never")
+
+    def test_delete_needs_the_version(self, store: Store, root: str) -> None:
+        first = store.put(f"{root}/a", b"1", ABSENT)
+        second = store.put(f"{root}/a", b"2", first)
+        with pytest.raises(ConflictError):
+            store.delete(f"{root}/a", first)
+        assert store.read(f"{root}/a").value == b"2"
+        store.delete(f"{root}/a", second)
+        with pytest.raises(NotFoundError):
+            store.read(f"{root}/a")
+
+    def test_delete_of_what_is_absent_is_not_found(self, store: Store, root: str) -> None:
+        with pytest.raises(NotFoundError):
+            store.delete(f"{root}/nowhere", 0)
+
+    def test_created_again_after_delete(self, store: Store, root: str) -> None:
+        version = store.put(f"{root}/a", b"1", ABSENT)
+        store.delete(f"{root}/a", version)
+        again = store.put(f"{root}/a", b"2", ABSENT)
+        assert store.read(f"{root}/a").version == again
+
+    def test_delete_leaves_the_children(self, store: Store, root: str) -> None:
+        version = store.put(f"{root}/a", b"parent", ABSENT)
+        store.put(f"{root}/a/b", b"child", ABSENT)
+        if self.keeps_parents:
+            with pytest.raises(GuardError):
+                store.delete(f"{root}/a", version)
+        else:
+            store.delete(f"{root}/a", version)
+        assert store.read(f"{root}/a/b").value == b"child"
+
+    def test_parents_are_implied(self, store: Store, root: str) -> None:
+        store.put(f"{root}/a/b/c", b"x", ABSENT)
+        assert store.children(root) == ["a"]
+        assert store.children(f"{root}/a") == ["b"]
+        assert store.children(f"{root}/a/b") == ["c"]
+        assert store.children(f"{root}/a/b/c") == []
+        if self.real_parents:
+            assert store.read(f"{root}/a").value == b""
+        else:
+            with pytest.raises(NotFoundError):
+                store.read(f"{root}/a")
+
+    def test_a_parent_may_get_a_value_later(self, store: Store, root: str) -> None:
+        store.put(f"{root}/a/b", b"x", ABSENT)
+        expected = store.read(f"{root}/a").version if self.real_parents else ABSENT
+        store.put(f"{root}/a", b"parent", expected)
+        assert store.read(f"{root}/a").value == b"parent"
+        assert store.children(f"{root}/a") == ["b"]
+
+    def test_children_are_not_siblings_with_the_same_beginning(self, store: Store, root: str) -> None:
+        # "-", "." and "!" sort before "/", "0" right behind it.
+        paths = [
+            f"{root}/{name}" for name in ("a", "a!", "a-x", "a.x", "a0", "a/b", "a/b-c", "a/b/c", "a/b0")
+        ]
+        put_all(store, sorted(paths))
+        assert store.children(root) == sorted(["a", "a!", "a-x", "a.x", "a0"])
+        assert store.children(f"{root}/a") == ["b", "b-c", "b0"]
+        below = [held.path for held in store.scan(f"{root}/a")]
+        assert sorted(below) == sorted(path for path in paths if path == f"{root}/a" or "/a/" in path)
+
+    def test_scan_has_everything_once_and_parents_first(self, store: Store, root: str) -> None:
+        paths = [f"{root}/{name}" for name in ("b", "b/c", "b/c/d", "a", "a/z", "c/d/e/f", "b/c2")]
+        versions = put_all(store, sorted(paths))
+        found = list(store.scan(root))
+        mine = {held.path: held for held in found if held.path in versions}
+        assert len(mine) == len(paths)
+        assert len({held.path for held in found}) == len(found)
+        assert {path: (held.value, held.version) for path, held in mine.items()} == {
+            path: (path.encode(), version) for path, version in versions.items()
+        }
+        assert all(held.value == b"" for held in found if held.path not in versions)
+        order = [held.path for held in found]
+        assert order.index(f"{root}/b") < order.index(f"{root}/b/c") < order.index(f"{root}/b/c/d")
+
+    def test_scan_of_one_value_is_that_value(self, store: Store, root: str) -> None:
+        store.put(f"{root}/a/b", b"x", ABSENT)
+        assert [held.path for held in store.scan(f"{root}/a/b")] == [f"{root}/a/b"]
+
+    def test_scan_order_is_the_same_each_time(self, store: Store, root: str) -> None:
+        put_all(store, [f"{root}/{name}/{at}" for name in "cab" for at in range(3)])
+        first = [held.path for held in store.scan(root)]
+        assert first == [held.path for held in store.scan(root)]
+
+    def test_names_are_taken_as_they_are(self, store: Store, root: str) -> None:
+        put_all(store, [f"{root}/{name}" for name in NAMES])
+        assert store.children(root) == sorted(NAMES)
+        for name in NAMES:
+            assert store.read(f"{root}/{name}").value == f"{root}/{name}".encode()
+        assert {held.path for held in store.scan(root)} >= {f"{root}/{name}" for name in NAMES}
+
+    def test_children_below_an_encoded_name(self, store: Store, root: str) -> None:
+        parent = f"{root}/we+ird*%3A(n).[x]"
+        put_all(store, [f"{parent}/one+1", f"{parent}/two"])
+        assert store.children(parent) == ["one+1", "two"]
+
+    def test_thousands_are_scanned_in_pages(self, store: Store, root: str) -> None:
+        paths = [f"{root}/{at % 10}/{at:05d}" for at in range(self.many)]
+        self.fill(store, paths)
+        found = [held.path for held in store.scan(root) if held.value]
+        assert sorted(found) == sorted(paths)
+        assert len(store.children(f"{root}/3")) == self.many // 10
+
+    def fill(self, store: Store, paths: list[str]) -> None:
+        """Put a value at every path; a store that is slow at that has its own way."""
+        put_all(store, paths)
+
+    def test_scan_may_be_left(self, store: Store, root: str) -> None:
+        put_all(store, [f"{root}/{at}" for at in range(20)])
+        scan = store.scan(root)
+        next(scan)
+        del scan
+        assert len(store.children(root)) == 20
+
+    def test_writes_during_a_scan(self, store: Store, root: str) -> None:
+        versions = put_all(store, [f"{root}/{at:03d}" for at in range(300)])
+        seen = 0
+        for held in store.scan(root):
+            if held.path in versions:
+                store.put(held.path, b"new", held.version)
+                seen += 1
+        assert seen == 300
+        assert all(held.value == b"new" for held in store.scan(root) if held.path in versions)
+
+    def test_two_clients_one_wins(self, open_store: Opener, store: Store, root: str) -> None:
+        version = store.put(f"{root}/a", b"1", ABSENT)
+        with open_store() as other:
+            other.put(f"{root}/a", b"other", version)
+            with pytest.raises(ConflictError):
+                store.put(f"{root}/a", b"mine", version)
+            assert store.read(f"{root}/a").value == b"other"
+
+    def test_read_only_refuses(self, open_store: Opener, root: str) -> None:
+        with open_store() as store:
+            version = store.put(f"{root}/a", b"1", ABSENT)
+        with open_store(read_only=True) as store:
+            assert not store.writable
+            for write in (
+                lambda: store.put(f"{root}/a", b"2", version),
+                lambda: store.delete(f"{root}/a", version),
+            ):
+                with pytest.raises(GuardError) as caught:
+                    write()
+                assert caught.value.exit_code == 7
+            assert store.read(f"{root}/a").value == b"1"
+
+    @pytest.mark.parametrize(
+        "path", ["a", "", "//a", "/a/", "/a//b", "/../etc", "/a/../b", "/a/./b", "/a\0b", "/"]
+    )
+    def test_bad_paths_are_not_written(self, store: Store, path: str) -> None:
+        with pytest.raises(UsageError):
+            store.put(path, b"x", ABSENT)
+        with pytest.raises(UsageError):
+            store.delete(path, 0)
+
+    def test_over_the_limit_is_refused_and_nothing_changes(self, store: Store, root: str) -> None:
+        if store.max_value_size is None:
+            # No server, no limit: then what servers refuse has to go in.
+            store.put(f"{root}/big", bytes(5 << 20), ABSENT)
+            assert len(store.read(f"{root}/big").value) == 5 << 20
+            return
+        version = store.put(f"{root}/big", b"small", ABSENT)
+        with pytest.raises(GuardError, match="the server takes"):
+            store.put(f"{root}/big", bytes(store.max_value_size + 1), version)
+        assert store.read(f"{root}/big").version == version
+
+    def test_close_twice(self, open_store: Opener, root: str) -> None:
+        store = open_store()
+        store.put(f"{root}/a", b"1", ABSENT)
+        store.close()
+        store.close()
+
+
+class ServerContract:
+    """What only a store with a server can show: a real one is killed and started again."""
+
+    # Seconds that the stores under test wait (`?timeout=`), and how much longer an answer may take.
+    timeout: ClassVar[float] = 1.0
+    slack: ClassVar[float] = 3.0
+
+    def test_nobody_there_when_opening(self, open_store: Opener, server: Killable) -> None:
+        server.kill()
+        try:
+            self.assert_unreachable(lambda: open_store().read("/anything"))
+        finally:
+            server.start()
+
+    def test_server_killed_and_restarted(self, open_store: Opener, server: Killable, root: str) -> None:
+        with open_store() as store:
+            version = store.put(f"{root}/a", b"1", ABSENT)
+            server.kill()
+            try:
+                self.assert_unreachable(lambda: store.read(f"{root}/a"))
+                self.assert_unreachable(lambda: store.put(f"{root}/a", b"never", version))
+                self.assert_unreachable(lambda: list(store.scan(root)))
+                self.assert_unreachable(lambda: store.children(root))
+                self.assert_unreachable(lambda: store.delete(f"{root}/a", version))
+            finally:
+                server.start()
+            held = self.eventually(lambda: store.read(f"{root}/a"))
+            assert (held.value, held.version) == (b"1", version)
+            time.sleep(1)
+            assert store.read(f"{root}/a").value == b"1", "a write that was reported as failed came later"
+            self.eventually(lambda: store.put(f"{root}/a", b"2", version))
+            assert store.read(f"{root}/a").value == b"2"
+
+    def test_server_restarted_in_the_middle_of_a_scan(
+        self, open_store: Opener, server: Killable, root: str
+    ) -> None:
+        with open_store() as store:
+            paths = [f"{root}/{at:05d}" for at in range(1500)]
+            put_all(store, paths)
+            scan = store.scan(root)
+            found = [next(scan).path for _ in range(10)]
+            server.restart()
+            try:
+                found += [held.path for held in scan]
+            except UnreachableError:
+                found = [held.path for held in self.eventually(lambda: list(store.scan(root)))]
+            assert sorted(set(found) - {root}) == paths
+
+    def assert_unreachable(self, call: Callable[[], object]) -> None:
+        """Check that `call` ends within its time, with exit code 6."""
+        started = time.monotonic()
+        with pytest.raises(PulsarMetaError) as caught:
+            call()
+        assert isinstance(caught.value, UnreachableError), caught.value
+        assert caught.value.exit_code == 6
+        assert time.monotonic() - started < self.timeout + self.slack
+
+    def eventually(self, call: Callable[[], Any]) -> Any:
+        """Return what `call` returns once the server is back."""
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                return call()
+            except UnreachableError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)

@@ -1,0 +1,77 @@
+"""Oxia, built from its Go module into the user's cache directory once, then run as a standalone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from tests.servers.processes import free_port, port_answers
+from tests.servers.restartable import RestartableServer
+
+MODULE: Final = "github.com/oxia-db/oxia"
+VERSION: Final = "v0.14.0"
+
+
+class OxiaServer(RestartableServer):
+    """A standalone with `shards` shards on a free loopback port."""
+
+    name = "Oxia"
+
+    def __init__(self, directory: Path, *, shards: int = 3) -> None:
+        super().__init__(directory, free_port())
+        self._metrics_port = free_port()
+        self._shards = shards
+
+    def command(self) -> list[str]:
+        return [
+            str(binary()),
+            *(
+                "standalone",
+                "--public-addr",
+                self.address,
+                "--metrics-addr",
+                f"127.0.0.1:{self._metrics_port}",
+            ),
+            *("--shards", str(self._shards), "--log-level", "warn"),
+            *("--data-dir", str(self.directory / "db"), "--wal-dir", str(self.directory / "wal")),
+        ]
+
+    def ready(self) -> bool:
+        return port_answers(self.port)
+
+
+def cached_binary() -> Path:
+    """Return where the server lies once it is built."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "pulsar-meta" / f"oxia-{VERSION}"
+
+
+def binary() -> Path:
+    """Return the server, built where it is not there yet (some minutes, once a machine)."""
+    target = cached_binary()
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+            module = f"module build\n\ngo 1.24\n\nrequire {MODULE} {VERSION}\n"
+            (Path(scratch) / "go.mod").write_text(module)
+            command = ["go", "build", "-mod=mod", "-o", "oxia", f"{MODULE}/cmd"]
+            built = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
+            if built.returncode:
+                raise OxiaNotBuilt(f"oxia could not be built: {built.stderr.strip()[-500:]}")
+            (Path(scratch) / "oxia").replace(target)
+    return target
+
+
+class OxiaNotBuilt(Exception):
+    """Go is there, but the module could not be had or built."""
+
+
+def why_not() -> str | None:
+    """Return why no server can be started here, None where one can."""
+    if not cached_binary().exists() and shutil.which("go") is None:
+        return "Oxia's server is built with Go, and there is no `go` here"
+    return None

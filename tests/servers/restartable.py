@@ -1,0 +1,76 @@
+"""A server that is killed and started again on the same port and data, as a crash and its repair."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+from tests.servers.processes import Process
+
+
+class RestartableServer(ABC):
+    """What ZooKeeper, etcd and Oxia under test have in common."""
+
+    name: str
+
+    def __init__(self, directory: Path, port: int) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.port = port
+        self._process: Process | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """Return the command line of the server."""
+
+    @abstractmethod
+    def ready(self) -> bool:
+        """Tell whether the server answers."""
+
+    def start(self) -> Self:
+        """Start the server and return when it answers."""
+        assert self._process is None
+        self._process = Process(self.command(), log=self.directory / "server.log")
+        self._process.wait_until(self.ready, seconds=60)
+        return self
+
+    def kill(self) -> None:
+        """SIGKILL. Safe to call twice."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def restart(self) -> None:
+        """Kill the server and start it again on what it left."""
+        self.kill()
+        self.start()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.kill()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+
+def skip_or_fail(reason: str | None) -> None:
+    """Skip the test, saying why, where a server cannot be had; under CI fail, since there it has to be."""
+    if reason is None:
+        return
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)

@@ -1,0 +1,77 @@
+"""ZooKeeper's own server, from the jars that pyspark brings; needs only Java.
+
+with ZookeeperServer(tmp_path) as server:
+    open_store(f"zk://{server.address}")
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from importlib.util import find_spec
+from pathlib import Path
+
+from tests.servers.processes import free_port
+from tests.servers.restartable import RestartableServer
+
+_LOG4J = """\
+status = error
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %c{1} %m%n
+"""
+
+
+class ZookeeperServer(RestartableServer):
+    """A standalone server on a free loopback port, with its data below `directory`.
+
+    `settings` are lines of zoo.cfg, `java_options` are given to Java before the class.
+    """
+
+    name = "ZooKeeper"
+
+    def __init__(self, directory: Path, *, settings: str = "", java_options: tuple[str, ...] = ()) -> None:
+        super().__init__(directory, free_port())
+        (directory / "data").mkdir()
+        (directory / "log4j2.properties").write_text(_LOG4J)
+        self._config = directory / "zoo.cfg"
+        self._config.write_text(
+            f"tickTime=500\nclientPortAddress=127.0.0.1\nclientPort={self.port}\n"
+            f"dataDir={directory / 'data'}\nadmin.enableServer=false\n4lw.commands.whitelist=ruok,cons,mntr\n"
+            f"maxClientCnxns=0\nforceSync=no\nskipACL=no\n{settings}\n"
+        )
+        self._java_options = java_options
+
+    def command(self) -> list[str]:
+        log = f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}"
+        classes = str(_pyspark() / "jars" / "*")
+        main = "org.apache.zookeeper.server.ZooKeeperServerMain"
+        return ["java", "-Xmx256m", log, *self._java_options, "-cp", classes, main, str(self._config)]
+
+    def ready(self) -> bool:
+        return four_letters(self.port, b"ruok") == b"imok"
+
+
+def why_not() -> str | None:
+    """Return why no server can be started here, None where one can."""
+    return None if shutil.which("java") else "ZooKeeper needs Java, and there is no `java` here"
+
+
+def four_letters(port: int, word: bytes) -> bytes:
+    """Return the server's answer to one of its four-letter words, nothing where it does not answer."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+            connection.sendall(word)
+            return connection.makefile("rb").read()
+    except OSError:
+        return b""
+
+
+def _pyspark() -> Path:
+    found = find_spec("pyspark")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent

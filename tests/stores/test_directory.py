@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.errors import ConflictError, GuardError, NotFoundError, UnreachableError, UsageError
+from pulsar_meta.stores import registry
+from pulsar_meta.stores.base import ABSENT, Store
+from tests.contracts.store import Opener, StoreContract
+
+
+class TestDirectoryStore(StoreContract):
+    many = 500
+
+    @pytest.fixture
+    def root(self) -> str:
+        return "/r"
+
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> Opener:
+        def opened(*, read_only: bool = False) -> Store:
+            return registry.open_store(f"dir:{tmp_path / 'tree'}", read_only=read_only)
+
+        return opened
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    (tmp_path / "tree").mkdir()
+    return tmp_path / "tree"
+
+
+def test_the_value_of_a_path_is_a_file_named_value(tree: Path) -> None:
+    with registry.open_store(f"dir:{tree}", read_only=False) as store:
+        store.put("/a/b", b"x", ABSENT)
+    assert (tree / "a" / "b" / ".value").read_bytes() == b"x"
+    assert sorted(path.name for path in tree.rglob("*")) == [".value", "a", "b"]
+
+
+def test_a_file_that_was_put_there_by_hand_is_a_value(tree: Path) -> None:
+    (tree / "x" / "y").mkdir(parents=True)
+    (tree / "x" / "y" / ".value").write_bytes(b"by hand")
+    with registry.open_store(f"dir:{tree}") as store:
+        assert store.read("/x/y").value == b"by hand"
+        assert [held.path for held in store.scan()] == ["/x/y"]
+
+
+def test_what_was_changed_by_hand_is_a_conflict(tree: Path) -> None:
+    with registry.open_store(f"dir:{tree}", read_only=False) as store:
+        version = store.put("/a", b"x", ABSENT)
+        (tree / "a" / ".value").write_bytes(b"by hand")
+        with pytest.raises(ConflictError):
+            store.put("/a", b"y", version)
+
+
+def test_deleting_prunes_empty_directories(tree: Path) -> None:
+    with registry.open_store(f"dir:{tree}", read_only=False) as store:
+        version = store.put("/a/b/c", b"x", ABSENT)
+        store.put("/a/d", b"y", ABSENT)
+        store.delete("/a/b/c", version)
+    assert sorted(path.relative_to(tree).as_posix() for path in tree.rglob("*")) == ["a", "a/d", "a/d/.value"]
+
+
+def test_reading_changes_nothing(tree: Path) -> None:
+    (tree / "a").mkdir()
+    (tree / "a" / ".value").write_bytes(b"x")
+    before = [(path, path.stat().st_mtime_ns) for path in sorted(tree.rglob("*"))]
+    with registry.open_store(f"dir:{tree}") as store:
+        assert store.read("/a").value == b"x"
+        assert store.children("/") == ["a"]
+        assert len(list(store.scan())) == 1
+    assert [(path, path.stat().st_mtime_ns) for path in sorted(tree.rglob("*"))] == before
+
+
+@pytest.mark.parametrize("path", ["/.value", "/a/.value", "/a/.value.new/b"])
+def test_names_of_its_own_files_are_refused(tree: Path, path: str) -> None:
+    with registry.open_store(f"dir:{tree}", read_only=False) as store, pytest.raises(UsageError):
+        store.put(path, b"x", ABSENT)
+
+
+@pytest.mark.parametrize("path", ["/../outside", "/a/../../outside", "/.."])
+def test_nothing_outside_is_reached(tree: Path, path: str) -> None:
+    (tree.parent / "outside").mkdir()
+    (tree.parent / "outside" / ".value").write_bytes(b"secret")
+    with registry.open_store(f"dir:{tree}", read_only=False) as store:
+        with pytest.raises(UsageError):
+            store.read(path)
+        with pytest.raises(UsageError):
+            store.put(path, b"x", ABSENT)
+
+
+def test_symbolic_links_are_not_followed(tree: Path) -> None:
+    outside = tree.parent / "outside"
+    outside.mkdir()
+    (outside / ".value").write_bytes(b"secret")
+    (tree / "link").symlink_to(outside)
+    (tree / "file").mkdir()
+    (tree / "file" / ".value").symlink_to(outside / ".value")
+    with registry.open_store(f"dir:{tree}", read_only=False) as store:
+        assert store.children("/") == ["file"]
+        with pytest.raises(GuardError):
+            store.read("/link")
+        with pytest.raises(UnreachableError):
+            store.read("/file")
+        with pytest.raises(GuardError):
+            store.put("/link/x", b"y", ABSENT)
+    assert os.listdir(outside) == [".value"]
+
+
+def test_a_pipe_does_not_hang(tree: Path) -> None:
+    (tree / "a").mkdir()
+    os.mkfifo(tree / "a" / ".value")
+    with registry.open_store(f"dir:{tree}") as store, pytest.raises(UnreachableError):
+        store.read("/a")
+
+
+def test_no_directory(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        registry.open_store(f"dir:{tmp_path / 'none'}")
+
+
+def test_one_of_many_writers_wins(tree: Path) -> None:
+    def create(at: int) -> bool:
+        with registry.open_store(f"dir:{tree}", read_only=False) as store:
+            try:
+                store.put("/a", str(at).encode(), ABSENT)
+            except ConflictError:
+                return False
+            return True
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(create, range(40)))
+    assert won.count(True) == 1
+    assert (tree / "a" / ".value").read_text() == str(won.index(True))
+
+
+def test_a_half_written_value_of_a_killed_writer_is_no_value(tree: Path) -> None:
+    (tree / "a").mkdir()
+    (tree / "a" / ".value.new").write_bytes(b"half")
+    with registry.open_store(f"dir:{tree}", read_only=False) as store:
+        with pytest.raises(NotFoundError):
+            store.read("/a")
+        store.put("/a", b"whole", ABSENT)
+    assert sorted(os.listdir(tree / "a")) == [".value"]
+    assert stat.S_ISREG((tree / "a" / ".value").stat().st_mode)
