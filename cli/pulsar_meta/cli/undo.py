@@ -1,0 +1,43 @@
+"""`undo`: put back what a command overwrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pulsar_meta.cli.option_groups import grouped
+from pulsar_meta.cli.rewriting import (
+    AllowOtherStore,
+    BulkOptions,
+    Job,
+    WriteOptions,
+    open_for_writing,
+    run_job,
+)
+from pulsar_meta.cli.shell import Shell, StoreUrl
+
+
+@grouped
+def undo(
+    shell: Shell,
+    file: Annotated[Path, typer.Argument(help="The undo file that a command named.")],
+    writing: WriteOptions,
+    bulk: BulkOptions,
+    store: StoreUrl = None,
+    allow_other_store: AllowOtherStore = False,
+) -> None:
+    """Put back, byte for byte, every value that nobody touched since.
+
+    pulsar-meta undo ~/.local/state/pulsar-meta/undo/20261121T093000-compress-cursors.ndjson --yes
+    """
+    from pulsar_meta.jobs.rewrite.identity import check_identity, read_identity
+    from pulsar_meta.jobs.rewrite.undo import touched, undone
+    from pulsar_meta.jobs.rewrite.undo_file import read_header, read_records
+
+    header = read_header(file)
+    with open_for_writing(shell, store, writing) as opened:
+        check_identity(header["store"], read_identity(opened), source=str(file), allowed=allow_other_store)
+        job = Job("undo", lambda batches: undone(read_records(file), batches), touched, with_new=True)
+        run_job(shell, opened, job, writing, bulk)

@@ -1,0 +1,176 @@
+"""Sends what was decided: guards, undo records on disk, then compare-and-set, a group at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from pulsar_meta.codecs.errors import GuardError
+from pulsar_meta.jobs.rewrite.batches import Batches
+from pulsar_meta.jobs.rewrite.decision import Change, Decision, Rule
+from pulsar_meta.jobs.rewrite.guards import Guards, Refusal
+from pulsar_meta.jobs.rewrite.interruption import Stop
+from pulsar_meta.jobs.rewrite.tally import Tally
+from pulsar_meta.jobs.rewrite.undo_file import UndoLog
+from pulsar_meta.stores.base import ABSENT, Versioned
+
+GROUP_VALUES: Final = 512
+GROUP_BYTES: Final = 4 << 20
+TRIES: Final = 4
+
+Decided = tuple[Versioned, Decision]
+EPHEMERAL: Final = Refusal("ephemeral", "belongs to a live session; ephemeral values are never written")
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How fast a run may be: values a second (None: as fast as it goes), and requests under way at once."""
+
+    rate: float | None = None
+    concurrency: int = 64
+
+    @property
+    def group(self) -> int:
+        """How many values are written between two looks at the clock."""
+        return GROUP_VALUES if self.rate is None else max(1, min(GROUP_VALUES, int(self.rate / 4)))
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of writes. `told` gets a sentence for each value that is left alone and should not be.
+
+    `strict`: a refused value ends the run with GuardError instead of being counted.
+    """
+
+    guards: Guards
+    undo: UndoLog
+    speed: Speed = field(default_factory=Speed)
+    stop: Stop = field(default_factory=Stop)
+    tally: Tally = field(default_factory=Tally)
+    told: Callable[[str], None] = lambda text: None
+    watch: Callable[[int], None] = lambda count: None
+    strict: bool = False
+
+    def apply(self, decided: Iterable[Decided], again: Rule) -> Tally:
+        """Make the writes among the decisions; `again` decides anew about a value that moved meanwhile.
+
+        Stops between two groups when asked to. GuardError while a migration runs, UnreachableError where
+        the store went away: what was written until then is in the undo file.
+        """
+        sender = _Sender(self, Batches(self.guards.store, self.speed.concurrency), again)
+        self.guards.check_migration()
+        try:
+            for seen, decision in decided:
+                sender.offer(seen, decision)
+                if self.stop.signal is not None:
+                    break
+            sender.flush()
+        finally:
+            sender.batches.close()
+        if self.stop.signal is None:
+            self.undo.finish()
+        return self.tally
+
+
+class _Sender:
+    """The group that is being filled, and how it is sent."""
+
+    def __init__(self, run: Run, batches: Batches, again: Rule) -> None:
+        self.run = run
+        self.batches = batches
+        self.again = again
+        self.group: list[Decided] = []
+        self.bytes = 0
+        self.due = time.monotonic()
+
+    def offer(self, seen: Versioned, decision: Decision) -> None:
+        run = self.run
+        run.tally.see(decision)
+        if decision.action != "rewrite":
+            if decision.told:
+                run.told(f"{seen.path}: {decision.told}")
+            run.watch(1)
+            return
+        self.group.append((seen, decision))
+        self.bytes += decision.size_before + decision.size_after
+        if len(self.group) >= run.speed.group or self.bytes >= GROUP_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        group, self.group, self.bytes = self.group, [], 0
+        count = len(group)
+        for _ in range(TRIES):
+            if not group:
+                break
+            group = self._decide_again(self._send(group))
+        for _, decision in group:
+            self.run.tally.lose(decision)
+        self.run.watch(count)
+
+    def _send(self, group: list[Decided]) -> list[tuple[Decided, Versioned]]:
+        """Write a group; return those that met a conflict, each with the value that is there now."""
+        self.run.guards.check_migration()
+        allowed = self._allowed(group)
+        if not allowed:
+            return []
+        self._wait(len(allowed))
+        changes = [Change.of(seen, decision) for seen, decision in allowed]
+        self.run.undo.append(changes)
+        versions = self.batches.write(changes)
+        found = self._look_again(changes, versions)
+        self.run.undo.answer(versions)
+        for (_, decision), version in zip(allowed, versions, strict=True):
+            if version is not None:
+                self.run.tally.rewrite(decision)
+        return [(one, found[at]) for at, one in enumerate(allowed) if versions[at] is None]
+
+    def _look_again(self, changes: list[Change], versions: list[int | None]) -> dict[int, Versioned]:
+        """Read what met a conflict, by its place in the group.
+
+        A client that lost its connection repeats a write; where the first one had arrived, the repetition
+        meets our own bytes: those were written after all, and `versions` gets theirs.
+        """
+        places = [at for at, version in enumerate(versions) if version is None]
+        values = self.batches.read([changes[at].path for at in places]) if places else []
+        found = {}
+        for at, value in zip(places, values, strict=True):
+            found[at] = value or Versioned(changes[at].path, b"", ABSENT)
+            if (None if value is None else value.value) == changes[at].new:
+                versions[at] = found[at].version
+        return found
+
+    def _allowed(self, group: list[Decided]) -> list[Decided]:
+        refused = self.run.guards.refusals(Change.of(seen, decision) for seen, decision in group)
+        allowed = []
+        for seen, decision in group:
+            refusal = EPHEMERAL if seen.ephemeral else refused.get(seen.path)
+            if refusal is None:
+                allowed.append((seen, decision))
+                continue
+            if self.run.strict:
+                raise GuardError(refusal.told, source=seen.path)
+            self.run.tally.refuse(decision, refusal.reason)
+            self.run.told(f"{seen.path}: {refusal.told}")
+        return allowed
+
+    def _decide_again(self, moved: list[tuple[Decided, Versioned]]) -> list[Decided]:
+        """Decide anew about values that moved; those that need a write are returned."""
+        pending = []
+        for _, now in moved:
+            decision = self.again(now)
+            if decision.action == "rewrite":
+                pending.append((now, decision))
+            else:
+                self.run.tally.settle(decision)
+        return pending
+
+    def _wait(self, count: int) -> None:
+        rate = self.run.speed.rate
+        if rate is None:
+            return
+        now = time.monotonic()
+        if self.due > now:
+            time.sleep(self.due - now)
+        self.due = max(self.due, now) + count / rate

@@ -1,0 +1,94 @@
+"""Many reads or writes of a store at once, as wide as it can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Protocol, TypeVar, cast, runtime_checkable
+
+from pulsar_meta.codecs.errors import ConflictError, NotFoundError
+from pulsar_meta.jobs.rewrite.decision import Change
+from pulsar_meta.stores.base import ABSENT, Store, Versioned
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+READ_GROUP = 256
+
+
+@runtime_checkable
+class GroupStore(Protocol):
+    """A store whose client sends many requests before it waits for the first answer."""
+
+    def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
+        """Return the values at `paths` in their order, None where there is none."""
+        ...
+
+    def put_many(self, writes: Sequence[tuple[str, bytes, int]]) -> list[int | None]:
+        """Compare-and-set each (path, value, expected); return new versions, None for a conflict."""
+        ...
+
+
+def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield the items in lists of at most `size`."""
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
+
+
+class Batches:
+    """Reads and writes groups of values: by the store's own pipelining, by threads, or one by one.
+
+    Threads only where the store is on a network; `concurrency` is their number.
+    """
+
+    def __init__(self, store: Store, concurrency: int) -> None:
+        """Use `store`, of which at most `concurrency` requests are under way at once."""
+        self.store = store
+        self._width = concurrency if "://" in store.url else 1
+        self._pool: ThreadPoolExecutor | None = None
+
+    def read(self, paths: Sequence[str]) -> list[Versioned | None]:
+        """Return the values at `paths` in their order, None where there is none."""
+        if isinstance(self.store, GroupStore) and self._width > 1:
+            return self.store.read_many(paths)
+        return self._each(self._read, paths)
+
+    def write(self, changes: Sequence[Change]) -> list[int | None]:
+        """Make the changes and return each new version (ABSENT for a deletion), None for a conflict."""
+        if isinstance(self.store, GroupStore) and self._width > 1:
+            return self._pipelined(changes)
+        return self._each(self._write, changes)
+
+    def close(self) -> None:
+        """Let the threads end."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+
+    def _pipelined(self, changes: Sequence[Change]) -> list[int | None]:
+        puts = [(c.path, c.new, c.version) for c in changes if c.new is not None]
+        done = iter(cast(GroupStore, self.store).put_many(puts))
+        return [self._write(change) if change.new is None else next(done) for change in changes]
+
+    def _each(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        if self._width == 1 or len(items) == 1:
+            return [call(item) for item in items]
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._width, "store")
+        return list(self._pool.map(call, items))
+
+    def _read(self, path: str) -> Versioned | None:
+        try:
+            return self.store.read(path)
+        except NotFoundError:
+            return None
+
+    def _write(self, change: Change) -> int | None:
+        try:
+            if change.new is not None:
+                return self.store.put(change.path, change.new, change.version)
+            self.store.delete(change.path, change.version)
+        except (ConflictError, NotFoundError):
+            return None
+        return ABSENT

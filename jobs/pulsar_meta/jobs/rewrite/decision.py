@@ -1,0 +1,80 @@
+"""What is to become of one value, and the change that this makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Final, Literal
+
+from pulsar_meta.stores.base import ABSENT, Versioned
+
+Action = Literal["rewrite", "keep", "skip"]
+
+UNDECODABLE: Final = "undecodable"
+# Since the plan was made, and since the run that is being undone.
+MOVED: Final = frozenset({"moved", "touched"})
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Rewrite a value with `new` (None: delete it), keep it because it is right, or skip it.
+
+    `reason` says why it is kept or skipped; sizes are in bytes as stored; `told` is what a person should
+    read of it (an undecodable value's error). A codec is None where the value has none.
+    """
+
+    action: Action
+    reason: str | None = None
+    codec_before: str | None = None
+    codec_after: str | None = None
+    size_before: int = 0
+    size_after: int = 0
+    new: bytes | None = field(default=None, repr=False)
+    told: str | None = None
+
+
+Rule = Callable[[Versioned], Decision]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One write: at `path` the value `old` of that version (None and ABSENT: nothing) becomes `new`."""
+
+    path: str
+    version: int
+    old: bytes | None = field(repr=False)
+    new: bytes | None = field(repr=False)
+
+    @classmethod
+    def of(cls, seen: Versioned, decision: Decision) -> Change:
+        """Return the change that `decision` makes of the value `seen`."""
+        old = None if seen.version == ABSENT else seen.value
+        return cls(seen.path, seen.version, old, decision.new)
+
+    @property
+    def size(self) -> int:
+        """How many bytes it holds."""
+        return len(self.old or b"") + len(self.new or b"")
+
+
+def keep(seen: Versioned, reason: str, codec: str | None = None) -> Decision:
+    """Return the decision to leave a value that is as it should be."""
+    return Decision("keep", reason, codec, codec, len(seen.value), len(seen.value))
+
+
+def skip(seen: Versioned, reason: str, codec: str | None = None, *, told: str | None = None) -> Decision:
+    """Return the decision not to touch a value, for a reason that a person may want to know."""
+    return Decision("skip", reason, codec, codec, len(seen.value), len(seen.value), told=told)
+
+
+def write(
+    seen: Versioned, new: bytes | None, codec_before: str | None = None, codec_after: str | None = None
+) -> Decision:
+    """Return the decision to replace a value by `new`, or to delete it where that is None."""
+    return Decision("rewrite", None, codec_before, codec_after, len(seen.value), len(new or b""), new)
+
+
+def digest(data: bytes | None) -> str | None:
+    """Return the SHA-256 of a value in hex, None where there is none."""
+    return None if data is None else sha256(data).hexdigest()

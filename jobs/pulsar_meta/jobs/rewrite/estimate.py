@@ -1,0 +1,75 @@
+"""What each codec would make of the values of a scope, without writing any."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pulsar_meta.codecs.compression import CODECS
+from pulsar_meta.codecs.names import split_managed_ledger_path
+from pulsar_meta.jobs.rewrite.recompress import Recompression
+from pulsar_meta.stores.base import Versioned
+
+By = Literal["tenant", "namespace"]
+
+
+@dataclass(slots=True)
+class _Row:
+    values: int = 0
+    rewritten: int = 0
+    undecodable: int = 0
+    before: int = 0
+    after: int = 0
+    seconds: float = 0.0
+
+
+def estimate(
+    values: Iterable[Versioned], rule: Recompression, by: By | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield a document for each codec (and tenant or namespace), after one pass over the values.
+
+    `rewritten` values would change; bytes are of all values as stored before and after; `seconds` is the
+    time that packing took here.
+    """
+    rules = {codec: replace(rule, codec=codec) for codec in CODECS}
+    rows: dict[tuple[str, str], _Row] = {}
+    for value in values:
+        group = _group(value, by)
+        for codec, each in rules.items():
+            _add(rows.setdefault((group, codec), _Row()), value, each)
+    for (group, codec), row in sorted(rows.items(), key=lambda item: (item[0][0], CODECS.index(item[0][1]))):
+        yield _document(group, codec, row, by)
+
+
+def _group(value: Versioned, by: By | None) -> str:
+    place = split_managed_ledger_path(value.path)
+    if by is None or place is None:
+        return ""
+    return place[0].tenant if by == "tenant" else place[0].namespace_name
+
+
+def _add(row: _Row, value: Versioned, rule: Recompression) -> None:
+    begun = time.perf_counter()
+    decision = rule(value)
+    row.seconds += time.perf_counter() - begun
+    row.values += 1
+    row.rewritten += decision.action == "rewrite"
+    row.undecodable += decision.action == "skip"
+    row.before += decision.size_before
+    row.after += decision.size_after
+
+
+def _document(group: str, codec: str, row: _Row, by: By | None) -> dict[str, Any]:
+    named = {} if by is None else {by: group}
+    return named | {
+        "codec": codec,
+        "values": row.values,
+        "rewritten": row.rewritten,
+        "undecodable": row.undecodable,
+        "bytes_before": row.before,
+        "bytes_after": row.after,
+        "ratio": round(row.before / row.after, 2) if row.after else None,
+        "seconds": round(row.seconds, 3),
+    }

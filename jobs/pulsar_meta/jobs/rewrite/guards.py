@@ -1,0 +1,157 @@
+"""What is refused because it could harm a live cluster, each with the option that overrides it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError
+from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
+from pulsar_meta.jobs.rewrite.bundles import Bundle, bundle_of, owned_bundles, owner_of
+from pulsar_meta.jobs.rewrite.decision import Change
+from pulsar_meta.jobs.rewrite.readable import BROKERS, Readers, form_of
+from pulsar_meta.stores.base import Store
+
+MIGRATION: Final = "/pulsar/migration-coordinator/migration"
+RUNNING: Final = ("PREPARATION", "COPYING", "COMPLETED")
+EXTENSIBLE: Final = "Extensible"
+
+LOADED_TOPIC: Final = (
+    "the broker that has a topic loaded keeps its records and their versions in memory: its next write of a "
+    "ledger record meets a version that moved, which fences the managed ledger (producers and consumers are "
+    "thrown off, the topic is loaded again); its next write of a cursor fails once, then overwrites this one"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """Which guards the caller takes the responsibility for."""
+
+    migration: bool = False
+    loaded: bool = False
+    unreadable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a value is not written: the name under which it is counted, and the sentence for people."""
+
+    reason: str
+    told: str
+
+
+@dataclass(slots=True)
+class Guards:
+    """Looks at a store before each group of writes.
+
+    `locked`: the store is a database whose own lock we hold, which proves that no broker lives; owners
+    that a killed broker left in it do not count.
+    """
+
+    store: Store
+    overrides: Overrides = field(default_factory=Overrides)
+    readers: Readers = field(default_factory=Readers)
+    locked: bool = False
+    _managers: dict[str, bool] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, store: Store, overrides: Overrides, readers: Readers) -> Guards:
+        """Return the guards of a store; only a standalone's database has a lock that proves anything."""
+        return cls(store, overrides, readers, locked=store.url.startswith("rocksdb:"))
+
+    def check_migration(self) -> None:
+        """Raise GuardError while the brokers move to another store, and when they have moved."""
+        if self.overrides.migration:
+            return
+        try:
+            value = self.store.read(MIGRATION).value
+        except NotFoundError:
+            return
+        phase, target = _phase(value)
+        if phase in RUNNING:
+            done = "was migrated" if phase == "COMPLETED" else "is being migrated"
+            raise GuardError(
+                f"this store {done} to {target} (phase {phase}): what is written here may be lost"
+                " (--allow-migration to go on)",
+                source=MIGRATION,
+            )
+
+    def refusals(self, changes: Iterable[Change]) -> dict[str, Refusal]:
+        """Return, by path, why changes of this group must not be made; looks at the store now."""
+        refused: dict[str, Refusal] = {}
+        seen: dict[str, list[Bundle] | None] = {}
+        blind = self._blind() if not (self.locked or self.overrides.loaded) else False
+        for change in changes:
+            refusal = self._of_value(change) or self._of_topic(change.path, seen, blind)
+            if refusal is not None:
+                refused[change.path] = refusal
+        return refused
+
+    def _of_value(self, change: Change) -> Refusal | None:
+        limit = self.store.max_value_size
+        if change.new is None:
+            return None
+        if limit is not None and len(change.new) > limit:
+            told = f"{len(change.new)} bytes, the server takes {limit} (--value-limit BYTES if it takes more)"
+            return Refusal("over-limit", told)
+        if self.overrides.unreadable:
+            return None
+        try:
+            form = form_of(change.path, change.new)
+        except DecodeError as error:
+            return Refusal("unreadable", f"no broker can load it: {error} (--allow-unreadable to go on)")
+        why = None if form is None else self.readers.why_not(form)
+        if why is None:
+            return None
+        told = f"a {form}: {why} (--for-version V tells who reads it, --allow-unreadable to go on)"
+        return Refusal("unreadable", told)
+
+    def _of_topic(self, path: str, seen: dict[str, list[Bundle] | None], blind: bool) -> Refusal | None:
+        place = split_managed_ledger_path(path)
+        if place is None or self.locked or self.overrides.loaded:
+            return None
+        topic = place[0]
+        if blind:
+            told = "the brokers' load manager keeps the owners of topics out of the store"
+            return Refusal("loaded", f"{topic} may be loaded: {told} (--allow-loaded to go on)")
+        return self._of_owner(topic, seen)
+
+    def _of_owner(self, topic: TopicName, seen: dict[str, list[Bundle] | None]) -> Refusal | None:
+        namespace = topic.namespace_name
+        bundles = seen.get(namespace)
+        if bundles is None:
+            bundles = seen[namespace] = owned_bundles(self.store, namespace)
+        bundle = bundle_of(bundles, topic)
+        if bundle is None:
+            return None
+        owner = owner_of(self.store, namespace, bundle)
+        told = f"{topic} may be loaded: {owner} owns its bundle {bundle.name}; unload it first"
+        return Refusal("loaded", f"{told} (--allow-loaded to go on)")
+
+    def _blind(self) -> bool:
+        """Tell whether a live broker's load manager keeps the owners elsewhere than in the store."""
+        for name in self.store.children(BROKERS):
+            if name not in self._managers:
+                self._managers[name] = self._is_extensible(name)
+        return any(self._managers[name] for name in self.store.children(BROKERS) if name in self._managers)
+
+    def _is_extensible(self, broker: str) -> bool:
+        try:
+            told = json.loads(self.store.read(f"{BROKERS}/{broker}").value)
+            return EXTENSIBLE in str(told.get("loadManagerClassName", ""))
+        except (NotFoundError, ValueError, AttributeError):
+            return False
+
+
+def _phase(value: bytes) -> tuple[str, str]:
+    try:
+        told = json.loads(value)
+        return str(told["phase"]), str(told.get("targetUrl") or "another store")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise GuardError(
+            "cannot tell whether the store is being migrated: the flag is not the JSON that it should be"
+            " (--allow-migration to go on)",
+            source=MIGRATION,
+        ) from error

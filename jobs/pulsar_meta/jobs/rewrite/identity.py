@@ -1,0 +1,68 @@
+"""Which store a plan or an undo file belongs to."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pulsar_meta.codecs.errors import GuardError, NotFoundError
+from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.url import redact
+
+INSTANCE_ID = "/ledgers/INSTANCEID"
+
+_server_re = re.compile(r"^(?P<scheme>[a-z]+)://(?P<hosts>[^/?]*)/?(?P<chroot>[^?]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreIdentity:
+    """The instance id of the BookKeeper cluster in the store (None: it has none), its URL and chroot.
+
+    The URL is without credentials and options.
+    """
+
+    instance_id: str | None
+    url: str
+    chroot: str
+
+    def document(self) -> dict[str, Any]:
+        """Return the form in which plans and undo files hold it."""
+        return asdict(self)
+
+
+def read_identity(store: Store) -> StoreIdentity:
+    """Return who `store` is; UnreachableError where it does not answer."""
+    try:
+        found: str | None = store.read(INSTANCE_ID).value.decode("utf-8", "replace").strip() or None
+    except NotFoundError:
+        found = None
+    match = _server_re.match(redact(store.url))
+    if match is None:
+        return StoreIdentity(found, store.url, "")
+    return StoreIdentity(found, f"{match['scheme']}://{match['hosts']}", match["chroot"].strip("/"))
+
+
+def check_identity(held: dict[str, Any], store: StoreIdentity, *, source: str, allowed: bool) -> None:
+    """Raise GuardError where a plan or undo file (its `store` object) was made for another store.
+
+    The instance id decides where both have one, so that a copy or another of a store's servers passes;
+    else URL and chroot have to be the same.
+    """
+    if allowed or _same(held, store):
+        return
+    told = held.get("instance_id") or held.get("url")
+    here = store.instance_id or store.url
+    raise GuardError(
+        f"belongs to the store {told}, this one is {here} (--allow-other-store to go on)", source=source
+    )
+
+
+def _same(held: dict[str, Any], store: StoreIdentity) -> bool:
+    if held.get("instance_id") and store.instance_id:
+        return bool(held["instance_id"] == store.instance_id and held.get("chroot") == store.chroot)
+    return (held.get("instance_id"), held.get("url"), held.get("chroot")) == (
+        store.instance_id,
+        store.url,
+        store.chroot,
+    )

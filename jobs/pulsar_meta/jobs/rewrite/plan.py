@@ -1,0 +1,152 @@
+"""The plan: what a run would do, written down before it does it.
+
+NDJSON. The first line names the store and the command, `{"plan": 1, "command", "store"}`; then a line for
+each value: `{"path", "version", "action", "reason"?, "codec_before", "codec_after", "size_before",
+"size_after", "old_sha256"?, "new_sha256"?, "new"?}`. The digests stand where something is to be written,
+`new` (base64) where it does not follow from the old value and the codec.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.jobs.rewrite.apply import EPHEMERAL, Decided
+from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches, chunks
+from pulsar_meta.jobs.rewrite.decision import Change, Decision, digest, keep, skip
+from pulsar_meta.jobs.rewrite.guards import Guards
+from pulsar_meta.jobs.rewrite.identity import StoreIdentity
+from pulsar_meta.jobs.rewrite.tally import Tally
+from pulsar_meta.stores.base import ABSENT, Versioned
+
+FORMAT = 1
+
+# Makes the new bytes from the value as it is and the codec that the plan names.
+Remake = Callable[[Versioned, str], bytes]
+
+
+def plan_header(command: str, store: StoreIdentity) -> dict[str, Any]:
+    """Return the first line of a plan."""
+    return {"plan": FORMAT, "command": command, "store": store.document()}
+
+
+def plan_line(seen: Versioned, decision: Decision, *, with_new: bool = False) -> dict[str, Any]:
+    """Return the line of one value."""
+    line: dict[str, Any] = {"path": seen.path, "version": seen.version, "action": decision.action}
+    if decision.reason is not None:
+        line["reason"] = decision.reason
+    line |= {
+        "codec_before": decision.codec_before,
+        "codec_after": decision.codec_after,
+        "size_before": decision.size_before,
+        "size_after": decision.size_after,
+    }
+    if decision.action == "rewrite":
+        line["old_sha256"] = None if seen.version == ABSENT else digest(seen.value)
+        line["new_sha256"] = digest(decision.new)
+        if with_new and decision.new is not None:
+            line["new"] = b64encode(decision.new).decode()
+    return line
+
+
+def read_plan(path: Path) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+    """Return the header of a plan and its lines, which are read as they are asked for."""
+    try:
+        with path.open("rb") as file:
+            header = _object(file.readline(), path, 1)
+    except OSError as error:
+        raise NotFoundError(f"no plan: {error.strerror}", source=str(path)) from error
+    if header.get("plan") != FORMAT or not isinstance(header.get("store"), dict):
+        raise DecodeError(f"not a plan of format {FORMAT}: the first line names no store", source=str(path))
+    return header, _plan_lines(path)
+
+
+def planned(lines: Iterable[dict[str, Any]], batches: Batches, remake: Remake) -> Iterator[Decided]:
+    """Yield the values of a plan with the decision that it tells; those that changed since have moved."""
+    for group in chunks((line for line in lines if line["action"] == "rewrite"), READ_GROUP):
+        values = batches.read([str(line["path"]) for line in group])
+        for line, value in zip(group, values, strict=True):
+            seen = value or Versioned(str(line["path"]), b"", ABSENT)
+            yield seen, _decide(line, seen, remake)
+
+
+def foreseen(
+    decided: Iterable[Decided], guards: Guards, tally: Tally, told: Callable[[str], None] = lambda text: None
+) -> Iterator[Decided]:
+    """Yield decisions as a run would come out now: what a guard would refuse is skipped, all is counted."""
+    for group in chunks(decided, READ_GROUP):
+        refused = guards.refusals(Change.of(*one) for one in group if one[1].action == "rewrite")
+        for seen, decision in group:
+            refusal = EPHEMERAL if seen.ephemeral else refused.get(seen.path)
+            if decision.action == "rewrite" and refusal is not None:
+                told(f"{seen.path}: {refusal.told}")
+                decision = skip(seen, refusal.reason, decision.codec_before)
+            elif decision.told:
+                told(f"{seen.path}: {decision.told}")
+            tally.see(decision)
+            if decision.action == "rewrite":
+                tally.rewrite(decision)
+            yield seen, decision
+
+
+def moved(seen: Versioned) -> Decision:
+    """Return what becomes of a planned value that met a conflict: a plan is applied as it is or not."""
+    return skip(seen, "moved")
+
+
+def _decide(line: dict[str, Any], seen: Versioned, remake: Remake) -> Decision:
+    held = None if seen.version == ABSENT else digest(seen.value)
+    if held == line["new_sha256"]:
+        return keep(seen, "already", line.get("codec_after"))
+    if held != line["old_sha256"] or seen.version != line["version"]:
+        return moved(seen)
+    codec = line.get("codec_after")
+    new = _given(line) if "new" in line or line["new_sha256"] is None else remake(seen, str(codec))
+    if digest(new) != line["new_sha256"]:
+        return skip(
+            seen, "packs-differently", told="the codec here makes other bytes than when it was planned"
+        )
+    decision = Decision("rewrite", None, line.get("codec_before"), codec, len(seen.value), len(new or b""))
+    return replace(decision, new=new)
+
+
+def _given(line: dict[str, Any]) -> bytes | None:
+    if line.get("new") is None:
+        return None
+    try:
+        return b64decode(line["new"], validate=True)
+    except (Base64Error, ValueError, TypeError) as error:
+        raise DecodeError(f"{line['path']}: the plan's new value is not base64") from error
+
+
+def _plan_lines(path: Path) -> Iterator[dict[str, Any]]:
+    needed = {
+        "rewrite": ("path", "version", "old_sha256", "new_sha256"),
+        "keep": ("path",),
+        "skip": ("path",),
+    }
+    with path.open("rb") as file:
+        for number, text in enumerate(file, 1):
+            if number == 1:
+                continue
+            line = _object(text, path, number)
+            missing = [name for name in needed.get(line.get("action", ""), ("action",)) if name not in line]
+            if missing:
+                raise DecodeError(f"line {number}: no {', '.join(missing)}", source=str(path))
+            yield line
+
+
+def _object(text: bytes, path: Path, number: int) -> dict[str, Any]:
+    try:
+        told = json.loads(text)
+    except ValueError as error:
+        raise DecodeError(f"line {number}: not JSON", source=str(path)) from error
+    if not isinstance(told, dict):
+        raise DecodeError(f"line {number}: not an object", source=str(path))
+    return told

@@ -1,0 +1,92 @@
+"""Whether the brokers at hand can load a value that is about to be written, or that lies in a store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pulsar_meta.codecs.cursor import decode_cursor
+from pulsar_meta.codecs.envelope import is_enveloped
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.names import split_managed_ledger_path
+from pulsar_meta.jobs.rewrite.releases import Form, why_unreadable
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
+from pulsar_meta.stores.base import Store, Versioned
+
+BROKERS = "/loadbalance/brokers"
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """The releases that will read what is written; none: nobody said, and no broker is registered."""
+
+    versions: tuple[str, ...] = ()
+
+    def why_not(self, form: Form) -> str | None:
+        """Return why one of them cannot read `form`; where nobody is known, the form decides."""
+        if not self.versions:
+            return None if form is not Form.CURSOR_WITH_PROPERTIES else "some releases cannot load it"
+        for version in self.versions:
+            reason = why_unreadable(form, version)
+            if reason is not None:
+                return f"Pulsar {version} cannot load it: {reason}"
+        return None
+
+
+def holds_properties(cursor: ManagedCursorInfo) -> bool:
+    """Tell whether a cursor has properties of either kind: of its position, or of the subscription."""
+    return bool(cursor.properties or cursor.cursorProperties)
+
+
+def form_of(path: str, value: bytes) -> Form | None:
+    """Name the form of a stored value that not every release reads, None for all others.
+
+    DecodeError where a compressed cursor cannot be opened.
+    """
+    place = split_managed_ledger_path(path)
+    if place is None or not is_enveloped(value):
+        return None
+    if place[1] is None:
+        return Form.LEDGER
+    return Form.CURSOR_WITH_PROPERTIES if holds_properties(decode_cursor(value)) else Form.CURSOR
+
+
+def registered_versions(store: Store) -> tuple[str, ...]:
+    """Return the releases of the brokers that are registered in the store."""
+    found = set()
+    for name in store.children(BROKERS):
+        try:
+            value = json.loads(store.read(f"{BROKERS}/{name}").value)
+        except (NotFoundError, ValueError):
+            continue
+        version = value.get("brokerVersion") or value.get("brokerVersionString")
+        if isinstance(version, str) and version:
+            found.add(version)
+    return tuple(sorted(found))
+
+
+def find_unreadable(values: Iterable[Versioned], versions: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield a document for each value of a topic or cursor that a broker of those releases cannot load."""
+    readers = Readers(tuple(versions))
+    for value in values:
+        reason = _fault(value, readers)
+        if reason is not None:
+            topic, cursor = split_managed_ledger_path(value.path) or (None, None)
+            named = {} if cursor is None else {"cursor": cursor}
+            yield {"path": value.path, "version": value.version, "topic": str(topic), **named, **reason}
+
+
+def _fault(value: Versioned, readers: Readers) -> dict[str, str] | None:
+    place = split_managed_ledger_path(value.path)
+    if place is None:
+        return None
+    try:
+        (decode_managed_ledger if place[1] is None else decode_cursor)(value.value)
+        form = form_of(value.path, value.value)
+    except DecodeError as error:
+        return {"form": "undecodable", "reason": str(error)}
+    why = None if form is None else readers.why_not(form)
+    return None if why is None else {"form": str(form), "reason": why}

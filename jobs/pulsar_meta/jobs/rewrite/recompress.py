@@ -1,0 +1,120 @@
+"""Which codec a stored cursor or ledger record should have: the rule of compress-cursors and -ledgers.
+
+Pulsar compresses what is larger than a threshold and leaves the rest plain (PIP-270); changing its
+settings rewrites nothing (apache/pulsar#24391), which is what this is for.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE
+from pulsar_meta.codecs.envelope import Envelope, open_envelope, seal
+from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.protobuf import parse_message
+from pulsar_meta.jobs.rewrite.decision import UNDECODABLE, Decision, keep, skip, write
+from pulsar_meta.jobs.rewrite.readable import Readers, holds_properties
+from pulsar_meta.jobs.rewrite.releases import Form
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
+from pulsar_meta.stores.base import ABSENT, Versioned
+
+Kind = Literal["cursor", "ledger"]
+
+# ServiceConfiguration's default of managed{Ledger,Cursor}InfoCompressionThresholdInBytes.
+DEFAULT_THRESHOLD: Final = 16384
+
+_gain_re = re.compile(r"^(\d+(?:\.\d+)?)(%?)$")
+
+
+@dataclass(frozen=True, slots=True)
+class MinGain:
+    """What a rewriting has to save: bytes, or a share of the stored size (0 to 1)."""
+
+    size: int = 1
+    share: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> MinGain:
+        """Read `BYTES` or `PERCENT%`; UsageError for anything else."""
+        match = _gain_re.match(text.strip())
+        if match is None or (match[2] and float(match[1]) > 100):
+            raise UsageError(f"--min-gain {text}: a number of bytes, or a percentage like 10%")
+        if match[2]:
+            return cls(share=float(match[1]) / 100)
+        return cls(size=max(1, int(float(match[1]))))
+
+    def met(self, before: int, after: int) -> bool:
+        """Tell whether a value of `before` bytes that becomes one of `after` saves enough."""
+        return before - after >= max(self.size, self.share * before)
+
+
+@dataclass(frozen=True, slots=True)
+class Recompression:
+    """Turns values of one kind into `codec` ("none" reverts), as far as that is safe and pays."""
+
+    kind: Kind
+    codec: str
+    threshold: int = DEFAULT_THRESHOLD
+    min_gain: MinGain = field(default_factory=MinGain)
+    only_with_properties: bool = False
+    readers: Readers = field(default_factory=Readers)
+    max_size: int = DEFAULT_MAX_SIZE
+
+    def __post_init__(self) -> None:
+        if self.codec not in CODECS:
+            raise UsageError(f"--compression {self.codec}: there are {', '.join(CODECS)}")
+        if self.threshold < 0:
+            raise UsageError(f"--threshold {self.threshold}: a size in bytes, 0 or more")
+
+    def __call__(self, seen: Versioned) -> Decision:
+        """Return what is to become of a value."""
+        if seen.version == ABSENT:
+            return skip(seen, "gone")
+        try:
+            envelope = open_envelope(seen.value, max_size=self.max_size)
+            payload = seen.value if envelope is None else envelope.payload
+            properties = self._properties(payload)
+        except DecodeError as error:
+            return skip(seen, UNDECODABLE, told=str(error))
+        before = "none" if envelope is None else envelope.codec
+        if self.only_with_properties and not properties:
+            return keep(seen, "no-properties", before)
+        reason = self._why_keep(envelope, payload, properties)
+        if reason is not None:
+            return keep(seen, reason, before)
+        return self._change(seen, before, payload)
+
+    def _properties(self, payload: bytes) -> bool:
+        if self.kind == "ledger":
+            parse_message(ManagedLedgerInfo, payload)
+            return False
+        return holds_properties(parse_message(ManagedCursorInfo, payload))
+
+    def _why_keep(self, envelope: Envelope | None, payload: bytes, properties: bool) -> str | None:
+        if self.codec == "none":
+            return "already" if envelope is None else None
+        if envelope is not None and envelope.codec == self.codec:
+            return "already"
+        if properties and self.readers.why_not(Form.CURSOR_WITH_PROPERTIES):
+            return "properties"
+        if self.readers.why_not(Form.CURSOR if self.kind == "cursor" else Form.LEDGER):
+            return "unreadable"
+        return "threshold" if len(payload) <= self.threshold or not payload else None
+
+    def _change(self, seen: Versioned, before: str, payload: bytes) -> Decision:
+        new = payload if self.codec == "none" else seal(payload, self.codec)
+        if self.codec != "none" and not self.min_gain.met(len(seen.value), len(new)):
+            return keep(seen, "not-smaller", before)
+        opened = open_envelope(new, max_size=max(self.max_size, len(payload)))
+        if (new if opened is None else opened.payload) != payload:
+            return skip(seen, UNDECODABLE, before, told=f"{self.codec} does not give back what it was given")
+        return write(seen, new, before, self.codec)
+
+
+def remake(seen: Versioned, codec: str) -> bytes:
+    """Return the value `seen` with the codec that a plan names."""
+    envelope = open_envelope(seen.value)
+    payload = seen.value if envelope is None else envelope.payload
+    return payload if codec == "none" else seal(payload, codec)

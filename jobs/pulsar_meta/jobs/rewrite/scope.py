@@ -1,0 +1,127 @@
+"""Which topics and cursors a bulk command is about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from pulsar_meta.codecs.errors import NotFoundError, UsageError
+from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, split_managed_ledger_path
+from pulsar_meta.jobs.rewrite.recompress import Kind
+from pulsar_meta.stores.base import Store, Versioned
+
+GLOB = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Tenants, namespaces (`tenant/namespace`), topics and cursors, each by name or glob; empty: all.
+
+    A partitioned topic's name stands for its partitions too.
+    """
+
+    tenants: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    cursors: tuple[str, ...] = ()
+
+    def holds(self, topic: TopicName, cursor: str | None) -> bool:
+        """Tell whether a topic, or one of its cursors, is meant."""
+        return (
+            _matches(topic.tenant, self.tenants)
+            and _matches(topic.namespace_name, self.namespaces)
+            and (not self.topics or any(_is_topic(topic, pattern) for pattern in self.topics))
+            and (cursor is None or _matches(cursor, self.cursors))
+        )
+
+    def prefixes(self, store: Store) -> list[str]:
+        """Return where in the store to look, none below another."""
+        found = {path for pattern in self.topics for path in _topic_prefixes(store, pattern)}
+        if not found:
+            found = {_below(pattern) for pattern in self.namespaces}
+        if not found:
+            found = {_below(pattern) for pattern in self.tenants}
+        found = found or {MANAGED_LEDGERS}
+        return sorted(one for one in found if not any(one.startswith(f"{other}/") for other in found))
+
+
+def select(store: Store, scope: Scope, kind: Kind) -> Iterator[Versioned]:
+    """Yield the cursors or the ledger records of a scope, as the store scans them."""
+    for prefix in scope.prefixes(store):
+        yield from _of_scope(store.scan(prefix), scope, kind)
+
+
+def select_listed(store: Store, lines: Iterable[str], scope: Scope, kind: Kind) -> Iterator[Versioned]:
+    """Yield the same for topics, or paths of single values, listed a line each."""
+    for line in lines:
+        name = line.strip()
+        if not name:
+            continue
+        if name.startswith("/"):
+            yield from _of_scope(_one(store, name), scope, kind)
+        else:
+            yield from _of_scope(store.scan(TopicName.parse(name).path), scope, kind)
+
+
+def _of_scope(values: Iterable[Versioned], scope: Scope, kind: Kind) -> Iterator[Versioned]:
+    for value in values:
+        place = split_managed_ledger_path(value.path)
+        if place is not None and (place[1] is None) == (kind == "ledger") and scope.holds(*place):
+            yield value
+
+
+def _one(store: Store, path: str) -> Iterator[Versioned]:
+    if split_managed_ledger_path(path) is None:
+        raise UsageError(f"{path}: not the path of a topic or a cursor")
+    try:
+        yield store.read(path)
+    except NotFoundError as error:
+        raise NotFoundError("listed, but not there", source=path) from error
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _is_glob(pattern: str) -> bool:
+    return not GLOB.isdisjoint(pattern)
+
+
+def _is_topic(topic: TopicName, pattern: str) -> bool:
+    if _is_glob(pattern):
+        return fnmatchcase(str(topic), _full(pattern))
+    named = TopicName.parse(pattern)
+    number = topic.partition
+    return topic == named or (number is not None and topic == named.with_partition(number))
+
+
+def _full(pattern: str) -> str:
+    if "://" in pattern:
+        return pattern
+    return f"persistent://{pattern if '/' in pattern else f'public/default/{pattern}'}"
+
+
+def _topic_prefixes(store: Store, pattern: str) -> list[str]:
+    if _is_glob(pattern):
+        return [_below(_full(pattern).partition("://")[2].rpartition("/")[0])]
+    topic = TopicName.parse(pattern)
+    return [topic.path, *(topic.with_partition(number).path for number in range(_partitions(store, topic)))]
+
+
+def _partitions(store: Store, topic: TopicName) -> int:
+    try:
+        return int(json.loads(store.read(topic.partitioned_path).value)["partitions"])
+    except (NotFoundError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def _below(name: str) -> str:
+    """Return the path of the leading parts of `name` that are no globs."""
+    path = MANAGED_LEDGERS
+    for part in name.split("/"):
+        if not part or _is_glob(part):
+            break
+        path = f"{path}/{part}"
+    return path

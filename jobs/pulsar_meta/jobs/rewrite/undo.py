@@ -1,0 +1,35 @@
+"""Puts back what a run overwrote: every value that nobody touched since, byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pulsar_meta.jobs.rewrite.apply import Decided
+from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches, chunks
+from pulsar_meta.jobs.rewrite.decision import Decision, digest, keep, skip, write
+from pulsar_meta.jobs.rewrite.undo_file import UndoRecord
+from pulsar_meta.stores.base import ABSENT, Versioned
+
+
+def undone(records: Iterable[UndoRecord], batches: Batches) -> Iterator[Decided]:
+    """Yield each value of an undo file as it is now, with what is to become of it."""
+    written = (record for record in records if not (record.answered and record.sent is None))
+    for group in chunks(written, READ_GROUP):
+        values = batches.read([record.path for record in group])
+        for record, value in zip(group, values, strict=True):
+            seen = value or Versioned(record.path, b"", ABSENT)
+            yield seen, _decide(record, seen)
+
+
+def touched(seen: Versioned) -> Decision:
+    """Return what becomes of a value that somebody wrote since: it is theirs now."""
+    return skip(seen, "touched", told="was written since by somebody else; left as it is")
+
+
+def _decide(record: UndoRecord, seen: Versioned) -> Decision:
+    held = None if seen.version == ABSENT else digest(seen.value)
+    if held == record.old_sha256:
+        return keep(seen, "already")
+    if held != record.new_sha256 or (record.answered and record.sent != seen.version):
+        return touched(seen)
+    return write(seen, record.old)

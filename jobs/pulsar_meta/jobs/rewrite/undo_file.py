@@ -1,0 +1,225 @@
+"""The undo file: what a run is about to overwrite, on disk before it is overwritten.
+
+NDJSON. The first line is `{"undo": 1, "command", "store", "created"}`. Then, a group at a time, a line
+for each value, `{"path", "version", "old_sha256", "new_sha256", "old" (base64)}` (no `old`: there was
+nothing; no `new_sha256`: it was deleted), and after the group was sent `{"sent": […]}`: for each of its
+values the new version (-1: deleted), null where the write met a conflict. The last line of a run that was
+not interrupted is `{"end": true}`. A run that goes on after a crash adds to the file. A last line that is
+cut short was never followed by a write.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.jobs.rewrite.decision import Change, digest
+from pulsar_meta.jobs.rewrite.identity import StoreIdentity, check_identity
+
+FORMAT = 1
+MODE = 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class UndoRecord:
+    """One value: what it was and, by its SHA-256, what it became.
+
+    `answered`: the group's outcome is known; then `sent` is the version that our write got, None where it
+    met a conflict. Otherwise the write may or may not have happened.
+    """
+
+    path: str
+    version: int
+    old: bytes | None = field(repr=False)
+    old_sha256: str | None
+    new_sha256: str | None
+    answered: bool = False
+    sent: int | None = None
+
+
+class UndoLog:
+    """Appends to an undo file, which is made when the first group comes."""
+
+    def __init__(self, path: Path, command: str, store: StoreIdentity, *, resume: bool = False) -> None:
+        """Write to `path`; UsageError where the file exists and this run does not continue its run."""
+        self.path = path
+        self._header = {"undo": FORMAT, "command": command, "store": store.document()}
+        self._file: BinaryIO | None = None
+        if path.exists():
+            if not resume:
+                raise UsageError(f"{path} exists; an undo file is never overwritten (--resume continues it)")
+            _check_resumable(path, command, store)
+
+    @property
+    def written(self) -> bool:
+        """Whether there is a file that holds records."""
+        return self._file is not None or self.path.exists()
+
+    def append(self, changes: Sequence[Change]) -> None:
+        """Put the old values of a group onto the disk; returns when they are there."""
+        file = self._open()
+        file.writelines(_line(_record(change)) for change in changes)
+        file.flush()
+        os.fsync(file.fileno())
+
+    def answer(self, versions: Sequence[int | None]) -> None:
+        """Note what became of the group appended last."""
+        file = self._open()
+        file.write(_line({"sent": list(versions)}))
+        file.flush()
+
+    def finish(self) -> None:
+        """Note that the run came to its end."""
+        if self._file is not None or self.path.exists():
+            file = self._open()
+            file.write(_line({"end": True}))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self) -> BinaryIO:
+        if self._file is None:
+            self._file = _reopen(self.path) if self.path.exists() else self._create()
+        return self._file
+
+    def _create(self) -> BinaryIO:
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
+        except OSError as error:
+            raise UsageError(f"cannot make the undo file: {error.strerror}", source=str(self.path)) from error
+        file = os.fdopen(handle, "wb")
+        file.write(_line({**self._header, "created": time.time_ns() // 10**6}))
+        _sync_directory(self.path.parent)
+        return file
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """Return the first line of an undo file; NotFoundError, DecodeError where it is none."""
+    try:
+        with path.open("rb") as file:
+            header = json.loads(file.readline())
+    except OSError as error:
+        raise NotFoundError(f"no undo file: {error.strerror}", source=str(path)) from error
+    except ValueError as error:
+        raise DecodeError("not an undo file: the first line is no JSON", source=str(path)) from error
+    if (
+        not isinstance(header, dict)
+        or header.get("undo") != FORMAT
+        or not isinstance(header.get("store"), dict)
+    ):
+        raise DecodeError(f"not an undo file of format {FORMAT}", source=str(path), offset=0)
+    return header
+
+
+def read_records(path: Path) -> Iterator[UndoRecord]:
+    """Yield the records of an undo file; one group at most is held in memory."""
+    group: list[dict[str, Any]] = []
+    for number, record in _lines(path):
+        if "sent" in record:
+            sent = record["sent"]
+            if not isinstance(sent, list) or len(sent) > len(group):
+                raise DecodeError(f"line {number}: an answer to no group", source=str(path))
+            first = len(group) - len(sent)
+            yield from (_parsed(held, path) for held in group[:first])
+            yield from (
+                _parsed(held, path, answered=True, sent=version)
+                for held, version in zip(group[first:], sent, strict=True)
+            )
+            group = []
+        elif "path" in record:
+            group.append(record)
+    yield from (_parsed(held, path) for held in group)
+
+
+def is_finished(path: Path) -> bool:
+    """Tell whether the run that wrote an undo file came to its end."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 64))
+        return file.read().rstrip().endswith(b'{"end":true}')
+
+
+def _check_resumable(path: Path, command: str, store: StoreIdentity) -> None:
+    header = read_header(path)
+    if header.get("command") != command:
+        raise UsageError(f"{path} is of {header.get('command')}, not of {command}")
+    check_identity(header["store"], store, source=str(path), allowed=False)
+
+
+def _reopen(path: Path) -> BinaryIO:
+    """Open an undo file for appending, without what a crash left of its last line."""
+    file = path.open("r+b")
+    end = 0
+    for line in file:
+        if line.endswith(b"\n"):
+            end += len(line)
+    file.seek(end)
+    file.truncate()
+    return file
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise DecodeError(f"line {number}: not JSON", source=str(path)) from error
+            if not isinstance(record, dict):
+                raise DecodeError(f"line {number}: not an object", source=str(path))
+            if number > 1:
+                yield number, record
+
+
+def _parsed(
+    record: dict[str, Any], path: Path, *, answered: bool = False, sent: int | None = None
+) -> UndoRecord:
+    try:
+        old = None if record.get("old") is None else b64decode(record["old"], validate=True)
+        version = int(record["version"])
+    except (KeyError, TypeError, ValueError, Base64Error) as error:
+        raise DecodeError(f"{record.get('path')}: a broken record", source=str(path)) from error
+    if digest(old) != record.get("old_sha256"):
+        raise DecodeError(f"{record['path']}: the old value does not have its SHA-256", source=str(path))
+    return UndoRecord(
+        str(record["path"]), version, old, digest(old), record.get("new_sha256"), answered, sent
+    )
+
+
+def _record(change: Change) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "path": change.path,
+        "version": change.version,
+        "old_sha256": digest(change.old),
+        "new_sha256": digest(change.new),
+    }
+    if change.old is not None:
+        record["old"] = b64encode(change.old).decode()
+    return record
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
