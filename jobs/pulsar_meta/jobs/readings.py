@@ -35,7 +35,8 @@ class Reading:
     """What an entry says of itself.
 
     Indexes are those of its first and last message, None without broker metadata; times are in
-    milliseconds. `span` entries from this one on are as it is: a whole missing ledger is one reading.
+    milliseconds. `batched` tells whether its messages have batch indexes. `span` entries from this one on
+    are as it is: a whole missing ledger is one reading.
     """
 
     ledger_id: int
@@ -45,6 +46,7 @@ class Reading:
     last_index: int | None = None
     broker_timestamp: int | None = None
     publish_time: int | None = None
+    batched: bool = False
     span: int = 1
 
 
