@@ -29,6 +29,8 @@ COMMANDS: Final[dict[str, Command]] = {
     "dump-entries": Command("pulsar_meta.cli.dump_entries:dump_entries", READ),
     "seek": Command("pulsar_meta.cli.seek:seek", SEARCH),
     "lookup": Command("pulsar_meta.cli.lookup:lookup", BROKERS),
+    "brokers": Command("pulsar_meta.cli.brokers:brokers", BROKERS),
+    "lookup-properties": Command("pulsar_meta.cli.brokers:lookup_properties", BROKERS),
     "compress-cursors": Command("pulsar_meta.cli.compress:compress_cursors", REWRITE),
     "compress-ledgers": Command("pulsar_meta.cli.compress:compress_ledgers", REWRITE),
     "undo": Command("pulsar_meta.cli.undo:undo", REWRITE),

@@ -1,0 +1,47 @@
+"""What a broker with a given broker.conf would publish as lookup properties.
+
+Sources: apache/pulsar ServiceConfiguration.lookupProperties and lookupPropertyPrefix (PIP-368),
+PulsarConfigurationLoader (the file is java.util.Properties).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+
+from pulsar_meta.codecs.java_properties import decode_properties, last_values
+
+PREFIX_SETTING: Final = "lookupPropertyPrefix"
+DEFAULT_PREFIX: Final = "lookup."
+
+Document = dict[str, Any]
+
+
+def published_properties(data: bytes) -> Document:
+    """Return prefix, properties as they would stand in the store, and warnings for a broker.conf.
+
+    DecodeError where Java would refuse the file.
+    """
+    settings = decode_properties(data)
+    values = last_values(settings)
+    prefix = values.get(PREFIX_SETTING, DEFAULT_PREFIX)
+    published = {key: value for key, value in sorted(values.items()) if key.startswith(prefix)}
+    repeated = Counter(one.key for one in settings)
+    warnings = [
+        f"{key} is set {count} times: the last one counts"
+        for key, count in repeated.items()
+        if count > 1 and (key in published or key == PREFIX_SETTING)
+    ]
+    if prefix == "":
+        warnings.append("the prefix is empty: every setting of the file is published, passwords too")
+    if any(byte > 127 for byte in data):
+        warnings.append(
+            "the file is not plain ASCII: Java reads it as ISO-8859-1, whatever wrote it"
+        )
+    return {
+        "prefix": prefix,
+        "prefix_is_default": PREFIX_SETTING not in values,
+        "properties": published,
+        "client_keys": [key.removeprefix(prefix) for key in published],
+        "warnings": warnings,
+    }
