@@ -1,0 +1,128 @@
+"""The command `dump-entries`: what the entries of topics and ledgers say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pulsar_meta.cli.entry_rows import each_message, entry_view, message_view
+from pulsar_meta.cli.output import Document, Format
+from pulsar_meta.cli.shell import EntriesUrls, Shell, StoreUrl
+from pulsar_meta.codecs.entry_json import PAYLOAD_FORMS
+from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.joined import told_by
+from pulsar_meta.jobs.entry_choice import Bound, Limits, choose
+from pulsar_meta.jobs.entry_dump import Look, as_frames_file, describe_entries, read_entries
+from pulsar_meta.stores.base import Store
+
+SIZE_UNIT = 2**20
+
+
+def dump_entries(
+    shell: Shell,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TOPIC or LEDGER]...", help="Topics (with --store) or ledgers; else all."),
+    ] = None,
+    entries: EntriesUrls = None,
+    store: StoreUrl = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Open batches, message by message.")] = False,
+    payload: Annotated[
+        str | None,
+        typer.Option(
+            "--payload", metavar="text|hex|base64|hash|DIR", help="Show payloads, or write them into DIR."
+        ),
+    ] = None,
+    ledger: Annotated[
+        list[int] | None, typer.Option("--ledger", help="Only this ledger of the topics, repeatable.")
+    ] = None,
+    first: Annotated[
+        str | None, typer.Option("--from", help="First ENTRY or LEDGER:ENTRY; -10: the last ten.")
+    ] = None,
+    last: Annotated[str | None, typer.Option("--to", help="Last ENTRY or LEDGER:ENTRY, included.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=0, help="At most so many.")] = None,
+    max_size: Annotated[
+        int, typer.Option("--max-size", min=1, metavar="MIB", help="Largest payload to decompress.")
+    ] = 256,
+) -> None:
+    """Show the entries of topics and ledgers, from bookies' disks or files of frames.
+
+    With --deep, and with --payload, which opens entries too, each message is shown. -o raw writes the
+    frames themselves, in the form that frames: reads.
+
+    Example: pulsar-meta dump-entries orders --store rocksdb:/pulsar/data/metadata
+    --entries bookie-disk:/pulsar/data/bookkeeper --from -10 --deep
+    """
+    limits = Limits(frozenset(ledger or ()), _bound(first), _bound(last))
+    look = _look(deep, payload, max_size * SIZE_UNIT)
+    told = Told(shell)
+    with ExitStack() as stack:
+        source = stack.enter_context(shell.entries(entries))
+        opened = _store(shell, store, names or [])
+        if opened is not None:
+            stack.enter_context(opened)
+        found = read_entries(choose(names or [], opened, source, told), limits, source, opened, told)
+        if shell.format is Format.RAW:
+            shell.emit_bytes(as_frames_file(found, count))
+        else:
+            _emit(shell, describe_entries(found, look, count, told), look.deep)
+        told.end(source)
+
+
+class Told:
+    """Tells each fault on stderr when it is met, and ends with the exit code of the worst."""
+
+    def __init__(self, shell: Shell) -> None:
+        self.shell = shell
+        self.worst = 0
+
+    def __call__(self, error: PulsarMetaError) -> None:
+        """Tell one fault."""
+        self.worst = max(self.worst, error.exit_code)
+        self.shell.warn(str(error))
+
+    def end(self, source: EntrySource) -> None:
+        """Tell what the source itself met, and leave with an exit code if anything was wrong."""
+        notes, faults = told_by(source)
+        for note in notes:
+            self.shell.say(note)
+        for fault in faults:
+            self(fault)
+        if self.worst:
+            raise typer.Exit(self.worst)
+
+
+def _emit(shell: Shell, documents: Iterator[Document], deep: bool) -> None:
+    if not deep:
+        shell.emit(documents, entry_view())
+    elif shell.format in (Format.JSON, Format.NDJSON):
+        shell.emit(documents, message_view())
+    else:
+        shell.emit(each_message(documents), message_view(short=shell.format is Format.TABLE))
+
+
+def _store(shell: Shell, url: str | None, names: list[str]) -> Store | None:
+    """Open the store where there is one; ledgers by number do without."""
+    if url is None and shell.settings.store is None:
+        for name in names:
+            if not name.isdigit():
+                raise UsageError(f"{name!r} is a topic: its ledgers are in the store, give --store URL")
+        return None
+    return shell.store(url)
+
+
+def _bound(text: str | None) -> Bound | None:
+    return None if text is None else Bound.parse(text)
+
+
+def _look(deep: bool, payload: str | None, max_size: int) -> Look:
+    if payload is None:
+        return Look(deep, max_size=max_size)
+    if payload in PAYLOAD_FORMS:
+        return Look(True, form=payload, max_size=max_size)
+    return Look(True, directory=Path(payload), max_size=max_size)

@@ -1,0 +1,190 @@
+"""Entries as documents: what each says of itself, and, opened, the messages in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pulsar_meta.codecs.batch import DEFAULT_MAX_SIZE, OpenedEntry, open_entry
+from pulsar_meta.codecs.bookie_entry import decode_bookie_entry
+from pulsar_meta.codecs.checksum import Verdict
+from pulsar_meta.codecs.entry_json import PayloadForm, frame_to_json, opened_to_json
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
+from pulsar_meta.codecs.frame import Frame, decode_frame
+from pulsar_meta.codecs.raw_message import decode_raw_message
+from pulsar_meta.entries.base import EntrySource, RawEntry
+from pulsar_meta.jobs.entry_choice import Choice, Limits, Range, Tell, ranges
+from pulsar_meta.jobs.ledger_seal import LedgerSeal, ledger_seal
+from pulsar_meta.stores.base import Store
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How closely to look: `deep` opens entries; payloads as text in `form`, or as files in `directory`."""
+
+    deep: bool = False
+    form: PayloadForm | None = None
+    directory: Path | None = None
+    max_size: int = DEFAULT_MAX_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class DataEntry:
+    """An entry without BookKeeper's part: what its writer handed over, and the verdict on it."""
+
+    ledger_id: int
+    entry_id: int
+    data: memoryview
+    digest: Verdict
+
+
+def read_entries(
+    choices: Iterator[Choice], limits: Limits, source: EntrySource, store: Store | None, tell: Tell
+) -> Iterator[tuple[DataEntry, LedgerSeal]]:
+    """Yield the entries chosen, in reading order; what is missing or broken is told and passed over."""
+    for choice in choices:
+        for part in ranges(choice, limits, source):
+            seal = ledger_seal(store, part.ledger.ledger_id, tell)
+            for raw in _present(part, source, tell):
+                yield unseal(raw, seal), seal
+
+
+def describe_entries(
+    entries: Iterator[tuple[DataEntry, LedgerSeal]], look: Look, count: int | None, tell: Tell
+) -> Iterator[Document]:
+    """Yield a document for each entry, at most `count`; corrupt ones are told and shown as far as they go."""
+    for entry, seal in islice(entries, count):
+        yield describe(entry, seal, look, tell)
+
+
+def as_frames_file(entries: Iterator[tuple[DataEntry, LedgerSeal]], count: int | None) -> Iterator[bytes]:
+    """Yield the bytes of a `frames:` file of the entries, at most `count`: each behind its 4-byte size."""
+    for entry, _ in islice(entries, count):
+        yield len(entry.data).to_bytes(4, "big")
+        yield bytes(entry.data)
+
+
+def unseal(raw: RawEntry, seal: LedgerSeal) -> DataEntry:
+    """Return the data of an entry as its source has it, and whether its digest is right."""
+    if not raw.bookie:
+        return DataEntry(raw.ledger_id, raw.entry_id, memoryview(raw.data), "absent")
+    entry = decode_bookie_entry(raw.data, seal.digest_type, password=seal.password)
+    return DataEntry(raw.ledger_id, raw.entry_id, entry.data, entry.digest)
+
+
+def describe(entry: DataEntry, seal: LedgerSeal, look: Look, tell: Tell) -> Document:
+    """Return the document of one entry; what is wrong with it is told."""
+    document: Document = {
+        "ledger_id": entry.ledger_id,
+        "entry_id": entry.entry_id,
+        "size": len(entry.data),
+        "frame_checksum": "absent",
+        "digest": entry.digest,
+    }
+    faults = _Faults(f"entry {entry.ledger_id}:{entry.entry_id}", tell)
+    if entry.digest == "bad":
+        faults.tell("the digest does not fit: the entry is not what its writer wrote")
+    frame, compacted_from, reason = find_frame(entry.data, seal)
+    if frame is None:
+        if seal.content is None and (seal.frames or entry.digest != "ok"):
+            faults.tell(f"no frame can be read in it: {reason}")
+        document["metadata"] = {}
+        document |= {"messages": []} if look.deep else {}
+        return document | {"unopened": f"no frame: {reason}"}
+    if frame.checksum == "bad":
+        faults.tell("the checksum of its frame does not fit")
+    document |= frame_to_json(frame)
+    if compacted_from is not None:
+        document["compacted_from"] = compacted_from
+    return document | _opened(entry, frame, look, faults) if look.deep else document
+
+
+def find_frame(data: memoryview, seal: LedgerSeal) -> tuple[Frame | None, Document | None, str | None]:
+    """Return the frame in an entry's data, where it was before compaction, or why there is no frame."""
+    if seal.content is not None:
+        return None, None, seal.content
+    try:
+        return decode_frame(data), None, None
+    except DecodeError as error:
+        not_a_frame = error
+    try:
+        raw = decode_raw_message(data)
+        frame = decode_frame(raw.frame)
+    except DecodeError:
+        return (
+            None,
+            None,
+            f"{not_a_frame}{'' if seal.frames else '; the state of a cursor, a schema or the like'}",
+        )
+    place = {"ledger_id": raw.message_id.ledgerId, "entry_id": raw.message_id.entryId}
+    return frame, place, None
+
+
+def write_payloads(directory: Path, entry: DataEntry, opened: OpenedEntry) -> list[str]:
+    """Write each message's payload to a file of its own and return the files' names."""
+    directory.mkdir(parents=True, exist_ok=True)
+    names = []
+    for message in opened.messages:
+        place = "" if message.batch_index is None else f"-{message.batch_index}"
+        path = directory / f"{entry.ledger_id}-{entry.entry_id}{place}.payload"
+        path.write_bytes(message.payload)
+        names.append(str(path))
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class _Faults:
+    source: str
+    teller: Callable[[PulsarMetaError], None]
+
+    def tell(self, message: str) -> None:
+        self.teller(DecodeError(message, source=self.source))
+
+
+def _opened(entry: DataEntry, frame: Frame, look: Look, faults: _Faults) -> Document:
+    try:
+        opened = open_entry(frame, max_size=look.max_size)
+    except DecodeError as error:
+        faults.tell(str(error))
+        return {"messages": [], "unopened": str(error)}
+    document = opened_to_json(opened, look.form)
+    if look.directory is not None:
+        names = write_payloads(look.directory, entry, opened)
+        for message, name in zip(document["messages"], names, strict=True):
+            message["payload_file"] = name
+    return document
+
+
+def _present(part: Range, source: EntrySource, tell: Tell) -> Iterator[RawEntry]:
+    """Yield the entries of a range that can be read; tell which cannot, and how many no source has."""
+    ledger_id = part.ledger.ledger_id
+    newest = source.last_entry(ledger_id)
+    if newest is None:
+        if part.ledger.entries != 0:
+            tell(NotFoundError(f"ledger {ledger_id}: no source has an entry of it"))
+        return
+    end = newest if part.ledger.entries is None else max(newest, part.ledger.entries - 1)
+    last = end if part.last is None else min(end, part.last)
+    held = 0
+    for entry_id in source.entry_ids(ledger_id, part.first, part.last):
+        held += 1
+        try:
+            yield source.read(ledger_id, entry_id)
+        except DecodeError as error:
+            tell(
+                DecodeError(
+                    f"entry {ledger_id}:{entry_id}: {error.message}", offset=error.offset, source=error.source
+                )
+            )
+    missing = last - part.first + 1 - held
+    if missing > 0:
+        tell(
+            NotFoundError(
+                f"ledger {ledger_id}: no source has {missing} of its entries {part.first} to {last}"
+            )
+        )
