@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from pulsar_meta.codecs.column import Column, wrapped
 from pulsar_meta.codecs.column_words import MARGIN, WordReader
 from pulsar_meta.codecs.entry_columns import decode_entry_columns
 from pulsar_meta.codecs.entry_log import Record, scan_records
-from pulsar_meta.codecs.entry_row import COLUMN_TYPES, decode_row
+from pulsar_meta.codecs.entry_row import decode_row
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.frame import encode_frame
 from pulsar_meta.codecs.record_offsets import find_records
@@ -34,7 +34,7 @@ def logs_of(folder: Path) -> Iterator[bytes]:
             yield path.read_bytes()
 
 
-def expected(row: dict[str, object]) -> dict[str, object]:
+def expected(row: Mapping[str, object]) -> dict[str, object]:
     """Integers as columns have them: signed."""
     return {name: wrapped(value) if type(value) is int else value for name, value in row.items()}
 
@@ -164,7 +164,7 @@ def test_any_bytes_are_a_row(frames: list[bytes]) -> None:
 
 
 def check_frames(frames: list[bytes]) -> None:
-    """Compare columns and codec on frames, in a buffer that ends with the last one and in one that goes on."""
+    """Compare columns and codec on frames, in a buffer that ends with the last one and in a longer one."""
     for tail in (b"", bytes(MARGIN)):
         data = b"".join(frames) + tail
         sizes = np.array([len(frame) for frame in frames], np.int64)

@@ -1,0 +1,141 @@
+"""A connection to one bookie, for reading only: it cannot fence, write or recover.
+
+Several reads are under way at a time. Version 2 of the protocol matches an answer to its question by
+ledger and entry, so no two equal questions ever are.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Final, Self
+
+from pulsar_meta.codecs.bookie_protocol import (
+    BAD_VERSION,
+    LAST_ENTRY,
+    UNAUTHORISED,
+    ReadAnswer,
+    decode_answer,
+    encode_batch_read,
+    encode_read,
+)
+from pulsar_meta.codecs.errors import DecodeError, UnreachableError
+
+READS_UNDER_WAY: Final = 64
+SECONDS: Final = 10.0
+BATCH_BYTES: Final = 5 << 20
+# A bookie sends nothing over its netty frame limit: 5 MiB unless set otherwise.
+LARGEST_ANSWER: Final = 256 << 20
+
+_SIZE: Final = struct.Struct(">i")
+# How a TLS record begins that is an alert or a handshake.
+_TLS: Final = (b"\x15\x03", b"\x16\x03")
+_SECURED: Final = (
+    "it wants TLS or an authentication plugin, which pulsar-meta does not speak: "
+    "read its disk (bookie-disk:) or ask a bookie that takes plain connections"
+)
+
+
+class BookieClient:
+    """Reads entries of the bookie at `host:port`. After UnreachableError it is of no more use."""
+
+    def __init__(self, host: str, port: int, *, seconds: float = SECONDS) -> None:
+        """Connect; `seconds` bound the connecting and each wait for bytes. UnreachableError."""
+        self.address = f"{host}:{port}"
+        self._requests = 0
+        try:
+            self._socket = socket.create_connection((host, port), timeout=seconds)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            raise self._unreachable(f"cannot connect: {_reason(error)}") from error
+
+    def read(self, ledger_id: int, entry_ids: Iterable[int]) -> dict[int, ReadAnswer]:
+        """Return the answer for each of `entry_ids`, asked with several under way."""
+        left = list(dict.fromkeys(entry_ids))[::-1]
+        answers: dict[int, ReadAnswer] = {}
+        under_way: set[int] = set()
+        while left or under_way:
+            asked = [left.pop() for _ in range(min(len(left), READS_UNDER_WAY - len(under_way)))]
+            under_way.update(asked)
+            self._send(b"".join(encode_read(ledger_id, entry_id) for entry_id in asked))
+            answer = self._receive()
+            if answer.ledger_id != ledger_id or answer.entry_id not in under_way:
+                raise self._lost(f"it answered for {answer.ledger_id}:{answer.entry_id}, not asked for")
+            under_way.discard(answer.entry_id)
+            answers[answer.entry_id] = answer
+        return answers
+
+    def read_last(self, ledger_id: int) -> ReadAnswer:
+        """Return the last entry that this bookie holds of a ledger, confirmed or not."""
+        return self.read(ledger_id, [LAST_ENTRY])[LAST_ENTRY]
+
+    def read_batch(self, ledger_id: int, first: int, most: int) -> ReadAnswer:
+        """Return the entries from `first` on that this bookie has without a gap, at most `most`.
+
+        Bookies before 4.17 do not know the question and close the connection: UnreachableError.
+        """
+        self._requests += 1
+        self._send(encode_batch_read(ledger_id, first, self._requests, most, BATCH_BYTES))
+        answer = self._receive()
+        if (answer.ledger_id, answer.request_id) != (ledger_id, self._requests):
+            raise self._lost(f"it answered request {answer.request_id}, not asked for")
+        return answer
+
+    def close(self) -> None:
+        """Let go of the connection. Safe to call twice."""
+        self._socket.close()
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise self._lost(_reason(error)) from error
+
+    def _receive(self) -> ReadAnswer:
+        size = self._receive_exactly(_SIZE.size)
+        if size[:2] in _TLS:
+            raise self._lost(_SECURED)
+        (count,) = _SIZE.unpack(size)
+        if not 0 < count <= LARGEST_ANSWER:
+            raise self._lost(f"it announced an answer of {count} bytes")
+        try:
+            answer = decode_answer(self._receive_exactly(count))
+        except DecodeError as error:
+            raise self._lost(f"it speaks another protocol: {error}") from error
+        if answer.code in (UNAUTHORISED, BAD_VERSION):
+            raise self._lost(_SECURED if answer.code == UNAUTHORISED else answer.reason)
+        return answer
+
+    def _receive_exactly(self, count: int) -> bytes:
+        """Return the next `count` bytes; memory grows only as they come."""
+        received = bytearray()
+        while len(received) < count:
+            try:
+                piece = self._socket.recv(min(count - len(received), 1 << 20))
+            except OSError as error:
+                raise self._lost(_reason(error)) from error
+            if not piece:
+                raise self._lost("it closed the connection")
+            received += piece
+        return bytes(received)
+
+    def _lost(self, reason: str) -> UnreachableError:
+        self._socket.close()
+        return self._unreachable(reason)
+
+    def _unreachable(self, reason: str) -> UnreachableError:
+        return UnreachableError(reason, source=f"bookie {self.address}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _reason(error: OSError) -> str:
+    return "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
