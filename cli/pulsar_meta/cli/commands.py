@@ -35,4 +35,9 @@ COMMANDS: Final[dict[str, Command]] = {
     "compress-ledgers": Command("pulsar_meta.cli.compress:compress_ledgers", REWRITE),
     "undo": Command("pulsar_meta.cli.undo:undo", REWRITE),
     "check-readable": Command("pulsar_meta.cli.check_readable:check_readable", REWRITE),
+    "put": Command("pulsar_meta.cli.put:put", STORE),
+    "rm": Command("pulsar_meta.cli.put:rm", STORE),
+    "properties": Command("pulsar_meta.cli.properties:properties", READ),
+    "set-property": Command("pulsar_meta.cli.properties:set_property", REWRITE),
+    "unset-property": Command("pulsar_meta.cli.properties:unset_property", REWRITE),
 }

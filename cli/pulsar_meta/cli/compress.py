@@ -188,7 +188,9 @@ def _compress(
             run_job(shell, store, _planned(request, store, how.plan), writing, bulk)
         else:
             rule, values = request.rule, request.values
-            decided = Job(request.command, lambda batches: ((v, rule(v)) for v in values(store)), rule)
+            decided = Job(
+                request.command, lambda batches: ((v, rule(v)) for v in values(store)), rule, confirm=True
+            )
             run_job(shell, store, decided, writing, bulk)
 
 
@@ -202,7 +204,9 @@ def _planned(request: _Request, store: Store, path: Path) -> Job:
         raise UsageError(f"{path}: a plan of {header.get('command')}, not of {request.command}")
     allowed = request.how.allow_other_store
     check_identity(header["store"], read_identity(store), source=str(path), allowed=allowed)
-    return Job(request.command, lambda batches: planned(read_plan(path)[1], batches, remake), moved)
+    return Job(
+        request.command, lambda batches: planned(read_plan(path)[1], batches, remake), moved, confirm=True
+    )
 
 
 def _estimate(shell: Shell, store: Store, request: _Request) -> None:

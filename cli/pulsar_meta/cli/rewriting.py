@@ -86,7 +86,8 @@ class Job:
     """What a command wants written: its name, the decisions, and how a value that moved is decided again.
 
     `decided` is called once for each pass over the store. `strict`: one refusal ends it (commands about
-    single values). `with_new`: the plan has to carry the new values.
+    single values). `with_new`: the plan has to carry the new values. `confirm`: nothing is written in a
+    script without --yes; otherwise a person at a terminal is asked, unless it is about a single value.
     """
 
     command: str
@@ -94,6 +95,7 @@ class Job:
     again: Rule
     strict: bool = False
     with_new: bool = False
+    confirm: bool = False
 
 
 def open_for_writing(shell: Shell, url: str | None, options: WriteOptions) -> Store:
@@ -124,8 +126,8 @@ def run_job(
     if options.dry_run:
         _show_plan(shell, store, job, options, identity)
         return
-    if not options.yes:
-        _ask(shell, store, job, options)
+    if not options.yes and not job.strict and (job.confirm or sys.stdin.isatty()):
+        _ask(store, job, options)
     _write(shell, store, job, options, bulk, identity)
 
 
@@ -160,6 +162,8 @@ def _write(
             batches.close()
             undo.close()
     undo_file = str(path) if undo.written else None
+    if getattr(store, "checkpoint", None) is not None:
+        shell.say(f"the database as it was: {getattr(store, 'checkpoint', None)}")
     shell.emit([run.tally.document(undo_file)], Detail(_summary), single=True)
     if stop.signal is not None:
         shell.warn(f"interrupted; to go on: {again}")
@@ -225,7 +229,7 @@ def _show_plan(shell: Shell, store: Store, job: Job, options: WriteOptions, iden
         raise typer.Exit(Exit.FAULT)
 
 
-def _ask(shell: Shell, store: Store, job: Job, options: WriteOptions) -> None:
+def _ask(store: Store, job: Job, options: WriteOptions) -> None:
     from pulsar_meta.jobs.rewrite.batches import Batches
     from pulsar_meta.jobs.rewrite.plan import foreseen
     from pulsar_meta.jobs.rewrite.tally import Tally

@@ -104,7 +104,7 @@ def _decide(line: dict[str, Any], seen: Versioned, remake: Remake) -> Decision:
     held = None if seen.version == ABSENT else digest(seen.value)
     if held == line["new_sha256"]:
         return keep(seen, "already", line.get("codec_after"))
-    if held != line["old_sha256"] or seen.version != line["version"]:
+    if held != line["old_sha256"] or seen.version != _version(line):
         return moved(seen)
     codec = line.get("codec_after")
     new = _given(line) if "new" in line or line["new_sha256"] is None else remake(seen, str(codec))
@@ -114,6 +114,14 @@ def _decide(line: dict[str, Any], seen: Versioned, remake: Remake) -> Decision:
         )
     decision = Decision("rewrite", None, line.get("codec_before"), codec, len(seen.value), len(new or b""))
     return replace(decision, new=new)
+
+
+def _version(line: dict[str, Any]) -> int:
+    # JSON carries versions beyond 2^53 as strings.
+    try:
+        return int(line["version"])
+    except (TypeError, ValueError) as error:
+        raise DecodeError(f"{line['path']}: the plan's version is no number") from error
 
 
 def _given(line: dict[str, Any]) -> bytes | None:

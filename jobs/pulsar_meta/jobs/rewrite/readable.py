@@ -44,14 +44,18 @@ def holds_properties(cursor: ManagedCursorInfo) -> bool:
 def form_of(path: str, value: bytes) -> Form | None:
     """Name the form of a stored value that not every release reads, None for all others.
 
-    DecodeError where a compressed cursor cannot be opened.
+    DecodeError where the record of a topic or a cursor cannot be decoded.
     """
     place = split_managed_ledger_path(path)
-    if place is None or not is_enveloped(value):
+    if place is None:
         return None
     if place[1] is None:
-        return Form.LEDGER
-    return Form.CURSOR_WITH_PROPERTIES if holds_properties(decode_cursor(value)) else Form.CURSOR
+        decode_managed_ledger(value)
+        return Form.LEDGER if is_enveloped(value) else None
+    cursor = decode_cursor(value)
+    if not is_enveloped(value):
+        return None
+    return Form.CURSOR_WITH_PROPERTIES if holds_properties(cursor) else Form.CURSOR
 
 
 def registered_versions(store: Store) -> tuple[str, ...]:
@@ -72,19 +76,15 @@ def find_unreadable(values: Iterable[Versioned], versions: Sequence[str]) -> Ite
     """Yield a document for each value of a topic or cursor that a broker of those releases cannot load."""
     readers = Readers(tuple(versions))
     for value in values:
-        reason = _fault(value, readers)
-        if reason is not None:
-            topic, cursor = split_managed_ledger_path(value.path) or (None, None)
-            named = {} if cursor is None else {"cursor": cursor}
-            yield {"path": value.path, "version": value.version, "topic": str(topic), **named, **reason}
+        place = split_managed_ledger_path(value.path)
+        reason = None if place is None else _fault(value, readers)
+        if place is not None and reason is not None:
+            named = {} if place[1] is None else {"cursor": place[1]}
+            yield {"path": value.path, "version": value.version, "topic": str(place[0]), **named, **reason}
 
 
 def _fault(value: Versioned, readers: Readers) -> dict[str, str] | None:
-    place = split_managed_ledger_path(value.path)
-    if place is None:
-        return None
     try:
-        (decode_managed_ledger if place[1] is None else decode_cursor)(value.value)
         form = form_of(value.path, value.value)
     except DecodeError as error:
         return {"form": "undecodable", "reason": str(error)}

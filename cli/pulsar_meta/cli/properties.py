@@ -1,0 +1,117 @@
+"""`properties`, `set-property` and `unset-property`: what ledgers carry since PIP-404."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pulsar_meta.cli.option_groups import grouped
+from pulsar_meta.cli.output import View
+from pulsar_meta.cli.rewriting import Job, WriteOptions, open_for_writing, run_job
+from pulsar_meta.cli.shell import Shell, StoreUrl
+from pulsar_meta.codecs.errors import UsageError
+
+if TYPE_CHECKING:
+    from pulsar_meta.codecs.ledger_properties import Edit
+
+Topic = Annotated[
+    str, typer.Argument(help="persistent://tenant/namespace/name, tenant/namespace/name or name.")
+]
+Ledgers = Annotated[str, typer.Argument(help="A ledger's number; several separated by commas.")]
+
+
+def properties(
+    shell: Shell,
+    topic: Topic,
+    store: StoreUrl = None,
+    ledger: Annotated[int | None, typer.Option("--ledger", help="Only this one.")] = None,
+) -> None:
+    """Show the properties of a topic's ledgers (PIP-404).
+
+    pulsar-meta properties public/default/orders --store zk://zk1:2181
+    """
+    from pulsar_meta.codecs.names import TopicName
+    from pulsar_meta.jobs.properties import list_properties
+
+    with shell.store(store) as opened:
+        shell.emit(list(list_properties(opened, TopicName.parse(topic), ledger)), PROPERTIES)
+
+
+@grouped
+def set_property(
+    shell: Shell,
+    topic: Topic,
+    ledger: Ledgers,
+    pairs: Annotated[list[str], typer.Argument(metavar="KEY=VALUE…")],
+    writing: WriteOptions,
+    store: StoreUrl = None,
+) -> None:
+    """Set properties of ledgers, in one write; everything else in the record stays byte for byte.
+
+    As Pulsar's asyncAddLedgerProperty, but unknown fields and double keys are kept. Released brokers drop
+    the properties of a topic's last ledger when they close it or load the topic again.
+
+    pulsar-meta set-property public/default/orders 1234 first-index=56789 --store zk://zk1:2181
+    """
+    from pulsar_meta.jobs.properties import parse_sets
+
+    _change(shell, store, topic, ledger, parse_sets(pairs), writing, "set-property")
+
+
+@grouped
+def unset_property(
+    shell: Shell,
+    topic: Topic,
+    ledger: Ledgers,
+    keys: Annotated[list[str], typer.Argument(metavar="KEY…")],
+    writing: WriteOptions,
+    store: StoreUrl = None,
+) -> None:
+    """Remove properties of ledgers, in one write; what is not there needs none.
+
+    pulsar-meta unset-property public/default/orders 1234 first-index --store zk://zk1:2181
+    """
+    from pulsar_meta.codecs.ledger_properties import Edit
+
+    _change(shell, store, topic, ledger, [Edit(key, None) for key in keys], writing, "unset-property")
+
+
+def _change(
+    shell: Shell,
+    url: str | None,
+    topic: str,
+    ledgers: str,
+    edits: list[Edit],
+    writing: WriteOptions,
+    command: str,
+) -> None:
+    from pulsar_meta.codecs.names import TopicName
+    from pulsar_meta.jobs.properties import property_rule, topic_edits
+
+    name, wanted = TopicName.parse(topic), dict.fromkeys(_numbers(ledgers.split(",")), edits)
+    with open_for_writing(shell, url, writing) as store:
+        job = Job(
+            command,
+            lambda batches: topic_edits(store, name, wanted, shell.warn),
+            property_rule(wanted),
+            strict=True,
+            with_new=True,
+        )
+        run_job(shell, store, job, writing)
+
+
+def _numbers(words: Iterable[str]) -> list[int]:
+    try:
+        return [int(word) for word in words]
+    except ValueError as error:
+        raise UsageError("a ledger is its number; several are separated by commas") from error
+
+
+def _row(ledger: dict[str, Any]) -> list[str]:
+    held = ledger["properties"]
+    return [str(ledger["ledger_id"]), ", ".join(f"{key}={value}" for key, value in held.items())]
+
+
+PROPERTIES = View(["ledger", "properties"], _row, right=frozenset({"ledger"}))
