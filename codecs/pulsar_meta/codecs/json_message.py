@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.message_json import UNKNOWN_FIELDS
+from pulsar_meta.codecs.secrets import REDACTED
 from pulsar_meta.codecs.wire_fields import (
     BYTES,
     END_GROUP,
@@ -223,6 +224,8 @@ def _list(value: Any, path: str) -> list[Any]:
 
 def shown(value: Any) -> str:
     """Return a JSON value for an error message, cut where it is long."""
+    if value == REDACTED:
+        return "a redacted secret (decode it with --show-passwords)"
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
 

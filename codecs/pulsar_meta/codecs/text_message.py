@@ -5,6 +5,7 @@ Also what brokers before 1.20 wrote for managed ledgers. Source: protobuf.dev, "
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -12,6 +13,8 @@ from google.protobuf.message import Message
 from pulsar_meta.codecs.errors import DecodeError
 
 M = TypeVar("M", bound=Message)
+
+_name_re = re.compile(rb"\s*([A-Za-z]\w*)\s*[:{]")
 
 
 def parse_text(kind: type[M], text: str) -> M:
@@ -43,3 +46,9 @@ def as_text(data: bytes, what: str) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise DecodeError(f"not {what}: not UTF-8 text", offset=error.start) from error
+
+
+def looks_like_text(kind: type[Message], data: bytes) -> bool:
+    """Tell whether `data` is ASCII that begins with the name of a field of `kind`, as text format does."""
+    begins = _name_re.match(data)
+    return begins is not None and data.isascii() and begins[1].decode() in kind.DESCRIPTOR.fields_by_name

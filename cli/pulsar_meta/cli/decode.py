@@ -1,0 +1,145 @@
+"""`pulsar-meta decode`: what values say, from files, stdin, a snapshot or a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from typing import Annotated, Any
+
+import typer
+
+from pulsar_meta.cli.errors import report
+from pulsar_meta.cli.output import Detail, Format
+from pulsar_meta.cli.shell import Shell, StoreUrl
+from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
+from pulsar_meta.codecs.document import Decoded, DecodeOptions, decode_document
+from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError, UsageError
+from pulsar_meta.codecs.kinds import KINDS, checked_kind
+from pulsar_meta.jobs.value_inputs import (
+    InputForm,
+    ValueInput,
+    is_one_value,
+    values_of_files,
+    values_of_store,
+)
+
+OTHER_BYTES = "re-encoding gives other bytes (fields in another order or form), which mean the same"
+
+
+def decode(
+    shell: Shell,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE…]|[PREFIX…]",
+            help="Files, directories, patterns, snapshots, - for stdin. With --store: paths of the store.",
+        ),
+    ] = None,
+    store: StoreUrl = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--type", metavar="KIND", help=f"What the values are: {', '.join(KINDS)}."),
+    ] = None,
+    from_hex: Annotated[bool, typer.Option("--hex", help="The files hold hexadecimal digits.")] = False,
+    from_base64: Annotated[bool, typer.Option("--base64", help="The files hold base64.")] = False,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="With --hex or --base64: each line is a value of its own.")
+    ] = False,
+    max_size: Annotated[
+        int, typer.Option("--max-size", min=1, metavar="BYTES", help="Unpack no value to more than this.")
+    ] = DEFAULT_MAX_SIZE,
+    show_passwords: Annotated[
+        bool, typer.Option("--show-passwords", help="Do not redact passwords and other secrets.")
+    ] = False,
+) -> None:
+    """Show what values of a metadata store say: managed ledgers, cursors, ledger metadata, and the rest.
+
+    The kind is told by --type, else by the path, else by the content; where that fits several, you are asked.
+
+    Examples:
+
+      pulsar-meta decode cursor.bin --type ManagedCursorInfo
+
+      zk-get /managed-ledgers/public/default/persistent/orders | pulsar-meta decode - --type ManagedLedgerInfo
+
+      pulsar-meta decode --store rocksdb:data/metadata /managed-ledgers/public/default -o ndjson
+    """
+    options = DecodeOptions(kind and checked_kind(kind), max_size, show_passwords)
+    form = InputForm(_text_form(from_hex, from_base64, lines), lines, max_size)
+    exits = _Exits()
+    values = _open_inputs(shell, inputs or [], store, form)
+    first = list(islice(values, 1))
+    single = store is None and is_one_value(inputs or [], form, first)
+    shell.emit(_decoded(shell, chain(first, values), options, exits), Detail(_lines), single=single)
+    if exits.code:
+        raise typer.Exit(exits.code)
+
+
+class _Exits:
+    """The exit code of a run over many values: that of its gravest fault."""
+
+    code = 0
+
+    def note(self, error: PulsarMetaError) -> None:
+        self.code = max(self.code, error.exit_code)
+
+
+def _text_form(from_hex: bool, from_base64: bool, lines: bool) -> str:
+    if from_hex and from_base64:
+        raise UsageError("--hex and --base64 exclude each other")
+    if lines and not (from_hex or from_base64):
+        raise UsageError("--lines goes with --hex or --base64; the lines of a snapshot are recognised")
+    return "hex" if from_hex else "base64" if from_base64 else "raw"
+
+
+def _open_inputs(shell: Shell, inputs: list[str], store: str | None, form: InputForm) -> Iterator[ValueInput]:
+    if store is None:
+        if not inputs:
+            raise UsageError("nothing to decode: name files, - for stdin, or --store URL")
+        yield from values_of_files(inputs, form)
+        return
+    with shell.store(store) as opened:
+        for prefix in inputs or ["/"]:
+            yield from values_of_store(opened, prefix)
+
+
+def _decoded(
+    shell: Shell, values: Iterable[ValueInput], options: DecodeOptions, exits: _Exits
+) -> Iterator[dict[str, Any]]:
+    for value in values:
+        if value.error is not None:
+            exits.note(value.error)
+            report(value.error, as_json=_speaks_json(shell))
+            continue
+        decoded = decode_document(
+            value.data, source=value.source, path=value.path, version=value.version, options=options
+        )
+        _tell(shell, value, decoded, exits)
+        if decoded.document["value"] is not None or _speaks_json(shell):
+            yield decoded.document
+
+
+def _tell(shell: Shell, value: ValueInput, decoded: Decoded, exits: _Exits) -> None:
+    """Tell on stderr what is wrong with a value, and where its bytes would not come back the same."""
+    where = " ".join(part for part in (value.source, value.path) if part)
+    if decoded.error is not None:
+        exits.note(decoded.error)
+        report(_at(decoded.error, where), as_json=_speaks_json(shell))
+    elif not decoded.same_bytes:
+        shell.warn(f"{where}: {OTHER_BYTES}")
+
+
+def _speaks_json(shell: Shell) -> bool:
+    return shell.format in (Format.JSON, Format.NDJSON)
+
+
+def _at(error: PulsarMetaError, where: str) -> PulsarMetaError:
+    if isinstance(error, DecodeError):
+        return DecodeError(error.message, offset=error.offset, source=where)
+    return type(error)(error.message, source=where)
+
+
+def _lines(document: dict[str, Any]) -> Iterable[str]:
+    from pulsar_meta.cli.value_lines import value_lines
+
+    return value_lines(document)

@@ -1,0 +1,168 @@
+"""Which kind of value some bytes are: as named, else by their path in the store, else by their content.
+
+Kinds are the names that `--type` and the field `kind` of a document have.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from pulsar_meta.codecs import message_values, plain_values
+from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
+from pulsar_meta.codecs.envelope import is_enveloped, open_envelope
+from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.ledger_metadata import HEADER
+from pulsar_meta.codecs.names import ledger_of_path, split_managed_ledger_path
+
+FAMILIES: Final[dict[str, str]] = {
+    **dict.fromkeys(message_values.KINDS, "message_values"),
+    **dict.fromkeys(("LedgerMetadata", "Cookie"), "bookkeeper_values"),
+    **dict.fromkeys(plain_values.KINDS, "plain_values"),
+    **dict.fromkeys(("Frame", "BookieEntry", "Command"), "entry_values"),
+}
+KINDS: Final = tuple(FAMILIES)
+ENVELOPED: Final = ("ManagedLedgerInfo", "ManagedCursorInfo")
+
+# What lies at a path of the store, where the path alone tells.
+_paths: Final = (
+    (re.compile(r"/ledgers/cookies/[^/]+"), "Cookie"),
+    (re.compile(r"/ledgers/available/(readonly/)?(?!readonly$)[^/]+"), "BookieServiceInfo"),
+    (re.compile(r"/schemas/[^/]+/[^/]+/[^/]+"), "SchemaLocator"),
+)
+_brokers_re = re.compile(r"/loadbalance/brokers/[^/]+")
+_roots_re = re.compile(r"/(managed-ledgers|ledgers|schemas|loadbalance|admin)/.+")
+
+
+def kind_of_path(path: str) -> str | None:
+    """Return the kind of the value at a path of the store, None where the path does not tell."""
+    location = split_managed_ledger_path(path)
+    if location is not None:
+        return "ManagedLedgerInfo" if location[1] is None else "ManagedCursorInfo"
+    if ledger_of_path(path) is not None:
+        return "LedgerMetadata"
+    return next((kind for pattern, kind in _paths if pattern.fullmatch(path)), None)
+
+
+def store_path_of_file(file: str) -> str | None:
+    """Return the path of the store that a file's name ends with, None where it names no kind of value."""
+    match = _roots_re.search("/" + file.removesuffix("/.value"))
+    return match[0] if match and kind_of_path(match[0]) else None
+
+
+def kind_of(
+    data: bytes, *, named: str | None = None, path: str | None = None, max_size: int = DEFAULT_MAX_SIZE
+) -> str:
+    """Return the kind of `data`, of which at most `max_size` bytes are unpacked to find out.
+
+    UsageError where only the content is left to tell and it fits several kinds, DecodeError where it
+    fits none. At a path of the store that holds no kind of ours it is JSON, text or bytes.
+    """
+    if named is not None:
+        return checked_kind(named)
+    if path is None:
+        return _only_one(fitting_kinds(data, max_size))
+    known = kind_of_path(path)
+    if known is not None:
+        return known
+    plain = _plain_kind(data)
+    if _brokers_re.fullmatch(path) and plain == "Json":
+        return "BrokerLookupData"
+    return plain
+
+
+def checked_kind(name: str) -> str:
+    """Return the kind of that name, upper or lower case; UsageError for a name that is none."""
+    by_name = {kind.lower(): kind for kind in KINDS}
+    if name.lower() not in by_name:
+        raise UsageError(f"no kind {name!r}: there are {', '.join(KINDS)}")
+    return by_name[name.lower()]
+
+
+def fitting_kinds(data: bytes, max_size: int = DEFAULT_MAX_SIZE) -> list[str]:
+    """Return the kinds that `data` fits to its last byte with nothing unknown in it, in a fixed order.
+
+    DecodeError for a broken envelope, whose content could be of two kinds.
+    """
+    if not data:
+        return ["ManagedLedgerInfo", "Text", "Bytes"]
+    if is_enveloped(data):
+        return _enveloped_kinds(data, max_size)
+    if data.startswith(HEADER):
+        return ["LedgerMetadata"]
+    if _is_cookie(data):
+        return ["Cookie"]
+    if data[:1] in (b"{", b"[") and _plain_kind(data) in plain_values.JSON_KINDS:
+        return [_plain_kind(data)]
+    found = [kind for kind in message_values.KINDS if message_values.fits(kind, data)]
+    found += _entry_kinds(data)
+    if _is_printable(data):
+        found += [_old_text_kind(data) or "Text"]
+    return found
+
+
+def _only_one(kinds: list[str]) -> str:
+    if len(kinds) == 1:
+        return kinds[0]
+    if not kinds:
+        raise DecodeError("the content fits no kind of value: name it with --type")
+    raise UsageError(f"the content fits {', '.join(kinds[:-1])} and {kinds[-1]}: choose one with --type")
+
+
+def _enveloped_kinds(data: bytes, max_size: int) -> list[str]:
+    envelope = open_envelope(data, max_size=max_size)
+    payload = envelope.payload if envelope is not None else data
+    for fit in (message_values.fits, message_values.parses):
+        found = [kind for kind in ENVELOPED if payload and fit(kind, payload)]
+        if found:
+            return found
+    return list(ENVELOPED)
+
+
+def _entry_kinds(data: bytes) -> list[str]:
+    from pulsar_meta.codecs import entry_values
+
+    return [kind for kind in entry_values.KINDS if entry_values.fits(kind, data)]
+
+
+def _is_cookie(data: bytes) -> bool:
+    from pulsar_meta.codecs.cookie import decode_cookie
+
+    if not data[:1].isdigit():
+        return False
+    try:
+        decode_cookie(data)
+    except DecodeError:
+        return False
+    return True
+
+
+def _plain_kind(data: bytes) -> str:
+    if data[:1] in (b"{", b"["):
+        value = plain_values.decode_value("Json", data)
+        if value.error is None:
+            return plain_values.broker_kind(value.value) or "Json"
+    return "Text" if not data or _is_printable(data) else "Bytes"
+
+
+def _is_printable(data: bytes) -> bool:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return False
+    return all(letter.isprintable() or letter in "\t\r\n" for letter in text)
+
+
+def _old_text_kind(data: bytes) -> str | None:
+    """Return the kind of a value in protobuf's text format, which brokers before 1.20 wrote."""
+    from pulsar_meta.codecs.text_message import looks_like_text, parse_text
+
+    for kind in ENVELOPED:
+        message: Any = message_values.message_type(kind)
+        if looks_like_text(message, data):
+            try:
+                parse_text(message, data.decode())
+            except DecodeError:
+                continue
+            return kind
+    return None

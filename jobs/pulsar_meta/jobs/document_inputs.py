@@ -1,0 +1,58 @@
+"""Where `encode` gets its documents from: JSON text in a file or on stdin."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Final
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
+
+STDIN: Final = "-"
+
+
+def read_documents(text: str, source: str) -> Iterator[object]:
+    """Yield the documents in JSON text: one, a list of them, or one after the other (NDJSON).
+
+    DecodeError, with the offset in characters, where it is not JSON.
+    """
+    decoder, at = json.JSONDecoder(), 0
+    while (at := _skip_space(text, at)) < len(text):
+        try:
+            found, at = decoder.raw_decode(text, at)
+        except json.JSONDecodeError as error:
+            raise DecodeError(f"not JSON: {error.msg}", offset=error.pos, source=source) from error
+        except (RecursionError, ValueError) as error:
+            raise DecodeError("JSON nested too deep, or a number too long", source=source) from error
+        if isinstance(found, list):
+            yield from found
+        else:
+            yield found
+
+
+def _skip_space(text: str, at: int) -> int:
+    while at < len(text) and text[at] in " \t\r\n\x1e":
+        at += 1
+    return at
+
+
+def read_text(file: str | None) -> str:
+    """Return the text of a file, or of stdin for None and `-`."""
+    name = file or STDIN
+    try:
+        data = _stdin().read() if name == STDIN else Path(name).read_bytes()
+        return data.decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise NotFoundError("no such file", source=name) from error
+    except OSError as error:
+        raise UnreachableError(f"cannot be read: {error.strerror}", source=name) from error
+    except UnicodeDecodeError as error:
+        raise DecodeError("not JSON: not UTF-8", offset=error.start, source=name) from error
+
+
+def _stdin() -> IO[bytes]:
+    if sys.stdin.isatty():
+        raise UsageError("nothing to encode: name a file with the JSON of decode, or pipe it in")
+    return sys.stdin.buffer

@@ -1,0 +1,167 @@
+"""Where `decode` gets its values from: files, directories, patterns, stdin, snapshots, a store."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from glob import glob, has_magic
+from pathlib import Path
+from shutil import copyfileobj
+from typing import TYPE_CHECKING, Final
+
+from pulsar_meta.codecs.errors import (
+    DecodeError,
+    NotFoundError,
+    PulsarMetaError,
+    UnreachableError,
+)
+from pulsar_meta.codecs.kinds import store_path_of_file
+
+if TYPE_CHECKING:
+    from pulsar_meta.stores.base import Store
+
+STDIN: Final = "-"
+_HEAD: Final = 1 << 16
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+# Text may be three characters a byte ("0a ").
+_TEXT_FACTOR: Final = 3
+_snapshot_re = re.compile(rb'\s*\{(?=[^\n]*"path"\s*:\s*"/)(?=[^\n]*"value"\s*:\s*")')
+
+
+@dataclass(frozen=True, slots=True)
+class ValueInput:
+    """The bytes of one value and where they are from; `error` where they could not be read."""
+
+    source: str
+    data: bytes = field(default=b"", repr=False)
+    path: str | None = None
+    version: int | None = None
+    error: PulsarMetaError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputForm:
+    """How bytes stand in files (raw, hex, base64), one value a file or a line, how many bytes at most."""
+
+    text: str = "raw"
+    lines: bool = False
+    max_size: int = 256 * 2**20
+
+
+def values_of_store(store: Store, prefix: str) -> Iterator[ValueInput]:
+    """Yield every value at and below `prefix`, as the store orders them."""
+    for versioned in store.scan(prefix):
+        yield ValueInput(f"{store.url}", versioned.value, versioned.path, versioned.version)
+
+
+def values_of_files(names: Iterable[str], form: InputForm) -> Iterator[ValueInput]:
+    """Yield the values in files; one that cannot be read comes with an error, and the next follows."""
+    for name in names:
+        if name == STDIN:
+            yield from _values_of_stdin(form)
+        else:
+            for path in _expand(name):
+                yield from _values_of_file(path, form)
+
+
+def _expand(name: str) -> list[Path]:
+    """Return the files that a name, a directory or a pattern stands for, sorted."""
+    path = Path(name)
+    if path.is_dir():
+        return sorted(file for file in path.rglob("*") if file.is_file())
+    if has_magic(name) and not path.exists():
+        return [file for found in sorted(glob(name, recursive=True)) for file in _expand(found)] or [path]
+    return [path]
+
+
+def _values_of_file(path: Path, form: InputForm) -> Iterator[ValueInput]:
+    source = str(path)
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+            if form.text == "raw" and is_snapshot(head):
+                yield from _values_of_snapshot(source)
+                return
+            data = head + file.read(_limit(form) + 1 - len(head))
+        yield from _split(source, data, form, store_path_of_file(path.absolute().as_posix()))
+    except FileNotFoundError:
+        yield ValueInput(source, error=NotFoundError("no such file", source=source))
+    except OSError as error:
+        yield ValueInput(source, error=UnreachableError(f"cannot be read: {error.strerror}", source=source))
+
+
+def _values_of_stdin(form: InputForm) -> Iterator[ValueInput]:
+    stdin = sys.stdin.buffer
+    data = stdin.read(_limit(form) + 1)
+    if form.text != "raw" or not is_snapshot(data):
+        yield from _split(STDIN, data, form, None)
+        return
+    with tempfile.NamedTemporaryFile(suffix=".ndjson") as spool:
+        spool.write(data)
+        copyfileobj(stdin, spool)
+        spool.flush()
+        for value in _values_of_snapshot(spool.name):
+            yield ValueInput(STDIN, value.data, value.path, value.version, value.error)
+
+
+def _values_of_snapshot(file: str) -> Iterator[ValueInput]:
+    from pulsar_meta.stores.registry import open_store
+
+    try:
+        with open_store(f"snapshot:{file}") as store:
+            for versioned in store.scan("/"):
+                yield ValueInput(file, versioned.value, versioned.path, versioned.version)
+    except PulsarMetaError as error:
+        yield ValueInput(file, error=error)
+
+
+def is_one_value(names: Sequence[str], form: InputForm, first: Sequence[ValueInput]) -> bool:
+    """Tell whether `names` stands for one value by its nature: no directory, pattern, snapshot or lines.
+
+    `first` is what came from them first, if anything; the values of a snapshot have a version.
+    """
+    if len(names) != 1 or form.lines or (first and first[0].version is not None):
+        return False
+    return not Path(names[0]).is_dir() and (not has_magic(names[0]) or Path(names[0]).exists())
+
+
+def is_snapshot(head: bytes) -> bool:
+    """Tell whether a file that begins like this holds the lines of a snapshot, plain or in zstd."""
+    return head.startswith(_ZSTD) or _snapshot_re.match(head) is not None
+
+
+def _limit(form: InputForm) -> int:
+    return form.max_size * (1 if form.text == "raw" else _TEXT_FACTOR)
+
+
+def _split(source: str, data: bytes, form: InputForm, path: str | None) -> Iterator[ValueInput]:
+    if len(data) > _limit(form):
+        limit = f"over the limit of {_limit(form)} bytes (--max-size)"
+        yield ValueInput(source, error=DecodeError(limit, source=source))
+    elif form.text == "raw":
+        yield ValueInput(source, data, path)
+    elif not form.lines:
+        yield _from_text(source, data, form.text, path)
+    else:
+        for number, line in enumerate(data.splitlines(), 1):
+            if line.strip():
+                yield _from_text(f"{source}:{number}", line, form.text, path)
+
+
+def _from_text(source: str, text: bytes, form: str, path: str | None) -> ValueInput:
+    try:
+        data = _from_hex(text) if form == "hex" else b64decode(b"".join(text.split()), validate=True)
+    except (ValueError, Base64Error) as error:
+        uneven = len({len(line) for line in text.split()[:-1]}) > 1
+        hint = "; one value a line? then --lines" if uneven else ""
+        return ValueInput(source, error=DecodeError(f"not {form}: {error}{hint}", source=source))
+    return ValueInput(source, data, path)
+
+
+def _from_hex(text: bytes) -> bytes:
+    return bytes.fromhex(text.decode("ascii").strip().removeprefix("0x"))
