@@ -25,6 +25,7 @@ from pulsar_meta.stores.guarded import GuardedStore
 from pulsar_meta.stores.paths import is_within, joined, prefixed
 from pulsar_meta.stores.url import ServerUrl
 from pulsar_meta.stores.zookeeper_client import connect, container_request
+from pulsar_meta.stores.zookeeper_groups import Write, put_groups, split_writes
 
 # ZooKeeper's default for jute.maxbuffer, the largest request that a server takes.
 JUTE_MAXBUFFER: Final = 0xFFFFF
@@ -84,6 +85,31 @@ class ZookeeperStore(GuardedStore):
                 return 0
             stat = self._once(partial(self._client.set_async, path, bytes(value), expected))
         return int(stat.version)
+
+    def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
+        """Return the values at `paths` in their order, None where there is none; all asked for at once."""
+        found = self._page(list(dict.fromkeys(paths)), self._client.get_async)
+        return [_versioned(path, *found[path]) if path in found else None for path in paths]
+
+    def put_many(self, writes: Sequence[Write]) -> list[int | None]:
+        """Make each (path, value, expected) as `put` does; return new versions, None for a conflict."""
+        for path, value, _ in writes:
+            self.check_write(path, value)
+        changed = [write for write in writes if write[2] != ABSENT]
+        groups = list(split_writes(changed, self._jute - REQUEST_OVERHEAD, len(self._chroot.encode())))
+        self._await_connection()
+        done = iter(put_groups(self._client, groups, self._answer, self._put_or_conflict))
+        return [self._put_or_conflict(write) if write[2] == ABSENT else next(done) for write in writes]
+
+    def _answer(self, pending: Any) -> Any:
+        with self._told("a group of writes"):
+            return self._once(lambda: pending)
+
+    def _put_or_conflict(self, write: Write) -> int | None:
+        try:
+            return self.put(*write)
+        except (ConflictError, NotFoundError):
+            return None
 
     def delete(self, path: str, expected: int) -> None:
         """Delete if the dataVersion is still `expected`; GuardError where the node has children."""

@@ -1,0 +1,147 @@
+"""`etcd://HOST:PORT[,…]`, and `etcds://…` over TLS: a live etcd, over its gRPC API.
+
+Options beside the common ones (`url`): `max_request_bytes=BYTES` where the server's limit is not the default.
+`auth` holds user:password. A version is the key's mod_revision, which is never used twice, unlike etcd's own
+per-key version that starts again when a key is deleted and created (Pulsar counts that one).
+
+Why gRPC and no client library: the libraries are dead, know no TLS, or use the JSON gateway, which has to be
+switched on and was measured to scan 8 times slower (base64 in JSON).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError
+from pulsar_meta.proto import Etcd_pb2 as api
+from pulsar_meta.stores.base import ABSENT, Versioned
+from pulsar_meta.stores.grpc_client import GrpcClient
+from pulsar_meta.stores.guarded import GuardedStore
+from pulsar_meta.stores.paths import prefixed
+from pulsar_meta.stores.url import ServerUrl, user_password
+
+# etcd's default for --max-request-bytes; a compare-and-set carries the key twice, and a few numbers.
+MAX_REQUEST_BYTES: Final = 3 << 19
+REQUEST_OVERHEAD: Final = 256
+NAMES_PAGE: Final = 512
+MIN_PAGE: Final = 16
+MAX_PAGE: Final = 4096
+PAGE_BYTES: Final = 4 << 20
+AFTER_SLASH: Final = b"0"
+RANGE: Final = "/etcdserverpb.KV/Range"
+TXN: Final = "/etcdserverpb.KV/Txn"
+AUTHENTICATE: Final = "/etcdserverpb.Auth/Authenticate"
+
+
+class EtcdStore(GuardedStore):
+    """Values under keys that are paths."""
+
+    def __init__(self, url: str, *, read_only: bool = True) -> None:
+        """Connect; UnreachableError where no server answers in time or the password is refused."""
+        parsed = ServerUrl.parse(url, default_port=2379, options=("max_request_bytes",))
+        self.url = url
+        self.writable = not read_only
+        self._max_request = int(parsed.number("max_request_bytes", MAX_REQUEST_BYTES))
+        self.max_value_size = self._max_request - REQUEST_OVERHEAD
+        self._client = GrpcClient(parsed, tls=parsed.scheme == "etcds")
+        try:
+            self._authenticate(parsed.secret())
+            self._range(b"/", limit=1)
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self, path: str) -> Versioned:
+        """Return the value at `path`; NotFoundError where there is none."""
+        found = self._range(path.encode()).kvs
+        if not found:
+            raise NotFoundError(f"nothing at {path}", source=self.url)
+        return self._versioned(found[0])
+
+    def children(self, path: str) -> list[str]:
+        """Return the sorted names of the children of `path`; each page jumps over its last one's subtree."""
+        below = prefixed(path)[1].encode()
+        end, start, names = below[:-1] + AFTER_SLASH, below, set[str]()
+        while True:
+            page = self._range(start, end, limit=NAMES_PAGE, keys_only=True)
+            keys = [found.key[len(below) :].partition(b"/") for found in page.kvs]
+            names.update(self._text(name) for name, _, _ in keys)
+            if not page.more:
+                return sorted(names)
+            last, slash, _ = keys[-1]
+            start = below + last + (AFTER_SLASH if slash else b"\0")
+
+    def scan(self, prefix: str = "/") -> Iterator[Versioned]:
+        """Yield every value at and below `prefix`, by the bytes of their paths."""
+        bare, below = (part.encode() for part in prefixed(prefix))
+        if bare != below:
+            yield from map(self._versioned, self._range(bare).kvs)
+        start, limit = below, MIN_PAGE
+        while True:
+            page = self._range(start, below[:-1] + AFTER_SLASH, limit=limit)
+            yield from map(self._versioned, page.kvs)
+            if not page.more:
+                return
+            start = page.kvs[-1].key + b"\0"
+            # As many as fit into about PAGE_BYTES, seen from this page.
+            limit = max(MIN_PAGE, min(MAX_PAGE, limit * PAGE_BYTES // max(page.ByteSize(), 1)))
+
+    def put(self, path: str, value: bytes, expected: int) -> int:
+        """Write if the mod_revision is still `expected` and return the new one; the key's lease stays."""
+        self.check_write(path, value)
+        put = api.PutRequest(key=path.encode(), value=bytes(value), ignore_lease=expected != ABSENT)
+        return self._compare_and(path, expected, api.RequestOp(request_put=put))
+
+    def delete(self, path: str, expected: int) -> None:
+        """Delete if the mod_revision is still `expected`."""
+        self.check_write(path)
+        self.read(path)
+        gone = api.DeleteRangeRequest(key=path.encode())
+        self._compare_and(path, expected, api.RequestOp(request_delete_range=gone))
+
+    def check_write(self, path: str, value: bytes = b"") -> None:
+        """Raise GuardError also for what is over the limit together with its path."""
+        super().check_write(path, value)
+        size = len(value) + 2 * len(path.encode()) + REQUEST_OVERHEAD
+        if size > self._max_request:
+            text = f"{path}: a request of {size} bytes, the server takes {self._max_request}"
+            raise GuardError(text, source=self.url)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _authenticate(self, secret: str | None) -> None:
+        if secret is not None:
+            user, password = user_password(secret)
+            request = api.AuthenticateRequest(name=user, password=password)
+            answer = self._client.read(AUTHENTICATE, request, api.AuthenticateResponse)
+            self._client.metadata = (("token", answer.token),)
+
+    def _range(
+        self, key: bytes, end: bytes = b"", *, limit: int = 0, keys_only: bool = False
+    ) -> api.RangeResponse:
+        request = api.RangeRequest(key=key, range_end=end, limit=limit, keys_only=keys_only)
+        return self._client.read(RANGE, request, api.RangeResponse)
+
+    def _compare_and(self, path: str, expected: int, operation: api.RequestOp) -> int:
+        compare = api.Compare(key=path.encode())
+        if expected == ABSENT:
+            compare.target, compare.create_revision = api.Compare.CREATE, 0
+        else:
+            compare.target, compare.mod_revision = api.Compare.MOD, expected
+        request = api.TxnRequest(compare=[compare], success=[operation])
+        answer = self._client.write(TXN, request, api.TxnResponse)
+        if not answer.succeeded:
+            raise ConflictError(f"{path}: changed since it was read", source=self.url)
+        return answer.header.revision
+
+    def _versioned(self, found: api.KeyValue) -> Versioned:
+        return Versioned(self._text(found.key), found.value, found.mod_revision, ephemeral=found.lease != 0)
+
+    def _text(self, key: bytes) -> str:
+        try:
+            return key.decode()
+        except UnicodeDecodeError as error:
+            raise DecodeError(f"a key is not UTF-8: {key[:80]!r}", source=self.url) from error
