@@ -44,19 +44,21 @@ def last_values(properties: list[Property]) -> dict[str, str]:
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield (line number, text) with continuations joined, comments and blank lines left out."""
-    joined, began = "", None
-    for number, natural in enumerate(_line_end_re.split(text), start=1):
+    joined, began = "", 0
+    lines = _line_end_re.split(text)
+    last = len(lines) if lines[-1] else len(lines) - 1
+    for number, natural in enumerate(lines, start=1):
         line = natural.lstrip(_WHITE)
-        if began is None and (not line or line[0] in "#!"):
+        if not joined and (not line or line[0] in "#!"):
             continue
-        began = began or number
-        backslashes = len(line) - len(line.rstrip("\\"))
-        if backslashes % 2:
-            joined += line[:-1]
-            continue
-        yield began, joined + line
-        joined, began = "", None
-    if began is not None and joined:
+        began = began if joined else number
+        continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        joined += line[:-1] if continued else line
+        # Java takes a backslash at the very end of the file for a setting, be it an empty one.
+        if not continued or number == last:
+            yield began, joined
+            joined = ""
+    if joined:
         yield began, joined
 
 

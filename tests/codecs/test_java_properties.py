@@ -1,0 +1,116 @@
+"""broker.conf and client.conf as Java reads them."""
+
+from __future__ import annotations
+
+import base64
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.java_properties import Property, decode_properties, last_values
+
+# Each as java.util.Properties of Java 17 loads it.
+CASES = [
+    (b"a=b", {"a": "b"}),
+    (b"a = b ", {"a": "b "}),
+    (b"a : b", {"a": "b"}),
+    (b"a\tb c", {"a": "b c"}),
+    (b"  a=b", {"a": "b"}),
+    (b"a", {"a": ""}),
+    (b"a=", {"a": ""}),
+    (b"=b", {"": "b"}),
+    (b"a==b", {"a": "=b"}),
+    (b"a = = b", {"a": "= b"}),
+    (b"#a=b\n!c=d\n\n  # e=f", {}),
+    (b"a=b\\\n   c", {"a": "bc"}),
+    (b"a=b\\\r\n\tc\\\rd", {"a": "bcd"}),
+    (b"a=b\\\n#c", {"a": "b#c"}),
+    (b"a=b\\\n\nc=d", {"a": "b", "c": "d"}),
+    (b"a=b\\\\\nc=d", {"a": "b\\", "c": "d"}),
+    (b"a\\=b=c", {"a=b": "c"}),
+    (b"a\\ b c", {"a b": "c"}),
+    (b"a\\:b:c", {"a:b": "c"}),
+    (b"a=\\t\\n\\r\\f\\q\\\\", {"a": "\t\n\r\fq\\"}),
+    (b"a=\\u00e9\\ud83d\\ude00", {"a": "\u00e9\U0001f600"}),
+    (b"\\u0061=b", {"a": "b"}),
+    (b"a=\xe9", {"a": "\u00e9"}),
+    (b"a=\xc3\xa9", {"a": "\u00c3\u00a9"}),
+    (b"a=1\nb=2\na=3", {"a": "3", "b": "2"}),
+    (b"a=b\\", {"a": "b"}),
+    (b"\\", {"": ""}),
+    (b"\\\n#c\nb", {"b": ""}),
+]
+
+
+@pytest.mark.parametrize(("data", "expected"), CASES)
+def test_as_java_reads_it(data: bytes, expected: dict[str, str]) -> None:
+    assert last_values(decode_properties(data)) == expected
+
+
+def test_duplicates_keep_their_lines() -> None:
+    assert decode_properties(b"# x\na=1\\\n2\na=3") == [Property("a", "12", 2), Property("a", "3", 4)]
+
+
+@pytest.mark.parametrize("data", [b"a=\\u12", b"a=\\uzzzz", b"\\u=1"])
+def test_a_broken_escape_is_refused_as_java_does(data: bytes) -> None:
+    with pytest.raises(DecodeError, match="line 1: \\\\u needs four"):
+        decode_properties(data)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_settings_or_a_decode_error(data: bytes) -> None:
+    try:
+        decode_properties(data)
+    except DecodeError:
+        return
+
+
+@pytest.mark.java
+def test_java_itself_reads_the_same() -> None:
+    assert shutil.which("java"), "needs Java"
+    pieces = [
+        b"a",
+        b"b",
+        b"=",
+        b":",
+        b" ",
+        b"\\",
+        b"\n",
+        b"\t",
+        b"#",
+        b"!",
+        b"\\u0041",
+        b"\xe9",
+        b"\f",
+        b"\\\n",
+        b"u",
+    ]
+    chosen = random.Random(1)
+    files = [data for data, _ in CASES]
+    files += [b"".join(chosen.choices(pieces, k=chosen.randrange(1, 14))) for _ in range(3000)]
+    told = subprocess.run(
+        ["java", Path(__file__).with_name("LoadProperties.java")],
+        input="\n".join(base64.b64encode(data).decode() for data in files),
+        capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    assert len(told) == len(files)
+    for data, line in zip(files, told, strict=True):
+        assert (data, _as_told(data)) == (data, line.split())
+
+
+def _as_told(data: bytes) -> list[str]:
+    try:
+        values = last_values(decode_properties(data))
+    except DecodeError:
+        return ["REFUSED"]
+    return [f"{_base64(key)}:{_base64(value)}" for key, value in sorted(values.items())]
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
