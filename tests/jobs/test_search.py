@@ -74,8 +74,8 @@ def topics(
     """A topic: runs of entries in ledgers, indexes that may leave gaps, and step back between ledgers."""
     next_index, clock = draw(st.sampled_from((0, 0, 500))), 1_000_000
     ledgers: dict[int, list[Reading]] = {}
-    firsts: list[int | None] = []
-    closed: list[int | None] = []
+    firsts: list[int] = []
+    closed: list[int] = []
     for ledger in range(draw(st.integers(0, 8))):
         if resets and draw(st.integers(0, 3)) == 0:
             next_index = draw(st.integers(0, next_index))
@@ -95,8 +95,12 @@ def topics(
             next_index = last + 1
         ledgers[ledger] = entries
         closed.append(clock)
-    claimed = [draw(st.sampled_from((None, first, draw(st.integers(-5, 2000))))) for first in firsts]
-    times = [draw(st.sampled_from((None, time, time, draw(st.integers(0, 2_000_000))))) for time in closed]
+    claimed: list[int | None] = [
+        draw(st.sampled_from((None, first, draw(st.integers(-5, 2000))))) for first in firsts
+    ]
+    times: list[int | None] = [
+        draw(st.sampled_from((None, time, time, draw(st.integers(0, 2_000_000))))) for time in closed
+    ]
     gone = draw(st.sets(st.integers(0, 7), max_size=2)) if kinds is entry_kinds else set()
     last = draw(st.sampled_from((None, next_index - 1, draw(st.integers(-1, 5000)))))
     return FakeTopic(ledgers, frozenset(gone), tuple(claimed), tuple(times), last)

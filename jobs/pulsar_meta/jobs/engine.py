@@ -1,0 +1,23 @@
+"""Which engine answers: this process, or Spark."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pulsar_meta.jobs.java import why_no_java
+
+# A local search answers thousands of questions in the seconds that Spark takes to start.
+WORTH_SPARK: Final = 50_000
+
+
+def choose_engine(asked: str, questions: int, master: str | None = None) -> tuple[str, str | None]:
+    """Return ("local" | "spark", what a person should know about the choice).
+
+    `auto`: Spark with a master given or from WORTH_SPARK questions on, and only where its Java is found.
+    """
+    if asked != "auto":
+        return asked, None
+    if master is None and questions < WORTH_SPARK:
+        return "local", None
+    missing = why_no_java()
+    return ("spark", None) if missing is None else ("local", f"running without Spark: {missing}")

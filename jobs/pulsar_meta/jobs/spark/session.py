@@ -1,0 +1,125 @@
+"""The one place where a Spark session is made and ended.
+
+Workers run on the Python that runs the command. Unless told to be verbose, everything that Spark and its
+Java write to stderr goes to a file that is thrown away at the end; what went wrong is told from the error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from pulsar_meta.codecs.errors import PulsarMetaError, UnreachableError
+from pulsar_meta.jobs.java import why_no_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL: Final = "local[*]"
+QUIET: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "OFF",
+}
+
+
+@contextmanager
+def spark_session(
+    *, master: str | None = None, conf: Mapping[str, str] | None = None, verbose: bool = False
+) -> Iterator[SparkSession]:
+    """Give a session, and stop it at the end; one that is active already is used and left alone.
+
+    UnreachableError where there is no Java that will do or no Spark to be had; a job that fails inside
+    becomes a PulsarMetaError with the line that says why.
+    """
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        with told_in_one_line():
+            yield active
+        return
+    session = start_session(master or LOCAL, dict(conf or {}), verbose=verbose)
+    try:
+        with told_in_one_line():
+            yield session
+    finally:
+        with suppress(Exception):
+            session.stop()
+
+
+def start_session(master: str, conf: dict[str, str], *, verbose: bool) -> SparkSession:
+    """Start Spark and return its session; UnreachableError where it does not start."""
+    from pyspark.sql import SparkSession
+
+    missing = why_no_java()
+    if missing:
+        raise UnreachableError(f"Spark needs Java: {missing}")
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    settings = ({} if verbose else QUIET) | conf
+    if master.startswith("local"):
+        # A local session talks to itself only, whatever the machine's name resolves to.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} | settings
+    builder: Any = SparkSession.builder
+    builder = builder.master(master).appName("pulsar-meta")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with tempfile.TemporaryFile() as log:
+        try:
+            with chatter_to(None if verbose else log):
+                session: SparkSession = builder.getOrCreate()
+        except Exception as error:
+            raise UnreachableError(f"Spark does not start: {_reason(error, log)}") from error
+    return session
+
+
+@contextmanager
+def chatter_to(log: Any) -> Iterator[None]:
+    """Let stderr of this process, and so of what it starts, go to `log`; None: leave it."""
+    if log is None:
+        yield
+        return
+    sys.stderr.flush()
+    kept = os.dup(2)
+    os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+@contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """Turn the error of a failed job into one line: that of the cause, not Java's stack."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        raise PulsarMetaError(f"the Spark job failed: {_cause(str(error))}") from error
+
+
+def _reason(error: Exception, log: Any) -> str:
+    log.seek(0)
+    said = log.read().decode(errors="replace")
+    return _cause(said) if "Exception" in said else _cause(str(error))
+
+
+def _cause(text: str) -> str:
+    """Return the line of an error that names its cause: the last Python error, else the first of Java's."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    python = [line for line in lines if _is_error(line) and not line.startswith(("at ", "Caused by"))]
+    chosen = [line for line in python if "java." not in line and "org.apache" not in line] or python or lines
+    return chosen[-1] if chosen else "no reason given"
+
+
+def _is_error(line: str) -> bool:
+    name = line.split(":", 1)[0]
+    return name.endswith(("Error", "Exception")) and " " not in name

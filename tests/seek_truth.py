@@ -1,0 +1,290 @@
+"""A capture's truth against `seek`: what was published where, and what the broker itself answered.
+
+Used by the tests of seek and by the report over a capture (`python -m tests.capture_report`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pulsar_meta.codecs.bookie_entry import decode_bookie_entry
+from pulsar_meta.codecs.frame import decode_frame
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.codecs.raw_message import decode_raw_message
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.entry_readings import read_one
+from pulsar_meta.jobs.readings import CLOCKS, Reading, State
+from pulsar_meta.jobs.seek import INDEX, Document, Question, Seeker, SeekOptions, outline_of, plan_topic
+from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.registry import open_store
+
+CAPTURES = (
+    "pulsar-2.8.2", "pulsar-3.0.7", "pulsar-4.0.7", "pulsar-4.2.4", "pulsar-4.2.4-killed",
+    "pulsar-4.2.4-3bookies", "pulsar-5.0.0-M1",
+)  # fmt: skip
+Truth = dict[str, Any]
+At = tuple[int, int]
+
+SAME = "the same"
+BOTH_NOWHERE = "both: nowhere"
+FIRST_ENTRY = "first entry of the topic: the broker answers -1:-1 below the entry's last index"
+NO_METADATA = "the topic's first entry has no broker metadata: the broker answers 412 for every index"
+TERMINATED = "terminated topic: the broker fails with 500"
+NEXT_POSITION = "after the last entry: the broker answers the position that the next one would get"
+TERMINATED_TIME = "terminated topic: the broker finds nothing by time but its first entry"
+COMPACTED = "compacted topic: the broker looks among the compacted entries, by their publish time"
+NO_CALL = "the client of that version has no such call"
+
+
+def read_truth(folder: Path) -> dict[str, Truth]:
+    """Return the truth of each topic; topics that only loaded after the cure are taken from that file."""
+    truth: dict[str, Truth] = json.loads((folder / "truth.json").read_text())
+    cured = folder / "truth-after-revert.json"
+    if cured.exists():
+        for topic, told in json.loads(cured.read_text()).items():
+            if not truth.get(topic, {}).get("messages"):
+                truth[topic] = told
+    return truth
+
+
+def bookie_urls(folder: Path) -> list[str]:
+    """Return the entry sources of a capture: the disks of each bookie."""
+    return [f"bookie-disk:{path}" for path in sorted(folder.glob("bookie*"))]
+
+
+@dataclass
+class CaptureSeek:
+    """A capture opened for seeking."""
+
+    folder: Path
+    options: SeekOptions = field(default_factory=SeekOptions)
+
+    def __post_init__(self) -> None:
+        self.truth = read_truth(self.folder)
+        self.store: Store = open_store(f"snapshot:{self.folder / 'metadata.ndjson'}")
+        self.source: EntrySource = open_entries(bookie_urls(self.folder))
+        self.seekers: dict[str, Seeker] = {}
+        self.entries: dict[str, list[Reading]] = {}
+        self.compacted: dict[str, list[tuple[At, int]]] = {}
+
+    def seeker(self, topic: str) -> Seeker:
+        """Return what answers about a topic, made once."""
+        if topic not in self.seekers:
+            plan = plan_topic(self.store, self.source, TopicName.parse(topic), self.options, print)
+            self.seekers[topic] = Seeker(plan, self.source, self.options)
+        return self.seekers[topic]
+
+    def ask(self, topic: str, kind: str, target: int) -> Document:
+        """Return the answer to one question."""
+        return self.seeker(topic).ask(Question(topic, kind, target))
+
+    def readings(self, topic: str) -> list[Reading]:
+        """Return what every entry of the topic says, read one after the other."""
+        if topic not in self.entries:
+            outline = outline_of(self.seeker(topic).plan, self.source)
+            positions = [outline.position(ordinal) for ordinal in range(outline.total)]
+            self.entries[topic] = [read_one(self.source, *position) for position in positions]
+        return self.entries[topic]
+
+    def compacted_times(self, topic: str) -> list[tuple[At, int]]:
+        """Return (original position, publish time) of the entries in the topic's compacted ledger."""
+        if topic not in self.compacted:
+            cursors = self.truth[topic]["internal-info"]["cursors"]
+            ledger = cursors.get("__compaction", {}).get("properties", {}).get("CompactedTopicLedger")
+            entries = self.source.read_many(ledger) if ledger is not None else ()
+            self.compacted[topic] = [_compacted_entry(bytes(raw.data)) for raw in entries]
+        return self.compacted[topic]
+
+    def close(self) -> None:
+        """Close store and source."""
+        self.store.close()
+        self.source.close()
+
+
+def _compacted_entry(data: bytes) -> tuple[At, int]:
+    raw = decode_raw_message(decode_bookie_entry(data).data)
+    publish_time = decode_frame(raw.frame, verify=False).metadata.publish_time
+    return (raw.message_id.ledgerId, raw.message_id.entryId), publish_time
+
+
+def entry_ranges(readings: Sequence[Reading]) -> dict[int, Reading]:
+    """Return the entry that holds each index, the first one where several do."""
+    held: dict[int, Reading] = {}
+    for reading in readings:
+        if reading.state is State.READ and reading.first_index is not None and reading.last_index is not None:
+            for index in range(reading.first_index, reading.last_index + 1):
+                held.setdefault(index, reading)
+    return held
+
+
+def is_transactional(topic: str) -> bool:
+    """Tell whether indexes that the client computed are wrong here (real transactions count one a batch)."""
+    return topic.endswith("/txn")
+
+
+def is_encrypted(topic: str) -> bool:
+    """Tell whether a consumer without the key read the truth."""
+    return topic.endswith("/encrypted")
+
+
+def told_indexes(topic: str, told: Truth) -> Iterator[tuple[int, At, int]]:
+    """Yield (index, position, batch index) of the messages whose index the truth knows rightly."""
+    for message in told.get("messages", []):
+        batch = message.get("b", -1)
+        if message.get("ix") is None:
+            continue
+        if is_transactional(topic) and batch not in (-1, message.get("n", 0) - 1):
+            continue
+        yield message["ix"], (message["l"], message["e"]), batch
+
+
+def told_times(told: Truth) -> list[tuple[int, At]]:
+    """Return (time, position) of the messages by the clock that the broker goes by, in reading order."""
+    return [
+        (message["pt"] if message.get("bt") is None else message["bt"], (message["l"], message["e"]))
+        for message in told.get("messages", [])
+    ]
+
+
+def position_of(answer: Document) -> At | None:
+    """Return the position of an answer, None where nothing was found."""
+    return (answer["ledger_id"], answer["entry_id"]) if answer["status"] == "found" else None
+
+
+def brokers_index_answer(said: object) -> At | str:
+    """Return the broker's answer by index: a position, or its HTTP error's number."""
+    if isinstance(said, dict):
+        return said["ledgerId"], said["entryId"]
+    return str(said).split()[2].rstrip(":") if "HTTP Error" in str(said) else str(said)
+
+
+def compare_index(capture: CaptureSeek, topic: str, index: int, said: object) -> str | None:
+    """Return why our answer and the broker's are as they are, None where that is not explained."""
+    ours, broker = position_of(capture.ask(topic, INDEX, index)), brokers_index_answer(said)
+    readings = capture.readings(topic)
+    if ours == broker:
+        return SAME
+    if ours is None and broker == "404":
+        return BOTH_NOWHERE
+    first = readings[0] if readings else None
+    if first is None or (broker == "412" and first.last_index is None):
+        return NO_METADATA if first else None
+    here = (first.ledger_id, first.entry_id)
+    if broker == (-1, -1) and ours in (None, here) and first.last_index and index < first.last_index:
+        return FIRST_ENTRY
+    return (
+        TERMINATED
+        if broker == "500" and "terminatedPosition" in capture.truth[topic]["internal-info"]
+        else None
+    )
+
+
+def compare_time(capture: CaptureSeek, topic: str, time: int, said: str) -> str | None:
+    """Return why our answer by time and the broker's are as they are, None where that is not explained."""
+    answer = capture.ask(topic, "time", time)
+    ours = position_of(answer)
+    broker: At | str = said
+    if said[:1].isdigit() or said.startswith("-1:"):
+        ledger, entry, *_ = said.split(":")
+        broker = int(ledger), int(entry)
+    if ours == broker:
+        return SAME
+    if "terminatedPosition" in capture.truth[topic]["internal-info"] and isinstance(broker, str):
+        return TERMINATED_TIME
+    if answer["status"] == "after-last" and isinstance(broker, tuple):
+        readings = capture.readings(topic)
+        return NEXT_POSITION if all(broker > (one.ledger_id, one.entry_id) for one in readings) else None
+    if broker == broker_in_compacted(capture.compacted_times(topic), time):
+        return COMPACTED
+    return NO_CALL if "TopicsImpl' object" in said else None
+
+
+def broker_in_compacted(kept: Sequence[tuple[At, int]], time: int) -> At | None:
+    """Return what the broker finds among compacted entries: the last one at once if the time is its own."""
+    if kept and kept[-1][1] == time:
+        return kept[-1][0]
+    return next((position for position, published in kept if published >= time), None)
+
+
+@dataclass
+class SeekTable:
+    """What the comparison of one capture came to."""
+
+    indexes: int = 0
+    indexes_right: int = 0
+    times: int = 0
+    times_right: int = 0
+    by_index: Counter[str] = field(default_factory=Counter)
+    by_time: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+
+def first_at_or_after(readings: Sequence[Reading], time: int) -> At | None:
+    """Return the first entry whose time (broker's, else publish) is not before `time`: brute force."""
+    for reading in readings:
+        value = CLOCKS["auto"](reading)
+        if value is not None and value[0] >= time:
+            return reading.ledger_id, reading.entry_id
+    return None
+
+
+def compare_topic(capture: CaptureSeek, topic: str, told: Truth, table: SeekTable) -> None:
+    """Add a topic's comparison with the truth, with brute force and with the broker's answers."""
+    readings = capture.readings(topic)
+    held = entry_ranges(readings)
+    expected: dict[int, tuple[At, int | None]] = {
+        index: ((one.ledger_id, one.entry_id), None) for index, one in held.items()
+    }
+    for index, position, batch in told_indexes(topic, told):
+        # A consumer without the key sees an encrypted batch as one message.
+        expected[index] = (position, None if is_transactional(topic) or is_encrypted(topic) else batch)
+    for index, (position, place) in sorted(expected.items()):
+        answer = capture.ask(topic, INDEX, index)
+        table.indexes += 1
+        if position_of(answer) == position and place in (None, answer["batch_index"]):
+            table.indexes_right += 1
+        else:
+            table.wrong.append(f"{topic} index {index}: {answer}, the truth is {position} {place}")
+    for said_index, said in told.get("getMessageIdByIndex", {}).items():
+        reason = compare_index(capture, topic, int(said_index), said)
+        table.by_index[reason or "UNEXPLAINED"] += 1
+        if reason is None:
+            ours = capture.ask(topic, INDEX, int(said_index))
+            table.wrong.append(f"{topic} index {said_index}: ours {ours}, the broker's {said}")
+    compare_times(capture, topic, told, table)
+
+
+def compare_times(capture: CaptureSeek, topic: str, told: Truth, table: SeekTable) -> None:
+    """Add the comparison by time: every probed one, and every message's own and its neighbours."""
+    readings = capture.readings(topic)
+    probed = {int(time) for time in told.get("getMessageIdByTimestamp", {})}
+    for time in sorted(probed | {time + off for time, _ in told_times(told) for off in (0, 1)}):
+        answer = capture.ask(topic, "time", time)
+        table.times += 1
+        if position_of(answer) == first_at_or_after(readings, time):
+            table.times_right += 1
+        else:
+            table.wrong.append(f"{topic} time {time}: {answer}")
+    for said_time, said in told.get("getMessageIdByTimestamp", {}).items():
+        reason = compare_time(capture, topic, int(said_time), said)
+        table.by_time[reason or "UNEXPLAINED"] += 1
+        if reason is None:
+            ours = capture.ask(topic, "time", int(said_time))
+            table.wrong.append(f"{topic} time {said_time}: ours {ours}, the broker's {said}")
+
+
+def compare_capture(folder: Path) -> SeekTable:
+    """Return the comparison over all topics of a capture."""
+    capture, table = CaptureSeek(folder), SeekTable()
+    try:
+        for topic, told in sorted(capture.truth.items()):
+            compare_topic(capture, topic, told, table)
+    finally:
+        capture.close()
+    return table
