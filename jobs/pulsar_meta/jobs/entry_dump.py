@@ -11,6 +11,7 @@ from typing import Any
 from pulsar_meta.codecs.batch import DEFAULT_MAX_SIZE, OpenedEntry, open_entry
 from pulsar_meta.codecs.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.checksum import Verdict
+from pulsar_meta.codecs.cursor import decode_position_info
 from pulsar_meta.codecs.entry_json import PayloadForm, frame_to_json, opened_to_json
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
 from pulsar_meta.codecs.frame import Frame, decode_frame
@@ -50,8 +51,8 @@ def read_entries(
     for choice in choices:
         for part in ranges(choice, limits, source):
             seal = ledger_seal(store, part.ledger.ledger_id, tell)
-            for raw in _present(part, source, tell):
-                yield unseal(raw, seal), seal
+            for entry in _present(part, source, seal, tell):
+                yield entry, seal
 
 
 def describe_entries(
@@ -116,13 +117,18 @@ def find_frame(data: memoryview, seal: LedgerSeal) -> tuple[Frame | None, Docume
         raw = decode_raw_message(data)
         frame = decode_frame(raw.frame)
     except DecodeError:
-        return (
-            None,
-            None,
-            f"{not_a_frame}{'' if seal.frames else '; the state of a cursor, a schema or the like'}",
-        )
+        return None, None, str(not_a_frame) if seal.frames else guess_content(data) or str(not_a_frame)
     place = {"ledger_id": raw.message_id.ledgerId, "entry_id": raw.message_id.entryId}
     return frame, place, None
+
+
+def guess_content(data: memoryview) -> str | None:
+    """Return what data that is no frame looks like, where no store says it."""
+    try:
+        position = decode_position_info(data)
+    except DecodeError:
+        return None
+    return f"by its content the state of a cursor at {position.ledgerId}:{position.entryId}"
 
 
 def write_payloads(directory: Path, entry: DataEntry, opened: OpenedEntry) -> list[str]:
@@ -160,7 +166,7 @@ def _opened(entry: DataEntry, frame: Frame, look: Look, faults: _Faults) -> Docu
     return document
 
 
-def _present(part: Range, source: EntrySource, tell: Tell) -> Iterator[RawEntry]:
+def _present(part: Range, source: EntrySource, seal: LedgerSeal, tell: Tell) -> Iterator[DataEntry]:
     """Yield the entries of a range that can be read; tell which cannot, and how many no source has."""
     ledger_id = part.ledger.ledger_id
     newest = source.last_entry(ledger_id)
@@ -174,13 +180,12 @@ def _present(part: Range, source: EntrySource, tell: Tell) -> Iterator[RawEntry]
     for entry_id in source.entry_ids(ledger_id, part.first, part.last):
         held += 1
         try:
-            yield source.read(ledger_id, entry_id)
+            entry = unseal(source.read(ledger_id, entry_id), seal)
         except DecodeError as error:
-            tell(
-                DecodeError(
-                    f"entry {ledger_id}:{entry_id}: {error.message}", offset=error.offset, source=error.source
-                )
-            )
+            where = f"entry {ledger_id}:{entry_id}"
+            tell(DecodeError(f"{where}: {error.message}", offset=error.offset, source=error.source))
+        else:
+            yield entry
     missing = last - part.first + 1 - held
     if missing > 0:
         tell(

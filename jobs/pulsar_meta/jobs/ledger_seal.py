@@ -17,10 +17,10 @@ from pulsar_meta.jobs.entry_choice import Tell
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.stores.base import Store
 
-# What Pulsar writes into ledgers that are not a topic's own, by LedgerMetadata's `component`.
-COMPONENTS: Final = {
-    "schema": "a schema",
-    "delayed-index-bucket": "an index of delayed messages",
+# Managed ledgers that hold no frames, by what their names contain (TransactionLog, pending acks).
+LOGS: Final = {
+    "__transaction_log_": "the log of a transaction coordinator",
+    "__transaction_pending_ack": "acknowledgments in transactions",
 }
 
 
@@ -73,4 +73,10 @@ def _content(custom: Mapping[str, str]) -> str | None:
     """Return what a ledger holds that are no frames, by the custom metadata that Pulsar writes."""
     if "pulsar/cursor" in custom:
         return f"state of the cursor {custom['pulsar/cursor']}"
-    return COMPONENTS.get(custom.get("component", ""))
+    match custom.get("component"):
+        case "schema":
+            return f"the schema of {custom.get('pulsar/schemaId')}"
+        case "delayed-index-bucket":
+            return "an index of delayed messages"
+    name = custom.get("pulsar/managed-ledger", "")
+    return next((content for mark, content in LOGS.items() if mark in name), None)
