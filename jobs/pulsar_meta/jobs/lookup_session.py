@@ -49,9 +49,7 @@ class LookupOutcome:
         notes = []
         if self.request.properties and hops:
             version = ".".join(map(str, OLDEST_WITH_PROPERTIES))
-            notes.append(
-                f"lookup properties are known from Pulsar {version} on; ignored by {', '.join(hops)}"
-            )
+            notes.append(f"{', '.join(hops)} ignored the properties: Pulsar knows them from {version} on")
         if self.request.properties and any(hop["proxy_through_service_url"] for hop in self.hops):
             notes.append(
                 "the answer says to connect through the service URL (a standalone always says so): where a"

@@ -1,0 +1,193 @@
+"""Lookups over real sockets, against servers that misbehave as real ones seldom do on demand."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.commands import encode_command
+from pulsar_meta.codecs.errors import DecodeError, UnreachableError, UsageError
+from pulsar_meta.codecs.service_url import parse_service_url
+from pulsar_meta.jobs.broker_connection import TlsSettings
+from pulsar_meta.jobs.lookup import LookupRequest
+from pulsar_meta.jobs.lookup_session import LookupOutcome, run_lookup
+from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, CommandLookupTopicResponse
+
+Behaviour = Callable[[socket.socket], None]
+
+
+@contextmanager
+def server(behaviour: Behaviour) -> Iterator[int]:
+    """Listen on a port of 127.0.0.1 and let `behaviour` speak with everyone who connects."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                with client, suppress(OSError):
+                    client.settimeout(5)
+                    behaviour(client)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(10)
+
+
+def lookup(
+    port: int, *, scheme: str = "pulsar", tls: TlsSettings | None = None, timeout: float = 0.3
+) -> LookupOutcome:
+    request = LookupRequest("persistent://public/default/t", {"rack": "A"})
+    addresses = parse_service_url(f"{scheme}://127.0.0.1:{port}")
+    return run_lookup(addresses, request, tls=tls or TlsSettings(), timeout=timeout)
+
+
+def ping_for_ever(client: socket.socket) -> None:
+    while client.recv(65536):
+        client.sendall(encode_command(BaseCommand(type=BaseCommand.PING)))
+
+
+def drip(client: socket.socket) -> None:
+    client.sendall(b"\0\0\0\x50")
+    while True:
+        time.sleep(0.05)
+        client.sendall(b"\0")
+
+
+def answer_well(client: socket.socket) -> None:
+    client.recv(65536)
+    hello = BaseCommand(type=BaseCommand.CONNECTED)
+    hello.connected.server_version, hello.connected.protocol_version = "Pulsar Server3.0.7", 21
+    client.sendall(encode_command(hello))
+    client.recv(65536)
+    found = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
+    found.lookupTopicResponse.CopyFrom(
+        CommandLookupTopicResponse(
+            request_id=1,
+            brokerServiceUrl="pulsar://o:1",
+            brokerServiceUrlTls="pulsar+ssl://o:2",
+            response=CommandLookupTopicResponse.Connect,
+        )
+    )
+    for byte in encode_command(found):
+        client.sendall(bytes([byte]))
+
+
+@pytest.mark.parametrize("behaviour", [lambda client: time.sleep(1), ping_for_ever, drip])
+def test_nothing_hangs(behaviour: Behaviour) -> None:
+    began = time.monotonic()
+    with server(behaviour) as port:
+        outcome = lookup(port)
+        took = time.monotonic() - began
+    assert isinstance(outcome.error, UnreachableError)
+    assert "no answer within 0.3 seconds" in str(outcome.error)
+    assert took < 1
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "kind", "words"),
+    [
+        (lambda client: None, UnreachableError, "closed the connection|reset"),
+        (
+            lambda client: client.sendall(b"HTTP/1.1 400 Bad\r\n\r\n"),
+            DecodeError,
+            "claims 1213486160",
+        ),
+        (lambda client: client.sendall(b"\0\0\0\x06\0\0\0\x02\x08\xff"), DecodeError, "broken protobuf"),
+    ],
+)
+def test_servers_that_are_no_brokers(behaviour: Behaviour, kind: type[Exception], words: str) -> None:
+    def listen_first(client: socket.socket) -> None:
+        client.recv(65536)
+        behaviour(client)
+
+    with server(listen_first) as port:
+        outcome = lookup(port)
+    assert outcome.error is not None
+    with pytest.raises(kind, match=words):
+        raise outcome.error
+    assert f"127.0.0.1:{port}" in str(outcome.error)
+
+
+def test_an_answer_that_arrives_byte_by_byte_from_a_broker_too_old_for_properties() -> None:
+    with server(answer_well) as port:
+        document = lookup(port, timeout=5).document()
+    assert (document["status"], document["broker"]) == ("found", "pulsar://o:1")
+    (hop,) = document["hops"]
+    assert hop["knows_properties"] is False
+    assert hop["connect_ms"] >= 0
+    assert hop["answer_ms"] > 0
+    assert any("ignored the properties" in note for note in document["notes"])
+
+
+def test_the_second_host_is_asked_where_the_first_is_down() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        down = closed.getsockname()[1]
+    with server(answer_well) as port:
+        outcome = run_lookup(
+            parse_service_url(f"pulsar://127.0.0.1:{down},127.0.0.1:{port}"),
+            LookupRequest("persistent://public/default/t"),
+            tls=TlsSettings(),
+            timeout=5,
+        )
+    assert [hop["broker"] for hop in outcome.hops] == [f"pulsar://127.0.0.1:{port}"]
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return certificate and key of a server that is called localhost, not 127.0.0.1."""
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", cert],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return cert, key
+
+
+def over_tls(certificate: tuple[Path, Path], behaviour: Behaviour) -> Behaviour:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+
+    def serve(client: socket.socket) -> None:
+        with context.wrap_socket(client, server_side=True) as secured:
+            behaviour(secured)
+
+    return serve
+
+
+def test_tls(certificate: tuple[Path, Path]) -> None:
+    trusting = TlsSettings(trust_certs=certificate[0])
+    with server(over_tls(certificate, answer_well)) as port:
+        assert "not trusted" in str(lookup(port, scheme="pulsar+ssl", timeout=5).error)
+        strict = lookup(port, scheme="pulsar+ssl", tls=trusting, timeout=5)
+        assert "IP address mismatch" in str(strict.error)
+        for tls in (TlsSettings(certificate[0], check_hostname=False), TlsSettings(insecure=True)):
+            outcome = lookup(port, scheme="pulsar+ssl", tls=tls, timeout=5)
+            assert outcome.document()["broker"] == "pulsar+ssl://o:2"
+
+
+def test_tls_against_a_server_that_speaks_none() -> None:
+    with server(lambda client: client.sendall(b"no TLS here")) as port:
+        assert isinstance(lookup(port, scheme="pulsar+ssl", timeout=5).error, UnreachableError)
+
+
+@pytest.mark.parametrize("name", ["missing.pem", "garbage.pem"])
+def test_certificates_that_cannot_be_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / "garbage.pem").write_text("nothing")
+    with pytest.raises(UsageError, match=name):
+        TlsSettings(trust_certs=tmp_path / name).context()
