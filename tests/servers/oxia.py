@@ -21,7 +21,7 @@ class OxiaServer(RestartableServer):
 
     name = "Oxia"
 
-    def __init__(self, directory: Path, *, shards: int = 3) -> None:
+    def __init__(self, directory: Path, *, shards: int = 2) -> None:
         super().__init__(directory, free_port())
         self._metrics_port = free_port()
         self._shards = shards
@@ -36,7 +36,7 @@ class OxiaServer(RestartableServer):
                 "--metrics-addr",
                 f"127.0.0.1:{self._metrics_port}",
             ),
-            *("--shards", str(self._shards), "--log-level", "warn"),
+            *("--shards", str(self._shards), "--log-level", "warn", "--wal-sync-data=false"),
             *("--data-dir", str(self.directory / "db"), "--wal-dir", str(self.directory / "wal")),
         ]
 
