@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.command_json import (
-    ENTRY,
-    REDACTED,
-    command_documents,
     command_to_json,
+    decode_command_stream,
+    encode_command_stream,
     json_to_command,
 )
 from pulsar_meta.codecs.commands import (
@@ -24,6 +23,7 @@ from pulsar_meta.codecs.commands import (
     newer_type,
     take_command,
 )
+from pulsar_meta.codecs.document import DecodeOptions, decode_document, encode_document
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, CommandConnect
 
@@ -46,9 +46,9 @@ def test_streams_tell_what_was_said() -> None:
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda path: path.stem)
 def test_encode_gives_back_the_same_bytes(stream: Path) -> None:
     data = stream.read_bytes()
-    documents = list(command_documents(data, show_secrets=True))
-    assert b"".join(json_to_command(document["value"]) for document in documents) == data
-    assert sum(document["meaning"]["size"] for document in documents) == len(data)
+    value, meaning = decode_command_stream(data)
+    assert encode_command_stream(value) == data
+    assert sum(frame["size"] for frame in meaning["frames"]) == len(data)
 
 
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda path: path.stem)
@@ -67,8 +67,8 @@ def test_stored_frame_is_the_sent_one_behind_the_brokers_part() -> None:
 
 
 def test_meaning_of_the_entry_behind_a_message() -> None:
-    documents = list(command_documents(CPP_RECEIVED.read_bytes()))
-    entries = [document["meaning"]["entry"] for document in documents if "entry" in document["meaning"]]
+    _, meaning = decode_command_stream(CPP_RECEIVED.read_bytes())
+    entries = [frame["entry"] for frame in meaning["frames"] if "entry" in frame]
     assert [entry["broker_metadata"]["index"] for entry in entries] == [2, 3]
     assert [entry["frame_checksum"] for entry in entries] == ["ok", "ok"]
     assert entries[0]["metadata"]["num_messages_in_batch"] == 3
@@ -78,9 +78,10 @@ def test_meaning_of_the_entry_behind_a_message() -> None:
 def test_an_entry_that_is_no_frame_leaves_the_command_readable() -> None:
     command = BaseCommand(type=BaseCommand.SEND)
     command.send.producer_id = command.send.sequence_id = 1
-    (document,) = command_documents(encode_command(command, b"\0\0\0\x63x"))
-    assert "claims 99 bytes" in document["meaning"]["entry"]["error"]
-    assert json_to_command(document["value"]) == encode_command(command, b"\0\0\0\x63x")
+    data = encode_command(command, b"\0\0\0\x63x")
+    value, meaning = decode_command_stream(data)
+    assert "claims 99 bytes" in meaning["frames"][0]["entry"]["error"]
+    assert encode_command_stream(value) == data
 
 
 def test_a_stream_arriving_byte_by_byte() -> None:
@@ -132,9 +133,9 @@ def test_a_command_of_a_newer_pulsar_is_kept_whole() -> None:
     data = struct.pack(">II", 10, 6) + b"\x08\xe8\x07\xc2\x3e\x00"
     (frame,) = decode_commands(data)
     assert newer_type(frame.command) == 1000
-    (document,) = command_documents(data)
-    assert document["meaning"]["command"] == "1000"
-    assert json_to_command(document["value"]) == data
+    value, meaning = decode_command_stream(data)
+    assert meaning["types"] == ["1000"]
+    assert encode_command_stream(value) == data
 
 
 def connect(secret: bytes) -> bytes:
@@ -144,65 +145,69 @@ def connect(secret: bytes) -> bytes:
 
 
 def test_secrets_are_redacted_unless_asked_for() -> None:
-    (document,) = command_documents(connect(b"topsecret"))
-    assert document["value"]["connect"]["auth_data"] == REDACTED
-    assert document["meaning"]["redacted"] == ["connect.auth_data"]
-    with pytest.raises(DecodeError, match="was redacted"):
-        json_to_command(document["value"])
-    (shown,) = command_documents(connect(b"topsecret"), show_secrets=True)
-    assert "redacted" not in shown["meaning"]
-    assert json_to_command(shown["value"]) == connect(b"topsecret")
+    data = connect(b"topsecret")
+    hidden = decode_document(data, source="-", options=DecodeOptions("Command")).document
+    assert "topsecret" not in str(hidden)
+    assert "dG9wc2VjcmV0" not in str(hidden)
+    with pytest.raises(DecodeError, match="redacted"):
+        encode_document(hidden)
+    shown = decode_document(data, source="-", options=DecodeOptions("Command", show_secrets=True)).document
+    assert encode_document(shown).data == data
 
 
-def test_javas_order_of_fields_does_not_leak_what_was_redacted() -> None:
-    body = BaseCommand.FromString(connect(b"topsecret")[8:])
+def test_javas_order_of_fields_does_not_leak_what_is_redacted() -> None:
     # type, then connect with auth_method_name before auth_data, as Java writes it.
     inner = b"\x0a\x01c\x2a\x05token\x1a\x09topsecret"
-    data = b"\x08\x02\x12" + bytes([len(inner)]) + inner
-    assert BaseCommand.FromString(data) == body
-    (document,) = command_documents(struct.pack(">II", 4 + len(data), len(data)) + data)
-    assert list(document["value"]) == ["type", "connect"]
+    body = b"\x08\x02\x12" + bytes([len(inner)]) + inner
+    assert BaseCommand.FromString(body) == BaseCommand.FromString(connect(b"topsecret")[8:])
+    (frame,) = decode_commands(struct.pack(">II", 4 + len(body), len(body)) + body)
+    assert "body" not in command_to_json(frame)
 
 
 def test_an_edited_command_is_encoded_as_edited() -> None:
-    value = next(command_documents(JAVA_SENT.read_bytes(), show_secrets=True))["value"]
-    assert "body" in value
-    value["connect"]["client_version"] = "other"
-    (frame,) = decode_commands(json_to_command(value))
+    value, _ = decode_command_stream(JAVA_SENT.read_bytes())
+    first = value["commands"][0]
+    assert "body" in first
+    first["command"]["connect"]["client_version"] = "other"
+    frame = next(decode_commands(encode_command_stream(value)))
     assert frame.command.connect.client_version == "other"
 
 
 @pytest.mark.parametrize(
-    "value",
+    "item",
     [
         None,
         [],
         {},
-        {"type": "NOPE"},
-        {"type": "PING", ENTRY: "AAAA"},
-        {"type": "SEND", ENTRY: "!"},
-        {"type": "CONNECT", "connect": {"auth_data": 7}},
+        {"command": {}},
+        {"command": {"type": "NOPE"}},
+        {"command": {"type": "PING"}, "entry": "AAAA"},
+        {"command": {"type": "SEND"}, "entry": "!"},
+        {"command": {"type": "CONNECT", "connect": {"auth_data": 7}}},
+        {"command": {"type": "PING"}, "other": 1},
     ],
 )
-def test_json_that_is_no_command(value: object) -> None:
+def test_json_that_is_no_command(item: object) -> None:
     with pytest.raises(DecodeError):
-        json_to_command(value)
+        json_to_command(item, "value")
+    with pytest.raises(DecodeError):
+        encode_command_stream(item)
 
 
 @given(st.binary(max_size=300))
 def test_garbage_raises_nothing_but_decode_errors(data: bytes) -> None:
     try:
-        list(command_documents(data))
+        decode_command_stream(data)
     except DecodeError:
         return
 
 
-@given(st.integers(0, 862), st.integers(0, 255))
+@given(st.integers(0, len(CPP_SENT.read_bytes()) - 1), st.integers(0, 255))
 def test_one_changed_byte_raises_nothing_but_decode_errors(at: int, byte: int) -> None:
     data = bytearray(CPP_SENT.read_bytes())
     data[at] = byte
     try:
-        for document in command_documents(data, show_secrets=True):
-            json_to_command(document["value"])
+        value, _ = decode_command_stream(data)
+        encode_command_stream(value)
     except DecodeError:
         return

@@ -16,14 +16,15 @@ from pulsar_meta.codecs.bookie_entry import (
     decode_bookie_entry,
     encode_bookie_entry,
 )
-from pulsar_meta.codecs.commands import command_name, decode_commands, encode_command
+from pulsar_meta.codecs.command_json import decode_command_stream, encode_command_stream
+from pulsar_meta.codecs.commands import decode_commands
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frame import CHECKSUM_MAGIC, Frame, decode_frame, encode_frame, encode_prefix
-from pulsar_meta.codecs.json_message import fill_message, from_base64, integer, json_to_message, shown
+from pulsar_meta.codecs.json_message import from_base64, integer, json_to_message, shown
 from pulsar_meta.codecs.message_json import message_to_json
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.codecs.value import Value
-from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, BrokerEntryMetadata, MessageMetadata
+from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 
 KINDS: Final = ("Frame", "BookieEntry", "Command")
 _INT64: Final = (-(2**63), 2**63 - 1)
@@ -32,7 +33,9 @@ _HEADER_FIELDS: Final = ("ledger_id", "entry_id", "last_confirmed", "length")
 
 def decode_value(kind: str, data: bytes) -> Value:
     """Return what `data` says; nothing of it where it is broken."""
-    decode = {"Frame": _decode_frame, "BookieEntry": _decode_bookie_entry, "Command": _decode_commands}[kind]
+    decode = {"Frame": _decode_frame, "BookieEntry": _decode_bookie_entry, "Command": decode_command_stream}[
+        kind
+    ]
     try:
         value, meaning = decode(data)
         return Value(value, meaning, encode_value(kind, value) == data)
@@ -46,7 +49,7 @@ def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
         raise DecodeError(f"{path}: expected an object, found {shown(value)}")
     if kind == "Frame":
         return _encode_frame(value, path)
-    return _encode_bookie_entry(value, path) if kind == "BookieEntry" else _encode_commands(value, path)
+    return _encode_bookie_entry(value, path) if kind == "BookieEntry" else encode_command_stream(value, path)
 
 
 def fits(kind: str, data: bytes) -> bool:
@@ -138,33 +141,11 @@ def _encode_bookie_entry(value: dict[str, Any], path: str) -> bytes:
     return HEADER.pack(*header) + from_base64(value["digest"], f"{path}.digest") + data
 
 
-def _decode_commands(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    commands: list[dict[str, Any]] = []
-    names: list[str] = []
-    for frame in decode_commands(data):
-        names.append(command_name(frame.command))
-        entry = {"entry": _base64(frame.entry)} if len(frame.entry) else {}
-        commands.append({"command": message_to_json(frame.command), **entry})
-    if not commands:
-        raise DecodeError("not a command: empty", offset=0)
-    return {"commands": commands}, {"types": names}
-
-
-def _encode_commands(value: dict[str, Any], path: str) -> bytes:
-    _only(value, path, "commands")
-    commands = value.get("commands")
-    if not isinstance(commands, list):
-        raise DecodeError(f"{path}.commands: expected a list, found {shown(commands)}")
-    return b"".join(_encode_command(item, f"{path}.commands[{at}]") for at, item in enumerate(commands))
-
-
-def _encode_command(item: Any, path: str) -> bytes:
-    if not isinstance(item, dict):
-        raise DecodeError(f"{path}: expected an object, found {shown(item)}")
-    _only(item, path, "command", "entry")
-    command = BaseCommand()
-    fill_message(command, item.get("command"), f"{path}.command")
-    return encode_command(command, from_base64(item.get("entry", ""), f"{path}.entry"))
+_DECODERS: Final = {
+    "Frame": _decode_frame,
+    "BookieEntry": _decode_bookie_entry,
+    "Command": decode_command_stream,
+}
 
 
 def _only(value: dict[str, Any], path: str, *names: str) -> None:
