@@ -117,31 +117,6 @@ class ZookeeperStore(GuardedStore):
         with self._told(path):
             self._once(partial(self._client.delete_async, path, expected))
 
-    def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
-        """Return the values at `paths` in their order, None where there is none; all asked for at once."""
-        found = self._page(paths, self._client.get_async)
-        return [_versioned(path, *found[path]) if path in found else None for path in paths]
-
-    def put_many(self, writes: Sequence[tuple[str, bytes, int]]) -> list[int | None]:
-        """Compare-and-set each (path, value, expected), all sent at once; new versions, None for a conflict.
-
-        UnreachableError where one got no answer: some of the others may have been written.
-        """
-        for path, value, _ in writes:
-            self.check_write(path, value)
-        self._await_connection()
-        sent = [self._client.set_async(*write) if write[2] != ABSENT else None for write in writes]
-        return [self._written(write, pending) for write, pending in zip(list(writes), sent, strict=True)]
-
-    def _written(self, write: tuple[str, bytes, int], pending: Any) -> int | None:
-        try:
-            if pending is None:
-                return self.put(*write)
-            with self._told(write[0]):
-                return int(self._answer(pending).version)
-        except (ConflictError, NotFoundError):
-            return None
-
     def check_write(self, path: str, value: bytes = b"") -> None:
         """Raise GuardError for what the server would answer by dropping the connection."""
         super().check_write(path, value)
@@ -215,11 +190,8 @@ class ZookeeperStore(GuardedStore):
     def _once(self, request: Callable[[], Any]) -> Any:
         """Return the answer to a request that writes: never sent twice, nor later than asked."""
         self._await_connection()
-        return self._answer(request())
-
-    def _answer(self, pending: Any) -> Any:
         try:
-            return pending.get(timeout=self._timeout)
+            return request().get(timeout=self._timeout)
         except self._client.handler.timeout_exception:
             # It may still be queued: a closed client never sends it.
             self.close()

@@ -21,7 +21,8 @@ class Decision:
     """Rewrite a value with `new` (None: delete it), keep it because it is right, or skip it.
 
     `reason` says why it is kept or skipped; sizes are in bytes as stored; `told` is what a person should
-    read of it (an undecodable value's error). A codec is None where the value has none.
+    read of it (an undecodable value's error). A codec is None where the value has none. `readable`: whoever
+    decided has made sure that the brokers at hand can load `new`.
     """
 
     action: Action
@@ -32,6 +33,7 @@ class Decision:
     size_after: int = 0
     new: bytes | None = field(default=None, repr=False)
     told: str | None = None
+    readable: bool = False
 
 
 Rule = Callable[[Versioned], Decision]
@@ -39,23 +41,22 @@ Rule = Callable[[Versioned], Decision]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One write: at `path` the value `old` of that version (None and ABSENT: nothing) becomes `new`."""
+    """One write: at `path` the value `old` of that version (None and ABSENT: nothing) becomes `new`.
+
+    `readable` as in the decision.
+    """
 
     path: str
     version: int
     old: bytes | None = field(repr=False)
     new: bytes | None = field(repr=False)
+    readable: bool = False
 
     @classmethod
     def of(cls, seen: Versioned, decision: Decision) -> Change:
         """Return the change that `decision` makes of the value `seen`."""
         old = None if seen.version == ABSENT else seen.value
-        return cls(seen.path, seen.version, old, decision.new)
-
-    @property
-    def size(self) -> int:
-        """How many bytes it holds."""
-        return len(self.old or b"") + len(self.new or b"")
+        return cls(seen.path, seen.version, old, decision.new, decision.readable)
 
 
 def keep(seen: Versioned, reason: str, codec: str | None = None) -> Decision:

@@ -96,7 +96,7 @@ class Guards:
         if limit is not None and len(change.new) > limit:
             told = f"{len(change.new)} bytes, the server takes {limit} (--value-limit BYTES if it takes more)"
             return Refusal("over-limit", told)
-        if self.overrides.unreadable:
+        if change.readable or self.overrides.unreadable:
             return None
         try:
             form = form_of(change.path, change.new)
