@@ -1,0 +1,71 @@
+"""Index files of interleaved storage, as bytes."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.interleaved_index import (
+    decode_index_header,
+    index_name,
+    location_of,
+    locations,
+)
+
+
+def header(version: int = 1, key: bytes = b"k" * 20, state: int = 1, lac: bytes = b"") -> bytes:
+    data = b"BKLE" + struct.pack(">ii", version, len(key)) + key + struct.pack(">i", state)
+    return (data + struct.pack(">i", len(lac)) + lac).ljust(1024, b"\0")
+
+
+def test_header_and_locations() -> None:
+    data = header(lac=b"lac") + struct.pack(">4q", 1 << 32 | 1028, 0, 2 << 32 | 5000, 0)
+    found = decode_index_header(data)
+    assert (found.version, found.master_key, found.fenced, found.explicit_lac) == (1, b"k" * 20, True, b"lac")
+    entries, places = locations(data)
+    assert (list(entries), list(places)) == ([0, 2], [1 << 32 | 1028, 2 << 32 | 5000])
+    assert [location_of(data, entry) for entry in (-1, 0, 1, 2, 3, 4, 2**62)] == [
+        0, 1 << 32 | 1028, 0, 2 << 32 | 5000, 0, 0, 0,
+    ]  # fmt: skip
+    assert decode_index_header(header(0)).explicit_lac is None
+
+
+def test_a_torn_last_location_is_none() -> None:
+    data = header() + struct.pack(">2q", 1028, 2000)
+    assert list(locations(data[:-1])[0]) == [0]
+    assert location_of(data[:-1], 1) == 0
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1, 1010])
+def test_hostile_sizes(size: int) -> None:
+    with pytest.raises(DecodeError):
+        decode_index_header(b"BKLE" + struct.pack(">ii", 1, size) + bytes(1012))
+    with pytest.raises(DecodeError):
+        decode_index_header((b"BKLE" + struct.pack(">iiii", 1, 0, 0, size)).ljust(1024, b"\0"))
+
+
+def test_truncated_headers() -> None:
+    for length in range(1024):
+        with pytest.raises(DecodeError):
+            decode_index_header(header()[:length])
+    with pytest.raises(DecodeError, match="version"):
+        decode_index_header(header(2))
+
+
+def test_names() -> None:
+    assert index_name(0) == "0/0/0.idx"
+    assert index_name(0x1A2B) == "1a/2b/1a2b.idx"
+
+
+@given(st.binary(max_size=2000))
+def test_nothing_but_decode_error_leaves(data: bytes) -> None:
+    for candidate in (data, b"BKLE" + data, data.ljust(1024, b"\0")):
+        locations(candidate)
+        try:
+            decode_index_header(candidate)
+        except DecodeError:
+            continue

@@ -1,0 +1,31 @@
+"""Entries of compacted ledgers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.raw_message import decode_raw_message, encode_raw_message
+from pulsar_meta.proto.PulsarApi_pb2 import MessageIdData
+
+
+def test_round_trip_and_truncation() -> None:
+    data = encode_raw_message(MessageIdData(ledgerId=5, entryId=2**63, batch_index=3), b"frame")
+    raw = decode_raw_message(data)
+    assert (raw.message_id.ledgerId, raw.message_id.entryId, bytes(raw.frame)) == (5, 2**63, b"frame")
+    for length in range(len(data)):
+        with pytest.raises(DecodeError):
+            decode_raw_message(data[:length])
+    with pytest.raises(DecodeError, match="follow"):
+        decode_raw_message(data + b"x")
+
+
+@given(st.binary(max_size=100))
+def test_nothing_but_decode_error_leaves(data: bytes) -> None:
+    for candidate in (data, b"\0\0\0" + data):
+        try:
+            decode_raw_message(candidate)
+        except DecodeError:
+            continue
