@@ -1,0 +1,89 @@
+"""Files of frames."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.registry import open_entries
+from tests.contracts.entry_source import EntrySourceContract, Held
+
+FRAMES = (b"one", b"", b"three" * 1000)
+
+
+def write(path: Path, positions: list[tuple[int, int]] | None = None) -> None:
+    path.write_bytes(b"".join(len(frame).to_bytes(4, "big") + frame for frame in FRAMES))
+    if positions is not None:
+        lines = [json.dumps({"ledger": ledger, "entry": entry}) for ledger, entry in positions]
+        path.with_name(path.name + ".idx").write_text("\n".join(lines))
+
+
+class TestPositions(EntrySourceContract):
+    """Positions in FILE.idx, in any order."""
+
+    @pytest.fixture
+    def held(self) -> Held:
+        return {7: [0, 4], 2**40: [2]}
+
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> Iterator[EntrySource]:
+        write(tmp_path / "some.frames", [(7, 4), (2**40, 2), (7, 0)])
+        with open_entries([f"frames:{tmp_path / 'some.frames'}"]) as source:
+            yield source
+
+    def test_each_frame_is_where_the_index_says(self, source: EntrySource) -> None:
+        found = [source.read(*position) for position in ((7, 4), (2**40, 2), (7, 0))]
+        assert [bytes(entry.data) for entry in found] == list(FRAMES)
+        assert not any(entry.bookie for entry in found)
+
+
+class TestCounted(EntrySourceContract):
+    """Without FILE.idx the frames are counted."""
+
+    @pytest.fixture
+    def held(self) -> Held:
+        return {0: [0, 1, 2]}
+
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> Iterator[EntrySource]:
+        write(tmp_path / "some.frames")
+        with open_entries([f"frames:{tmp_path / 'some.frames'}"]) as source:
+            yield source
+
+
+def test_truncated_at_every_length(tmp_path: Path) -> None:
+    path = tmp_path / "some.frames"
+    write(path)
+    whole = path.read_bytes()
+    for length in range(30):
+        path.write_bytes(whole[:length])
+        if length in (0, 7, 11):
+            with open_entries([f"frames:{path}"]) as source:
+                assert (source.last_entry(0) or 0) <= 1
+        else:
+            with pytest.raises(DecodeError, match="claims"):
+                open_entries([f"frames:{path}"])
+
+
+@pytest.mark.parametrize(
+    "index",
+    ["", '{"ledger": 1, "entry": 0}', "no json\n" * 3, '{"ledger": -1, "entry": 0}\n' * 3, "[]\n" * 3],
+)
+def test_positions_that_do_not_fit(tmp_path: Path, index: str) -> None:
+    path = tmp_path / "some.frames"
+    write(path)
+    path.with_name("some.frames.idx").write_text(index)
+    with pytest.raises(DecodeError):
+        open_entries([f"frames:{path}"])
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        open_entries([f"frames:{tmp_path / 'none'}"])
+    with pytest.raises(UsageError):
+        open_entries(["frames:"])
