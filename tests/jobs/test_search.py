@@ -99,11 +99,11 @@ def topics(
         draw(st.sampled_from((None, first, draw(st.integers(-5, 2000))))) for first in firsts
     ]
     times: list[int | None] = [
-        draw(st.sampled_from((None, time, time, draw(st.integers(0, 2_000_000))))) for time in closed
+        draw(st.sampled_from((None, time, draw(st.integers(0, 2_000_000))))) for time in closed
     ]
-    gone = draw(st.sets(st.integers(0, 7), max_size=2)) if kinds is entry_kinds else set()
-    last = draw(st.sampled_from((None, next_index - 1, draw(st.integers(-1, 5000)))))
-    return FakeTopic(ledgers, frozenset(gone), tuple(claimed), tuple(times), last)
+    lost = draw(st.sets(st.integers(0, 7), max_size=2)) if kinds is entry_kinds else set()
+    claim = draw(st.sampled_from((None, next_index - 1, draw(st.integers(-1, 5000)))))
+    return FakeTopic(ledgers, frozenset(lost), tuple(claimed), tuple(times), claim)
 
 
 def holders(fake: FakeTopic, target: int) -> list[Reading]:

@@ -1,0 +1,113 @@
+"""Seek on what real brokers wrote: equal to the truth, and each difference from the broker explained."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.outline import Position
+from pulsar_meta.jobs.seek import SeekOptions
+from tests.seek_truth import (
+    BOTH_NOWHERE,
+    CAPTURES,
+    COMPACTED,
+    FIRST_ENTRY,
+    NEXT_POSITION,
+    NO_CALL,
+    NO_METADATA,
+    SAME,
+    TERMINATED,
+    TERMINATED_TIME,
+    CaptureSeek,
+    bookie_urls,
+    compare_capture,
+)
+
+Capture = Callable[[str], Path]
+Opener = Callable[..., CaptureSeek]
+WITH_INDEX_CALL = {"pulsar-4.2.4", "pulsar-4.2.4-killed", "pulsar-4.2.4-3bookies", "pulsar-5.0.0-M1"}
+ORDERS = "persistent://public/default/orders"
+
+
+@pytest.fixture
+def opened_capture(capture: Capture) -> Iterator[Opener]:
+    """Return a function that opens a capture for seeking, closed at the end."""
+    with ExitStack() as stack:
+        yield lambda name, *options: stack.enter_context(closing(CaptureSeek(capture(name), *options)))
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_every_index_and_time_equals_the_truth(capture: Capture, name: str) -> None:
+    table = compare_capture(capture(name))
+    assert table.wrong == []
+    assert table.indexes == table.indexes_right > 10_000
+    assert table.times == table.times_right > 1700
+    if name in WITH_INDEX_CALL:
+        assert set(table.by_index) == {SAME, BOTH_NOWHERE, FIRST_ENTRY, NO_METADATA, TERMINATED}
+        assert table.by_index[SAME] > 4000
+    else:
+        assert not table.by_index
+    allowed = {SAME, NEXT_POSITION, COMPACTED, TERMINATED_TIME}
+    assert set(table.by_time) <= ({NO_CALL} if name == "pulsar-2.8.2" else allowed)
+
+
+@pytest.mark.parametrize(
+    ("topic", "index", "status"),
+    [
+        ("orders", 4500, "after-last"),
+        ("late-index", 700, "after-last"),
+        ("plain-old", 0, "no-index"),
+        ("empty", 0, "after-last"),
+        ("public/zero/trimmed", 0, "before-first"),
+        ("public/zero/trimmed", 10**9, "after-last"),
+        ("terminated", 120, "after-last"),
+        ("nobody-made-this", 0, "no-topic"),
+    ],
+)
+def test_each_way_of_not_finding(opened_capture: Opener, topic: str, index: int, status: str) -> None:
+    name = topic if "/" in topic else f"public/default/{topic}"
+    opened = opened_capture("pulsar-4.2.4")
+    answer = opened.ask(f"persistent://{name}", "index", index)
+    assert (answer["status"], "ledger_id" in answer) == (status, False)
+
+
+def test_entries_that_no_disk_at_hand_holds_are_missing(opened_capture: Opener) -> None:
+    opened = opened_capture("pulsar-4.2.4-3bookies")
+    opened.source.close()
+    # Of a striped ledger one of three bookies holds two entries of three.
+    opened.source = open_entries(bookie_urls(opened.folder)[:1])
+    statuses: Counter[str] = Counter()
+    for message in opened.truth[ORDERS]["messages"]:
+        held = message["e"] in set(opened.source.entry_ids(message["l"], message["e"], message["e"]))
+        answer = opened.ask(ORDERS, "index", message["ix"])
+        assert answer["status"] == ("found" if held else "missing-ledger")
+        assert not held or (answer["ledger_id"], answer["entry_id"]) == (message["l"], message["e"])
+        statuses[answer["status"]] += 1
+    assert min(statuses["found"], statuses["missing-ledger"]) > 1000
+
+
+def test_a_cursor_hides_what_it_has_passed(opened_capture: Opener) -> None:
+    truth = opened_capture("pulsar-4.2.4").truth
+    told = truth[ORDERS]["internalStats"]["cursors"]["batch-idx"]
+    passed = Position(*map(int, told["markDeletePosition"].split(":")))
+    opened = opened_capture("pulsar-4.2.4", SeekOptions(cursor="batch-idx"))
+    for message in opened.truth[ORDERS]["messages"][::13]:
+        answer = opened.ask(ORDERS, "index", message["ix"])
+        hidden = Position(message["l"], message["e"]) <= passed
+        assert answer["status"] == ("before-first" if hidden else "found")
+
+
+def test_reads_are_few(opened_capture: Opener) -> None:
+    opened = opened_capture("pulsar-4.2.4")
+    reads = []
+    for message in opened.truth[ORDERS]["messages"][::41]:
+        opened.seekers.clear()
+        reads.append(opened.ask(ORDERS, "index", message["ix"])["entries_read"])
+    # 163 entries in batches of 1 to 314, one read at a time: Pulsar's OpFindNewest needs about 12.
+    assert sum(reads) / len(reads) < 6
+    assert max(reads) <= 14
