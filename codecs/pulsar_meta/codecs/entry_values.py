@@ -33,11 +33,8 @@ _HEADER_FIELDS: Final = ("ledger_id", "entry_id", "last_confirmed", "length")
 
 def decode_value(kind: str, data: bytes) -> Value:
     """Return what `data` says; nothing of it where it is broken."""
-    decode = {"Frame": _decode_frame, "BookieEntry": _decode_bookie_entry, "Command": decode_command_stream}[
-        kind
-    ]
     try:
-        value, meaning = decode(data)
+        value, meaning = _DECODERS[kind](data)
         return Value(value, meaning, encode_value(kind, value) == data)
     except DecodeError as error:
         return Value(None, error=error)
@@ -141,13 +138,6 @@ def _encode_bookie_entry(value: dict[str, Any], path: str) -> bytes:
     return HEADER.pack(*header) + from_base64(value["digest"], f"{path}.digest") + data
 
 
-_DECODERS: Final = {
-    "Frame": _decode_frame,
-    "BookieEntry": _decode_bookie_entry,
-    "Command": decode_command_stream,
-}
-
-
 def _only(value: dict[str, Any], path: str, *names: str) -> None:
     for name in value:
         if name not in names:
@@ -156,3 +146,10 @@ def _only(value: dict[str, Any], path: str, *names: str) -> None:
 
 def _base64(data: bytes | memoryview) -> str:
     return base64.b64encode(data).decode()
+
+
+_DECODERS: Final = {
+    "Frame": _decode_frame,
+    "BookieEntry": _decode_bookie_entry,
+    "Command": decode_command_stream,
+}
