@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"\x28\xb5\x2f\xfd"
 # A block of four bytes can stand for 128 KiB: small pieces bound what one of them can turn into.
-PIECE = 4 << 10
+PIECE = 1 << 10
 
 
 class ZstdStream(io.RawIOBase):

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import json
+import tracemalloc
+from base64 import b64encode
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError
+from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.registry import open_store
+
+
+def line(path: str, value: bytes, version: object = 0, **more: object) -> str:
+    return json.dumps({"path": path, "version": version, "value": b64encode(value).decode(), **more}) + "\n"
+
+
+@pytest.fixture(params=["plain", "zstd", "two frames"])
+def written(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Store]:
+    """Return a function that writes a snapshot, plain or packed, and opens it."""
+
+    def write(text: str) -> Store:
+        data = text.encode()
+        if request.param == "zstd":
+            data = zstandard.compress(data)
+        elif request.param == "two frames":
+            half = len(data) // 2
+            data = zstandard.compress(data[:half]) + zstandard.compress(data[half:])
+        (tmp_path / "snapshot").write_bytes(data)
+        return open_store(f"snapshot:{tmp_path / 'snapshot'}")
+
+    return write
+
+
+def test_reads_scans_and_lists(written: Callable[[str], Store]) -> None:
+    text = (
+        line("/b", b"two", 7, created=5, modified=6, ephemeral=True)
+        + "\n"
+        + line("/a/x", b"")
+        + line("/a", b"1")
+    )
+    with written(text) as store:
+        assert [held.path for held in store.scan()] == ["/b", "/a/x", "/a"]
+        assert [held.path for held in store.scan("/a")] == ["/a/x", "/a"]
+        assert store.children("/") == ["a", "b"]
+        assert store.children("/a") == ["x"]
+        held = store.read("/b")
+        assert (held.value, held.version, held.created, held.modified, held.ephemeral) == (
+            b"two",
+            7,
+            5,
+            6,
+            True,
+        )
+        assert store.read("/a/x").value == b""
+        with pytest.raises(NotFoundError):
+            store.read("/c")
+
+
+def test_is_never_written(written: Callable[[str], Store], tmp_path: Path) -> None:
+    with written(line("/a", b"")) as store:
+        for write in (lambda: store.put("/a", b"x", 0), lambda: store.delete("/a", 0)):
+            with pytest.raises(GuardError):
+                write()
+    with pytest.raises(GuardError):
+        open_store(f"snapshot:{tmp_path / 'snapshot'}", read_only=False)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "{not json\n",
+        "[]\n",
+        '"/a"\n',
+        '{"path": "/c"}\n',
+        '{"path": "/c", "version": 1}\n',
+        '{"path": "c", "version": 1, "value": ""}\n',
+        '{"path": 3, "version": 1, "value": ""}\n',
+        '{"path": "/c", "version": "1", "value": ""}\n',
+        '{"path": "/c", "version": true, "value": ""}\n',
+        '{"path": "/c", "version": 1, "value": "no base64!"}\n',
+        '{"path": "/c", "version": 1, "value": 5}\n',
+        '{"path": "/c", "version": 1, "value": "", "modified": "soon"}\n',
+        '{"path": "/c", "version": 1, "value": "AA',
+        "\udcff\n",
+    ],
+)
+def test_a_bad_line_is_named(written: Callable[[str], Store], bad: str) -> None:
+    with written(line("/a", b"1") + line("/b", b"2") + bad.replace("\udcff", "ÿ\x00")) as store:
+        scan = store.scan()
+        assert [next(scan).path, next(scan).path] == ["/a", "/b"]
+        with pytest.raises(DecodeError, match="line 3"):
+            list(scan)
+
+
+def test_a_path_twice_is_told_when_reading_by_path(written: Callable[[str], Store]) -> None:
+    with (
+        written(line("/a", b"1") + line("/a", b"2")) as store,
+        pytest.raises(DecodeError, match="line 2: /a"),
+    ):
+        store.read("/a")
+
+
+def test_an_empty_file_is_an_empty_store(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_bytes(b"")
+    with open_store(f"snapshot:{tmp_path / 'empty'}") as store:
+        assert list(store.scan()) == []
+        assert store.children("/") == []
+
+
+def test_cut_off_zstd_is_not_a_shorter_store(tmp_path: Path) -> None:
+    packed = zstandard.compress("".join(line(f"/{at}", bytes(at)) for at in range(200)).encode())
+    for size in (5, len(packed) // 2, len(packed) - 1):
+        (tmp_path / "cut").write_bytes(packed[:size])
+        with open_store(f"snapshot:{tmp_path / 'cut'}") as store, pytest.raises(DecodeError):
+            list(store.scan())
+
+
+def test_broken_zstd_is_told(tmp_path: Path) -> None:
+    packed = bytearray(zstandard.compress(line("/a", b"x" * 1000).encode() * 100))
+    packed[len(packed) // 2] ^= 0xFF
+    (tmp_path / "broken").write_bytes(packed)
+    with open_store(f"snapshot:{tmp_path / 'broken'}") as store, pytest.raises(DecodeError):
+        list(store.scan())
+
+
+def test_scanning_streams(written: Callable[[str], Store]) -> None:
+    with written("".join(line(f"/{at:06d}", bytes(2000)) for at in range(4000))) as store:
+        tracemalloc.start()
+        try:
+            assert sum(1 for _ in store.scan()) == 4000
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak < 6 << 20
+
+
+def test_the_captures_are_read_whole(capture: Callable[[str], Path]) -> None:
+    file = capture("pulsar-4.2.4") / "metadata.ndjson"
+    with open_store(f"snapshot:{file}") as store:
+        assert sum(1 for _ in store.scan()) == len(file.read_bytes().splitlines())
+        assert "public" in store.children("/managed-ledgers")
+
+
+def test_garbage_is_told(tmp_path: Path) -> None:
+    (tmp_path / "garbage").write_bytes(bytes(range(256)) * 10)
+    with open_store(f"snapshot:{tmp_path / 'garbage'}") as store, pytest.raises(DecodeError, match="line 1"):
+        list(store.scan())

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.errors import NotFoundError, UnreachableError, UsageError
+from pulsar_meta.stores.registry import STORES, open_store
+from pulsar_meta.stores.url import ServerUrl, read_secret, redact, user_password
+
+SECRET = "s3cr3t-pässword"
+
+
+def parse(url: str) -> ServerUrl:
+    return ServerUrl.parse(url, default_port=2181, options=("tls",))
+
+
+def test_hosts_ports_and_chroot() -> None:
+    url = parse("zk://a,b:2182,[::1]:2183/pulsar/meta?timeout=2.5&tls=true")
+    assert url.endpoints == ("a:2181", "b:2182", "[::1]:2183")
+    assert url.path == "pulsar/meta"
+    assert url.timeout == 2.5
+    assert url.flag("tls")
+
+
+def test_the_slashes_may_be_left_out() -> None:
+    assert parse("zk:host:2181/x").endpoints == ("host:2181",)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "zk://",
+        "zk://a b",
+        "zk://host:port",
+        "zk://host:123456",
+        "zk://host,",
+        "zk://host?tiemout=3",
+        "zk://host?timeout=0",
+        "zk://host?timeout=-1",
+        "zk://host?timeout=nan",
+        "zk://host?timeout=inf",
+        "zk://host?timeout=soon",
+        "zk://host?tls=maybe",
+        "zk://host?auth=user:password",
+        "zk://host?auth=file:",
+        "etcds://host?ca=/nowhere/ca.pem",
+        "etcds://host?cert=/nowhere/cert.pem",
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(url: str) -> None:
+    with pytest.raises(UsageError):
+        open_store(url)
+
+
+@pytest.mark.parametrize("url", ["", "no-scheme", "zk:", "ftp://host", "/a/path", "memory:x"])
+def test_unknown_schemes_name_the_known_ones(url: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_store(url)
+    assert "SCHEME:" in str(caught.value) or all(f"{name}:" in str(caught.value) for name in STORES)
+
+
+def test_userinfo_is_refused_and_redacted() -> None:
+    for scheme in ("zk", "etcd", "etcds", "oxia"):
+        with pytest.raises(UsageError) as caught:
+            open_store(f"{scheme}://admin:{SECRET}@host:1/x")
+        assert SECRET not in str(caught.value)
+        assert "***@host" in str(caught.value)
+    assert redact(f"etcd://u:{SECRET}@h:1/a@b") == "etcd://***@h:1/a@b"
+
+
+def test_secrets_come_from_files_and_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "secret").write_text(f"user:{SECRET}\nsecond line\n", encoding="utf-8")
+    monkeypatch.setenv("STORE_SECRET", f"user:{SECRET}")
+    for reference in (f"file:{tmp_path / 'secret'}", "env:STORE_SECRET"):
+        assert user_password(read_secret(reference)) == ("user", SECRET)
+
+
+@pytest.mark.parametrize("reference", ["file:/nowhere/secret", "env:NOT_SET_AT_ALL", "plain", "", "file:"])
+def test_bad_references(reference: str) -> None:
+    with pytest.raises(UsageError):
+        read_secret(reference)
+
+
+def test_a_secret_without_a_colon_is_not_shown() -> None:
+    with pytest.raises(UsageError) as caught:
+        user_password(SECRET)
+    assert SECRET not in str(caught.value)
+
+
+def test_a_refused_reference_is_not_shown() -> None:
+    with pytest.raises(UsageError) as caught:
+        open_store(f"zk://host?auth=user:{SECRET}")
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["zk", "etcd", "etcds", "oxia"])
+def test_nobody_listens(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORE_SECRET", f"user:{SECRET}")
+    with pytest.raises(UnreachableError) as caught:
+        open_store(f"{scheme}://127.0.0.1:1?timeout=0.5&auth=env:STORE_SECRET")
+    assert caught.value.exit_code == 6
+    assert SECRET not in repr(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["zk", "etcd", "etcds", "oxia"])
+def test_a_host_that_does_not_exist(scheme: str) -> None:
+    with pytest.raises(UnreachableError):
+        open_store(f"{scheme}://no-such-host.invalid:1?timeout=0.5")
+
+
+@pytest.mark.parametrize("url", ["snapshot:{}/none", "dir:{}/none", "rocksdb:{}/none", "rocksdb:{}"])
+def test_files_that_are_not_there(url: str, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        open_store(url.format(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_the_store_that_is_asked_for_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    code = (
+        "import sys; from pulsar_meta.stores.registry import open_store;"
+        f"open_store('dir:{tmp_path}').close();"
+        "heavy = {'kazoo', 'grpc', 'rocksdict', 'zstandard', 'pyarrow', 'numpy', 'google.protobuf'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_missing_library_is_said_with_its_extra(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['kazoo'] = None; sys.modules['kazoo.client'] = None\n"
+        "from pulsar_meta.stores.registry import open_store\n"
+        "from pulsar_meta.codecs.errors import UsageError\n"
+        "try: open_store('zk://127.0.0.1:1')\n"
+        "except UsageError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'pulsar-meta[zookeeper]'" in done.stdout
