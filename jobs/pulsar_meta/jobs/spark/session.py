@@ -7,6 +7,7 @@ Java write to stderr goes to a file that is thrown away at the end; what went wr
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL: Final = "local[*]"
+LOG_READ: Final = 1 << 20
+_python_error_re = re.compile(r"(?!java\.|org\.|py4j\.)(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?::|$)")
+_java_error_re = re.compile(r"^.*?(?:[a-z]\w*\.)+[A-Z]\w*(?:Error|Exception)(?:: |$)")
 QUIET: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -108,18 +112,18 @@ def told_in_one_line() -> Iterator[None]:
 
 def _reason(error: Exception, log: Any) -> str:
     log.seek(0)
-    said = log.read().decode(errors="replace")
+    said = log.read(LOG_READ).decode(errors="replace")
     return _cause(said) if "Exception" in said else _cause(str(error))
 
 
 def _cause(text: str) -> str:
-    """Return the line of an error that names its cause: the last Python error, else the first of Java's."""
+    """Return the line of an error that names its cause: the last of Python's, else the first of Java's."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    python = [line for line in lines if _is_error(line) and not line.startswith(("at ", "Caused by"))]
-    chosen = [line for line in python if "java." not in line and "org.apache" not in line] or python or lines
-    return chosen[-1] if chosen else "no reason given"
-
-
-def _is_error(line: str) -> bool:
-    name = line.split(":", 1)[0]
-    return name.endswith(("Error", "Exception")) and " " not in name
+    said = [line for line in lines if not line.startswith(("at ", "...", "File "))]
+    of_python = [line for line in said if _python_error_re.match(line)]
+    if of_python:
+        return of_python[-1]
+    of_java = [line for line in said if _java_error_re.search(line)]
+    if of_java:
+        return _java_error_re.sub("", of_java[0], count=1).strip()
+    return said[-1] if said else "no reason given"

@@ -1,0 +1,173 @@
+"""`pulsar-meta seek` as scripts call it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(sys.executable).parent / "pulsar-meta"
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(capture: Callable[[str], Path], tmp_path: Path) -> Run:
+    """Return a function that runs the command on a capture in an empty directory."""
+    folder = capture("pulsar-4.2.4")
+    environment = {
+        **os.environ,
+        "PULSAR_META_STORE": f"snapshot:{folder / 'metadata.ndjson'}",
+        "PULSAR_META_ENTRIES": f"bookie-disk:{folder / 'bookie0'}",
+        "PULSAR_META_CONFIG": str(tmp_path / "none.toml"),
+    }
+
+    def call(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [PROGRAM, "seek", *arguments],
+            capture_output=True,
+            text=True,
+            env=environment | more,
+            cwd=tmp_path,
+            check=False,
+            timeout=120,
+            input="orders\t0\n",
+        )
+
+    return call
+
+
+def test_a_line_an_answer_in_a_pipe(run: Run) -> None:
+    done = run("orders", "--index", "1234", "--index", "0", "--index", "99999")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "21:25:2\n18:0:-1\n-\n", "")
+    assert run("orders", "--index", "1234").returncode == 0
+
+
+def test_json_and_ndjson(run: Run, tmp_path: Path) -> None:
+    (answer,) = json.loads(run("orders", "--index", "1234", "-o", "json").stdout)
+    reads = answer.pop("entries_read")
+    assert 0 < reads < 12
+    assert answer == {
+        "topic": "persistent://public/default/orders", "index": 1234, "status": "found", "ledger_id": 21,
+        "entry_id": 25, "batch_index": 2, "first_index": 1232, "last_index": 1248,
+        "broker_timestamp": 1795240940609,
+    }  # fmt: skip
+    lines = run("parted", "--index", "20", "--index", "100000", "-o", "ndjson").stdout.splitlines()
+    answers = [json.loads(line) for line in lines]
+    assert [one["topic"][-1] for one in answers] == list("012012")
+    assert [one["status"] for one in answers] == ["found"] * 3 + ["after-last"] * 3
+    run("orders", "--index", "1", "--output", "here.txt")
+    assert (tmp_path / "here.txt").read_text() == "18:1:0\n"
+
+
+def test_a_file_of_questions_and_stdin(run: Run, tmp_path: Path) -> None:
+    asked = 'orders\t4499\nwe ird:näme\t0\n{"topic": "orders", "time": 1795240940195}\nnowhere\t1\n'
+    (tmp_path / "asked").write_text(asked)
+    done = run("--index-file", "asked", "--format", "{topic} {ledger_id}:{entry_id}")
+    assert done.stdout.splitlines() == [
+        "persistent://public/default/orders 242:5",
+        "persistent://public/default/we ird:näme 37:0",
+        "persistent://public/default/orders 18:2",
+        "-",
+    ]
+    assert done.returncode == 3
+    assert run("--index-file", "-").stdout == "18:0:-1\n"
+
+
+def test_time_and_expired(run: Run) -> None:
+    assert run("orders", "--time", "2026-11-21T06:02:20.195Z").stdout == "18:2:0\n"
+    (answer,) = json.loads(run("orders", "--expired", "1s", "-o", "json").stdout)
+    assert (answer["ledger_id"], answer["entry_id"], answer["oldest_expired"]) == (242, 5, True)
+
+
+def test_the_csv_and_the_table_have_the_same_columns(run: Run) -> None:
+    heading, row = run("orders", "--index", "1234", "-o", "csv").stdout.splitlines()
+    assert dict(zip(heading.split(","), row.split(","), strict=True))["ledger_id"] == "21"
+    assert "batch_index" in run("orders", "--index", "1234", "-o", "table").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["orders"],
+        ["--index", "1"],
+        ["orders", "--index", "-1"],
+        ["orders", "--index", "x"],
+        ["orders", "--index", "1", "--format", "{nothing}"],
+        ["orders", "--index", "1", "--format", "{topic.__class__}"],
+        ["orders", "--index", "1", "--format", "{"],
+        ["orders", "--index", "1", "--format", "{index}", "-o", "json"],
+        ["orders", "--index", "1", "--after", "x"],
+        ["orders", "--time", "soon"],
+        ["orders", "--expired", "0"],
+        ["kafka://a/b/c", "--index", "1"],
+        ["--index-file", "there-is-none"],
+        ["orders", "--index", "1", "--engine", "spark", "--conf", "x"],
+        ["orders", "--index", "1", "-o", "raw"],
+    ],
+)
+def test_what_makes_no_sense_is_one_line_and_exit_2(run: Run, arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_cursor_is_not_found(run: Run) -> None:
+    done = run("orders", "--index", "1", "--cursor", "nobody")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_broken_record_is_told_and_exits_4(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "store/managed-ledgers/public/default/persistent/broken/.value"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"\xff\xff")
+    done = run("broken", "--index", "1", "--store", f"dir:{tmp_path / 'store'}", "-o", "ndjson")
+    assert done.returncode == 4
+    assert json.loads(done.stdout)["status"] == "unreadable"
+
+
+@pytest.mark.parametrize("engine", ["local", "auto"])
+def test_without_java_everything_but_spark_works(run: Run, engine: str, tmp_path: Path) -> None:
+    done = run("orders", "--index", "0", "--engine", engine, JAVA_HOME=str(tmp_path / "none"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "18:0:-1\n", "")
+    wanted = run("orders", "--index", "0", "--engine", "spark", JAVA_HOME=str(tmp_path / "none"))
+    assert (wanted.returncode, wanted.stdout) == (6, "")
+    assert "openjdk-17" in wanted.stderr
+    assert len(wanted.stderr.splitlines()) == 1
+
+
+def test_auto_with_a_master_and_no_java_says_so(run: Run, tmp_path: Path) -> None:
+    done = run("orders", "--index", "0", "--master", "local[1]", JAVA_HOME=str(tmp_path / "none"))
+    assert (done.returncode, done.stdout) == (0, "18:0:-1\n")
+    assert done.stderr.startswith("running without Spark")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_old_java_is_told(run: Run, tmp_path: Path) -> None:
+    java = tmp_path / "old/bin/java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
+    java.chmod(0o755)
+    done = run("orders", "--index", "0", "--engine", "spark", JAVA_HOME=str(tmp_path / "old"))
+    assert done.returncode == 6
+    assert "is Java 8" in done.stderr
+
+
+@pytest.mark.spark
+def test_spark_is_quiet_and_leaves_nothing_behind(run: Run, tmp_path: Path) -> None:
+    done = run("orders", "--index", "1234", "--index", "99999", "--engine", "spark", "--master", "local[1]")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "21:25:2\n-\n", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.spark
+def test_spark_that_cannot_start_is_one_line(run: Run) -> None:
+    done = run("orders", "--index", "1", "--engine", "spark", "--master", "nonsense://x")
+    assert (done.returncode, done.stdout) == (6, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "Spark does not start: Master must" in done.stderr
