@@ -13,7 +13,7 @@ from pulsar_meta.codecs.ledger_metadata import (
     decode_ledger_metadata,
     encode_ledger_metadata,
 )
-from pulsar_meta.codecs.message_json import message_to_json
+from pulsar_meta.codecs.message_json import message_to_json, readable
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.codecs.value import Value
 from pulsar_meta.proto.DataFormats_pb2 import CookieFormat, LedgerMetadataFormat
@@ -66,19 +66,15 @@ def ledger_meaning(metadata: LedgerMetadataFormat) -> dict[str, Any]:
         "ack_quorum": metadata.ackQuorumSize if metadata.HasField("ackQuorumSize") else metadata.quorumSize,
         "last_entry": metadata.lastEntryId if closed else None,
         "ensembles": [
-            {"first_entry": segment.firstEntryId, "bookies": list(segment.ensembleMember)}
+            {
+                "first_entry": segment.firstEntryId,
+                "bookies": [readable(bookie) for bookie in segment.ensembleMember],
+            }
             for segment in metadata.segment
         ],
     }
     if metadata.ctime > 0:
         meaning["created"] = iso_time(metadata.ctime)
     if len(metadata.customMetadata):
-        meaning["custom"] = {item.key: _custom(item.value) for item in metadata.customMetadata}
+        meaning["custom"] = {readable(item.key): readable(item.value) for item in metadata.customMetadata}
     return meaning
-
-
-def _custom(value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.hex()

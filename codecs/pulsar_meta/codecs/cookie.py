@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.text_message import as_text, parse_text, print_text
+from pulsar_meta.codecs.text_message import as_text, checked_line, parse_text, print_text
 from pulsar_meta.proto.DataFormats_pb2 import CookieFormat
 
 # What newer bookies write: 5 added indexDirs.
@@ -43,7 +43,7 @@ def decode_cookie(data: bytes) -> Cookie:
 
 
 def encode_cookie(cookie: Cookie) -> bytes:
-    """Return the bytes of a cookie in its layout."""
+    """Return the bytes of a cookie in its layout; DecodeError where the layout cannot hold it."""
     fields = cookie.fields
     if cookie.layout_version > _LINES_LAYOUT:
         return f"{cookie.layout_version}\n{print_text(fields)}".encode()

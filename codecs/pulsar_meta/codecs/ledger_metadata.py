@@ -12,7 +12,7 @@ from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.protobuf import parse_message
-from pulsar_meta.codecs.text_message import as_text, parse_text, print_text
+from pulsar_meta.codecs.text_message import as_text, checked_line, parse_text, print_text
 from pulsar_meta.codecs.wire_fields import read_varint, write_varint
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 
@@ -116,7 +116,8 @@ def _number(text: str, bits: int) -> int:
 def _lines(metadata: LedgerMetadataFormat) -> list[str]:
     lines = [str(metadata.quorumSize), str(metadata.ensembleSize), str(metadata.length)]
     for segment in metadata.segment:
-        lines.append("\t".join([str(segment.firstEntryId), *segment.ensembleMember]))
+        bookies = [checked_line(bookie, "LedgerMetadata", "\t\n") for bookie in segment.ensembleMember]
+        lines.append("\t".join([str(segment.firstEntryId), *bookies]))
     if metadata.state == LedgerMetadataFormat.OPEN:
         return [*lines, ""]
     closed = metadata.state == LedgerMetadataFormat.CLOSED

@@ -9,6 +9,7 @@ from uuid import UUID
 from pulsar_meta.codecs.acks import acked_indexes, acks_of, unacked_indexes
 from pulsar_meta.codecs.cursor import STATE_IN_RECORD
 from pulsar_meta.codecs.managed_ledger import ledgers_by_id
+from pulsar_meta.codecs.message_json import readable
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.proto.MLDataFormats_pb2 import (
     BatchedEntryDeletionIndexInfo,
@@ -43,7 +44,7 @@ def managed_ledger_meaning(info: ManagedLedgerInfo) -> dict[str, Any]:
         if special:
             meaning["ledgers"] = special
     if len(info.properties):
-        meaning["properties"] = {item.key: item.value for item in info.properties}
+        meaning["properties"] = {readable(item.key): readable(item.value) for item in info.properties}
     return meaning
 
 
@@ -81,7 +82,7 @@ def _is_special(ledger: LedgerInfo) -> bool:
 def _special(ledger: LedgerInfo) -> dict[str, Any]:
     shown: dict[str, Any] = {"ledger_id": ledger.ledgerId}
     if len(ledger.properties):
-        shown["properties"] = {item.key: item.value for item in ledger.properties}
+        shown["properties"] = {readable(item.key): readable(item.value) for item in ledger.properties}
     if ledger.HasField("offloadContext"):
         shown["offload"] = offload_meaning(ledger.offloadContext)
     return shown
@@ -93,7 +94,7 @@ def offload_meaning(context: OffloadContext) -> dict[str, Any]:
     if context.HasField("uidMsb") and context.HasField("uidLsb"):
         shown["uuid"] = str(UUID(int=(context.uidMsb % 2**64) << 64 | context.uidLsb % 2**64))
     if context.HasField("driverMetadata"):
-        shown["driver"] = context.driverMetadata.name
+        shown["driver"] = readable(context.driverMetadata.name)
     if context.timestamp > 0:
         shown["time"] = iso_time(context.timestamp)
     return shown
@@ -111,7 +112,9 @@ def cursor_meaning(record: ManagedCursorInfo) -> dict[str, Any]:
     if record.HasField("lastActive"):
         meaning["last_active"] = iso_time(record.lastActive)
     if len(record.cursorProperties):
-        meaning["cursor_properties"] = {item.name: item.value for item in record.cursorProperties}
+        meaning["cursor_properties"] = {
+            readable(item.name): readable(item.value) for item in record.cursorProperties
+        }
     return meaning
 
 
@@ -137,7 +140,7 @@ def _acks(state: ManagedCursorInfo | PositionInfo) -> dict[str, Any]:
     if len(state.batchedEntryDeletionIndexInfo):
         meaning["batches"] = [_batch(batch) for batch in state.batchedEntryDeletionIndexInfo]
     if len(state.properties):
-        meaning["properties"] = {item.name: item.value for item in state.properties}
+        meaning["properties"] = {readable(item.name): item.value for item in state.properties}
     return meaning
 
 

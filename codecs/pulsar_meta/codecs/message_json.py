@@ -129,6 +129,11 @@ def _text(value: bytes | str) -> Any:
     return value if isinstance(value, str) else {"base64": _base64(value)}
 
 
+def readable(text: bytes | str) -> str:
+    """Return a string field for eyes; bytes that are not UTF-8 become escapes."""
+    return text if isinstance(text, str) else text.decode(errors="backslashreplace")
+
+
 def unknown_fields(message: Message) -> list[dict[str, Any]]:
     """Return the fields that the schema of `message` itself does not know, in the order of their bytes."""
     return _unknown_set(UnknownFieldSet(message))

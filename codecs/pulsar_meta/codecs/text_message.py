@@ -6,6 +6,7 @@ Also what brokers before 1.20 wrote for managed ledgers. Source: protobuf.dev, "
 from __future__ import annotations
 
 import re
+import warnings
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -23,8 +24,11 @@ def parse_text(kind: type[M], text: str) -> M:
 
     message = kind()
     try:
-        text_format.Parse(text, message)
-    except (text_format.ParseError, ValueError, RecursionError) as error:
+        with warnings.catch_warnings():
+            # Python only warns of an octal escape that stands for no byte.
+            warnings.simplefilter("error")
+            text_format.Parse(text, message)
+    except (text_format.ParseError, ValueError, RecursionError, Warning) as error:
         reason = " ".join(str(error).split())
         raise DecodeError(f"not a {kind.DESCRIPTOR.name} in text format: {reason}") from error
     if not message.IsInitialized():
@@ -52,3 +56,10 @@ def looks_like_text(kind: type[Message], data: bytes) -> bool:
     """Tell whether `data` is ASCII that begins with the name of a field of `kind`, as text format does."""
     begins = _name_re.match(data)
     return begins is not None and data.isascii() and begins[1].decode() in kind.DESCRIPTOR.fields_by_name
+
+
+def checked_line(text: str | bytes, what: str, forbidden: str = "\n") -> str:
+    """Return `text` if it can stand in a line; DecodeError where a `forbidden` letter would break it."""
+    if isinstance(text, bytes) or any(letter in text for letter in forbidden):
+        raise DecodeError(f"{what}: {text!r} cannot stand in a line of text")
+    return text

@@ -1,0 +1,168 @@
+"""The compression envelope: each codec, and every number in it made hostile."""
+
+from __future__ import annotations
+
+import tracemalloc
+import zlib
+
+import lz4.block
+import pytest
+import snappy
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, compress, decompress, salvage
+from pulsar_meta.codecs.envelope import open_envelope, read_header, seal, stored_form
+from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
+
+codecs = pytest.mark.parametrize("codec", CODECS)
+RAW = b"ledger" * 50 + bytes(range(256))
+
+
+def envelope(header: bytes, body: bytes, *, size: int | None = None) -> bytes:
+    said = len(header) if size is None else size
+    return b"Gx" + said.to_bytes(4, "big", signed=True) + header + body
+
+
+def header(codec: int, raw_size: int) -> bytes:
+    message = ManagedLedgerInfoMetadata(uncompressedSize=raw_size)
+    message.MergeFromString(bytes([0x08, codec]))
+    return message.SerializePartialToString()
+
+
+@codecs
+@settings(max_examples=40, deadline=None)
+@given(raw=st.binary(max_size=3000) | st.binary(min_size=1, max_size=3).map(lambda part: part * 500))
+def test_what_was_sealed_opens(codec: str, raw: bytes) -> None:
+    sealed = seal(raw, codec)
+    opened = open_envelope(sealed)
+    assert opened is not None
+    assert (opened.codec, opened.payload) == (codec, raw)
+    assert (opened.stored_size, opened.raw_size) == (len(sealed), len(raw))
+
+
+@codecs
+def test_every_truncation_is_an_error_or_loses_nothing(codec: str) -> None:
+    sealed = seal(RAW, codec)
+    for size in range(2, len(sealed)):
+        try:
+            opened = open_envelope(sealed[:size])
+        except DecodeError as error:
+            assert error.offset is not None
+            assert error.offset <= size
+        else:
+            # Only ZLIB's checksum may be missing: Java never writes it.
+            assert opened is not None
+            assert codec == "zlib"
+            assert opened.payload == RAW
+            assert size >= len(sealed) - 4
+
+
+@codecs
+def test_bytes_behind_the_compressed_message_are_an_error(codec: str) -> None:
+    with pytest.raises(DecodeError):
+        open_envelope(seal(RAW, codec) + b"\x00")
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_zstd_and_the_others_with_an_empty_message(codec: str) -> None:
+    assert decompress(codec, compress(codec, b""), 0) == b""
+    with pytest.raises(DecodeError):
+        decompress(codec, compress(codec, b"") + b"\x00", 0)
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 0, 2**31 - 1, 1000])
+def test_hostile_size_of_the_header(size: int) -> None:
+    with pytest.raises(DecodeError, match="envelope"):
+        open_envelope(envelope(header(3, 10), compress("zstd", b"0123456789"), size=size))
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("raw_size", [-1, -(2**31), 0, 5, 11, 200, 2**31 - 1])
+def test_hostile_raw_size(codec: int, raw_size: int) -> None:
+    body = compress(CODECS[codec], b"0123456789")
+    with pytest.raises(DecodeError):
+        open_envelope(envelope(header(codec, raw_size), body))
+
+
+@pytest.mark.parametrize("codec", [5, 9, 127])
+def test_an_unknown_codec_is_named(codec: int) -> None:
+    with pytest.raises(DecodeError, match=f"unknown compression type {codec}"):
+        open_envelope(envelope(header(codec, 10), b"0123456789"))
+
+
+@pytest.mark.parametrize("bytes_of_header", [b"", b"\x08\x03", b"\x10\x05", b"\xff\xff", b"\x08"])
+def test_a_header_without_its_fields(bytes_of_header: bytes) -> None:
+    with pytest.raises(DecodeError, match="envelope"):
+        read_header(envelope(bytes_of_header, b"abc"))
+
+
+def test_a_claim_of_two_gigabytes_takes_no_memory() -> None:
+    bomb = envelope(header(3, 2**31 - 1), compress("zstd", bytes(100)))
+    tracemalloc.start()
+    with pytest.raises(DecodeError, match="2147483647.*max-size"):
+        open_envelope(bomb)
+    with pytest.raises(DecodeError, match="2147483647"):
+        open_envelope(bomb, max_size=2**31 - 1)
+    assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
+    tracemalloc.stop()
+
+
+@codecs
+def test_the_limit_is_the_callers(codec: str) -> None:
+    assert decompress(codec, compress(codec, RAW), len(RAW), max_size=len(RAW)) == RAW
+    with pytest.raises(DecodeError, match="max-size"):
+        decompress(codec, compress(codec, RAW), len(RAW), max_size=len(RAW) - 1)
+    assert DEFAULT_MAX_SIZE == 256 * 1024 * 1024
+
+
+def test_what_java_and_others_write() -> None:
+    flushed = zlib.compressobj()
+    stream = flushed.compress(RAW) + flushed.flush(zlib.Z_SYNC_FLUSH)
+    assert stream.endswith(b"\x00\x00\xff\xff")
+    assert decompress("zlib", stream, len(RAW)) == RAW
+    assert decompress("zlib", b"", 0) == b""
+    for size_told, checksum in [(True, True), (True, False), (False, True), (False, False)]:
+        writer = zstandard.ZstdCompressor(write_content_size=size_told, write_checksum=checksum)
+        frame = writer.compress(RAW)
+        assert decompress("zstd", frame, len(RAW)) == RAW
+        for cut in range(len(frame)):
+            with pytest.raises(DecodeError):
+                decompress("zstd", frame[:cut], len(RAW))
+    assert decompress("lz4", lz4.block.compress(RAW, store_size=False), len(RAW)) == RAW
+    assert decompress("snappy", snappy.compress(RAW), len(RAW)) == RAW
+
+
+def test_a_short_lz4_block_is_not_returned_as_whole() -> None:
+    block = lz4.block.compress(RAW, store_size=False)
+    with pytest.raises(DecodeError, match=f"only {len(RAW)} of the {len(RAW) + 1}"):
+        decompress("lz4", block, len(RAW) + 1)
+
+
+@pytest.mark.parametrize("codec", ["zlib", "zstd"])
+def test_a_damaged_stream_gives_what_came_before(codec: str) -> None:
+    raw = b"".join(number.to_bytes(4, "big") for number in range(100_000))
+    packed = compress(codec, raw)
+    saved = salvage(codec, packed[: len(packed) // 2], len(raw))
+    assert len(saved) > 10_000
+    assert raw.startswith(saved)
+
+
+@pytest.mark.parametrize("size", [0, 100, 101])
+def test_the_threshold_is_strict(size: int) -> None:
+    stored = stored_form(bytes(size), "zstd", threshold=100)
+    assert (stored[:2] == b"Gx") == (size > 100)
+
+
+def test_none_means_no_envelope_and_the_empty_value_stays_bare() -> None:
+    assert stored_form(RAW, "none") == RAW
+    assert stored_form(b"", "zstd") == b""
+    assert stored_form(b"a", "zstd")[:2] == b"Gx"
+
+
+def test_no_such_codec() -> None:
+    for call in (lambda: seal(RAW, "brotli"), lambda: compress("brotli", RAW)):
+        with pytest.raises(UsageError, match="lz4, zlib, zstd, snappy"):
+            call()

@@ -1,0 +1,167 @@
+"""Which kind a value is: named, by its path, by its content; and that nothing is guessed."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulsar_meta.codecs.document import DecodeOptions, decode_document, encode_document
+from pulsar_meta.codecs.envelope import seal
+from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.kinds import kind_of, kind_of_path, store_path_of_file
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
+
+LEDGER = bytes.fromhex("0a090807100a18e8072001")
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/managed-ledgers/public/default/persistent/orders", "ManagedLedgerInfo"),
+        ("/managed-ledgers/public/default/persistent/orders/s1", "ManagedCursorInfo"),
+        ("/managed-ledgers/prop/cluster/ns/persistent/v1-topic", "ManagedLedgerInfo"),
+        ("/managed-ledgers/prop/cluster/ns/persistent/v1-topic/c", "ManagedCursorInfo"),
+        ("/managed-ledgers/public/default/segment/topic/0000-ffff-0", "ManagedLedgerInfo"),
+        ("/managed-ledgers/public/default/segment/topic/0000-ffff-0/c", "ManagedCursorInfo"),
+        ("/managed-ledgers/public/default/persistent", None),
+        ("/managed-ledgers/public", None),
+        ("/ledgers/00/0000/L0012", "LedgerMetadata"),
+        ("/ledgers/000/0000/0021/4748/L3648", "LedgerMetadata"),
+        ("/ledgers/LAYOUT", None),
+        ("/ledgers/cookies/127.0.0.1:3181", "Cookie"),
+        ("/ledgers/available/127.0.0.1:3181", "BookieServiceInfo"),
+        ("/ledgers/available/readonly", None),
+        ("/ledgers/available/readonly/127.0.0.1:3181", "BookieServiceInfo"),
+        ("/schemas/public/default/orders", "SchemaLocator"),
+        ("/schemas/public/default", None),
+        ("/admin/policies/public/default", None),
+    ],
+)
+def test_the_path_tells(path: str, kind: str | None) -> None:
+    assert kind_of_path(path) == kind
+
+
+def test_a_file_is_known_by_the_path_it_ends_with() -> None:
+    path = "/managed-ledgers/public/default/persistent/orders"
+    assert store_path_of_file(f"backup/monday{path}/.value") == path
+    assert store_path_of_file(f"/dump{path}/sub") == f"{path}/sub"
+    assert store_path_of_file("/var/ledgers/notes.bin") is None
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (LEDGER, "ManagedLedgerInfo"),
+        (seal(LEDGER, "zstd"), "ManagedLedgerInfo"),
+        (bytes.fromhex("08ffffffffffffffffff01"), "ManagedCursorInfo"),
+        (b"16", "Text"),
+        (b'{"a":1}', "Json"),
+        (b'{"webServiceUrl":"x","brokerVersion":"4.2.4"}', "BrokerLookupData"),
+        (b'{"webServiceUrl":"x","loadReportType":"LocalBrokerData"}', "LocalBrokerData"),
+        (b"ledgerInfo {\n  ledgerId: 5\n}\n", "ManagedLedgerInfo"),
+        (b"cursorsLedgerId: -1\nmarkDeleteLedgerId: 5\n", "ManagedCursorInfo"),
+        (b"3\nh:1\n/j\n1\t/l\n", "Cookie"),
+    ],
+)
+def test_the_content_tells(data: bytes, kind: str) -> None:
+    assert kind_of(data) == kind
+
+
+@pytest.mark.parametrize(
+    ("data", "kinds"),
+    [
+        (bytes.fromhex("08051003"), ["ManagedCursorInfo", "PositionInfo"]),
+        (seal(b"", "zstd"), ["ManagedLedgerInfo", "ManagedCursorInfo"]),
+        (b"", ["ManagedLedgerInfo", "Text", "Bytes"]),
+    ],
+)
+def test_what_fits_several_is_asked(data: bytes, kinds: list[str]) -> None:
+    with pytest.raises(UsageError, match="--type") as raised:
+        kind_of(data)
+    assert all(kind in raised.value.message for kind in kinds)
+
+
+def test_what_fits_none_is_refused() -> None:
+    with pytest.raises(DecodeError, match="--type"):
+        kind_of(b"\xff\x00\xff")
+
+
+def test_a_store_holds_what_is_no_kind_of_ours_as_it_is() -> None:
+    assert kind_of(b"", path="/ledgers/idgen") == "Text"
+    assert kind_of(b"\xff\x00", path="/somebody/elses") == "Bytes"
+    assert kind_of(bytes.fromhex("08051003"), path="/somebody/elses") == "Bytes"
+    assert kind_of(b'{"webServiceUrl":"x"}', path="/loadbalance/brokers/b:8080") == "BrokerLookupData"
+
+
+def test_an_empty_managed_ledger_is_one_and_an_empty_cursor_is_none() -> None:
+    ledger = decode_document(b"", source="s", path="/managed-ledgers/a/b/persistent/t")
+    assert (ledger.error, ledger.document["value"]) == (None, {})
+    cursor = decode_document(b"", source="s", path="/managed-ledgers/a/b/persistent/t/c")
+    assert cursor.error is not None
+    assert "cursorsLedgerId" in cursor.error.message
+
+
+def test_text_of_old_brokers_decodes_and_is_told_to_come_back_as_binary() -> None:
+    decoded = decode_document(b"ledgerInfo {\n  ledgerId: 5\n}\n", source="s")
+    assert decoded.document["value"] == {"ledgerInfo": [{"ledgerId": 5}], "order_kept": False}
+    assert not decoded.same_bytes
+    assert encode_document(decoded.document).data == bytes.fromhex("0a020805")
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [(b'{"numParts":2,"length":10}', "PIP-381"), (b"\x00\x00\x00\x0a(\xb5/\xfd", "compressed cursor entry")],
+)
+def test_cursor_entries_of_other_builds_are_named(data: bytes, what: str) -> None:
+    decoded = decode_document(data, source="s", options=DecodeOptions(kind="PositionInfo"))
+    assert decoded.error is not None
+    assert what in decoded.error.message
+    assert decoded.document["value"] is None
+
+
+PASSWORD = b"BookieMetadataFormatVersion\t3\n\x0e" + bytes.fromhex("08011001180028014206") + b"geheim"
+
+
+def test_a_ledger_password_is_redacted_unless_asked_for() -> None:
+    data = PASSWORD.replace(b"\n\x0e", b"\n\x10")
+    hidden = decode_document(data, source="s").document
+    assert hidden["value"]["password"] == {"redacted": True}
+    assert "Z2VoZWlt" not in str(hidden)
+    with pytest.raises(DecodeError, match=r"value\.password.*--show-passwords"):
+        encode_document(hidden)
+    shown = decode_document(data, source="s", options=DecodeOptions(show_secrets=True)).document
+    assert shown["value"]["password"] == "Z2VoZWlt"
+    assert encode_document(shown).data == data
+
+
+def test_secrets_in_json_are_redacted_too() -> None:
+    data = b'{"serviceUrl":"x","brokerClientAuthenticationParameters":"token:abc","brokerClientTlsKeyStorePassword":""}'
+    hidden = decode_document(data, source="s", path="/admin/clusters/c").document
+    assert "token:abc" not in str(hidden)
+    assert hidden["value"]["brokerClientTlsKeyStorePassword"] == ""
+    with pytest.raises(DecodeError, match="brokerClientAuthenticationParameters"):
+        encode_document(hidden)
+
+
+def test_a_corrupt_value_is_read_as_far_as_it_goes() -> None:
+    data = bytes.fromhex("0a090807100a18e80720010a090809")
+    decoded = decode_document(data, source="s", options=DecodeOptions(kind="ManagedLedgerInfo"))
+    assert decoded.document["value"]["ledgerInfo"][0]["ledgerId"] == 7
+    assert decoded.document["value"]["ledgerInfo"][1] == {"ledgerId": 9}
+    assert decoded.document["error"]["offset"] == 11
+    assert decoded.document["meaning"]["ledger_count"] == 2
+
+
+def test_a_damaged_envelope_shows_what_came_before_the_damage() -> None:
+    ledgers = [ManagedLedgerInfo.LedgerInfo(ledgerId=number, timestamp=0) for number in range(5000)]
+    message = ManagedLedgerInfo(ledgerInfo=ledgers).SerializeToString()
+    whole = seal(message, "zlib")
+    decoded = decode_document(whole[: len(whole) // 2], source="s", path="/managed-ledgers/a/b/persistent/t")
+    assert decoded.error is not None
+    assert decoded.document["envelope"]["codec"] == "zlib"
+    assert len(decoded.document["value"]["ledgerInfo"]) > 10
+
+
+def test_a_kind_that_does_not_exist() -> None:
+    with pytest.raises(UsageError, match="ManagedCursorInfo"):
+        kind_of(b"", named="Cursor")
+    assert kind_of(b"", named="managedledgerinfo") == "ManagedLedgerInfo"

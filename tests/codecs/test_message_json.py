@@ -1,0 +1,207 @@
+"""Messages and JSON: full ranges, unknown fields anywhere, errors with their place, large values."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pulsar_meta.codecs.document import DecodeOptions, decode_document, encode_document
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.json_message import json_to_message
+from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER, dumps
+from pulsar_meta.codecs.message_json import message_to_json
+from pulsar_meta.proto.DataFormats_pb2 import BookieServiceInfoFormat, LedgerMetadataFormat
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
+from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
+
+MESSAGES: list[type[Message]] = [
+    ManagedLedgerInfo,
+    ManagedCursorInfo,
+    PositionInfo,
+    LedgerMetadataFormat,
+    BookieServiceInfoFormat,
+    MessageMetadata,
+]
+
+
+def values_of(field: Any) -> st.SearchStrategy[Any]:
+    """Return everything that one field of a message may hold."""
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return st.dictionaries(st.text(max_size=4), st.text(max_size=4), max_size=1)
+    if field.message_type is not None:
+        one = fields_of(field.message_type)
+    elif field.enum_type is not None:
+        one = st.sampled_from([value.number for value in field.enum_type.values])
+    elif field.cpp_type == field.CPPTYPE_STRING:
+        one = st.binary(max_size=8) if field.type == field.TYPE_BYTES else st.text(max_size=8)
+    elif field.cpp_type == field.CPPTYPE_BOOL:
+        one = st.booleans()
+    else:
+        bits = 32 if field.cpp_type in (field.CPPTYPE_INT32, field.CPPTYPE_UINT32) else 64
+        unsigned = field.cpp_type in (field.CPPTYPE_UINT32, field.CPPTYPE_UINT64)
+        low, high = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        one = st.integers(low, high) | st.sampled_from([low, high])
+    return st.lists(one, max_size=3) if field.is_repeated else one
+
+
+def fields_of(descriptor: Any) -> st.SearchStrategy[dict[str, Any]]:
+    required = {field.name: values_of(field) for field in descriptor.fields if field.is_required}
+    optional = {field.name: values_of(field) for field in descriptor.fields if not field.is_required}
+    return st.fixed_dictionaries(required, optional=optional)
+
+
+@pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.DESCRIPTOR.name)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_message_survives(kind: type[Message], data: st.DataObject) -> None:
+    message = kind(**data.draw(fields_of(kind.DESCRIPTOR)))
+    text = dumps(message_to_json(message))
+    assert json_to_message(kind, json.loads(text)) == message
+    numbers: list[int] = []
+    json.loads(text, parse_int=lambda digits: numbers.append(int(digits)))
+    assert all(abs(number) <= MAX_SAFE_INTEGER for number in numbers)
+
+
+UNKNOWN = st.recursive(
+    st.lists(
+        st.integers(30, 2**29 - 1).flatmap(
+            lambda number: st.one_of(
+                st.fixed_dictionaries(
+                    {"number": st.just(number), "wire_type": st.just(0), "value": st.integers(0, 2**64 - 1)}
+                ),
+                st.fixed_dictionaries(
+                    {"number": st.just(number), "wire_type": st.just(5), "value": st.integers(0, 2**32 - 1)}
+                ),
+                st.fixed_dictionaries(
+                    {
+                        "number": st.just(number),
+                        "wire_type": st.just(2),
+                        "value": st.sampled_from(["", "YQ=="]),
+                    }
+                ),
+            )
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    lambda inner: st.lists(
+        st.fixed_dictionaries({"number": st.integers(30, 99), "wire_type": st.just(3), "value": inner}),
+        min_size=1,
+        max_size=2,
+    ),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(top=UNKNOWN, deep=UNKNOWN)
+def test_unknown_fields_survive_at_any_depth(top: list[Any], deep: list[Any]) -> None:
+    value = {
+        "cursorsLedgerId": 1,
+        "individualDeletedMessages": [
+            {
+                "lowerEndpoint": {"ledgerId": 1, "entryId": 1, "unknown_fields": deep},
+                "upperEndpoint": {"ledgerId": 1, "entryId": 2},
+            }
+        ],
+        "unknown_fields": top,
+    }
+    blob = json_to_message(ManagedCursorInfo, value).SerializeToString()
+    again = message_to_json(ManagedCursorInfo.FromString(blob))
+    assert json_to_message(ManagedCursorInfo, again).SerializeToString() == blob
+    assert len(again["unknown_fields"]) == len(top)
+
+
+@pytest.mark.parametrize(
+    "blob",
+    ["48070801", "080148071002", "080110020801", "0801108200"],
+    ids=["unknown first", "unknown in the middle", "a field twice", "a number longer than it must be"],
+)
+def test_another_order_is_told_in_both_directions(blob: str) -> None:
+    stored = bytes.fromhex(blob)
+    decoded = decode_document(stored, source="test", options=DecodeOptions(kind="ManagedCursorInfo"))
+    assert decoded.error is None
+    assert not decoded.same_bytes
+    assert decoded.document["value"]["order_kept"] is False
+    encoded = encode_document(json.loads(dumps(decoded.document)))
+    assert not encoded.order_kept
+    assert encoded.data != stored
+    assert ManagedCursorInfo.FromString(encoded.data) == ManagedCursorInfo.FromString(stored)
+
+
+def test_packed_words_are_read() -> None:
+    packed = bytes.fromhex("080110023206080112020103")
+    decoded = decode_document(packed, source="test", options=DecodeOptions(kind="PositionInfo"))
+    assert decoded.document["value"]["individualDeletedMessageRanges"] == [{"key": 1, "values": ["1", "3"]}]
+    assert not decoded.same_bytes
+
+
+RANGE = {"lowerEndpoint": {"ledgerId": 1, "entryId": 1}, "upperEndpoint": {"ledgerId": 1, "entryId": 2}}
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ([], "value: expected an object"),
+        ({}, "required cursorsLedgerId"),
+        ({"cursorsLedgerId": "seven"}, "value.cursorsLedgerId: expected an integer"),
+        ({"cursorsLedgerId": True}, "value.cursorsLedgerId: expected an integer"),
+        ({"cursorsLedgerId": 1.5}, "value.cursorsLedgerId: expected an integer"),
+        ({"cursorsLedgerId": 2**63}, "value.cursorsLedgerId: 9223372036854775808 is not between"),
+        ({"cursorsLedgerId": "9" * 30}, "value.cursorsLedgerId: expected an integer"),
+        ({"cursorsLedgerId": 1, "nonsense": 1}, "value.nonsense: ManagedCursorInfo has no such field"),
+        ({"cursorsLedgerId": 1, "properties": {}}, "value.properties: expected a list"),
+        (
+            {"cursorsLedgerId": 1, "individualDeletedMessages": [RANGE, {**RANGE, "upperEndpoint": 3}]},
+            r"value.individualDeletedMessages\[1\].upperEndpoint: expected an object",
+        ),
+        ({"cursorsLedgerId": 1, "unknown_fields": [{"number": 9}]}, r"value.unknown_fields\[0\]"),
+        (
+            {"cursorsLedgerId": 1, "unknown_fields": [{"number": 9, "wire_type": 4, "value": 1}]},
+            r"value.unknown_fields\[0\].wire_type",
+        ),
+        (
+            {"cursorsLedgerId": 1, "unknown_fields": [{"number": 4, "wire_type": 2, "value": "/w=="}]},
+            "value.unknown_fields: these fields cannot stand",
+        ),
+        (
+            {"cursorsLedgerId": 1, "cursorProperties": [{"name": 5, "value": ""}]},
+            r"value.cursorProperties\[0\].name: expected a string",
+        ),
+        (
+            {"cursorsLedgerId": 1, "cursorProperties": [{"name": "\ud800", "value": ""}]},
+            r"value.cursorProperties\[0\].name: expected a string",
+        ),
+    ],
+)
+def test_an_error_names_its_place(value: Any, place: str) -> None:
+    with pytest.raises(DecodeError, match=place):
+        json_to_message(ManagedCursorInfo, value)
+
+
+def test_numbers_may_come_as_digits_and_digits_as_numbers() -> None:
+    value = {
+        "cursorsLedgerId": "-1",
+        "markDeleteLedgerId": 7.0,
+        "markDeleteEntryId": None,
+        "batchedEntryDeletionIndexInfo": [
+            {"position": {"ledgerId": 1, "entryId": "2"}, "deleteSet": [-1, "5"]}
+        ],
+    }
+    message = json_to_message(ManagedCursorInfo, value)
+    assert (message.cursorsLedgerId, message.markDeleteLedgerId) == (-1, 7)
+    assert not message.HasField("markDeleteEntryId")
+    assert list(message.batchedEntryDeletionIndexInfo[0].deleteSet) == [-1, 5]
+
+
+def test_a_state_that_the_enum_does_not_know_is_kept() -> None:
+    blob = bytes.fromhex("0801100118002807")
+    message = LedgerMetadataFormat.FromString(blob)
+    value = message_to_json(message)
+    assert value["unknown_fields"] == [{"number": 5, "wire_type": 0, "value": 7}]
+    assert "state" not in value
