@@ -40,4 +40,6 @@ COMMANDS: Final[dict[str, Command]] = {
     "properties": Command("pulsar_meta.cli.properties:properties", READ),
     "set-property": Command("pulsar_meta.cli.properties:set_property", REWRITE),
     "unset-property": Command("pulsar_meta.cli.properties:unset_property", REWRITE),
+    "strip-metadata": Command("pulsar_meta.cli.frame_metadata:strip_metadata", FRAMES),
+    "attach-metadata": Command("pulsar_meta.cli.frame_metadata:attach_metadata", FRAMES),
 }

@@ -103,6 +103,11 @@ def decode_broker_metadata(data: Buffer) -> BrokerEntryMetadata | None:
     return _broker_metadata(byte_view(data))[0]
 
 
+def split_broker_metadata(data: Buffer) -> tuple[BrokerEntryMetadata | None, int]:
+    """Return the broker's part and where the rest begins (0 without one); the rest is not looked at."""
+    return _broker_metadata(byte_view(data))
+
+
 def encode_frame(
     metadata: MessageMetadata,
     payload: Buffer,
