@@ -1,0 +1,308 @@
+"""`dump-entries` on real disks: against the brokers' truth, its limits and forms, and damage."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from pulsar_meta.cli.app import main
+from pulsar_meta.codecs.frame import encode_frame
+from pulsar_meta.entries.joined import entry_columns
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
+from tests.entry_truth import CHUNKED, ENCRYPTED, SAME, TRANSACTION, compare
+
+CAPTURES = (
+    "pulsar-2.8.2", "pulsar-3.0.7", "pulsar-4.0.7", "pulsar-4.2.4", "pulsar-4.2.4-killed",
+    "pulsar-4.2.4-3bookies", "pulsar-5.0.0-M1",
+)  # fmt: skip
+Capture = Callable[[str], Path]
+Document = dict[str, Any]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the program in this process, which saves its start."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    arguments = ("pulsar-meta", "dump-entries", *arguments)
+    with redirect_stdout(out), redirect_stderr(err), patch.object(sys, "argv", list(arguments)):
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+def dump(*arguments: str, expect: int = 0) -> list[Document]:
+    done = run(*arguments, "-o", "json")
+    assert done.returncode == expect, done.stderr
+    documents: list[Document] = json.loads(done.stdout)
+    return documents
+
+
+@pytest.fixture
+def where(capture: Capture) -> list[str]:
+    """Return the options that name the disks and the store of the main capture."""
+    folder = capture("pulsar-4.2.4")
+    return [
+        "--entries",
+        f"bookie-disk:{folder / 'bookie0'}",
+        "--store",
+        f"snapshot:{folder / 'metadata.ndjson'}",
+    ]
+
+
+@pytest.mark.parametrize("index", ["", "?index=scan"])
+@pytest.mark.parametrize("name", CAPTURES)
+def test_every_message_of_the_truth_is_shown(name: str, index: str, capture: Capture) -> None:
+    folder = capture(name)
+    said = sum(
+        len(topic.get("messages") or ())
+        for truth in folder.glob("truth*.json")
+        for topic in json.loads(truth.read_text(encoding="utf-8")).values()
+    )
+    found = compare(folder, f"bookie-disk:{folder}{index}")
+    assert set(found) <= {SAME, CHUNKED, ENCRYPTED, TRANSACTION}
+    assert found.total() == said > 10_000
+    assert found[SAME] > 0.99 * said
+
+
+def test_positions_index_ranges_and_times(where: list[str]) -> None:
+    first, second = dump("orders", *where, "-n", "2")
+    assert {name: second[name] for name in second if name != "metadata"} == {
+        "ledger_id": 18, "entry_id": 1, "size": second["size"], "frame_checksum": "ok", "digest": "ok",
+        "broker_timestamp": 1795240940186, "index": 15, "first_index": 1, "last_index": 15,
+    }  # fmt: skip
+    assert second["metadata"]["num_messages_in_batch"] == 15
+    assert first["metadata"]["properties"] == {"region": "apac", "type": "order"}
+    assert first["metadata"]["key"] == "k15"
+
+
+def test_limits(where: list[str]) -> None:
+    every = [(d["ledger_id"], d["entry_id"]) for d in dump("orders", *where)]
+    ledgers = sorted({ledger for ledger, _ in every})
+
+    def positions(*options: str) -> list[tuple[int, int]]:
+        return [(d["ledger_id"], d["entry_id"]) for d in dump("orders", *where, *options)]
+
+    assert every == sorted(every)
+    assert positions("-n", "3") == every[:3]
+    assert positions("--count", "0") == []
+    for count in (1, 10, len(every) + 5):
+        assert positions("--from", f"-{count}") == every[-count:]
+    assert positions("--to", "-2") == every[:-1]
+    middle = ledgers[len(ledgers) // 2]
+    assert positions("--ledger", str(middle)) == [at for at in every if at[0] == middle]
+    assert positions("--from", "2", "--to", "3") == [at for at in every if 2 <= at[1] <= 3]
+    assert positions("--from", f"{middle}:1", "--to", f"{ledgers[-1]}:0") == [
+        at for at in every if (middle, 1) <= at <= (ledgers[-1], 0)
+    ]
+
+
+def test_ledgers_by_number_need_no_store(where: list[str]) -> None:
+    by_number = dump("18", *where[:2])
+    assert by_number == dump("orders", *where, "--ledger", "18")
+
+
+def test_a_partitioned_topic_stands_for_its_partitions(where: list[str]) -> None:
+    whole = dump("parted", *where)
+    parts = [dump(f"parted-partition-{number}", *where) for number in range(3)]
+    assert whole == [document for part in parts for document in part]
+    assert all(parts)
+
+
+@pytest.mark.parametrize("form", ["text", "hex", "base64", "hash"])
+def test_payloads(form: str, where: list[str]) -> None:
+    decoders: dict[str, Callable[[str], bytes]] = {
+        "text": str.encode,
+        "hex": bytes.fromhex,
+        "base64": base64.b64decode,
+    }
+    for document in dump("codec-zstd", *where, "-n", "2", "--payload", form):
+        hashed = dump(str(document["ledger_id"]), *where, "-n", "2", "--payload", "hash")[
+            document["entry_id"]
+        ]
+        for message, other in zip(document["messages"], hashed["messages"], strict=True):
+            if form != "hash":
+                payload = decoders[form](message["payload"])
+                assert len(payload) == message["payload_size"]
+                assert hashlib.sha256(payload).hexdigest() == other["payload_sha256"]
+            assert ("payload" in message) == (form != "hash")
+
+
+def test_payloads_into_a_directory(where: list[str], tmp_path: Path) -> None:
+    documents = dump("codec-zstd", *where, "-n", "3", "--payload", str(tmp_path / "payloads"))
+    hashed = dump("codec-zstd", *where, "-n", "3", "--payload", "hash")
+    names = set()
+    for document, other in zip(documents, hashed, strict=True):
+        for message, told in zip(document["messages"], other["messages"], strict=True):
+            data = Path(message["payload_file"]).read_bytes()
+            assert hashlib.sha256(data).hexdigest() == told["payload_sha256"]
+            names.add(message["payload_file"])
+    assert len(names) == len(list((tmp_path / "payloads").iterdir()))
+
+
+def test_raw_is_what_frames_reads(where: list[str], tmp_path: Path) -> None:
+    frames = tmp_path / "some.frames"
+    assert run("codec-lz4", *where, "-o", "raw", "--output", str(frames)).returncode == 0
+    expected = dump("codec-lz4", *where, "--payload", "hash")
+    found = dump("--entries", f"frames:{frames}", "--payload", "hash")
+    for document in (*expected, *found):
+        del document["ledger_id"], document["entry_id"]
+    assert found == [{**document, "digest": "absent"} for document in expected]
+
+
+def test_what_is_not_opened_says_why(where: list[str]) -> None:
+    chunked = dump("chunked", *where, "--deep")
+    assert chunked[0]["messages"] == []
+    assert chunked[0]["unopened"].startswith("chunk 1 of ")
+    assert {d["unopened"] for d in dump("encrypted", *where, "--deep")} == {"encrypted"}
+    txn = dump("txn", *where, "--deep")
+    assert {d["unopened"] for d in txn if "unopened" in d} == {"marker TXN_COMMIT", "marker TXN_ABORT"}
+    unbatched = dump("plain", *where, "--deep", "-n", "1")[0]
+    assert len(unbatched["messages"]) == 1
+    assert "batch_index" not in unbatched["messages"][0]
+
+
+def test_ledgers_that_hold_no_frames(where: list[str]) -> None:
+    (schema,) = dump("42", *where)
+    assert schema["unopened"] == "no frame: the schema of public/default/strings"
+    assert (schema["digest"], schema["metadata"]) == ("ok", {})
+    bucket = dump("246", *where, "-n", "1", "--deep")[0]
+    assert bucket["unopened"] == "no frame: an index of delayed messages"
+    assert bucket["messages"] == []
+    # By its content where there is no store to ask; 2 is a ledger of schemas, in no form that can be told.
+    assert dump("2", *where[:2])[0]["unopened"].startswith("no frame: ")
+
+
+def test_compacted_ledgers_say_where_their_entries_were(where: list[str]) -> None:
+    documents = dump("61", *where, "--deep")
+    assert documents
+    for document in documents:
+        assert (document["frame_checksum"], document["digest"]) == ("ok", "ok")
+        assert document["compacted_from"]["ledger_id"] in (59, 60)
+    placeholders = [m for d in documents for m in d["messages"] if m["metadata"].get("compacted_out")]
+    assert placeholders
+    assert {message["payload_size"] for message in placeholders} == {0}
+
+
+def test_state_of_a_cursor_is_told_by_the_store(capture: Capture) -> None:
+    folder = capture("pulsar-2.8.2")
+    documents = dump(
+        "--entries", f"bookie-disk:{folder}", "--store", f"snapshot:{folder / 'metadata.ndjson'}", "--deep"
+    )
+    told = {document["unopened"] for document in documents if "unopened" in document}
+    assert "no frame: state of the cursor huge" in told
+    assert any(reason.startswith("no frame: by its content the state of a cursor") for reason in told)
+
+
+def test_fields_of_other_interceptors_are_shown(tmp_path: Path) -> None:
+    broker = BrokerEntryMetadata.FromString(b"\x08\x05\x10\x02\x98\x06\x2a")
+    metadata = MessageMetadata(producer_name="p", sequence_id=2**63, publish_time=0)
+    metadata.properties.add(key="odd", value="\x1b[31m red")
+    frame = encode_frame(metadata, b"payload", broker_metadata=broker)
+    (tmp_path / "f").write_bytes(len(frame).to_bytes(4, "big") + frame)
+    (document,) = dump("--entries", f"frames:{tmp_path / 'f'}", "--deep")
+    assert document["broker_metadata"] == {"unknown_fields": [{"number": 99, "wire_type": 0, "value": 42}]}
+    assert document["metadata"]["sequence_id"] == str(2**63)
+    table = run("--entries", f"frames:{tmp_path / 'f'}", "--deep", "-o", "table").stdout
+    assert "\x1b" not in table
+    assert "unknown broker fields 99" in " ".join(table.split())
+
+
+def test_plain_is_a_line_an_entry_or_a_message(where: list[str]) -> None:
+    (line,) = run("orders", *where, "--from", "-1").stdout.splitlines()
+    assert line.split("\t")[:2] == ["242:5", "4186-4499"]
+    lines = run("orders", *where, "--from", "-1", "--deep").stdout.splitlines()
+    assert len(lines) == 314
+    assert lines[0].split("\t")[:2] == ["242:5:0", "4186"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["nosuch", "orders", "-n", "1"], 3, "no topic persistent://public/default/nosuch"),
+        (["999999"], 3, "ledger 999999: no source has an entry of it"),
+        (["orders", "--from", "x"], 2, "ENTRY or LEDGER:ENTRY"),
+        (["orders", "--from", "5:-1"], 2, "ENTRY or LEDGER:ENTRY"),
+        (["orders", "-n", "-1"], 2, "--count"),
+    ],
+)
+def test_what_cannot_be_shown_is_told(arguments: list[str], code: int, words: str, where: list[str]) -> None:
+    done = run(*arguments, *where)
+    assert done.returncode == code
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_topic_needs_a_store(where: list[str]) -> None:
+    done = run("orders", *where[:2])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "give --store" in done.stderr
+
+
+def test_a_missing_disk_is_told(capture: Capture) -> None:
+    folder = capture("pulsar-4.2.4-3bookies")
+    store = ["--store", f"snapshot:{folder / 'metadata.ndjson'}"]
+    whole = dump("orders", *store, "--entries", f"bookie-disk:{folder}")
+    done = run("orders", *store, "--entries", f"bookie-disk:{folder / 'bookie0'}", "-o", "json")
+    assert done.returncode == 3
+    assert 0 < len(json.loads(done.stdout)) < len(whole)
+    assert "no source has" in done.stderr
+
+
+@pytest.mark.parametrize("part", ["payload", "broker metadata", "ids", "size"])
+def test_a_corrupt_entry_is_told_and_the_others_are_shown(
+    part: str, where: list[str], capture: Capture, tmp_path: Path
+) -> None:
+    bookie = tmp_path / "bookie"
+    shutil.copytree(capture("pulsar-4.2.4") / "bookie0", bookie)
+    with open_entries([f"bookie-disk:{bookie}"]) as source:
+        disk, table = next(iter(entry_columns(source, 18)))
+        location = table.locations[1]
+        path, at = Path(disk.files.name(location >> 32)), location & 0xFFFFFFFF
+    data = bytearray(path.read_bytes())
+    size = struct.unpack_from(">i", data, at - 4)[0]
+    match part:
+        case "payload":
+            data[at + size - 1] ^= 1
+        case "broker metadata":
+            data[at + 36 + 7] ^= 1
+        case "ids":
+            data[at + 7] ^= 1
+        case "size":
+            struct.pack_into(">i", data, at - 4, 2**31 - 1)
+    path.write_bytes(data)
+    whole = dump("orders", *where)
+    done = run("orders", *where[2:], "--entries", f"bookie-disk:{bookie}", "-o", "json")
+    assert done.returncode == 4
+    found = json.loads(done.stdout)
+    broken = [(d["frame_checksum"], d["digest"]) for d in found if (d["ledger_id"], d["entry_id"]) == (18, 1)]
+    expected = {"payload": [("bad", "bad")], "broker metadata": [("ok", "bad")], "ids": [], "size": []}
+    assert broken == expected[part]
+    assert [d for d in found if d["digest"] == "ok"] == [d for d in whole if d != whole[1]]
+    assert "18:1" in done.stderr
+    if not broken:
+        assert f"{path}" in done.stderr
+        assert "at byte" in done.stderr
+
+
+def test_a_frame_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=0, num_messages_in_batch=9)
+    frames = [b"", b"\x0e\x02\xff\xff\xff\xff", encode_frame(metadata, b"\0\0\0\x02xx")]
+    (tmp_path / "f").write_bytes(b"".join(len(f).to_bytes(4, "big") + f for f in frames))
+    found = dump("--entries", f"frames:{tmp_path / 'f'}", "--deep", expect=4)
+    assert [document["messages"] for document in found] == [[], [], []]
+    assert all(document["unopened"] for document in found)

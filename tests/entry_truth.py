@@ -1,0 +1,146 @@
+"""A capture's truth against `dump-entries --deep`: every message that the Java client read, by field."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pulsar_meta.codecs.batch import decompress_payload
+from pulsar_meta.codecs.bookie_entry import decode_bookie_entry
+from pulsar_meta.codecs.frame import Frame, decode_frame
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.registry import open_entries
+
+Document = dict[str, Any]
+Position = tuple[int, int]
+
+PROGRAM = Path(sys.executable).with_name("pulsar-meta")
+
+SAME = "the same"
+CHUNKED = "chunked: the same when its chunks are joined"
+ENCRYPTED = "encrypted: the same bytes"
+TRANSACTION = "in a transaction: the same but for the client's index (real batches count one)"
+
+
+def compare(capture: Path, entries: str) -> Counter[str]:
+    """Return how many of the truth's messages `dump-entries --deep` shows, by how they compare.
+
+    `entries` is the URL of the capture's disks. Anything but the four words above is a difference.
+    """
+    found: Counter[str] = Counter()
+    with open_entries([entries]) as source:
+        for truth in sorted(capture.glob("truth*.json")):
+            topics = json.loads(truth.read_text(encoding="utf-8"))
+            named = {name: said for name, said in topics.items() if said.get("messages")}
+            shown = dump(capture, entries, sorted(named))
+            chunks = Chunks(source, shown)
+            for said in named.values():
+                for message in said["messages"]:
+                    found[_compare_one(message, shown, chunks)] += 1
+    return found
+
+
+def dump(capture: Path, entries: str, names: list[str]) -> dict[Position, Document]:
+    """Return what the program says about the entries of topics."""
+    arguments = ["--store", f"snapshot:{capture / 'metadata.ndjson'}", "--entries", entries]
+    done = subprocess.run(
+        [PROGRAM, "dump-entries", *names, *arguments, "--deep", "--payload", "hash", "-o", "ndjson"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    documents = [json.loads(line) for line in done.stdout.splitlines()]
+    return {(document["ledger_id"], document["entry_id"]): document for document in documents}
+
+
+class Chunks:
+    """The frames of what cannot be shown message by message, from the source itself."""
+
+    def __init__(self, source: EntrySource, shown: dict[Position, Document]) -> None:
+        self._source = source
+        self._positions: defaultdict[str, list[Position]] = defaultdict(list)
+        for position, document in shown.items():
+            if "uuid" in document["metadata"]:
+                self._positions[document["metadata"]["uuid"]].append(position)
+
+    def frame(self, position: Position) -> Frame:
+        """Return the frame of one entry."""
+        return decode_frame(decode_bookie_entry(self._source.read(*position).data).data)
+
+    def joined(self, position: Position) -> memoryview:
+        """Return the payload of the chunked message whose last chunk is at `position`."""
+        last = self.frame(position).metadata
+        frames = [self.frame(at) for at in self._positions[last.uuid] if at <= position]
+        frames.sort(key=lambda frame: frame.metadata.chunk_id)
+        assert [frame.metadata.chunk_id for frame in frames] == list(range(last.num_chunks_from_msg))
+        payload = b"".join(frame.payload for frame in frames)
+        assert len(payload) == last.total_chunk_msg_size
+        return decompress_payload(last, payload)
+
+
+def _compare_one(said: Document, shown: dict[Position, Document], chunks: Chunks) -> str:
+    position = (said["l"], said["e"])
+    document = shown.get(position)
+    if document is None:
+        return "entry not shown"
+    if (document["frame_checksum"], document["digest"]) != ("ok", "ok"):
+        return "a checksum is not right"
+    if "unopened" in document:
+        return _compare_unopened(said, document, position, chunks)
+    places = {message.get("batch_index", -1): message for message in document["messages"]}
+    message = places.get(said.get("b", -1))
+    if message is None:
+        return "message not shown"
+    differences = [*_differences(said, document, message)]
+    if differences:
+        return f"differs: {', '.join(differences)}"
+    return TRANSACTION if "txnid_most_bits" in document["metadata"] else SAME
+
+
+def _compare_unopened(said: Document, document: Document, position: Position, chunks: Chunks) -> str:
+    chunk = document["unopened"].startswith("chunk")
+    payload = chunks.joined(position) if chunk else chunks.frame(position).payload
+    differences = [*_entry_differences(said, document)]
+    if hashlib.sha256(payload).hexdigest()[:16] != said["sha"]:
+        differences.append("sha")
+    if differences:
+        return f"{document['unopened']} differs: {', '.join(differences)}"
+    return CHUNKED if chunk else ENCRYPTED
+
+
+def _entry_differences(said: Document, document: Document) -> Iterator[str]:
+    metadata = document["metadata"]
+    if said["prod"] != metadata["producer_name"]:
+        yield "prod"
+    if said["pt"] != metadata["publish_time"]:
+        yield "pt"
+    # The client of 2.8.2 does not tell them: absent from the whole truth there.
+    if said.get("bt") is not None and said["bt"] != document.get("broker_timestamp"):
+        yield "bt"
+
+
+def _differences(said: Document, document: Document, message: Document) -> Iterator[str]:
+    yield from _entry_differences(said, document)
+    own = message["metadata"]
+    index = message.get("index")
+    if "txnid_most_bits" in document["metadata"] and index is not None:
+        # What the client computes: as if the batch had moved the index by its size.
+        index += message.get("batch_index", 0) - max(said["n"], 1) + 1
+    pairs = {
+        "ix": (said.get("ix", index) if said.get("bt") is not None else index, index),
+        "et": (said["et"], own.get("event_time", 0)),
+        "key": (said.get("key"), own.get("key")),
+        "props": (said["props"], own.get("properties", {})),
+        "seq": (said["seq"], own.get("sequence_id", document["metadata"]["sequence_id"])),
+        # The client has no payload at all for a null value, the entry one of no bytes.
+        "len": (said["len"], None if own.get("null_value") else message["payload_size"]),
+        "sha": (said["sha"], message["payload_sha256"][:16]),
+    }
+    yield from (name for name, (expected, found) in pairs.items() if expected != found)
