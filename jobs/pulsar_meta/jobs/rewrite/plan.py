@@ -14,7 +14,7 @@ from binascii import Error as Base64Error
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.jobs.rewrite.apply import EPHEMERAL, Decided
@@ -26,6 +26,12 @@ from pulsar_meta.jobs.rewrite.tally import Tally
 from pulsar_meta.stores.base import ABSENT, Versioned
 
 FORMAT = 1
+# What a line has to have, by its action.
+NEEDED: Final = {
+    "rewrite": ("path", "version", "old_sha256", "new_sha256"),
+    "keep": ("path",),
+    "skip": ("path",),
+}
 
 # Makes the new bytes from the value as it is and the codec that the plan names.
 Remake = Callable[[Versioned, str], bytes]
@@ -134,17 +140,15 @@ def _given(line: dict[str, Any]) -> bytes | None:
 
 
 def _plan_lines(path: Path) -> Iterator[dict[str, Any]]:
-    needed = {
-        "rewrite": ("path", "version", "old_sha256", "new_sha256"),
-        "keep": ("path",),
-        "skip": ("path",),
-    }
     with path.open("rb") as file:
         for number, text in enumerate(file, 1):
             if number == 1:
                 continue
             line = _object(text, path, number)
-            missing = [name for name in needed.get(line.get("action", ""), ("action",)) if name not in line]
+            needed = NEEDED.get(str(line.get("action")))
+            if needed is None:
+                raise DecodeError(f"line {number}: no action {line.get('action')!r}", source=str(path))
+            missing = [name for name in needed if name not in line]
             if missing:
                 raise DecodeError(f"line {number}: no {', '.join(missing)}", source=str(path))
             yield line

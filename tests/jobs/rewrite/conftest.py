@@ -1,0 +1,78 @@
+"""Stores to rewrite: a captured cluster in memory and in a directory, and runs over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.jobs.rewrite.apply import Decided, Run, Speed
+from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
+from pulsar_meta.jobs.rewrite.identity import read_identity
+from pulsar_meta.jobs.rewrite.readable import Readers
+from pulsar_meta.jobs.rewrite.undo_file import UndoLog
+from pulsar_meta.stores.base import ABSENT, Store
+from pulsar_meta.stores.memory import MemoryStore
+from pulsar_meta.stores.snapshot import SnapshotStore
+
+MakeRun = Callable[..., Run]
+Fill = Callable[[str, Store], Store]
+
+
+@pytest.fixture
+def fill(capture: Callable[[str], Path]) -> Fill:
+    """Return a function that puts the metadata of a capture into a store."""
+
+    def put_all(name: str, store: Store) -> Store:
+        with SnapshotStore(f"snapshot:{capture(name) / 'metadata.ndjson'}") as snapshot:
+            for value in snapshot.scan("/"):
+                if not value.ephemeral:
+                    store.put(value.path, value.value, ABSENT)
+        return store
+
+    return put_all
+
+
+@pytest.fixture
+def captured(fill: Fill) -> MemoryStore:
+    """The metadata of Pulsar 4.2.4, with three topics that it cannot load."""
+    store = MemoryStore()
+    fill("pulsar-4.2.4", store)
+    return store
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Iterator[MakeRun]:
+    """Give a function that makes a run over a store; their undo files are closed at the end."""
+    made: list[UndoLog] = []
+
+    def make(
+        store: Store,
+        *,
+        name: str = "undo.ndjson",
+        overrides: Overrides | None = None,
+        readers: Readers | None = None,
+        speed: Speed | None = None,
+        command: str = "test",
+        resume: bool = False,
+        strict: bool = False,
+    ) -> Run:
+        guards = Guards.of(store, overrides or Overrides(), readers or Readers())
+        undo = UndoLog(tmp_path / name, command, read_identity(store), resume=resume)
+        made.append(undo)
+        return Run(guards, undo, speed or Speed(), strict=strict)
+
+    yield make
+    for undo in made:
+        undo.close()
+
+
+def values_of(store: MemoryStore) -> dict[str, bytes]:
+    """Return what is in a store, by path."""
+    return {path: held.value for path, held in store.values.items()}
+
+
+def decide(values: Iterable[Decided]) -> list[Decided]:
+    """Return decisions as a list, so that a run does not read what it wrote."""
+    return list(values)

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.envelope import seal
+from pulsar_meta.codecs.errors import GuardError, UsageError
+from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
+from pulsar_meta.jobs.rewrite.apply import Decided
+from pulsar_meta.jobs.rewrite.bundles import bundle_of, owned_bundles
+from pulsar_meta.jobs.rewrite.decision import Change, write
+from pulsar_meta.jobs.rewrite.guards import MIGRATION, Guards, Overrides
+from pulsar_meta.jobs.rewrite.identity import check_identity, read_identity
+from pulsar_meta.jobs.rewrite.readable import Readers, find_unreadable, registered_versions
+from pulsar_meta.jobs.rewrite.releases import TABLE, Form, parse_version, why_unreadable
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
+from pulsar_meta.stores.base import ABSENT, Versioned
+from pulsar_meta.stores.memory import MemoryStore
+from pulsar_meta.stores.snapshot import SnapshotStore
+from tests.jobs.rewrite.conftest import MakeRun
+
+TOPIC = TopicName.parse("public/default/orders")
+PLAIN = ManagedCursorInfo(cursorsLedgerId=-1).SerializeToString()
+WITH_PROPERTIES = seal(ManagedCursorInfo(cursorsLedgerId=-1, cursorProperties=[{"name": "a", "value": "b"}])
+                       .SerializeToString(), "zstd")  # fmt: skip
+
+
+def change(new: bytes | None = PLAIN, topic: TopicName = TOPIC) -> Change:
+    return Change(topic.cursor_path("sub"), 0, b"old", new)
+
+
+def guards(store: MemoryStore, **overrides: bool) -> Guards:
+    return Guards.of(store, Overrides(**overrides), Readers())
+
+
+@pytest.mark.parametrize("phase", ["PREPARATION", "COPYING", "COMPLETED"])
+def test_nothing_is_written_while_a_store_is_migrated_or_after(phase: str, make_run: MakeRun) -> None:
+    store = MemoryStore()
+    store.put(MIGRATION, json.dumps({"phase": phase, "targetUrl": "oxia://o:6648/p"}).encode(), ABSENT)
+    with pytest.raises(GuardError, match=r"oxia://o:6648/p.*--allow-migration"):
+        guards(store).check_migration()
+    guards(store, migration=True).check_migration()
+    store.put("/a", b"1", ABSENT)
+    with pytest.raises(GuardError):
+        make_run(store).apply(
+            [(store.read("/a"), write(store.read("/a"), b"2"))], lambda seen: write(seen, b"2")
+        )
+    assert store.read("/a").value == b"1"
+
+
+@pytest.mark.parametrize("flag", [b'{"phase":"NOT_STARTED"}', b'{"phase":"FAILED"}'])
+def test_a_migration_that_does_not_run_is_no_hindrance(flag: bytes) -> None:
+    store = MemoryStore()
+    store.put(MIGRATION, flag, ABSENT)
+    guards(store).check_migration()
+
+
+@pytest.mark.parametrize("flag", [b"", b"[]", b"{}", b"\xff"])
+def test_a_migration_flag_that_nobody_understands_refuses(flag: bytes) -> None:
+    store = MemoryStore()
+    store.put(MIGRATION, flag, ABSENT)
+    with pytest.raises(GuardError):
+        guards(store).check_migration()
+
+
+def test_a_migration_that_begins_in_the_middle_stops_the_run(make_run: MakeRun) -> None:
+    store = MemoryStore()
+    for number in range(2000):
+        store.put(f"/v{number:04}", b"1", ABSENT)
+
+    def decisions() -> Iterator[Decided]:
+        for at, seen in enumerate(list(store.scan("/"))):
+            if at == 1000:
+                store.put(MIGRATION, b'{"phase":"COPYING"}', ABSENT)
+            yield seen, write(seen, b"2")
+
+    run = make_run(store)
+    with pytest.raises(GuardError):
+        run.apply(decisions(), lambda seen: write(seen, b"2"))
+    assert 0 < sum(held.value == b"2" for held in store.values.values()) == run.tally.rewritten < 1025
+
+
+def test_what_a_killed_broker_had_written_lies_in_the_bundles_that_it_owned(
+    capture: Callable[[str], Path],
+) -> None:
+    """The capture began as the other one: what differs is what the broker wrote before it was killed."""
+    with SnapshotStore(f"snapshot:{capture('pulsar-4.2.4') / 'metadata.ndjson'}") as before:
+        versions = {value.path: value.version for value in before.scan("/managed-ledgers")}
+    topics = set()
+    with SnapshotStore(f"snapshot:{capture('pulsar-4.2.4-killed') / 'metadata.ndjson'}") as store:
+        for value in store.scan("/managed-ledgers"):
+            place = split_managed_ledger_path(value.path)
+            if place is not None and versions.get(value.path) != value.version:
+                topics.add(place[0])
+        owned = {topic.namespace_name: owned_bundles(store, topic.namespace_name) for topic in topics}
+    names = [bundle.name for bundle in owned["public/default"]]
+    assert names == ["0x80000000_0xc0000000", "0xc0000000_0xffffffff"]
+    assert len(topics) > 20
+    assert all(bundle_of(owned[topic.namespace_name], topic) for topic in topics)
+
+
+def test_a_loaded_topic_is_refused_and_an_unloaded_one_is_not() -> None:
+    store = MemoryStore()
+    store.put("/namespace/public/default/0x80000000_0xc0000000", b'{"nativeUrl":"pulsar://b1:6650"}', ABSENT)
+    topics = [TopicName.parse(f"topic-{number}") for number in range(64)]
+    bundles = owned_bundles(store, "public/default")
+    loaded = {topic for topic in topics if bundle_of(bundles, topic)}
+    assert 0 < len(loaded) < len(topics)
+    refused = guards(store).refusals([change(topic=topic) for topic in topics])
+    assert set(refused) == {topic.cursor_path("sub") for topic in loaded}
+    assert all("pulsar://b1:6650" in one.told and "--allow-loaded" in one.told for one in refused.values())
+    assert guards(store, loaded=True).refusals([change(topic=topic) for topic in topics]) == {}
+
+
+def test_every_hash_belongs_to_one_bundle() -> None:
+    store = MemoryStore()
+    for name in ("0x00000000_0x7fffffff", "0x7fffffff_0xffffffff", "not a bundle"):
+        store.put(f"/namespace/public/default/{name}", b"{}", ABSENT)
+    low, high = owned_bundles(store, "public/default")
+    for number, expected in ((0, low), (0x7FFFFFFE, low), (0x7FFFFFFF, high), (0xFFFFFFFF, high)):
+        assert [bundle for bundle in (low, high) if bundle.holds(number)] == [expected]
+
+
+def test_owners_are_looked_at_again_before_each_group(make_run: MakeRun) -> None:
+    store = MemoryStore()
+    for number in range(1500):
+        store.put(TOPIC.cursor_path(f"sub-{number:04}"), b"old", ABSENT)
+
+    def decisions() -> Iterator[Decided]:
+        for at, seen in enumerate(list(store.scan("/"))):
+            if at == 600:
+                store.put("/namespace/public/default/0x00000000_0xffffffff", b"{}", ABSENT)
+            yield seen, write(seen, PLAIN)
+
+    tally = make_run(store).apply(decisions(), lambda seen: write(seen, PLAIN))
+    assert (tally.rewritten, tally.skipped_for["loaded"]) == (512, 988)
+
+
+def test_a_load_manager_that_keeps_owners_elsewhere_makes_every_topic_suspect() -> None:
+    store = MemoryStore()
+    told = {
+        "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
+    }
+    store.put("/loadbalance/brokers/b1:8080", json.dumps(told).encode(), ABSENT)
+    held = guards(store)
+    assert held.refusals([change()])[change().path].reason == "loaded"
+    assert guards(store, loaded=True).refusals([change()]) == {}
+    store.delete("/loadbalance/brokers/b1:8080", 0)
+    assert held.refusals([change()]) == {}
+
+
+def test_the_lock_of_a_database_is_proof_enough() -> None:
+    store = MemoryStore("rocksdb:/somewhere")
+    store.put("/namespace/public/default/0x00000000_0xffffffff", b"{}", ABSENT)
+    assert guards(store).refusals([change()]) == {}
+
+
+def test_a_value_over_the_limit_is_refused() -> None:
+    store = MemoryStore(max_value_size=100)
+    big = Change("/admin/x", 0, b"old", bytes(101))
+    assert guards(store).refusals([big])["/admin/x"].reason == "over-limit"
+    store.max_value_size = 200
+    assert guards(store).refusals([big]) == {}
+
+
+@pytest.mark.parametrize("new", [WITH_PROPERTIES, WITH_PROPERTIES[:-3], b"", b"\xff"])
+def test_what_no_broker_or_not_every_broker_can_load_is_refused(new: bytes) -> None:
+    store = MemoryStore()
+    assert guards(store).refusals([change(new)])[change().path].reason == "unreadable"
+    assert guards(store, unreadable=True).refusals([change(new)]) == {}
+
+
+def test_who_reads_decides() -> None:
+    store = MemoryStore()
+    for version, refused in (("4.0.7", False), ("4.2.4", True), ("3.0.7", False), ("2.8.2", True)):
+        held = Guards.of(store, Overrides(), Readers((version,)))
+        assert bool(held.refusals([change(WITH_PROPERTIES)])) is refused
+
+
+def test_ephemeral_values_are_never_written(make_run: MakeRun) -> None:
+    store = MemoryStore()
+    store.put("/e", b"1", ABSENT)
+    seen = replace(store.read("/e"), ephemeral=True)
+    every = Overrides(migration=True, loaded=True, unreadable=True)
+    tally = make_run(store, overrides=every).apply(
+        [(seen, write(seen, b"2"))], lambda value: write(value, b"2")
+    )
+    assert tally.skipped_for["ephemeral"] == 1
+    with pytest.raises(GuardError):
+        make_run(store, name="b", strict=True).apply(
+            [(seen, write(seen, b"2"))], lambda value: write(value, b"2")
+        )
+    assert store.read("/e").value == b"1"
+
+
+def test_the_registered_brokers_are_the_readers() -> None:
+    store = MemoryStore()
+    store.put("/loadbalance/brokers/a:8080", b'{"brokerVersionString":"4.2.4"}', ABSENT)
+    store.put("/loadbalance/brokers/b:8080", b'{"brokerVersion":"4.0.7"}', ABSENT)
+    store.put("/loadbalance/brokers/c:8080", b"no JSON", ABSENT)
+    assert registered_versions(store) == ("4.0.7", "4.2.4")
+
+
+def test_another_store_is_told_from_this_one() -> None:
+    def identified(instance: str | None, url: str) -> MemoryStore:
+        store = MemoryStore(url)
+        if instance:
+            store.put("/ledgers/INSTANCEID", instance.encode(), ABSENT)
+        return store
+
+    first = read_identity(identified("one", "zk://user:secret@a:2181,b:2181/pulsar?auth=file:x"))
+    assert first.document() == {"instance_id": "one", "url": "zk://***@a:2181,b:2181", "chroot": "pulsar"}
+    same = read_identity(identified("one", "zk://c:2181/pulsar"))
+    check_identity(first.document(), same, source="plan", allowed=False)
+    for instance, url in (("two", "zk://a:2181/pulsar"), ("one", "zk://a:2181/other"), (None, "zk://a:2181")):
+        other = read_identity(identified(instance, url))
+        with pytest.raises(GuardError, match="--allow-other-store"):
+            check_identity(first.document(), other, source="plan", allowed=False)
+        check_identity(first.document(), other, source="plan", allowed=True)
+    nameless = read_identity(identified(None, "dir:/x"))
+    check_identity(nameless.document(), nameless, source="plan", allowed=False)
+
+
+def test_what_each_release_reads() -> None:
+    for version in ("4.2.4", "5.0.0-M1", "4.2.5", "4.1.0", "2.8.2", "2.10.5", "6.0.0"):
+        assert why_unreadable(Form.CURSOR_WITH_PROPERTIES, version), version
+    for version in ("2.11.0", "3.0.7", "v3.3.1", "4.0.7"):
+        assert why_unreadable(Form.CURSOR_WITH_PROPERTIES, version) is None, version
+    for version in ("2.11.0", "4.2.4", "5.0.0-M1"):
+        assert why_unreadable(Form.CURSOR, version) is None, version
+        assert why_unreadable(Form.LEDGER, version) is None, version
+    assert why_unreadable(Form.CURSOR, "2.8.2")
+    assert why_unreadable(Form.LEDGER, "2.8.2") is None
+    assert all(row.evidence and row.first <= row.last for row in TABLE)
+    for text in ("", "four", "4", "4.x", "-1.2.3"):
+        with pytest.raises(UsageError):
+            parse_version(text)
+
+
+def test_check_readable_names_what_took_the_three_topics_away(captured: MemoryStore) -> None:
+    faults = list(find_unreadable(captured.scan("/managed-ledgers"), ["4.2.4"]))
+    assert {(fault["topic"], fault["cursor"]) for fault in faults} == {
+        ("persistent://public/default/compacted", "__compaction"),
+        ("persistent://public/default/delayed-buckets", "later"),
+        ("persistent://public/default/marks", "with-props"),
+    }
+    assert list(find_unreadable(captured.scan("/managed-ledgers"), ["4.0.7"])) == []
+    old = list(find_unreadable(captured.scan("/managed-ledgers"), ["2.8.2"]))
+    assert len(old) == 37
+    broken = Versioned(TOPIC.cursor_path("sub"), b"\xff", 3)
+    assert next(find_unreadable([broken], ["4.0.7"]))["form"] == "undecodable"
