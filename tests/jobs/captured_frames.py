@@ -1,0 +1,24 @@
+"""The frames of captured topics, for tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pulsar_meta.codecs.errors import PulsarMetaError
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.entry_choice import Limits, choose
+from pulsar_meta.jobs.entry_dump import read_entries
+from pulsar_meta.stores.registry import open_store
+
+
+def fail(error: PulsarMetaError) -> None:
+    """A teller that takes nothing."""
+    raise error
+
+
+def frames_of(folder: Path, topic: str) -> list[bytes]:
+    """Return the frames of a topic in the capture at `folder`, in reading order."""
+    entries = [f"bookie-disk:{folder}/bookie0"]
+    with open_store(f"rocksdb:{folder}/rocksdb") as store, open_entries(entries) as source:
+        found = read_entries(choose([topic], store, source, fail), Limits(), source, store, fail)
+        return [bytes(entry.data) for entry, _ in found]
