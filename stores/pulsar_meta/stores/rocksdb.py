@@ -66,7 +66,7 @@ class RocksdbStore(GuardedStore):
 
     def read(self, path: str) -> Versioned:
         """Return the value at `path`; NotFoundError where there is none."""
-        raw = self._db.get(path.encode()) if path.startswith("/") else None
+        raw = self._get(path.encode()) if path.startswith("/") else None
         if raw is None:
             raise NotFoundError(f"nothing at {path}", source=self.url)
         return self._versioned(path, raw)
@@ -84,18 +84,20 @@ class RocksdbStore(GuardedStore):
                 found.seek(below + name + AFTER_SLASH)
             else:
                 found.next()
+        self._check(found)
         return sorted(names)
 
     def scan(self, prefix: str = "/") -> Iterator[Versioned]:
         """Yield every value at and below `prefix`, by the bytes of their paths."""
         bare, below = (part.encode() for part in prefixed(prefix))
         found: Any = self._db.iter()
-        if bare != below and (raw := self._db.get(bare)) is not None:
+        if bare != below and (raw := self._get(bare)) is not None:
             yield self._versioned(prefixed(prefix)[0], raw)
         found.seek(below)
         while found.valid() and (key := found.key()).startswith(below):
             yield self._versioned(self._text(key), found.value())
             found.next()
+        self._check(found)
 
     def put(self, path: str, value: bytes, expected: int) -> int:
         """Write if the version is still `expected` and return the new one, one more, as Pulsar counts."""
@@ -141,8 +143,23 @@ class RocksdbStore(GuardedStore):
         if self._lock is not None:
             self._lock.release()
 
+    def _get(self, key: bytes) -> bytes | None:
+        try:
+            raw: bytes | None = self._db.get(key)
+        except Exception as error:
+            # rocksdict raises bare Exception for everything RocksDB says.
+            raise DecodeError(f"RocksDB: {error}", source=self.url) from error
+        return raw
+
+    def _check(self, found: Any) -> None:
+        """Raise DecodeError where an iterator ended at a broken block and not at the end."""
+        try:
+            found.status()
+        except Exception as error:
+            raise DecodeError(f"RocksDB: {error}", source=self.url) from error
+
     def _held(self, path: str, expected: int) -> MetaValue | None:
-        raw = self._db.get(path.encode())
+        raw = self._get(path.encode())
         held = None if raw is None else self._decode(path, raw)
         version = ABSENT if held is None else held.version
         if version != expected:
@@ -152,7 +169,7 @@ class RocksdbStore(GuardedStore):
         return held
 
     def _instance(self) -> int:
-        raw = self._db.get(INSTANCE_ID)
+        raw = self._get(INSTANCE_ID)
         return int.from_bytes(raw, "big") if raw is not None and len(raw) == 8 else 0
 
     def _write(self, path: str, raw: bytes | None) -> None:

@@ -1,0 +1,341 @@
+"""Databases that real standalones wrote: read without a trace, written so that their own RocksDB reads on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UnreachableError
+from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.registry import open_store
+from pulsar_meta.stores.rocksdb import RocksdbStore
+from pulsar_meta.stores.rocksdb_value import MetaValue
+from tests.stores.conftest import writable_copy
+
+Listing = dict[str, tuple[bytes, int, int]]
+CAPTURES = ("pulsar-3.0.7", "pulsar-4.0.7", "pulsar-4.2.4", "pulsar-4.2.4-killed", "pulsar-5.0.0-M1")
+CURSOR = "/managed-ledgers/public/default/persistent/orders"
+
+
+def listing(directory: Path) -> Listing:
+    """Return every file's bytes and times, and the directory's own."""
+    found = {"": (b"", directory.stat().st_mtime_ns, directory.stat().st_ctime_ns)}
+    for file in sorted(directory.iterdir()):
+        status = file.stat()
+        found[file.name] = (file.read_bytes(), status.st_mtime_ns, status.st_ctime_ns)
+    return found
+
+
+def stored(store: RocksdbStore, path: str) -> MetaValue:
+    """Return a value with its header."""
+    raw = store._get(path.encode())
+    assert raw is not None
+    return MetaValue.decode(raw)
+
+
+def read_everything(database: Path) -> None:
+    with open_store(f"rocksdb:{database}") as store:
+        values = list(store.scan())
+        assert len(values) > 300
+        assert store.read(values[0].path) == values[0]
+        assert store.children("/managed-ledgers") == ["public", "pulsar"]
+
+
+@contextmanager
+def held_by_another_process(database: Path) -> Iterator[None]:
+    """Keep the database open for writing in another process, as a broker does."""
+    code = (
+        "import sys; from rocksdict import Rdict, Options; own = Options(raw_mode=True);"
+        "own.set_disable_auto_compactions(True); db = Rdict(sys.argv[1], own, {'default': own});"
+        "db.put(b'/alive', bytes([0, 0, 0, 41, 0, 0, 0, 1])"
+        " + bytes(33) + b'yes'); print('ready', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(database)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield
+        process.communicate("", timeout=20)
+
+
+@pytest.fixture
+def database(tmp_path: Path, capture: Callable[[str], Path]) -> Path:
+    return writable_copy(capture("pulsar-4.2.4") / "rocksdb", tmp_path / "metadata")
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_is_what_the_broker_told(name: str, capture: Callable[[str], Path]) -> None:
+    folder = capture(name)
+    snapshot = f"snapshot:{folder / 'metadata.ndjson'}"
+    with open_store(f"rocksdb:{folder / 'rocksdb'}") as store, open_store(snapshot) as told:
+        expected = sorted(told.scan(), key=lambda held: held.path.encode())
+        assert list(store.scan()) == expected
+        for path in ("/", "/managed-ledgers/public/default/persistent", "/ledgers", "/admin"):
+            assert store.children(path) == told.children(path)
+
+
+def test_reading_leaves_no_trace(database: Path) -> None:
+    before = listing(database)
+    read_everything(database)
+    assert listing(database) == before
+
+
+def test_opening_for_writing_leaves_no_trace_without_a_write(database: Path) -> None:
+    before = listing(database)
+    with open_store(f"rocksdb:{database}", read_only=False) as store:
+        assert sum(1 for _ in store.scan()) > 300
+    assert listing(database) == before
+    assert os.listdir(database.parent) == [database.name]
+
+
+def test_no_temporary_directory_stays(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = database.parent / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    with open_store(f"rocksdb:{database}", read_only=False) as store:
+        store.put("/new", b"x", ABSENT)
+        assert os.listdir(scratch)
+    assert os.listdir(scratch) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_directory_that_we_may_not_write(database: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path;"
+        "from tests.stores.test_rocksdb import read_everything, refuse; where = Path(sys.argv[1]);"
+        # Once as root, who alone may read the library's files where they lie in root's home.
+        "read_everything(where); os.setuid(65534); read_everything(where); refuse(where)"
+    )
+    for parent in [database, *database.parents][:-1]:
+        if not parent.stat().st_mode & 0o005:
+            parent.chmod(0o755)
+    for file in database.iterdir():
+        file.chmod(0o444)
+    before = listing(database)
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", code, str(database)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert listing(database) == before
+
+
+def refuse(database: Path) -> None:
+    """Check that a database cannot be opened for writing by who may not write it."""
+    with pytest.raises(UnreachableError):
+        open_store(f"rocksdb:{database}", read_only=False)
+
+
+def test_a_database_that_another_process_holds_is_read(database: Path) -> None:
+    with held_by_another_process(database):
+        before = {name: content for name, (content, _, _) in listing(database).items()}
+        read_everything(database)
+        with open_store(f"rocksdb:{database}") as store:
+            assert store.read("/alive").value == b"yes"
+        assert {name: content for name, (content, _, _) in listing(database).items()} == before
+
+
+def test_a_database_that_another_process_holds_is_not_written(database: Path) -> None:
+    with held_by_another_process(database):
+        before = listing(database)
+        with pytest.raises(GuardError, match="stop the broker") as caught:
+            open_store(f"rocksdb:{database}", read_only=False)
+        assert caught.value.exit_code == 7
+        assert listing(database) == before
+    with open_store(f"rocksdb:{database}", read_only=False) as store:
+        assert store.put("/new", b"x", ABSENT) == 0
+
+
+def test_no_broker_can_start_while_we_hold_it(database: Path) -> None:
+    with open_store(f"rocksdb:{database}", read_only=False) as store:
+        for _ in range(2):
+            with pytest.raises(AssertionError), held_by_another_process(database):
+                pass
+            # Reading beside it must not let go of the lock.
+            read_everything(database)
+            store.put(f"/new{time.monotonic_ns()}", b"x", ABSENT)
+
+
+def test_the_header_moves_as_pulsars_client_moves_it(database: Path) -> None:
+    with RocksdbStore(f"rocksdb:{database}", read_only=False) as store:
+        before = stored(store, CURSOR)
+        started = time.time_ns() // 1_000_000
+        version = store.put(CURSOR, b"changed", before.version)
+        created = store.put("/test/created", b"", ABSENT)
+        after = stored(store, CURSOR)
+        new = stored(store, "/test/created")
+        instance = int.from_bytes(store._get(b"__metadata_instanceId_key") or b"", "big")
+    assert (version, created) == (before.version + 1, 0)
+    assert after.version == version
+    assert after.created == before.created
+    assert started <= after.modified <= time.time_ns() // 1_000_000
+    assert (after.owner, after.ephemeral, after.data) == (instance, False, b"changed")
+    assert (new.version, new.owner, new.ephemeral, new.data) == (0, instance, False, b"")
+    assert new.created == new.modified >= started
+
+
+def test_the_counters_of_the_database_stay(database: Path) -> None:
+    keys = (b"__metadata_instanceId_key", b"__metadata_sequentialId_key")
+    with RocksdbStore(f"rocksdb:{database}") as store:
+        before = [store._get(key) for key in keys]
+    with RocksdbStore(f"rocksdb:{database}", read_only=False) as store:
+        store.put("/new", b"x", ABSENT)
+    with RocksdbStore(f"rocksdb:{database}") as store:
+        assert [store._get(key) for key in keys] == before
+        with pytest.raises(NotFoundError):
+            store.read("__metadata_instanceId_key")
+
+
+def test_ephemeral_values_are_shown_and_never_written(database: Path) -> None:
+    with open_store(f"rocksdb:{database}", read_only=False) as store:
+        left = [held for held in store.scan() if held.ephemeral]
+        assert left
+        for write in (
+            lambda: store.put(left[0].path, b"x", left[0].version),
+            lambda: store.delete(left[0].path, left[0].version),
+        ):
+            with pytest.raises(GuardError, match="ephemeral"):
+                write()
+
+
+def test_the_checkpoint_is_the_database_before_the_first_write(database: Path) -> None:
+    before = {
+        name: content for name, (content, _, _) in listing(database).items() if name not in ("", "LOCK")
+    }
+    with RocksdbStore(f"rocksdb:{database}", read_only=False) as store:
+        assert store.checkpoint is None
+        store.put("/new", b"x", ABSENT)
+        checkpoint = store.checkpoint
+        assert checkpoint is not None
+        store.put("/new", b"y", 0)
+        assert store.checkpoint == checkpoint
+    assert {file.name: file.read_bytes() for file in checkpoint.iterdir()} == before
+    assert checkpoint.stat().st_mode & 0o077 == 0
+    with open_store(f"rocksdb:{checkpoint}") as store, pytest.raises(NotFoundError):
+        store.read("/new")
+    shutil.rmtree(database)
+    read_everything(checkpoint)
+
+
+def test_nothing_of_ours_stays_in_the_directory(database: Path) -> None:
+    before = set(os.listdir(database))
+    with open_store(f"rocksdb:{database}", read_only=False) as store:
+        store.put("/new", b"x", ABSENT)
+    new = set(os.listdir(database)) - before
+    assert all(name.endswith((".sst", ".log")) or name.startswith("MANIFEST-") for name in new), new
+    assert {name for name in before if name.startswith("OPTIONS-")} <= set(os.listdir(database))
+    assert b"7.9.2" in max(database.glob("OPTIONS-*")).read_bytes()
+
+
+def test_everything_else_reads_as_before(database: Path) -> None:
+    with open_store(f"rocksdb:{database}") as store:
+        before = list(store.scan())
+    with open_store(f"rocksdb:{database}", read_only=False) as store:
+        store.put("/zzz", b"x", ABSENT)
+    with open_store(f"rocksdb:{database}") as store:
+        assert [held for held in store.scan() if held.path != "/zzz"] == before
+
+
+def test_a_killed_writer_leaves_what_was_acknowledged(database: Path) -> None:
+    code = (
+        "import os, signal, sys; from pulsar_meta.stores.registry import open_store\n"
+        "store = open_store('rocksdb:' + sys.argv[1], read_only=False)\n"
+        "for at in range(50): store.put(f'/killed/{at}', b'x' * 1000, -1)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(database)], check=False)
+    with open_store(f"rocksdb:{database}", read_only=False) as store:
+        assert len(store.children("/killed")) == 50
+        store.put("/after", b"x", ABSENT)
+    assert not list(database.glob("rocksdict*"))
+
+
+def test_a_scan_sees_the_state_at_opening(database: Path) -> None:
+    with open_store(f"rocksdb:{database}", read_only=False) as store:
+        scan = store.scan("/managed-ledgers")
+        first = next(scan)
+        store.put(first.path, b"changed", first.version)
+        rest = [first, *scan]
+        assert len(rest) == len({held.path for held in rest}) > 100
+
+
+def test_what_does_not_read_back_is_told(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that lies cannot be provoked, so the library's own write is made to lie."""
+    store = RocksdbStore(f"rocksdb:{database}", read_only=False)
+    store.put("/new", b"x", ABSENT)
+    assert store._writer is not None
+    monkeypatch.setattr(store._writer, "put", lambda key, raw: None)
+    store.put("/lost", b"x", ABSENT)
+    with pytest.raises(UnreachableError, match="/lost does not read back"):
+        store.close()
+
+
+@pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-000026", "000025.log", "000024.sst"])
+def test_broken_databases_are_told(database: Path, name: str) -> None:
+    damaged = bytearray((database / name).read_bytes())
+    damaged[: len(damaged) // 2] = os.urandom(len(damaged) // 2)
+    (database / name).write_bytes(damaged)
+    before = listing(database)
+    try:
+        with open_store(f"rocksdb:{database}") as store:
+            held = sum(1 for _ in store.scan())
+    except DecodeError:
+        held = None
+    # A log that breaks off is how every crashed database looks: what stands before the break is there.
+    assert held is None or (name == "000025.log" and held > 0)
+    assert listing(database) == before
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\0\0\0\x29",
+        (41).to_bytes(4, "big") + bytes(37),
+        (40).to_bytes(4, "big") + (1).to_bytes(4, "big") + bytes(33),
+        (99).to_bytes(4, "big") + (1).to_bytes(4, "big") + bytes(33),
+        (-1).to_bytes(4, "big", signed=True) + (1).to_bytes(4, "big") + bytes(33),
+    ],
+)
+def test_bad_headers(raw: bytes) -> None:
+    with pytest.raises(DecodeError):
+        MetaValue.decode(raw)
+
+
+def test_the_header_of_the_reference() -> None:
+    raw = bytes.fromhex("0000002900000001" + "00" * 16 + "00000000000003e8" * 2 + "0078")
+    held = MetaValue.decode(raw)
+    assert held == MetaValue(0, 0, 1000, 1000, False, b"x")
+    assert held.encode() == raw
+
+
+def test_a_longer_header_is_kept() -> None:
+    raw = bytes.fromhex("0000002b00000001" + "00" * 32 + "01abcd78")
+    held = MetaValue.decode(raw)
+    assert (held.data, held.extra, held.ephemeral) == (b"x", b"\xab\xcd", True)
+    assert held.encode() == raw
+
+
+def test_conflicts_do_not_touch_the_files(database: Path) -> None:
+    before = listing(database)
+    with open_store(f"rocksdb:{database}", read_only=False) as store:
+        with pytest.raises(ConflictError):
+            store.put(CURSOR, b"x", 4711)
+        with pytest.raises(ConflictError):
+            store.put(CURSOR, b"x", ABSENT)
+        with pytest.raises(NotFoundError):
+            store.delete("/nowhere", 0)
+    assert listing(database) == before
+    assert os.listdir(database.parent) == [database.name]
