@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,7 +36,7 @@ def message_range(lower: tuple[int, int], upper: tuple[int, int]) -> MessageRang
 def test_runs_are_the_set_bits_and_never_touch(bits: set[int]) -> None:
     runs = list(set_runs(words_of(bits)))
     assert {bit for first, last in runs for bit in range(first, last + 1)} == bits
-    assert all(one[1] + 1 < other[0] for one, other in zip(runs, runs[1:], strict=False))
+    assert all(one[1] + 1 < other[0] for one, other in pairwise(runs))
 
 
 def test_runs_across_words_and_bit_63() -> None:

@@ -134,7 +134,7 @@ def test_a_ledger_password_is_redacted_unless_asked_for() -> None:
 
 
 def test_secrets_in_json_are_redacted_too() -> None:
-    data = b'{"serviceUrl":"x","brokerClientAuthenticationParameters":"token:abc","brokerClientTlsKeyStorePassword":""}'
+    data = b'{"brokerClientAuthenticationParameters":"token:abc","brokerClientTlsKeyStorePassword":""}'
     hidden = decode_document(data, source="s", path="/admin/clusters/c").document
     assert "token:abc" not in str(hidden)
     assert hidden["value"]["brokerClientTlsKeyStorePassword"] == ""

@@ -34,7 +34,7 @@ def values_of(field: Any) -> st.SearchStrategy[Any]:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return st.dictionaries(st.text(max_size=4), st.text(max_size=4), max_size=1)
     if field.message_type is not None:
-        one = fields_of(field.message_type)
+        one: st.SearchStrategy[Any] = fields_of(field.message_type)
     elif field.enum_type is not None:
         one = st.sampled_from([value.number for value in field.enum_type.values])
     elif field.cpp_type == field.CPPTYPE_STRING:

@@ -1,4 +1,4 @@
-"""Every value that real brokers and bookies wrote: it decodes, re-encodes identical, and says what they said."""
+"""Every value that real brokers and bookies wrote: decoded, re-encoded, and compared with what they said."""
 
 from __future__ import annotations
 

@@ -142,4 +142,11 @@ def _at(error: PulsarMetaError, where: str) -> PulsarMetaError:
 def _lines(document: dict[str, Any]) -> Iterable[str]:
     from pulsar_meta.cli.value_lines import value_lines
 
-    return value_lines(document)
+    return map(_harmless, value_lines(document))
+
+
+def _harmless(line: str) -> str:
+    """Return `line` with what would break it, or steer a terminal, as escapes."""
+    if line.isprintable():
+        return line
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in line)

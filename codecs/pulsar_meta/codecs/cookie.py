@@ -47,6 +47,5 @@ def encode_cookie(cookie: Cookie) -> bytes:
     fields = cookie.fields
     if cookie.layout_version > _LINES_LAYOUT:
         return f"{cookie.layout_version}\n{print_text(fields)}".encode()
-    return (
-        f"{cookie.layout_version}\n{fields.bookieHost}\n{fields.journalDir}\n{fields.ledgerDirs}\n".encode()
-    )
+    lines = [str(cookie.layout_version), fields.bookieHost, fields.journalDir, fields.ledgerDirs, ""]
+    return "\n".join(checked_line(line, "a cookie of layout 3") for line in lines).encode()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from glob import glob, has_magic
 from pathlib import Path
 from shutil import copyfileobj
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from pulsar_meta.codecs.errors import (
     DecodeError,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 STDIN: Final = "-"
 _HEAD: Final = 1 << 16
+_PIECE: Final = 1 << 20
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 # Text may be three characters a byte ("0a ").
 _TEXT_FACTOR: Final = 3
@@ -87,7 +88,7 @@ def _values_of_file(path: Path, form: InputForm) -> Iterator[ValueInput]:
             if form.text == "raw" and is_snapshot(head):
                 yield from _values_of_snapshot(source)
                 return
-            data = head + file.read(_limit(form) + 1 - len(head))
+            data = head + _read(file, _limit(form) + 1 - len(head))
         yield from _split(source, data, form, store_path_of_file(path.absolute().as_posix()))
     except FileNotFoundError:
         yield ValueInput(source, error=NotFoundError("no such file", source=source))
@@ -97,7 +98,7 @@ def _values_of_file(path: Path, form: InputForm) -> Iterator[ValueInput]:
 
 def _values_of_stdin(form: InputForm) -> Iterator[ValueInput]:
     stdin = sys.stdin.buffer
-    data = stdin.read(_limit(form) + 1)
+    data = _read(stdin, _limit(form) + 1)
     if form.text != "raw" or not is_snapshot(data):
         yield from _split(STDIN, data, form, None)
         return
@@ -118,6 +119,15 @@ def _values_of_snapshot(file: str) -> Iterator[ValueInput]:
                 yield ValueInput(file, versioned.value, versioned.path, versioned.version)
     except PulsarMetaError as error:
         yield ValueInput(file, error=error)
+
+
+def _read(file: IO[bytes], limit: int) -> bytes:
+    """Return at most `limit` bytes; `read(limit)` would take the memory for all of them beforehand."""
+    pieces: list[bytes] = []
+    while limit > 0 and (piece := file.read(min(limit, _PIECE))):
+        pieces.append(piece)
+        limit -= len(piece)
+    return b"".join(pieces)
 
 
 def is_one_value(names: Sequence[str], form: InputForm, first: Sequence[ValueInput]) -> bool:

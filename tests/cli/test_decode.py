@@ -1,0 +1,368 @@
+"""`decode` and `encode` as programs: what goes in, what comes out where, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import resource
+import subprocess
+import sys
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsar_meta.codecs.envelope import open_envelope, seal
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
+
+PROGRAM = Path(sys.executable).with_name("pulsar-meta")
+LEDGER = bytes.fromhex("0a090807100a18e8072001")
+LEDGER_VALUE = {"ledgerInfo": [{"ledgerId": 7, "entries": 10, "size": 1000, "timestamp": 1}]}
+CURSOR = bytes.fromhex("08ffffffffffffffffff01100718ffffffffffffffffff01")
+
+Run = Callable[..., subprocess.CompletedProcess[bytes]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    def call(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [PROGRAM, *map(str, arguments)],
+            input=stdin,
+            capture_output=True,
+            cwd=tmp_path,
+            timeout=60,
+            check=False,
+        )
+
+    return call
+
+
+@pytest.fixture
+def ledger_file(tmp_path: Path) -> Path:
+    file = tmp_path / "ledger.bin"
+    file.write_bytes(seal(LEDGER, "zstd"))
+    return file
+
+
+def documents(done: subprocess.CompletedProcess[bytes]) -> Any:
+    return json.loads(done.stdout)
+
+
+def test_one_file_is_one_document(run: Run, ledger_file: Path) -> None:
+    done = run("decode", ledger_file, "-o", "json")
+    assert (done.returncode, done.stderr) == (0, b"")
+    document = documents(done)
+    assert document == {
+        "source": str(ledger_file),
+        "kind": "ManagedLedgerInfo",
+        "envelope": {"codec": "zstd", "stored_size": len(ledger_file.read_bytes()), "raw_size": 11},
+        "value": LEDGER_VALUE,
+        "meaning": document["meaning"],
+    }
+    assert document["meaning"]["entries"] == 10
+
+
+def test_several_files_are_a_list_and_so_is_a_directory(run: Run, tmp_path: Path, ledger_file: Path) -> None:
+    (tmp_path / "cursor.bin").write_bytes(CURSOR)
+    listed = documents(run("decode", ledger_file, "cursor.bin", "-o", "json"))
+    assert [item["kind"] for item in listed] == ["ManagedLedgerInfo", "ManagedCursorInfo"]
+    directory = tmp_path / "values"
+    directory.mkdir()
+    (directory / "only").write_bytes(CURSOR)
+    assert [item["kind"] for item in documents(run("decode", directory, "-o", "json"))] == [
+        "ManagedCursorInfo"
+    ]
+    matched = run("decode", "*.bin", "-o", "ndjson").stdout.splitlines()
+    assert [json.loads(line)["source"] for line in matched] == ["cursor.bin", "ledger.bin"]
+
+
+def test_stdin_hex_and_base64(run: Run) -> None:
+    raw = run("decode", "-", "-o", "json", stdin=LEDGER)
+    in_hex = run("decode", "-", "--hex", "-o", "json", stdin=LEDGER.hex(" ", 4).encode() + b"\n")
+    in_base64 = run("decode", "-", "--base64", "-o", "json", stdin=b64encode(LEDGER) + b"\n")
+    for done in (raw, in_hex, in_base64):
+        assert documents(done)["value"] == LEDGER_VALUE
+    lines = LEDGER.hex() + "\n\n" + CURSOR.hex() + "\n"
+    several = run("decode", "-", "--hex", "--lines", "-o", "json", stdin=lines.encode())
+    assert [(item["source"], item["kind"]) for item in documents(several)] == [
+        ("-:1", "ManagedLedgerInfo"),
+        ("-:3", "ManagedCursorInfo"),
+    ]
+
+
+@pytest.mark.parametrize("text", [b"0g", b"abc", b"\xff"])
+def test_what_is_no_hex(run: Run, text: bytes) -> None:
+    done = run("decode", "-", "--hex", stdin=text)
+    assert done.returncode == 4
+    assert done.stdout == b""
+    assert done.stderr.startswith(b"pulsar-meta: -: not hex")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_the_path_of_a_file_tells_its_kind(run: Run, tmp_path: Path) -> None:
+    place = tmp_path / "managed-ledgers/public/default/persistent/orders/my+sub"
+    place.mkdir(parents=True)
+    (place / ".value").write_bytes(bytes.fromhex("08051003"))
+    document = documents(run("decode", place / ".value", "-o", "json"))
+    assert document["kind"] == "ManagedCursorInfo"
+    assert document["path"] == "/managed-ledgers/public/default/persistent/orders/my+sub"
+
+
+def test_ambiguous_content_is_asked_about(run: Run) -> None:
+    done = run("decode", "-", stdin=bytes.fromhex("08051003"))
+    assert done.returncode == 2
+    assert b"ManagedCursorInfo and PositionInfo" in done.stderr
+    assert b"--type" in done.stderr
+    named = run("decode", "-", "--type", "PositionInfo", "-o", "json", stdin=bytes.fromhex("08051003"))
+    assert documents(named)["value"] == {"ledgerId": 5, "entryId": 3}
+
+
+def limit_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (200 * 2**20, 200 * 2**20))
+
+
+def test_a_small_file_that_claims_two_gigabytes(tmp_path: Path) -> None:
+    header = ManagedLedgerInfoMetadata(uncompressedSize=2**31 - 1)
+    header.compressionType = 3  # type: ignore[assignment]
+    claim = header.SerializeToString()
+    body = seal(bytes(4000), "zstd")
+    file = tmp_path / "bomb"
+    file.write_bytes(b"Gx" + len(claim).to_bytes(4, "big") + claim + body[12:])
+    assert file.stat().st_size < 100
+    for options in ((), ("--max-size", str(2**31 - 1))):
+        done = subprocess.run(
+            [PROGRAM, "decode", file, "--type", "ManagedLedgerInfo", *options],
+            capture_output=True,
+            preexec_fn=limit_memory,
+            timeout=30,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (4, b"")
+        assert done.stderr.count(b"\n") == 1
+        assert b"2147483647" in done.stderr
+
+
+def test_a_corrupt_value_among_others(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(LEDGER + bytes.fromhex("0a090809"))
+    (tmp_path / "b").write_bytes(LEDGER)
+    done = run("decode", "a", "b", "missing", "--type", "ManagedLedgerInfo", "-o", "json")
+    assert done.returncode == 4
+    broken, whole = documents(done)
+    assert broken["error"]["offset"] == 11
+    assert [ledger["ledgerId"] for ledger in broken["value"]["ledgerInfo"]] == [7, 9]
+    assert whole["value"] == LEDGER_VALUE
+    told = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [(line["error"], line.get("source")) for line in told] == [
+        ("decode", "a"),
+        ("not-found", "missing"),
+    ]
+    assert told[0]["offset"] == 11
+
+
+def test_a_missing_file(run: Run) -> None:
+    done = run("decode", "nowhere.bin")
+    assert (done.returncode, done.stdout) == (3, b"")
+    assert done.stderr == b"pulsar-meta: nowhere.bin: no such file\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("decode",), ("decode", "-", "--hex", "--base64"), ("decode", "-", "--type", "Nonsense")]
+)
+def test_wrong_usage(run: Run, arguments: tuple[str, ...]) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_store_below_a_path(run: Run, capture: Callable[[str], Path]) -> None:
+    snapshot = capture("pulsar-4.2.4") / "metadata.ndjson"
+    prefix = "/managed-ledgers/public/default/persistent/orders"
+    done = run("decode", "--store", f"snapshot:{snapshot}", prefix, "-o", "json")
+    ledger, cursor = documents(done)
+    assert (ledger["path"], ledger["kind"], ledger["version"]) == (prefix, "ManagedLedgerInfo", 11)
+    assert (cursor["kind"], cursor["envelope"]["codec"]) == ("ManagedCursorInfo", "lz4")
+    assert cursor["meaning"]["acked"][0] == {"ledger_id": 18, "entries": [[10, 10], [42, 42], [45, 45]]}
+    assert all(type(word) is str for word in cursor["value"]["batchedEntryDeletionIndexInfo"][0]["deleteSet"])
+
+
+def test_a_store_in_a_directory_and_in_rocksdb(
+    run: Run, tmp_path: Path, capture: Callable[[str], Path]
+) -> None:
+    place = tmp_path / "tree/managed-ledgers/public/default/persistent/t"
+    place.mkdir(parents=True)
+    (place / ".value").write_bytes(LEDGER)
+    from_directory = documents(
+        run("decode", "--store", f"dir:{tmp_path}/tree", "/managed-ledgers", "-o", "json")
+    )
+    assert [item["value"] for item in from_directory] == [LEDGER_VALUE]
+    rocksdb = capture("pulsar-4.2.4") / "rocksdb"
+    before = sorted(os.listdir(rocksdb))
+    done = run("decode", "--store", f"rocksdb:{rocksdb}", "/managed-ledgers", "-o", "ndjson")
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) > 100
+    assert sorted(os.listdir(rocksdb)) == before
+
+
+@pytest.mark.parametrize("name", ["pulsar-4.2.4", "pulsar-2.8.2"])
+def test_a_snapshot_goes_through_json_and_back(run: Run, name: str, capture: Callable[[str], Path]) -> None:
+    snapshot = capture(name) / "metadata.ndjson"
+    done = run("decode", snapshot, "-o", "json")
+    assert (done.returncode, done.stderr) == (0, b"")
+    back = run("encode", stdin=done.stdout)
+    assert (back.returncode, back.stderr) == (0, b"")
+    before = [json.loads(line) for line in snapshot.read_bytes().splitlines()]
+    after = [json.loads(line) for line in back.stdout.splitlines()]
+    assert [(line["path"], line["version"]) for line in after] == [
+        (line["path"], line["version"]) for line in before
+    ]
+    for one, other in zip(before, after, strict=True):
+        assert payload(b64decode(one["value"])) == payload(b64decode(other["value"])), one["path"]
+
+
+def payload(value: bytes) -> tuple[str | None, bytes]:
+    envelope = open_envelope(value)
+    return (None, value) if envelope is None else (envelope.codec, envelope.payload)
+
+
+def test_a_snapshot_on_stdin(run: Run, capture: Callable[[str], Path]) -> None:
+    lines = (capture("pulsar-4.2.4") / "metadata.ndjson").read_bytes()
+    done = run("decode", "-", "-o", "ndjson", stdin=lines)
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == len(lines.splitlines())
+    assert json.loads(done.stdout.splitlines()[0])["source"] == "-"
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zlib", "zstd", "snappy"])
+def test_encode_compresses_as_asked(run: Run, ledger_file: Path, codec: str) -> None:
+    document = run("decode", ledger_file, "-o", "json").stdout
+    done = run("encode", "--compression", codec, stdin=document)
+    assert payload(done.stdout) == (None if codec == "none" else codec, LEDGER)
+
+
+@pytest.mark.parametrize(("threshold", "codec"), [(10, "zstd"), (11, None), (12, None)])
+def test_encode_with_pulsars_threshold(
+    run: Run, ledger_file: Path, threshold: int, codec: str | None
+) -> None:
+    document = run("decode", ledger_file, "-o", "json").stdout
+    assert payload(run("encode", "--threshold", threshold, stdin=document).stdout)[0] == codec
+
+
+def test_encode_tells_where_the_order_is_lost(run: Run) -> None:
+    decoded = run("decode", "-", "--type", "ManagedCursorInfo", "-o", "json", stdin=bytes.fromhex("48070801"))
+    assert decoded.returncode == 0
+    assert b"other bytes" in decoded.stderr
+    done = run("encode", "--quiet", stdin=decoded.stdout)
+    assert done.returncode == 0
+    assert b"another order" in done.stderr
+    assert done.stdout == bytes.fromhex("08014807")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "what"),
+    [
+        (b"", 2, b"no document"),
+        (b"[]", 2, b"no document"),
+        (b"{", 4, b"not JSON"),
+        (b"\xff", 4, b"not UTF-8"),
+        (b"[" * 100_000, 4, b"JSON"),
+        (b"7", 4, b"expected an object with kind and value"),
+        (b'{"kind": "Nonsense", "value": {}}', 2, b"no kind"),
+        (b'{"kind": "ManagedLedgerInfo", "value": null}', 4, b"only a part"),
+        (b'{"kind": "ManagedCursorInfo", "value": {"cursorsLedgerId": "x"}}', 4, b"value.cursorsLedgerId"),
+        (
+            b'{"kind": "ManagedLedgerInfo", "value": {}, "envelope": {"codec": "rar"}}',
+            4,
+            b"envelope.codec: expected one of none, lz4",
+        ),
+    ],
+)
+def test_json_that_is_not_what_decode_writes(run: Run, text: bytes, code: int, what: bytes) -> None:
+    done = run("encode", stdin=text)
+    assert (done.returncode, done.stdout) == (code, b"")
+    assert what in done.stderr
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_several_values_without_paths_take_the_names_of_their_files(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(LEDGER)
+    (tmp_path / "b.bin").write_bytes(CURSOR)
+    listed = run("decode", "a.bin", "b.bin", "-o", "json").stdout
+    lines = [json.loads(line) for line in run("encode", stdin=listed).stdout.splitlines()]
+    assert [(line["path"], b64decode(line["value"])) for line in lines] == [
+        ("/a.bin", LEDGER),
+        ("/b.bin", CURSOR),
+    ]
+
+
+def test_raw_bytes_are_kept_off_a_terminal(ledger_file: Path, run: Run) -> None:
+    document = run("decode", ledger_file, "-o", "json").stdout
+    (ledger_file.parent / "d.json").write_bytes(document)
+    for force, code in ((), 2), (("--force",), 0):
+        master, slave = pty.openpty()
+        done = subprocess.run(
+            [PROGRAM, "encode", ledger_file.parent / "d.json", *force],
+            stdout=slave,
+            stderr=subprocess.PIPE,
+            timeout=30,
+            check=False,
+        )
+        os.close(slave)
+        os.close(master)
+        assert done.returncode == code
+        assert bool(done.stderr) == (code == 2)
+
+
+def test_output_to_a_file(run: Run, tmp_path: Path, ledger_file: Path) -> None:
+    document = run("decode", ledger_file, "-o", "json").stdout
+    assert run("encode", "--output", "again.bin", stdin=document).stdout == b""
+    assert payload((tmp_path / "again.bin").read_bytes()) == ("zstd", LEDGER)
+
+
+def test_people_read_ranges_times_and_what_is_only_a_snapshot(
+    run: Run, capture: Callable[[str], Path]
+) -> None:
+    snapshot = capture("pulsar-4.2.4-killed") / "metadata.ndjson"
+    text = run("decode", "--store", f"snapshot:{snapshot}", "/managed-ledgers/public/default").stdout.decode()
+    assert "only a snapshot" in text
+    assert "envelope: zstd" in text
+    assert "closed 2026-" in text
+    orders = (capture("pulsar-4.2.4")) / "metadata.ndjson"
+    prefix = "/managed-ledgers/public/default/persistent/orders"
+    text = run("decode", "--store", f"snapshot:{orders}", prefix).stdout.decode()
+    assert "    ledger 18: entries 10, 42, 45\n" in text
+    assert "    batch 18:1: acknowledged 0, 7-10, still open 1-6, 11-14\n" in text
+    assert "properties b=zwei €" in text
+
+
+def test_an_escape_sequence_in_a_value_does_not_reach_the_terminal(run: Run) -> None:
+    document = {
+        "kind": "ManagedCursorInfo",
+        "value": {"cursorsLedgerId": -1, "cursorProperties": [{"name": "n", "value": "\x1b[2J\nx"}]},
+    }
+    value = run("encode", stdin=json.dumps(document).encode()).stdout
+    text = run("decode", "-", "--type", "ManagedCursorInfo", stdin=value).stdout
+    assert b"\x1b" not in text
+    assert b"n = \\x1b[2J\\nx\n" in text
+
+
+def test_decode_imports_nothing_heavy(tmp_path: Path) -> None:
+    file = tmp_path / "cursor"
+    file.write_bytes(CURSOR)
+    program = "import sys; from pulsar_meta.cli.app import main; main()"
+    arguments = ["decode", str(file), "--type", "ManagedCursorInfo", "-o", "json"]
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0
+    imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if "import time:" in line}
+    assert "google.protobuf" in imported
+    heavy = {"pyspark", "pyarrow", "numpy", "kazoo", "grpc", "rocksdict", "rich", "google_crc32c"}
+    assert not {name for name in imported if name.split(".")[0] in heavy}
