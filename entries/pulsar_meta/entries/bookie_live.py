@@ -97,12 +97,13 @@ class LiveBookies:
     def _read_replicas(self, ensembles: Ensembles, entry_ids: list[int]) -> dict[int, Outcome]:
         """Return each entry, or why it cannot be had, after asking one replica of each after the other."""
         outcomes: dict[int, Outcome] = {}
+        # The order is settled first: a bookie that fails on the way must not change whose turn is next.
+        replicas = {entry_id: self._bookies.by_hope(ensembles.replicas(entry_id)) for entry_id in entry_ids}
         for copy in range(ensembles.write_quorum):
             asked: dict[str, list[int]] = {}
             for entry_id in entry_ids:
                 if not isinstance(outcomes.get(entry_id), RawEntry):
-                    bookies = self._bookies.by_hope(ensembles.replicas(entry_id))
-                    asked.setdefault(bookies[copy], []).append(entry_id)
+                    asked.setdefault(replicas[entry_id][copy], []).append(entry_id)
             for bookie, group in asked.items():
                 for entry_id, outcome in self._ask(ensembles, bookie, group).items():
                     outcomes[entry_id] = _better(outcomes.get(entry_id), outcome)

@@ -11,6 +11,7 @@ from pulsar_meta.entries.base import EntrySource
 
 SCHEMES: Final[dict[str, str]] = {
     "bookie-disk": "pulsar_meta.entries.bookie_disk:open_bookie_disk",
+    "offload": "pulsar_meta.entries.offload:open_offload",
     "frames": "pulsar_meta.entries.frames_file:open_frames_file",
 }
 

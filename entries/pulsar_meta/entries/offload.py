@@ -1,0 +1,233 @@
+"""`offload:URL`: entries in the objects of Pulsar's tiered storage, wherever fsspec can read.
+
+    offload:/path/to/objects    offload:s3://bucket    offload:gs://bucket/folder
+
+A data object is `<uuid>-ledger-<id>` and its index the same with `-index`. An offload that failed and
+was done again leaves two of a ledger; the first whose parts fit each other counts.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Self
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.offload_object import (
+    ENTRY_HEADER,
+    Block,
+    BlockEntry,
+    OffloadedLedger,
+    OffloadIndex,
+    block_entries,
+    decode_block_header,
+    decode_offload_index,
+)
+from pulsar_meta.entries.base import RawEntry
+from pulsar_meta.entries.offload_files import ObjectFiles
+
+# How much of a block is fetched at a time: a little for one entry, ever more for many.
+FIRST_PIECE: Final = 64 << 10
+LARGEST_PIECE: Final = 8 << 20
+# An index has a row for a block of 64 MiB, so no right one is larger.
+LARGEST_INDEX: Final = 64 << 20
+INDEX: Final = "-index"
+
+_index_re = re.compile(r"(?P<key>.+-ledger-(?P<ledger>[0-9]{1,19}))-index")
+_segment_re = re.compile(r"(?P<key>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})-index")
+
+
+@dataclass(frozen=True, slots=True)
+class _Offloaded:
+    """A ledger whose index was read, and where the entries of its blocks lie as far as that is known."""
+
+    data: str
+    header_size: int
+    ledger: OffloadedLedger
+    last_entry: int
+    seen: dict[int, list[BlockEntry]] = field(default_factory=dict)
+
+
+def open_offload(url: str) -> OffloadedEntries:
+    """Open `offload:URL`; NotFoundError where it is not there or holds no offloaded ledger."""
+    place = url.partition(":")[2]
+    if not place:
+        raise UsageError("expected offload:URL, a folder or a bucket", source=url)
+    return OffloadedEntries(url, ObjectFiles(place))
+
+
+class OffloadedEntries:
+    """Entries in offloaded objects, as frames: they have no bookie header and no digest there."""
+
+    def __init__(self, url: str, files: ObjectFiles) -> None:
+        """List the objects; indexes are read when their ledger is wanted."""
+        self.url = url
+        self._files = files
+        self._sizes = files.sizes()
+        self._opened: dict[int, _Offloaded] = {}
+        self._names: dict[int, list[str]] = {}
+        for name in sorted(self._sizes):
+            match = _index_re.fullmatch(name)
+            if match:
+                self._names.setdefault(int(match["ledger"]), []).append(match["key"])
+            elif segment := _segment_re.fullmatch(name):
+                self._open_segments(segment["key"])
+        if not self._names and not self._opened:
+            raise _nothing_here(self._sizes, url)
+
+    def ledgers(self) -> list[int]:
+        """Return the ids of all ledgers that have objects here, in order."""
+        return sorted({*self._names, *self._opened})
+
+    def last_entry(self, ledger_id: int) -> int | None:
+        """Return a ledger's last entry, None where the ledger is not here."""
+        found = self._open(ledger_id)
+        return None if found is None else found.last_entry
+
+    def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
+        """Yield the ids of a ledger's entries within [first, last]: offloaded ledgers are whole."""
+        found = self._open(ledger_id)
+        if found is not None and found.ledger.blocks:
+            end = found.last_entry if last is None else min(last, found.last_entry)
+            yield from range(max(first, found.ledger.blocks[0].first_entry), end + 1)
+
+    def read(self, ledger_id: int, entry_id: int) -> RawEntry:
+        """Return one entry; NotFoundError where it is not here, DecodeError where its block is broken."""
+        for entry in self.read_many(ledger_id, entry_id, entry_id):
+            return entry
+        raise NotFoundError(f"no entry {ledger_id}:{entry_id}", source=self.url)
+
+    def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
+        """Yield a ledger's entries within [first, last], in order; DecodeError at a broken block."""
+        found = self._open(ledger_id)
+        if found is None:
+            return
+        end = found.last_entry if last is None else min(last, found.last_entry)
+        start = found.ledger.block_of(first)
+        for block in found.ledger.blocks:
+            if block.first_entry > end:
+                return
+            if start is None or block.offset >= start.offset:
+                for entry_id, frame in self._frames(found, block, first, end):
+                    yield RawEntry(ledger_id, entry_id, frame, bookie=False)
+
+    def close(self) -> None:
+        """Do nothing: no object stays open."""
+
+    def _frames(
+        self, found: _Offloaded, block: Block, first: int, last: int
+    ) -> Iterator[tuple[int, memoryview]]:
+        """Yield (entry id, frame) of a block within [first, last], fetching it piece by piece."""
+        seen = found.seen.setdefault(block.offset, [])
+        at = _start(found, block, seen, first)
+        piece_size = FIRST_PIECE
+        while at + ENTRY_HEADER.size <= block.end:
+            with_header = at == block.offset
+            piece = self._files.fetch(found.data, at, min(at + piece_size, block.end))
+            start = self._header_size(found, block, piece) if with_header else 0
+            whole = list(block_entries(piece, start))
+            for entry in whole:
+                if not seen or entry.entry_id > seen[-1].entry_id:
+                    seen.append(BlockEntry(entry.entry_id, at + entry.offset, entry.size))
+                if entry.entry_id > last:
+                    return
+                if entry.entry_id >= first:
+                    yield entry.entry_id, memoryview(piece)[entry.offset : entry.offset + entry.size]
+            done = whole[-1].offset + whole[-1].size if whole else start
+            at += done
+            if len(piece) - done >= ENTRY_HEADER.size:
+                missing = self._missing(found, block, at, piece[done : done + ENTRY_HEADER.size])
+                if missing is None:
+                    return
+                piece_size = max(piece_size, missing)
+            piece_size = max(min(2 * piece_size, LARGEST_PIECE), piece_size)
+
+    def _missing(self, found: _Offloaded, block: Block, at: int, header: bytes) -> int | None:
+        """Return the bytes of the entry at `at` of which only a part is here, None where padding begins."""
+        size, entry_id = ENTRY_HEADER.unpack(header)
+        if size < 0:
+            return None
+        if at + ENTRY_HEADER.size + size > block.end:
+            raise DecodeError(
+                f"entry {entry_id} claims {size} bytes, its block ends before", offset=at, source=found.data
+            )
+        return int(ENTRY_HEADER.size + size)
+
+    def _header_size(self, found: _Offloaded, block: Block, piece: bytes) -> int:
+        """Return the size of a block's header after holding it against the index."""
+        try:
+            header_size, size, first_entry = decode_block_header(piece)
+        except DecodeError as error:
+            raise DecodeError(error.message, offset=block.offset, source=found.data) from error
+        if (first_entry, size) != (block.first_entry, block.end - block.offset) or header_size > len(piece):
+            raise DecodeError(
+                f"a block of {size} bytes from entry {first_entry} on, "
+                f"the index has {block.end - block.offset} from {block.first_entry} on",
+                offset=block.offset,
+                source=found.data,
+            )
+        return header_size
+
+    def _open(self, ledger_id: int) -> _Offloaded | None:
+        if ledger_id not in self._opened and ledger_id in self._names:
+            self._opened[ledger_id] = self._open_first(self._names[ledger_id])
+        return self._opened.get(ledger_id)
+
+    def _open_first(self, keys: list[str]) -> _Offloaded:
+        """Return the first of a ledger's offloads whose index and data fit; DecodeError where none does."""
+        broken: DecodeError | None = None
+        for key in keys:
+            try:
+                index = self._index(key)
+                return _offloaded(key, index, index.ledgers[0])
+            except DecodeError as error:
+                broken = broken or error
+        assert broken is not None
+        raise broken
+
+    def _open_segments(self, key: str) -> None:
+        index = self._index(key)
+        for ledger in index.ledgers:
+            if ledger.ledger_id is not None:
+                self._opened[ledger.ledger_id] = _offloaded(key, index, ledger)
+
+    def _index(self, key: str) -> OffloadIndex:
+        name = key + INDEX
+        try:
+            if self._sizes[name] > LARGEST_INDEX:
+                raise DecodeError(f"an index of {self._sizes[name]} bytes")
+            index = decode_offload_index(self._files.fetch(name, 0, self._sizes[name]))
+            if self._sizes.get(key) != index.data_size:
+                raise DecodeError(f"its data object has {self._sizes.get(key)} bytes, not {index.data_size}")
+        except DecodeError as error:
+            raise DecodeError(error.message, offset=error.offset, source=f"{self.url}: {name}") from error
+        return index
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _offloaded(key: str, index: OffloadIndex, ledger: OffloadedLedger) -> _Offloaded:
+    if ledger.last_entry is None:
+        raise DecodeError("its metadata does not tell the last entry")
+    return _Offloaded(key, index.block_header_size, ledger, ledger.last_entry)
+
+
+def _start(found: _Offloaded, block: Block, seen: list[BlockEntry], first: int) -> int:
+    """Return where to begin in a block to find entry `first`: at the last known entry before it."""
+    at = bisect_right(seen, first, key=lambda entry: entry.entry_id)
+    return seen[at - 1].offset - ENTRY_HEADER.size if at else block.offset
+
+
+def _nothing_here(names: dict[str, int], url: str) -> NotFoundError | UsageError:
+    if {"data", "index"} <= names.keys():
+        return UsageError("a Hadoop MapFile of the file system offloader, which is not read yet", source=url)
+    return NotFoundError("no offloaded ledger (<uuid>-ledger-<id> and <uuid>-ledger-<id>-index)", source=url)

@@ -1,0 +1,63 @@
+"""Objects by fsspec: listing them, and fetching ranges of their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError, UnreachableError, UsageError
+
+# Ranges of this size are fetched side by side where the file system can.
+_RANGE: Final = 1 << 20
+
+
+class ObjectFiles:
+    """The objects in one folder or bucket. NotFoundError and UnreachableError name it."""
+
+    def __init__(self, url: str) -> None:
+        """`url` is what fsspec opens, a plain path included; UsageError without fsspec or the scheme."""
+        self.url = url
+        try:
+            from fsspec.core import url_to_fs
+        except ImportError as error:
+            raise UsageError(
+                "offload: needs fsspec, which is not installed (pip install 'pulsar-meta[offload]')"
+            ) from error
+        try:
+            self._system, self.folder = url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            raise UsageError(f"fsspec cannot open it: {error}", source=url) from error
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each object in the folder by its name."""
+        with self._told():
+            # A listing that the file system kept from before would hide new objects.
+            rows = self._system.ls(self.folder, detail=True, refresh=True)
+        return {row["name"].rpartition("/")[2]: row["size"] or 0 for row in rows if row["type"] == "file"}
+
+    def fetch(self, name: str, start: int, end: int) -> bytes:
+        """Return the bytes [start, end) of an object."""
+        path = f"{self.folder.rstrip('/')}/{name}"
+        starts = list(range(start, end, _RANGE))
+        ends = [*starts[1:], end]
+        with self._told():
+            pieces: list[Any] = self._system.cat_ranges([path] * len(starts), starts, ends, on_error="raise")
+        data = b"".join(pieces)
+        if len(data) != end - start:
+            raise UnreachableError(
+                f"{name}: expected {end - start} bytes from {start} on, got {len(data)}", source=self.url
+            )
+        return data
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except PulsarMetaError:
+            raise
+        except FileNotFoundError as error:
+            raise NotFoundError(f"no such file or folder: {error}", source=self.url) from error
+        except Exception as error:
+            # Each file system has errors of its own, with no class in common.
+            raise UnreachableError(f"{type(error).__name__}: {error}", source=self.url) from error
