@@ -67,7 +67,7 @@ def test_bytes_behind_the_compressed_message_are_an_error(codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-def test_zstd_and_the_others_with_an_empty_message(codec: str) -> None:
+def test_an_empty_message(codec: str) -> None:
     assert decompress(codec, compress(codec, b""), 0) == b""
     with pytest.raises(DecodeError):
         decompress(codec, compress(codec, b"") + b"\x00", 0)
@@ -163,6 +163,7 @@ def test_none_means_no_envelope_and_the_empty_value_stays_bare() -> None:
 
 
 def test_no_such_codec() -> None:
-    for call in (lambda: seal(RAW, "brotli"), lambda: compress("brotli", RAW)):
-        with pytest.raises(UsageError, match="lz4, zlib, zstd, snappy"):
-            call()
+    with pytest.raises(UsageError, match="lz4, zlib, zstd, snappy"):
+        seal(RAW, "brotli")
+    with pytest.raises(UsageError, match="lz4, zlib, zstd, snappy"):
+        compress("brotli", RAW)
