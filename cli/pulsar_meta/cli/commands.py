@@ -35,6 +35,10 @@ COMMANDS: Final[dict[str, Command]] = {
     "compress-ledgers": Command("pulsar_meta.cli.compress:compress_ledgers", REWRITE),
     "undo": Command("pulsar_meta.cli.undo:undo", REWRITE),
     "check-readable": Command("pulsar_meta.cli.check_readable:check_readable", REWRITE),
+    "ls": Command("pulsar_meta.cli.store:ls", STORE),
+    "get": Command("pulsar_meta.cli.store:get", STORE),
+    "tree": Command("pulsar_meta.cli.store:tree", STORE),
+    "top": Command("pulsar_meta.cli.top:top", STORE),
     "put": Command("pulsar_meta.cli.put:put", STORE),
     "rm": Command("pulsar_meta.cli.put:rm", STORE),
     "properties": Command("pulsar_meta.cli.properties:properties", READ),
@@ -42,4 +46,5 @@ COMMANDS: Final[dict[str, Command]] = {
     "unset-property": Command("pulsar_meta.cli.properties:unset_property", REWRITE),
     "strip-metadata": Command("pulsar_meta.cli.frame_metadata:strip_metadata", FRAMES),
     "attach-metadata": Command("pulsar_meta.cli.frame_metadata:attach_metadata", FRAMES),
+    "verify-entries": Command("pulsar_meta.cli.verify_entries:verify_entries", FRAMES),
 }

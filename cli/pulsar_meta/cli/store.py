@@ -1,0 +1,123 @@
+"""`ls`, `get` and `tree`: looking around in one store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from pulsar_meta.cli.output import Detail, Format, View
+from pulsar_meta.cli.shell import Shell, StoreUrl
+
+Document = dict[str, Any]
+WHERE = "/a/path, topic NAME, cursor TOPIC NAME, ledger ID, namespace T/N, broker ID."
+Where = Annotated[list[str], typer.Argument(help=WHERE)]
+AnyWhere = Annotated[list[str] | None, typer.Argument(help=WHERE + " Default: everything.")]
+
+
+def ls(
+    shell: Shell,
+    where: AnyWhere = None,
+    store: StoreUrl = None,
+    details: Annotated[
+        bool, typer.Option("--long", "-l", help="Read each value: size, version, time, whether ephemeral.")
+    ] = False,
+) -> None:
+    """List what lies directly below a path.
+
+    pulsar-meta ls /managed-ledgers/public/default/persistent --store zk://zk1:2181
+
+    pulsar-meta ls topic public/default/orders -l --store rocksdb:data/metadata
+    """
+    from pulsar_meta.jobs.places import path_of
+    from pulsar_meta.jobs.store_tree import list_children
+
+    view = (
+        View(["name", "size", "version", "modified", "ephemeral"], _long)
+        if details
+        else View(["name"], _name)
+    )
+    with shell.store(store) as opened:
+        shell.emit(list_children(opened, path_of(where or ["/"]), details=details), view)
+
+
+def get(
+    shell: Shell,
+    where: Where,
+    store: StoreUrl = None,
+    kind: Annotated[
+        str | None, typer.Option("--type", metavar="KIND", help="What it is, where the path does not tell.")
+    ] = None,
+    show_passwords: Annotated[
+        bool, typer.Option("--show-passwords", help="Do not redact passwords and other secrets.")
+    ] = False,
+) -> None:
+    """Show one value, decoded; its bytes with -o raw.
+
+    pulsar-meta get topic public/default/orders --store zk://zk1:2181
+
+    pulsar-meta get cursor public/default/orders my-subscription -o json
+
+    pulsar-meta get ledger 123 -o raw > ledger-123.bin
+    """
+    from pulsar_meta.cli.value_lines import value_lines
+    from pulsar_meta.codecs.document import DecodeOptions, decode_document
+    from pulsar_meta.codecs.kinds import checked_kind
+    from pulsar_meta.jobs.places import path_of
+    from pulsar_meta.jobs.store_tree import read_value
+
+    with shell.store(store) as opened:
+        held = read_value(opened, path_of(where))
+    if shell.format is Format.RAW:
+        return shell.emit_bytes([held.value])
+    options = DecodeOptions(kind and checked_kind(kind), show_secrets=show_passwords)
+    decoded = decode_document(
+        held.value, source=opened.url, path=held.path, version=held.version, options=options
+    )
+    if decoded.document["value"] is not None or shell.format in (Format.JSON, Format.NDJSON):
+        shell.emit([decoded.document], Detail(value_lines), single=True)
+    if decoded.error is not None:
+        raise decoded.error
+    return None
+
+
+def tree(
+    shell: Shell,
+    where: AnyWhere = None,
+    store: StoreUrl = None,
+    depth: Annotated[
+        int | None,
+        typer.Option("--depth", "-d", min=0, help="No deeper than this; asks only for what it shows."),
+    ] = None,
+) -> None:
+    """Show everything below a path as a tree, with sizes.
+
+    pulsar-meta tree /managed-ledgers/public --store snapshot:metadata.ndjson.zst --depth 3
+    """
+    from pulsar_meta.jobs.places import path_of
+    from pulsar_meta.jobs.store_tree import walk
+
+    with shell.store(store) as opened:
+        shell.emit(walk(opened, path_of(where or ["/"]), depth), Detail(_branch))
+
+
+def _name(document: Document) -> list[str]:
+    return [document["name"]]
+
+
+def _long(document: Document) -> list[str]:
+    from pulsar_meta.codecs.times import iso_time
+
+    if "size" not in document:
+        return [document["name"], "-", "-", "-", "-"]
+    modified = iso_time(document["modified"]) if "modified" in document else "-"
+    ephemeral = "ephemeral" if document["ephemeral"] else "-"
+    return [document["name"], str(document["size"]), str(document["version"]), modified, ephemeral]
+
+
+def _branch(document: Document) -> Iterable[str]:
+    size = f"  {document['size']} bytes" if document.get("size") else ""
+    decoded = f"  ({document['decoded']})" if "decoded" in document else ""
+    label = document["path"] if document["depth"] == 0 else document["name"]
+    yield "  " * document["depth"] + label + decoded + size

@@ -1,0 +1,83 @@
+"""`top`: the biggest values of a store, and how sizes are spread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any
+
+import typer
+
+from pulsar_meta.cli.output import Detail
+from pulsar_meta.cli.shell import Shell, StoreUrl
+from pulsar_meta.cli.store import AnyWhere
+
+Document = dict[str, Any]
+BAR = 40
+UNITS = ("KiB", "MiB", "GiB", "TiB")
+
+
+def top(
+    shell: Shell,
+    where: AnyWhere = None,
+    store: StoreUrl = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="How many values.")] = 20,
+    by_raw: Annotated[bool, typer.Option("--raw-size", help="Biggest when unpacked.")] = False,
+) -> None:
+    """Show the biggest values (stored and raw size, codec, what they hold) and how all sizes are spread.
+
+    pulsar-meta top --store zk://zk1:2181 -n 50
+
+    pulsar-meta top /managed-ledgers/public --store snapshot:metadata.ndjson.zst -o json
+    """
+    from pulsar_meta.jobs.biggest import measure
+    from pulsar_meta.jobs.places import path_of
+
+    with shell.store(store) as opened, shell.progress(unit="values") as progress:
+        values = progressed(opened.scan(path_of(where or ["/"])), progress.advance)
+        sizes = measure(values, limit, by_raw=by_raw)
+        shell.emit([sizes.document(opened.url)], Detail(top_lines), single=True)
+
+
+def progressed(values: Iterable[Any], advance: Any) -> Iterator[Any]:
+    """Yield `values`, telling `advance` of each."""
+    for value in values:
+        advance(1)
+        yield value
+
+
+def top_lines(document: Document) -> Iterator[str]:
+    """Yield the lines in which a person reads the answer."""
+    total = document["total"]
+    yield f"{total['count']} values, {size(total['size'])} stored, {size(total['raw_size'])} unpacked"
+    yield from _biggest(document["biggest"])
+    yield ""
+    yield "by size"
+    most = max((row["count"] for row in document["histogram"]), default=1)
+    for row in document["histogram"]:
+        bound = "empty" if row["at_most"] == 0 else f"to {size(row['at_most'])}" if row["at_most"] else "more"
+        bar = "#" * max(1, row["count"] * BAR // most)
+        yield f"  {bound:>10}  {row['count']:>9}  {size(row['size']):>9}  {bar}"
+    yield ""
+    yield "by namespace"
+    for row in document["namespaces"]:
+        raw = f"{size(row['raw_size']):>9} raw"
+        yield f"  {size(row['size']):>9}  {raw}  {row['count']:>9}  {row['namespace']}"
+
+
+def size(count: int) -> str:
+    """Return a number of bytes as a person reads it: 1024-based, at most one decimal."""
+    if count < 1024:
+        return f"{count} B"
+    power = min((count.bit_length() - 1) // 10, len(UNITS))
+    return f"{count / 1024**power:.1f}".removesuffix(".0") + f" {UNITS[power - 1]}"
+
+
+def _biggest(values: list[Document]) -> Iterator[str]:
+    for value in values:
+        codec = f" {value['codec']}" if value["codec"] else ""
+        holds = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in value["holds"].items())
+        broken = f"  BROKEN: {value['error']}" if "error" in value else ""
+        raw = f" ({size(value['raw_size'])} raw{codec})" if value["codec"] else ""
+        yield f"  {size(value['size']):>9}{raw}  {value['path']}  {value['kind'] or 'unknown'}"
+        if holds or broken:
+            yield f"             {holds}{broken}"

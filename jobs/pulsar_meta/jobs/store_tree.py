@@ -1,0 +1,116 @@
+"""What lies where in a store: the children of a path, and everything below it as a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.names import TopicName, decode_name
+from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.stores.paths import joined
+
+Document = dict[str, Any]
+
+
+def list_children(store: Store, path: str, *, details: bool = False) -> Iterator[Document]:
+    """Yield a document for each child of `path`; `details` reads each of them.
+
+    `{"path", "name", "decoded"?, "size"?, "version"?, "ephemeral"?, "created"?, "modified"?}`; times in ms.
+    NotFoundError where neither a value nor a child is at `path`.
+    """
+    names = store.children(path)
+    if not names:
+        store.read(path)
+    for name in names:
+        document = _named(joined(path, name), name)
+        yield document | _details(store, joined(path, name)) if details else document
+
+
+def walk(store: Store, path: str, depth: int | None = None) -> Iterator[Document]:
+    """Yield `path` and what lies below it, parents first; a parent without a value of its own has no size.
+
+    `{"path", "name", "decoded"?, "depth", "size"?, "version"?, "ephemeral"?}`; with `depth` no deeper, and
+    only what is shown is asked for. NotFoundError where nothing is there.
+    """
+    found = False
+    for document in _listed(store, path, depth) if depth is not None else _scanned(store, path):
+        found = True
+        yield document
+    if not found:
+        raise NotFoundError(f"nothing at {path}", source=store.url)
+
+
+def read_value(store: Store, path: str) -> Versioned:
+    """Return the value at `path`; NotFoundError that says where to look instead, where that is known."""
+    try:
+        return store.read(path)
+    except NotFoundError as error:
+        hint = _hint(store, path)
+        if hint is None:
+            raise
+        raise NotFoundError(f"{error.message}: {hint}", source=error.source) from error
+
+
+def _hint(store: Store, path: str) -> str | None:
+    topic = TopicName.from_path(path)
+    if topic is not None and topic.partition is None:
+        first = topic.with_partition(0)
+        if first.path.rpartition("/")[2] in store.children(first.path.rpartition("/")[0]):
+            return f"the topic has partitions, the first is {first}"
+    children = store.children(path)
+    return f"it has no value of its own, but {len(children)} below it" if children else None
+
+
+def _scanned(store: Store, path: str) -> Iterator[Document]:
+    # Stores order by bytes or by levels; in a tree every child has to come right below its parent.
+    base = len(_parts(path))
+    facts = {_parts(held.path): _facts(held) for held in store.scan(path)}
+    nodes = {parts[:size] for parts in facts for size in range(base, len(parts) + 1)}
+    for parts in sorted(nodes):
+        yield _node("/" + "/".join(parts), len(parts) - base) | facts.get(parts, {})
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part)
+
+
+def _listed(store: Store, path: str, depth: int) -> Iterator[Document]:
+    pending = [(path, 0)]
+    while pending:
+        at, level = pending.pop()
+        names = store.children(at)
+        try:
+            facts = _facts(store.read(at))
+        except NotFoundError:
+            facts = {}
+        if names or facts:
+            yield _node(at, level) | facts
+        if level < depth:
+            pending += [(joined(at, name), level + 1) for name in reversed(names)]
+
+
+def _node(path: str, depth: int) -> Document:
+    return {**_named(path, path.rstrip("/").rpartition("/")[2] or "/"), "depth": depth}
+
+
+def _named(path: str, name: str) -> Document:
+    document: Document = {"path": path, "name": name}
+    try:
+        decoded = decode_name(name)
+    except DecodeError:
+        return document
+    return document if decoded == name else document | {"decoded": decoded}
+
+
+def _details(store: Store, path: str) -> Document:
+    try:
+        held = store.read(path)
+    except NotFoundError:
+        return {}
+    times = {"created": held.created, "modified": held.modified}
+    return _facts(held) | {name: time for name, time in times.items() if time is not None}
+
+
+def _facts(held: Versioned) -> Document:
+    return {"size": len(held.value), "version": held.version, "ephemeral": held.ephemeral}
