@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -37,6 +38,16 @@ def root(
     """Read, verify, search and rewrite what Apache Pulsar keeps in its metadata store and on its bookies."""
 
 
+def help_text(docstring: str | None) -> str:
+    """Return a command's docstring as its help, the lines below `Examples:` kept as they stand."""
+    text, heading, examples = inspect.cleandoc(docstring or "").partition("\n\nExamples:\n")
+    if not heading:
+        return text
+    lines = "\n".join(f"  {line.strip()}" for line in examples.splitlines() if line.strip())
+    # A backspace on its own line tells Typer, as it told Click, to leave the paragraph's lines alone.
+    return f"{text}\n\n\b\nExamples:\n{lines}"
+
+
 def build_app(only: str | None = None) -> typer.Typer:
     """Return the Typer application with every command, or with just the one that is about to run."""
     app = typer.Typer(
@@ -50,8 +61,9 @@ def build_app(only: str | None = None) -> typer.Typer:
     for name, command in COMMANDS.items():
         if only in (None, name):
             module, _, function = command.target.partition(":")
-            app.command(name, rich_help_panel=command.group)(
-                swallow_pipe(with_shell(getattr(import_module(module), function)))
+            called = getattr(import_module(module), function)
+            app.command(name, help=help_text(called.__doc__), rich_help_panel=command.group)(
+                swallow_pipe(with_shell(called))
             )
     return app
 
