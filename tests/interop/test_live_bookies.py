@@ -47,12 +47,17 @@ def live(store: Store) -> Iterator[EntrySource]:
         yield opened
 
 
+@pytest.fixture(scope="module")
+def closed_ledgers(bookies: Bookies) -> Held:
+    entries = [b"%d" % number for number in range(130)]
+    layouts = ({"ensemble": 1}, STRIPED, {"ensemble": 3})
+    return {bookies.call(WRITE, entries, options): range(130) for options in layouts}
+
+
 class TestClosedLedgers(EntrySourceContract):
-    @pytest.fixture(scope="class")
-    def held(self, bookies: Bookies) -> Held:
-        entries = [b"%d" % number for number in range(130)]
-        layouts = ({"ensemble": 1}, STRIPED, {"ensemble": 3})
-        return {bookies.call(WRITE, entries, options): range(130) for options in layouts}
+    @pytest.fixture
+    def held(self, closed_ledgers: Held) -> Held:
+        return closed_ledgers
 
     @pytest.fixture
     def source(self, live: EntrySource) -> EntrySource:

@@ -53,7 +53,7 @@ def find_records(data: Buffer, start: int = HEADER_SIZE) -> RecordOffsets:
         found.append(np.array([record.offset], np.int64))
         at = record.offset + record.size
     offsets = np.concatenate([*found, np.zeros(0, np.int64)])
-    return RecordOffsets(offsets, _sizes_at(reader, offsets))
+    return RecordOffsets(offsets, sizes_at(reader, offsets))
 
 
 def _follow_chain(view: memoryview, reader: WordReader, at: int) -> tuple[Positions, int]:
@@ -90,11 +90,12 @@ def _guess(reader: WordReader, at: int, size: int, count: int) -> Positions:
     if count <= 0:
         return np.zeros(0, np.int64)
     offsets = at + 4 + (4 + size) * np.arange(count)
-    same = _sizes_at(reader, offsets) == size
+    same = sizes_at(reader, offsets) == size
     return offsets if same.all() else offsets[: int(np.argmin(same))]
 
 
-def _sizes_at(reader: WordReader, offsets: Positions) -> Positions:
+def sizes_at(reader: WordReader, offsets: Positions) -> Positions:
+    """Return what the records' own sizes say, which stand before `offsets`; those must lie in the log."""
     return reader.big_endian(offsets - 4) >> 32
 
 

@@ -32,6 +32,9 @@ class LiveBookies:
     Every method may raise UnreachableError: no bookie that could have the entry answered.
     """
 
+    # So many neighbouring entries cost a search no more than one.
+    entries_per_read: Final = ENTRIES_AT_ONCE
+
     def __init__(self, cluster: Cluster, *, url: str = "bookie:", seconds: float = SECONDS) -> None:
         """Nothing is connected before it is needed; `seconds` bound each wait for a bookie."""
         self.url = url

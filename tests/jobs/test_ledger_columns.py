@@ -1,0 +1,73 @@
+"""Columns of ledgers are what reading their entries one by one says."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.column import wrapped
+from pulsar_meta.codecs.entry_row import COLUMN_TYPES, decode_row
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.ledger_columns import read_columns
+from tests.codecs.offload_objects import offloaded
+
+UUID = "0a1b2c3d-0000-4000-8000-0123456789ab"
+
+
+def by_columns(source: EntrySource, ledger: int) -> list[dict[str, object]]:
+    rows = []
+    for columns in read_columns(source, ledger, COLUMN_TYPES, verify=True):
+        lists = {name: column.tolist() for name, column in columns.items()}
+        rows += [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
+    return sorted(rows, key=lambda row: int(str(row["entry_id"])))
+
+
+def by_entry(source: EntrySource, ledger: int) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for entry in source.read_many(ledger):
+        row = decode_row(memoryview(entry.data), bookie=entry.bookie, verify=True)
+        row |= {"ledger_id": ledger, "entry_id": entry.entry_id}
+        rows.append({name: wrapped(value) if type(value) is int else value for name, value in row.items()})
+    return rows
+
+
+@pytest.mark.parametrize("name", ["pulsar-4.2.4-3bookies", "pulsar-4.2.4-killed", "pulsar-2.8.2"])
+def test_every_ledger_of_a_bookies_disk(capture: Callable[[str], Path], name: str) -> None:
+    with open_entries([f"bookie-disk:{capture(name)}"]) as source:
+        for ledger in source.ledgers():
+            assert by_columns(source, ledger) == by_entry(source, ledger)
+
+
+def test_entries_that_come_one_by_one(capture: Callable[[str], Path], tmp_path: Path) -> None:
+    with open_entries([f"bookie-disk:{capture('pulsar-4.0.7')}"]) as disk:
+        ledger = max(disk.ledgers(), key=lambda one: disk.last_entry(one) or 0)
+        frames = [bytes(entry.data)[36:] for entry in disk.read_many(ledger)]
+        data, index = offloaded(frames, 1 << 20)
+        (tmp_path / f"{UUID}-ledger-{ledger}").write_bytes(data)
+        (tmp_path / f"{UUID}-ledger-{ledger}-index").write_bytes(index)
+        urls = [f"offload:{tmp_path}"]
+        with open_entries(urls) as source, open_entries([*urls, disk.url]) as joined:
+            assert by_columns(source, ledger) == by_entry(source, ledger)
+            assert by_columns(joined, ledger) == by_entry(joined, ledger)
+
+
+def test_an_index_that_points_elsewhere_is_a_broken_row(
+    capture: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "bookie"
+    shutil.copytree(capture("pulsar-4.2.4") / "bookie0", folder)
+    log = max(folder.glob("current/*.log"), key=lambda path: path.stat().st_size)
+    size = log.stat().st_size
+    with log.open("r+b") as file:
+        file.truncate(size // 2)
+    with open_entries([f"bookie-disk:{folder}"]) as source:
+        rows = [row for ledger in source.ledgers() for row in by_columns(source, ledger)]
+    broken = [row for row in rows if row["broken"] and row["size"] is None]
+    whole = [row for row in rows if not row["broken"]]
+    assert len(broken) > 100
+    assert len(whole) > 100
+    assert all(row["entry_id"] is not None for row in broken)
