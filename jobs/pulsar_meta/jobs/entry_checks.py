@@ -1,0 +1,60 @@
+"""The check of topics and ledgers: planned from the metadata, done ledger by ledger, joined in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.entry_check import LedgerReport, check_joints, check_range
+from pulsar_meta.jobs.entry_choice import Limits, Range, Tell, choose, ranges
+from pulsar_meta.jobs.ledger_seal import LedgerSeal, ledger_seal
+from pulsar_meta.stores.base import Store
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerTask:
+    """A ledger's range to check, and how its entries are sealed. `topic` says which tasks belong together."""
+
+    topic: int
+    part: Range
+    seal: LedgerSeal
+
+
+Checker = Callable[[Sequence[LedgerTask]], Iterator[LedgerReport]]
+
+
+def plan_checks(
+    names: Sequence[str], store: Store | None, source: EntrySource, tell: Tell
+) -> list[LedgerTask]:
+    """Return the ledgers of what was named, all that the source has without names, in reading order."""
+    tasks = []
+    for topic, choice in enumerate(choose(names, store, source, tell)):
+        for part in ranges(choice, Limits(), source):
+            # Ledgers chosen without a topic have no neighbours: each is checked by itself.
+            group = topic if choice.name.startswith(("persistent:", "topic:", "segment:")) else -1
+            tasks.append(LedgerTask(group, part, ledger_seal(store, part.ledger.ledger_id, tell)))
+    return tasks
+
+
+def check_here(source: EntrySource, max_size: int) -> Checker:
+    """Return the checker that reads `source` in this process."""
+
+    def check(tasks: Sequence[LedgerTask]) -> Iterator[LedgerReport]:
+        return (check_range(task.part, source, task.seal, max_size=max_size) for task in tasks)
+
+    return check
+
+
+def run_checks(tasks: Sequence[LedgerTask], check: Checker) -> Iterator[LedgerReport]:
+    """Yield a report for each task in order, faults between two ledgers of a topic included."""
+    reports = zip(tasks, check(tasks), strict=True)
+    topic: list[LedgerReport] = []
+    before: int | None = None
+    for task, report in reports:
+        if task.topic == -1 or task.topic != before:
+            yield from check_joints(iter(topic))
+            topic = []
+        topic.append(report)
+        before = task.topic
+    yield from check_joints(iter(topic))

@@ -1,0 +1,226 @@
+"""Entries of real brokers checked layer by layer, whole ones and ones broken on purpose."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsar_meta.codecs.bookie_entry import BookieEntry, decode_bookie_entry, encode_bookie_entry
+from pulsar_meta.codecs.errors import NotFoundError
+from pulsar_meta.codecs.frame import Frame, decode_frame, encode_frame, encode_prefix
+from pulsar_meta.entries.base import RawEntry
+from pulsar_meta.jobs.entry_check import Fault, LedgerReport, check_joints, check_range
+from pulsar_meta.jobs.entry_choice import LedgerChoice, Range
+from pulsar_meta.jobs.ledger_seal import LedgerSeal
+from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
+from tests.jobs.captured_frames import frames_of
+
+PROGRAM = Path(sys.executable).with_name("pulsar-meta")
+TOPICS = ("orders", "txn", "compacted", "parted", "chunked", "late-index")
+LEDGER = 7
+SEAL = LedgerSeal("CRC32C", b"", frames=True)
+Capture = Callable[[str], Path]
+
+
+class Entries:
+    """A ledger in memory: just enough of a source for the check."""
+
+    def __init__(self, entries: dict[int, bytes], *, bookie: bool = True) -> None:
+        self.url, self._entries, self._bookie = "memory:", entries, bookie
+
+    def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
+        return (id for id in sorted(self._entries) if id >= first and (last is None or id <= last))
+
+    def read(self, ledger_id: int, entry_id: int) -> RawEntry:
+        if entry_id not in self._entries:
+            raise NotFoundError("gone")
+        return RawEntry(ledger_id, entry_id, self._entries[entry_id], self._bookie)
+
+
+@pytest.fixture(scope="module")
+def ledger(capture: Capture) -> dict[int, bytes]:
+    """Return thirty frames of a real topic as the entries of one ledger; most are LZ4 batches."""
+    entries, length = {}, 0
+    for entry_id, frame in enumerate(frames_of(capture("pulsar-4.2.4"), "orders")[:30]):
+        length += len(frame)
+        entries[entry_id] = encode_bookie_entry(LEDGER, entry_id, entry_id - 1, length, frame)
+    return entries
+
+
+def check(entries: dict[int, bytes], *, known: int | None = None, seal: LedgerSeal = SEAL) -> LedgerReport:
+    source: Any = Entries(entries)
+    return check_range(Range(LedgerChoice(LEDGER, known)), source, seal)
+
+
+def faults(entries: dict[int, bytes], **options: Any) -> list[tuple[int, str]]:
+    return [(fault.entry_id, fault.layer) for fault in check(entries, **options).faults]
+
+
+def resealed(data: bytes, change: Callable[[BookieEntry], BookieEntry]) -> bytes:
+    """Return a bookie entry changed, its digest right again."""
+    entry = change(decode_bookie_entry(data))
+    header = (entry.ledger_id, entry.entry_id, entry.last_confirmed, entry.length)
+    return encode_bookie_entry(*header, entry.data)
+
+
+def reframed(data: bytes, change: Callable[[Frame, MessageMetadata], None]) -> bytes:
+    """Return a bookie entry with another MessageMetadata of the same size, checksum and digest right."""
+
+    def rebuild(entry: BookieEntry) -> BookieEntry:
+        frame = decode_frame(entry.data)
+        change(frame, frame.metadata)
+        body = encode_frame(frame.metadata, frame.payload, broker_metadata=frame.broker_metadata)
+        shift = len(body) - len(entry.data)
+        return replace(entry, data=memoryview(body), length=entry.length + shift)
+
+    return resealed(data, rebuild)
+
+
+def batched(entries: dict[int, bytes]) -> int:
+    """Return the id of an LZ4 batch with entries on both sides."""
+    for entry_id, data in list(entries.items())[3:-3]:
+        metadata = decode_frame(decode_bookie_entry(data).data).metadata
+        if metadata.num_messages_in_batch > 2 and metadata.compression:
+            return entry_id
+    raise AssertionError("no batch")
+
+
+def test_what_a_broker_wrote_has_no_faults(ledger: dict[int, bytes]) -> None:
+    report = check(ledger, known=30)
+    assert (report.entries, report.faults) == (30, [])
+    assert report.before is not None
+    assert report.last is not None
+    assert report.before.index == -1
+
+
+def test_each_layer_is_told_by_itself(ledger: dict[int, bytes]) -> None:
+    at = batched(ledger)
+    whole = ledger[at]
+
+    def with_bytes(data: bytes) -> dict[int, bytes]:
+        return {**ledger, at: data}
+
+    flipped_digest = bytearray(whole)
+    flipped_digest[33] ^= 1
+    assert faults(with_bytes(bytes(flipped_digest))) == [(at, "digest")]
+
+    def flip_checksum(entry: BookieEntry) -> BookieEntry:
+        frame, data = decode_frame(entry.data), bytearray(entry.data)
+        data[frame.metadata_offset - 1] ^= 1
+        return replace(entry, data=memoryview(bytes(data)))
+
+    assert faults(with_bytes(resealed(whole, flip_checksum))) == [(at, "checksum")]
+    other = resealed(whole, lambda entry: replace(entry, entry_id=99))
+    assert faults(with_bytes(other)) == [(at, "header")]
+    longer = resealed(whole, lambda entry: replace(entry, length=entry.length + 1))
+    assert faults(with_bytes(longer)) == [(at, "length"), (at + 1, "length")]
+
+    def wrong_size(frame: Frame, metadata: MessageMetadata) -> None:
+        metadata.uncompressed_size -= 1
+
+    assert faults(with_bytes(reframed(whole, wrong_size))) == [(at, "payload")]
+
+    def fewer_messages(frame: Frame, metadata: MessageMetadata) -> None:
+        metadata.num_messages_in_batch -= 1
+
+    assert faults(with_bytes(reframed(whole, fewer_messages))) == [(at, "index"), (at, "batch")]
+
+    def other_index(frame: Frame, metadata: MessageMetadata) -> None:
+        assert frame.broker_metadata is not None
+        frame.broker_metadata.index += 3
+
+    jumped = check(with_bytes(reframed(whole, other_index))).faults
+    assert [(fault.entry_id, fault.layer) for fault in jumped] == [(at, "index"), (at + 1, "index")]
+    assert jumped[0].fault.startswith("3 indexes are left out")
+    assert jumped[1].fault.startswith("3 indexes are given again")
+
+
+def test_frames_that_cannot_be_read(ledger: dict[int, bytes]) -> None:
+    prefix = encode_prefix(decode_frame(decode_bookie_entry(ledger[4]).data).broker_metadata)
+    for body, layer in ((b"\0\0\xff\xff", "sizes"), (b"\0\0\0\x02\x0a\xff", "metadata")):
+        data = resealed(ledger[4], lambda entry, body=body: replace(entry, data=memoryview(prefix + body)))  # type: ignore[misc]
+        assert (4, layer) in faults({**ledger, 4: data})
+
+
+def test_what_is_missing_is_told_once_a_run(ledger: dict[int, bytes]) -> None:
+    left = {entry_id: data for entry_id, data in ledger.items() if entry_id not in (0, 5, 6, 29)}
+    report = check(left, known=30)
+    assert report.faults == [
+        Fault(LEDGER, 0, "missing", "no source has it"),
+        Fault(LEDGER, 5, "missing", "no source has it, nor the 1 behind it"),
+        Fault(LEDGER, 29, "missing", "no source has it"),
+    ]
+
+
+def test_too_few_bytes_for_an_entry(ledger: dict[int, bytes]) -> None:
+    assert faults({**ledger, 3: b"short"}) == [(3, "record")]
+
+
+def test_indexes_go_on_from_ledger_to_ledger(ledger: dict[int, bytes]) -> None:
+    def half(first: int, last: int) -> LedgerReport:
+        source: Any = Entries(ledger)
+        return check_range(Range(LedgerChoice(LEDGER), first, last), source, SEAL)
+
+    joined = list(check_joints(iter([half(0, 9), half(10, 29)])))
+    assert [fault.layer for report in joined for fault in report.faults] == ["length"]
+    torn = list(check_joints(iter([half(0, 9), half(12, 29)])))
+    (fault,) = [fault for fault in torn[1].faults if fault.layer == "index"]
+    assert (fault.entry_id, "left out" in fault.fault) == (12, True)
+
+
+def test_every_layer_of_every_topic_of_a_capture(capture: Capture) -> None:
+    folder = capture("pulsar-3.0.7")
+    sources = ["--store", f"rocksdb:{folder}/rocksdb", "--entries", f"bookie-disk:{folder}/bookie0"]
+    done = subprocess.run(
+        [
+            PROGRAM,
+            "verify-entries",
+            "orders",
+            "txn",
+            "compacted",
+            "parted",
+            "chunked",
+            "late-index",
+            *sources,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_command_says_a_line_a_fault(capture: Capture, tmp_path: Path) -> None:
+    frames = frames_of(capture("pulsar-4.2.4"), "orders")[:5]
+    broken = bytearray(frames[2])
+    broken[-1] ^= 1
+    file = tmp_path / "frames"
+    file.write_bytes(b"".join(len(f).to_bytes(4, "big") + bytes(f) for f in [*frames[:2], broken, frames[4]]))
+    done = subprocess.run(
+        [PROGRAM, "verify-entries", "--entries", f"frames:{file}"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    lines = [line.split("\t")[:2] for line in done.stdout.splitlines()]
+    assert done.returncode == 1
+    assert ["0:2", "checksum"] in lines
+    assert ["0:3", "index"] in lines
+    assert {line[0] for line in lines} == {"0:2", "0:3"}
+
+
+@pytest.mark.spark
+def test_spark_says_the_same(capture: Capture) -> None:
+    folder = capture("pulsar-4.2.4")
+    sources = ["--store", f"rocksdb:{folder}/rocksdb", "--entries", f"bookie-disk:{folder}/bookie0"]
+    engine = ["--engine", "spark", "--master", "local[2]"]
+    done = subprocess.run(
+        [PROGRAM, "verify-entries", "orders", "marks", *sources, *engine],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "")
