@@ -1,0 +1,251 @@
+"""ls, get, tree and top, on a real standalone's database and on a snapshot."""
+
+from __future__ import annotations
+
+import json
+import sys
+from base64 import b64decode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsar_meta.cli.app import main
+from pulsar_meta.cli.top import size
+from pulsar_meta.codecs.document import encode_document
+
+Run = Callable[..., tuple[int, bytes, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    """Return a function that runs the program: (exit code, stdout, stderr)."""
+
+    def called(*arguments: str) -> tuple[int, bytes, str]:
+        monkeypatch.setattr(sys, "argv", ["pulsar-meta", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = 0 if ended.code is None else int(ended.code)
+        out, err = capfdbinary.readouterr()
+        return code, out, err.decode()
+
+    return called
+
+
+@pytest.fixture
+def capture_424(capture: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = capture("pulsar-4.2.4")
+    monkeypatch.setenv("PULSAR_META_STORE", f"rocksdb:{folder / 'rocksdb'}")
+    return folder
+
+
+@pytest.fixture
+def told(capture_424: Path) -> dict[str, dict[str, Any]]:
+    lines = (capture_424 / "metadata.ndjson").read_text("utf-8").splitlines()
+    return {record["path"]: record for record in map(json.loads, lines)}
+
+
+def answer(out: bytes) -> Any:
+    return json.loads(out)
+
+
+def test_ls_plain_is_names(run: Run, capture_424: Path) -> None:
+    code, out, err = run("ls")
+    assert (code, out, err) == (0, b"admin\ncounters\nledgers\nmanaged-ledgers\nschemas\n", "")
+
+
+def test_ls_of_a_topic_is_its_cursors(run: Run, told: dict[str, dict[str, Any]]) -> None:
+    code, out, _ = run("ls", "topic", "marks", "-o", "json")
+    found = {document["path"] for document in answer(out)}
+    below = "/managed-ledgers/public/default/persistent/marks/"
+    assert (code, found) == (0, {path for path in told if path.startswith(below)})
+    assert "odd/name with %2F & ü" in [document.get("decoded") for document in answer(out)]
+
+
+def test_ls_long_reads_each(run: Run, told: dict[str, dict[str, Any]]) -> None:
+    _, out, _ = run("ls", "-l", "/admin", "-o", "ndjson")
+    for document in map(json.loads, out.splitlines()):
+        record = told.get(document["path"])
+        if record is None:
+            assert "size" not in document
+        else:
+            value = b64decode(record["value"])
+            assert (document["size"], document["version"]) == (len(value), record["version"])
+            assert document["modified"] == record["modified"]
+
+
+@pytest.mark.parametrize("command", ["ls", "get", "tree"])
+def test_nothing_there_is_exit_3(command: str, run: Run, capture_424: Path) -> None:
+    code, out, err = run(command, "/nowhere")
+    assert (code, out) == (3, b"")
+    assert "nothing at /nowhere" in err
+
+
+@pytest.mark.parametrize(
+    "words", [["orders"], ["topic"], ["topic", "a/b"], ["ledger", "x"], ["moon", "x"], ["a", "/b"]]
+)
+def test_what_cannot_be_meant_is_exit_2(words: list[str], run: Run, capture_424: Path) -> None:
+    assert run("get", *words)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        (["topic", "orders"], "/managed-ledgers/public/default/persistent/orders"),
+        (["topic", "we ird:näme"], "/managed-ledgers/public/default/persistent/we+ird%3An%C3%A4me"),
+        (
+            ["cursor", "public/default/marks", "odd/name with %2F & ü"],
+            "/managed-ledgers/public/default/persistent/marks/odd%2Fname+with+%252F+%26+%C3%BC",
+        ),
+        (["ledger", "18"], "/ledgers/00/0000/L0018"),
+        (["/admin/clusters/standalone"], "/admin/clusters/standalone"),
+        (["namespace", "public/default"], "/admin/policies/public/default"),
+    ],
+)
+def test_get_knows_names(words: list[str], path: str, run: Run, told: dict[str, dict[str, Any]]) -> None:
+    code, raw, _ = run("get", *words, "-o", "raw")
+    assert (code, raw) == (0, b64decode(told[path]["value"]))
+    code, out, _ = run("get", *words, "-o", "json")
+    assert (code, answer(out)["path"], answer(out)["version"]) == (0, path, told[path]["version"])
+    assert answer(out)["value"] is not None
+
+
+def test_get_of_a_partitioned_topic_says_where_to_look(run: Run, capture_424: Path) -> None:
+    code, _, err = run("get", "topic", "parted")
+    assert code == 3
+    assert "persistent://public/default/parted-partition-0" in err
+
+
+def test_get_of_a_parent_says_so(run: Run, capture_424: Path) -> None:
+    code, _, err = run("get", "/admin")
+    assert (code, "below it" in err) == (3, True)
+
+
+def test_get_of_a_broken_value_is_exit_4(run: Run, tmp_path: Path) -> None:
+    where = tmp_path / "managed-ledgers/t/n/persistent/x"
+    where.mkdir(parents=True)
+    (where / ".value").write_bytes(b"\x47\x78\x00\x00\x00\x04\x08\x01\x10\x64broken")
+    code, out, err = run("get", "topic", "t/n/x", "--store", f"dir:{tmp_path}")
+    assert (code, out) == (4, b"")
+    assert err.startswith("pulsar-meta: ")
+    code, out, _ = run("get", "topic", "t/n/x", "--store", f"dir:{tmp_path}", "-o", "json")
+    assert (code, answer(out)["value"]) == (4, None)
+    assert run("get", "topic", "t/n/x", "--store", f"dir:{tmp_path}", "-o", "raw")[0] == 0
+
+
+def test_passwords_are_not_shown_unasked(run: Run, capture_424: Path, tmp_path: Path) -> None:
+    document = answer(run("get", "ledger", "18", "-o", "json")[1])
+    document["value"]["password"] = "c2VjcmV0"
+    where = tmp_path / document["path"][1:]
+    where.mkdir(parents=True)
+    (where / ".value").write_bytes(encode_document(document).data)
+    command = ("get", "ledger", "18", "--store", f"dir:{tmp_path}", "-o", "json")
+    assert b"c2VjcmV0" not in run(*command)[1]
+    assert answer(run(*command, "--show-passwords")[1])["value"]["password"] == "c2VjcmV0"
+
+
+def test_tree_has_every_value_below_its_parent(run: Run, told: dict[str, dict[str, Any]]) -> None:
+    _, out, _ = run("tree", "-o", "ndjson")
+    documents = [json.loads(line) for line in out.splitlines()]
+    assert {document["path"] for document in documents if "size" in document} == set(told)
+    assert len({document["path"] for document in documents}) == len(documents)
+    above: list[str] = []
+    for document in documents:
+        del above[document["depth"] :]
+        parent = document["path"].rpartition("/")[0] or "/"
+        assert not above or above[-1] == parent
+        above.append(document["path"])
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+def test_tree_with_depth_is_the_top_of_the_tree(depth: int, run: Run, capture_424: Path) -> None:
+    whole = [json.loads(line) for line in run("tree", "/managed-ledgers", "-o", "ndjson")[1].splitlines()]
+    code, out, _ = run("tree", "/managed-ledgers", "-o", "ndjson", "--depth", str(depth))
+    documents = [json.loads(line) for line in out.splitlines()]
+    assert (code, documents) == (0, [document for document in whole if document["depth"] <= depth])
+
+
+def test_tree_lines(run: Run, capture_424: Path) -> None:
+    _, out, _ = run("tree", "/managed-ledgers/public/zero")
+    assert out.decode().splitlines()[:3] == [
+        "/managed-ledgers/public/zero",
+        "  persistent",
+        "    __change_events  20 bytes",
+    ]
+
+
+def test_top_counts_everything(run: Run, told: dict[str, dict[str, Any]]) -> None:
+    sizes = {path: len(b64decode(record["value"])) for path, record in told.items()}
+    code, out, _ = run("top", "-n", "7", "-o", "json")
+    found = answer(out)
+    assert code == 0
+    assert found["total"]["count"] == len(sizes)
+    assert found["total"]["size"] == sum(sizes.values())
+    for part in ("histogram", "namespaces"):
+        assert sum(row["count"] for row in found[part]) == len(sizes)
+        assert sum(row["size"] for row in found[part]) == sum(sizes.values())
+    assert [value["size"] for value in found["biggest"]] == sorted(sizes.values(), reverse=True)[:7]
+    first = found["biggest"][0]
+    assert first["name"] == "persistent://public/default/marks huge"
+    assert (first["codec"], first["kind"], first["holds"]["acked_ranges"]) == (
+        "lz4",
+        "ManagedCursorInfo",
+        2000,
+    )
+    assert first["raw_size"] > first["size"]
+
+
+def test_top_by_raw_size(run: Run, capture_424: Path) -> None:
+    found = answer(run("top", "--raw-size", "-n", "50", "-o", "json")[1])
+    raw = [value["raw_size"] for value in found["biggest"]]
+    assert raw == sorted(raw, reverse=True)
+
+
+def test_top_of_one_namespace(run: Run, capture_424: Path) -> None:
+    found = answer(run("top", "/managed-ledgers/public/zero", "-o", "json")[1])
+    assert [row["namespace"] for row in found["namespaces"]] == ["public/zero"]
+
+
+def test_top_lines(run: Run, capture_424: Path) -> None:
+    code, out, _ = run("top", "-n", "1")
+    lines = out.decode().splitlines()
+    assert code == 0
+    assert lines[0].startswith("361 values, ")
+    assert "marks/huge  ManagedCursorInfo" in lines[1]
+
+
+def test_top_of_an_empty_store(run: Run, tmp_path: Path) -> None:
+    code, out, _ = run("top", "--store", f"dir:{tmp_path}", "-o", "json")
+    assert (code, answer(out)["total"]["count"]) == (0, 0)
+    assert run("top", "--store", f"dir:{tmp_path}")[0] == 0
+
+
+def test_a_store_that_does_not_answer_is_exit_6(run: Run) -> None:
+    for command in (["ls"], ["get", "/a"], ["tree"], ["top"]):
+        code, out, err = run(*command, "--store", "zk://127.0.0.1:1?timeout=0.3")
+        assert (code, out) == (6, b"")
+        assert "no answer" in err
+
+
+def test_no_store_is_exit_2(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("PULSAR_META_STORE", raising=False)
+    monkeypatch.setenv("PULSAR_META_CONFIG", str(tmp_path / "none.toml"))
+    assert run("ls")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (5 << 20, "5 MiB"),
+        (3 << 50, "3072 TiB"),
+    ],
+)
+def test_sizes_for_people(count: int, text: str) -> None:
+    assert size(count) == text
