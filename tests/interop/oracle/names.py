@@ -1,0 +1,31 @@
+"""What Pulsar's TopicName and Codec make of names. Runs inside a JVM."""
+
+from __future__ import annotations
+
+from jpype import JClass
+
+from tests.interop.oracle.java import each
+
+
+def encode(names: list[str]) -> list[str]:
+    """Return Codec.encode of each name."""
+    codec = JClass("org.apache.pulsar.common.util.Codec")
+    return each(names, lambda name: str(codec.encode(name)))
+
+
+def decode(names: list[str]) -> list[str]:
+    """Return Codec.decode of each encoded name."""
+    codec = JClass("org.apache.pulsar.common.util.Codec")
+    return each(names, lambda name: str(codec.decode(name)))
+
+
+def persistence_paths(topics: list[str]) -> list[str]:
+    """Return getPersistenceNamingEncoding of each topic, or `class: message` of what TopicName threw."""
+    names = JClass("org.apache.pulsar.common.naming.TopicName")
+    return each(topics, lambda topic: str(names.get(topic).getPersistenceNamingEncoding()))
+
+
+def full_names(topics: list[str]) -> list[str]:
+    """Return the full name of each topic as TopicName reads it, or what it threw."""
+    names = JClass("org.apache.pulsar.common.naming.TopicName")
+    return each(topics, lambda topic: str(names.get(topic).toString()))

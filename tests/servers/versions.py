@@ -1,0 +1,36 @@
+"""Which Pulsar versions the suites against real Pulsar run with, and what happens where there are none.
+
+`PULSAR_VERSIONS="2.8.2 4.2.4"` chooses (`make interop VERSIONS=…`); PULSAR_META_FULL=1 the full sizes.
+Without Maven the tests are skipped with a reason that starts with NO_JARS; `tests.servers.report`
+prints what did not run, and in CI it is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import Final
+
+from tests.servers import jars
+
+# The newest 4.2 and one of the 4.0 line, in which the metadata is still Java protobuf.
+NEWEST: Final = "4.2.4"
+DEFAULT: Final = (NEWEST, "4.0.7")
+VERSIONS: Final = tuple(os.environ.get("PULSAR_VERSIONS", "").split()) or DEFAULT
+FULL: Final = os.environ.get("PULSAR_META_FULL", "") not in ("", "0")
+NO_JARS: Final = "no jars: "
+
+
+@cache
+def why_not(version: str) -> str | None:
+    """Return why there are no jars of `version` here, None where there are; asks Maven the first time."""
+    try:
+        jars.resolve(version)
+    except jars.NoJars as error:
+        return f"{NO_JARS}{error}"
+    return None
+
+
+def size(few: int, full: int) -> int:
+    """Return how many values to try: `few`, or `full` with PULSAR_META_FULL=1."""
+    return full if FULL else few
