@@ -18,7 +18,6 @@ from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.codecs.value import Value
 from pulsar_meta.proto.DataFormats_pb2 import CookieFormat, LedgerMetadataFormat
 
-KINDS: Final = ("LedgerMetadata", "Cookie")
 FORMAT_VERSION: Final = "metadata_format_version"
 LAYOUT_VERSION: Final = "layout_version"
 

@@ -23,8 +23,7 @@ from pulsar_meta.codecs.envelope import (
     stored_form,
 )
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
-from pulsar_meta.codecs.kinds import ENVELOPED, FAMILIES, checked_kind, kind_of
-from pulsar_meta.codecs.plain_values import JSON_KINDS
+from pulsar_meta.codecs.kinds import ENVELOPED, FAMILIES, JSON_KINDS, checked_kind, kind_of
 from pulsar_meta.codecs.value import Value
 
 ORDER_KEPT: Final = "order_kept"

@@ -14,15 +14,24 @@ from pulsar_meta.codecs.errors import DecodeError
 
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 
-# A number of 16 digits and more, or NaN and Infinity, which JSON does not have. Text in quotes may match
-# too; that only costs the walk that a real one needs.
-_suspect_re = re.compile(r"(?:^|[\[{:, ])-?(?:\d{16}|NaN|Infinity)")
+# Where a number of 16 digits and more can stand in what json.dumps writes. Text in quotes may match too;
+# that only costs the walk that a real one needs. Each begins with a letter that `re` can search for.
+_long_number_res = (
+    re.compile(r" -?[0-9]{16}"),
+    re.compile(r"\[-?[0-9]{16}"),
+    re.compile(r"^-?[0-9]{16}"),
+)
 
 
 def dumps(document: object) -> str:
     """Return `document` as one line of JSON; bytes in it become base64."""
     text = _dumped(document)
-    return _dumped(safe(document)) if _suspect_re.search(text) else text
+    return _dumped(safe(document)) if _is_suspect(text) else text
+
+
+def _is_suspect(text: str) -> bool:
+    """Tell whether a number in `text` may be too long for a double, or be NaN or Infinity."""
+    return "NaN" in text or "Infinity" in text or any(pattern.search(text) for pattern in _long_number_res)
 
 
 def _dumped(document: object) -> str:

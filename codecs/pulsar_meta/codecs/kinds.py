@@ -8,20 +8,32 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from pulsar_meta.codecs import message_values, plain_values
 from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
 from pulsar_meta.codecs.envelope import is_enveloped, open_envelope
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.codecs.ledger_metadata import HEADER
 from pulsar_meta.codecs.names import ledger_of_path, split_managed_ledger_path
 
-FAMILIES: Final[dict[str, str]] = {
-    **dict.fromkeys(message_values.KINDS, "message_values"),
-    **dict.fromkeys(("LedgerMetadata", "Cookie"), "bookkeeper_values"),
-    **dict.fromkeys(plain_values.KINDS, "plain_values"),
-    **dict.fromkeys(("Frame", "BookieEntry", "Command"), "entry_values"),
+# The module that decodes and encodes each kind, imported when a value of it turns up.
+FAMILIES: Final = {
+    "ManagedLedgerInfo": "message_values",
+    "ManagedCursorInfo": "message_values",
+    "PositionInfo": "message_values",
+    "LedgerMetadata": "bookkeeper_values",
+    "Cookie": "bookkeeper_values",
+    "BookieServiceInfo": "message_values",
+    "BrokerLookupData": "plain_values",
+    "LocalBrokerData": "plain_values",
+    "SchemaLocator": "message_values",
+    "SchemaEntry": "message_values",
+    "Frame": "entry_values",
+    "BookieEntry": "entry_values",
+    "Command": "entry_values",
+    "Json": "plain_values",
+    "Text": "plain_values",
+    "Bytes": "plain_values",
 }
 KINDS: Final = tuple(FAMILIES)
+JSON_KINDS: Final = ("BrokerLookupData", "LocalBrokerData", "Json")
 ENVELOPED: Final = ("ManagedLedgerInfo", "ManagedCursorInfo")
 
 # What lies at a path of the store, where the path alone tells.
@@ -84,6 +96,9 @@ def fitting_kinds(data: bytes, max_size: int = DEFAULT_MAX_SIZE) -> list[str]:
 
     DecodeError for a broken envelope, whose content could be of two kinds.
     """
+    from pulsar_meta.codecs import message_values
+    from pulsar_meta.codecs.ledger_metadata import HEADER
+
     if not data:
         return ["ManagedLedgerInfo", "Text", "Bytes"]
     if is_enveloped(data):
@@ -92,7 +107,7 @@ def fitting_kinds(data: bytes, max_size: int = DEFAULT_MAX_SIZE) -> list[str]:
         return ["LedgerMetadata"]
     if _is_cookie(data):
         return ["Cookie"]
-    if data[:1] in (b"{", b"[") and _plain_kind(data) in plain_values.JSON_KINDS:
+    if data[:1] in (b"{", b"[") and _plain_kind(data) in JSON_KINDS:
         return [_plain_kind(data)]
     found = [kind for kind in message_values.KINDS if message_values.fits(kind, data)]
     found += _entry_kinds(data)
@@ -110,6 +125,8 @@ def _only_one(kinds: list[str]) -> str:
 
 
 def _enveloped_kinds(data: bytes, max_size: int) -> list[str]:
+    from pulsar_meta.codecs import message_values
+
     envelope = open_envelope(data, max_size=max_size)
     payload = envelope.payload if envelope is not None else data
     for fit in (message_values.fits, message_values.parses):
@@ -138,6 +155,8 @@ def _is_cookie(data: bytes) -> bool:
 
 
 def _plain_kind(data: bytes) -> str:
+    from pulsar_meta.codecs import plain_values
+
     if data[:1] in (b"{", b"["):
         value = plain_values.decode_value("Json", data)
         if value.error is None:
@@ -155,6 +174,7 @@ def _is_printable(data: bytes) -> bool:
 
 def _old_text_kind(data: bytes) -> str | None:
     """Return the kind of a value in protobuf's text format, which brokers before 1.20 wrote."""
+    from pulsar_meta.codecs import message_values
     from pulsar_meta.codecs.text_message import looks_like_text, parse_text
 
     for kind in ENVELOPED:

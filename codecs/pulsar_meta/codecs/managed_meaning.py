@@ -39,7 +39,7 @@ def managed_ledger_meaning(info: ManagedLedgerInfo) -> dict[str, Any]:
         meaning["terminated_at"] = f"{end.ledgerId}:{end.entryId}"
     if ledgers:
         meaning |= _ends(ledgers)
-        meaning |= _irregularities(list(info.ledgerInfo), ledgers)
+        meaning |= _irregularities([ledger.ledgerId for ledger in info.ledgerInfo], ledgers)
         special = [_special(ledger) for ledger in ledgers if _is_special(ledger)]
         if special:
             meaning["ledgers"] = special
@@ -61,15 +61,17 @@ def _ends(ledgers: list[LedgerInfo]) -> dict[str, Any]:
     return ends
 
 
-def _irregularities(stored: list[LedgerInfo], ledgers: list[LedgerInfo]) -> dict[str, Any]:
+def _irregularities(stored: list[int], ledgers: list[LedgerInfo]) -> dict[str, Any]:
     """Return what a reader must know before trusting order and sums."""
     found: dict[str, Any] = {}
-    if any(one.ledgerId > other.ledgerId for one, other in pairwise(stored)):
+    ordered = sorted(stored)
+    if stored != ordered:
         found["unordered"] = True
-    duplicates = {one.ledgerId for one, other in pairwise(ledgers) if one.ledgerId == other.ledgerId}
-    if duplicates:
-        found["duplicate_ledgers"] = sorted(duplicates)
-    uncounted = [ledger.ledgerId for ledger in ledgers[:-1] if not ledger.HasField("entries")]
+    if len(set(stored)) < len(stored):
+        found["duplicate_ledgers"] = sorted({one for one, other in pairwise(ordered) if one == other})
+    uncounted = [
+        ledger.ledgerId for ledger in ledgers[:-1] if not ledger.entries and not ledger.HasField("entries")
+    ]
     if uncounted:
         found["ledgers_without_entries"] = uncounted
     return found

@@ -85,10 +85,13 @@ def _statement(field: FieldDescriptor, careful: bool, encoders: dict[str, Any]) 
     if field.is_repeated:
         items = _expression(field, "x")
         return f" if len({get}): d[{name!r}] = [{items} for x in {get}]"
-    setting = f"d[{name!r}] = {_expression(field, get)}"
     if field.is_required and not careful:
-        return f" {setting}"
-    return f" if m.HasField({name!r}): {setting}"
+        return f" d[{name!r}] = {_expression(field, get)}"
+    if field.message_type is not None:
+        return f" if m.HasField({name!r}): d[{name!r}] = {_expression(field, get)}"
+    # HasField costs twice what reading a field does, and a value that is not the default is there.
+    present = f"(f := {get}) != {field.default_value!r} or m.HasField({name!r})"
+    return f" if {present}: d[{name!r}] = {_expression(field, 'f')}"
 
 
 def _expression(field: FieldDescriptor, get: str) -> str:
@@ -101,7 +104,11 @@ def _expression(field: FieldDescriptor, get: str) -> str:
     if field.full_name.endswith(_BIT_SETS):
         return f"str({get})"
     if field.type in _INTEGERS:
-        return f"(v if low <= (v := {get}) <= high else str(v))"
+        return (
+            f"({get} if low <= {get} <= high else str({get}))"
+            if get.isidentifier()
+            else (f"(v if low <= (v := {get}) <= high else str(v))")
+        )
     if field.type == FieldDescriptor.TYPE_STRING:
         return f"(v if type(v := {get}) is str else text(v))"
     if field.type == FieldDescriptor.TYPE_BYTES:

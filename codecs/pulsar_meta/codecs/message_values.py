@@ -10,7 +10,6 @@ from google.protobuf.message import Message
 
 from pulsar_meta.codecs.cursor import foreign_position_form
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.json_message import json_to_message
 from pulsar_meta.codecs.message_json import message_to_json
 from pulsar_meta.codecs.value import Value
 
@@ -75,6 +74,8 @@ def decode_value(kind: str, data: bytes) -> Value:
 
 def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
     """Return the bytes of the message that `value` describes; DecodeError names the place that is wrong."""
+    from pulsar_meta.codecs.json_message import json_to_message
+
     return json_to_message(message_type(kind), value, path).SerializeToString()
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, Final
+from typing import Any
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.java_json import java_json
 from pulsar_meta.codecs.json_message import from_base64, shown
 from pulsar_meta.codecs.json_text import loads, safe
+from pulsar_meta.codecs.kinds import JSON_KINDS
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.codecs.value import Value
-
-JSON_KINDS: Final = ("BrokerLookupData", "LocalBrokerData", "Json")
-KINDS: Final = (*JSON_KINDS, "Text", "Bytes")
 
 
 def decode_value(kind: str, data: bytes) -> Value:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-import tempfile
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from glob import glob, has_magic
 from pathlib import Path
-from shutil import copyfileobj
 from typing import IO, TYPE_CHECKING, Final
 
 from pulsar_meta.codecs.errors import (
@@ -72,12 +69,18 @@ def values_of_files(names: Iterable[str], form: InputForm) -> Iterator[ValueInpu
 
 def _expand(name: str) -> list[Path]:
     """Return the files that a name, a directory or a pattern stands for, sorted."""
+    from glob import glob
+
     path = Path(name)
     if path.is_dir():
         return sorted(file for file in path.rglob("*") if file.is_file())
-    if has_magic(name) and not path.exists():
+    if _has_magic(name) and not path.exists():
         return [file for found in sorted(glob(name, recursive=True)) for file in _expand(found)] or [path]
     return [path]
+
+
+def _has_magic(name: str) -> bool:
+    return any(letter in name for letter in "*?[")
 
 
 def _values_of_file(path: Path, form: InputForm) -> Iterator[ValueInput]:
@@ -102,6 +105,9 @@ def _values_of_stdin(form: InputForm) -> Iterator[ValueInput]:
     if form.text != "raw" or not is_snapshot(data):
         yield from _split(STDIN, data, form, None)
         return
+    import tempfile
+    from shutil import copyfileobj
+
     with tempfile.NamedTemporaryFile(suffix=".ndjson") as spool:
         spool.write(data)
         copyfileobj(stdin, spool)
@@ -137,7 +143,7 @@ def is_one_value(names: Sequence[str], form: InputForm, first: Sequence[ValueInp
     """
     if len(names) != 1 or form.lines or (first and first[0].version is not None):
         return False
-    return not Path(names[0]).is_dir() and (not has_magic(names[0]) or Path(names[0]).exists())
+    return not Path(names[0]).is_dir() and (not _has_magic(names[0]) or Path(names[0]).exists())
 
 
 def is_snapshot(head: bytes) -> bool:
