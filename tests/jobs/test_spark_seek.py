@@ -14,7 +14,7 @@ from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.questions import TIME
 from pulsar_meta.jobs.seek import INDEX, Document, Question, SeekOptions, plan_topic
 from pulsar_meta.jobs.seek import seek as seek_locally
-from pulsar_meta.jobs.spark.seek import Lot, make_lots, seek_with_spark
+from pulsar_meta.jobs.spark.seek import seek_with_spark, share_out
 from pulsar_meta.jobs.spark.session import _cause, spark_session, told_in_one_line
 from pulsar_meta.stores.registry import open_store
 from tests.seek_truth import bookie_urls, read_truth
@@ -93,7 +93,7 @@ def test_workers_run_on_our_python(session: SparkSession) -> None:
     assert session.sparkContext.parallelize([1], 1).map(interpreter).collect() == [sys.executable]
 
 
-def test_lots_are_at_most_as_many_as_asked_and_hold_each_question_once(capture: Capture) -> None:
+def test_shares_are_at_most_as_many_as_asked_and_hold_each_question_once(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4")
     urls = tuple(bookie_urls(folder))
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store, open_entries(urls) as source:
@@ -101,10 +101,10 @@ def test_lots_are_at_most_as_many_as_asked_and_hold_each_question_once(capture: 
         plans = {str(topic): plan_topic(store, source, topic, SeekOptions(), print)}
     numbered = [(number, Question(str(topic), INDEX, number)) for number in range(10)]
     for count in (1, 3, 10, 100):
-        lots: list[Lot] = make_lots(numbered, plans, urls, SeekOptions(), count)
-        assert len(lots) <= count
-        assert [one for lot in lots for _, asked in lot.topics for one in asked] == numbered
-    assert make_lots([], plans, urls, SeekOptions(), 4) == []
+        shares = share_out(numbered, plans, count)
+        assert len(shares) <= count
+        assert [one for share in shares for _, asked in share for one in asked] == numbered
+    assert share_out([], plans, 4) == []
 
 
 def test_the_cause_is_the_last_python_error_else_the_text() -> None:

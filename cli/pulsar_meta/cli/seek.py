@@ -201,19 +201,20 @@ def run(
 ) -> Iterator[Document]:
     """Yield the answers from the engine that was asked for, or that fits."""
     from pulsar_meta.jobs.engine import choose_engine
+    from pulsar_meta.jobs.entry_sources import open_entry_sources
     from pulsar_meta.jobs.seek import seek as seek_locally
 
     settings = dict(pair(text) for text in conf)
     chosen, why = choose_engine(engine, len(questions), master)
     if why:
         shell.say(why)
-    with shell.store(store_url) as store, shell.entries(entries_urls) as source:
+    urls = shell.entries_urls(entries_urls)
+    with shell.store(store_url) as store, open_entry_sources(urls, store) as source:
         if chosen == "local":
             answers = seek_locally(store, source, questions, options, shell.warn)
         else:
             from pulsar_meta.jobs.spark.seek import seek_with_spark
 
-            urls = shell.entries_urls(entries_urls)
             answers = seek_with_spark(
                 store, source, urls, questions, options, shell.warn,
                 master=master or shell.settings.master, conf=settings, verbose=shell.verbose,

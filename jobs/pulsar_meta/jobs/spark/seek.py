@@ -6,6 +6,7 @@ Only plain values travel: plans made from the metadata, questions, URLs, answers
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -13,7 +14,7 @@ from typing import Final
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.entry_sources import LIVE, open_entry_sources
 from pulsar_meta.jobs.seek import (
     Document,
     Note,
@@ -26,19 +27,25 @@ from pulsar_meta.jobs.seek import (
 )
 from pulsar_meta.jobs.spark.session import spark_session
 from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.registry import open_store
 
 # How many lots there are for each core, so that one slow lot does not hold up the rest.
 LOTS_PER_CORE: Final = 4
 Numbered = tuple[int, Question]
+Planned = tuple[TopicPlan, tuple[Numbered, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Lot:
-    """What one task does: numbered questions by topic, each topic with its plan."""
+    """What one task does: numbered questions by topic, each topic with its plan.
 
+    `store` is a URL, opened only where live bookies are found through it.
+    """
+
+    store: str
     urls: tuple[str, ...]
     options: SeekOptions
-    topics: tuple[tuple[TopicPlan, tuple[Numbered, ...]], ...]
+    topics: tuple[Planned, ...]
 
 
 def seek_with_spark(
@@ -65,7 +72,8 @@ def seek_with_spark(
     }
     with spark_session(master=master, conf=conf, verbose=verbose) as session:
         context = session.sparkContext
-        lots = make_lots(numbered, plans, tuple(urls), options, context.defaultParallelism * LOTS_PER_CORE)
+        count = context.defaultParallelism * LOTS_PER_CORE
+        lots = [Lot(store.url, tuple(urls), options, topics) for topics in share_out(numbered, plans, count)]
         results = context.parallelize(lots, max(len(lots), 1)).map(answer_lot).collect()
     answers: dict[int, Document] = {}
     for result in results:
@@ -76,26 +84,25 @@ def seek_with_spark(
         yield answers[number]
 
 
-def make_lots(
-    numbered: Sequence[Numbered],
-    plans: Mapping[str, TopicPlan],
-    urls: tuple[str, ...],
-    options: SeekOptions,
-    count: int,
-) -> list[Lot]:
-    """Return at most `count` lots of questions that lie close together, in topics and within a topic."""
+def share_out(
+    numbered: Sequence[Numbered], plans: Mapping[str, TopicPlan], count: int
+) -> list[tuple[Planned, ...]]:
+    """Return at most `count` shares of questions that lie close together, in topics and within a topic."""
     size = -(-len(numbered) // max(count, 1)) or 1
-    lots = []
+    shares = []
     for start in range(0, len(numbered), size):
         by_topic = groupby(numbered[start : start + size], key=lambda one: one[1].topic)
-        lots.append(Lot(urls, options, tuple((plans[name], tuple(asked)) for name, asked in by_topic)))
-    return lots
+        shares.append(tuple((plans[name], tuple(asked)) for name, asked in by_topic))
+    return shares
 
 
 def answer_lot(lot: Lot) -> list[tuple[int, Document]] | PulsarMetaError:
     """Answer a lot where the entries can be opened; an error of ours is returned, to be raised at home."""
     try:
-        with open_entries(lot.urls) as source:
+        with ExitStack() as stack:
+            live = any(url.startswith(f"{LIVE}:") for url in lot.urls)
+            store = stack.enter_context(open_store(lot.store)) if live else None
+            source = stack.enter_context(open_entry_sources(lot.urls, store))
             return [answered for plan, asked in lot.topics for answered in _topic(source, plan, asked, lot)]
     except PulsarMetaError as error:
         return error

@@ -1,0 +1,42 @@
+"""The report over a capture: everything in it is right, and a wrong truth is noticed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.capture_report import main
+
+Capture = Callable[[str], Path]
+
+
+def test_nothing_in_a_capture_is_wrong_or_unexplained(
+    capture: Capture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(capture("pulsar-4.2.4-killed"))]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "| all | | 375 | 375 | 375 |" in lines
+    assert "indexes asked: 10264; as the truth: 10264" in lines
+    assert lines[-2] == "wrong or not explained: 0"
+
+
+def test_a_wrong_truth_is_noticed(
+    capture: Capture, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "changed"
+    shutil.copytree(capture("pulsar-4.2.4-killed"), folder)
+    truth = json.loads((folder / "truth.json").read_text())
+    orders = truth["persistent://public/default/orders"]
+    orders["messages"][0]["sha"] = "0" * 16
+    orders["messages"][1]["ix"] += 5000
+    orders["getMessageIdByIndex"]["1028"]["entryId"] += 1
+    (folder / "truth.json").write_text(json.dumps(truth))
+    assert main([str(folder)]) == 1
+    told = capsys.readouterr().out
+    assert "another payload" in told
+    assert "index 5001" in told
+    assert "index 1028: ours" in told
