@@ -1,11 +1,22 @@
 from __future__ import annotations
 
-import pytest
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
+
+from pulsar_meta.codecs.errors import GuardError, NotFoundError, UnreachableError
 from pulsar_meta.jobs.rewrite.batches import GroupStore
 from pulsar_meta.stores import registry
 from pulsar_meta.stores.base import ABSENT, Store
 from tests.contracts.store import Opener, ServerContract, StoreContract, put_all
+from tests.servers.certificates import make_certificates
+from tests.servers.processes import free_port
 from tests.servers.zookeeper import ZookeeperServer
 
 
@@ -47,3 +58,143 @@ class TestZookeeperStore(ZookeeperFixtures, StoreContract):
 
 class TestZookeeperServer(ZookeeperFixtures, ServerContract):
     pass
+
+
+class TestZookeepersOwn(ZookeeperFixtures):
+    """What only ZooKeeper has."""
+
+    @pytest.fixture
+    def client(self, server: ZookeeperServer) -> Iterator[Any]:
+        client = KazooClient(server.address)
+        client.start(timeout=10)
+        yield client
+        client.stop()
+        client.close()
+
+    def test_the_version_is_the_data_version(self, open_store: Opener, client: Any, root: str) -> None:
+        client.create(f"{root}/a", b"1", makepath=True)
+        client.set(f"{root}/a", b"2")
+        with open_store() as store:
+            held = store.read(f"{root}/a")
+            assert (held.version, held.value) == (1, b"2")
+            assert store.put(f"{root}/a", b"3", 1) == 2
+        value, stat = client.get(f"{root}/a")
+        assert (value, stat.version) == (b"3", 2)
+        with open_store() as store:
+            held = store.read(f"{root}/a")
+        assert (held.created, held.modified) == (stat.ctime, stat.mtime)
+
+    def test_parents_are_containers(self, tmp_path: Path) -> None:
+        """ZooKeeper removes containers that have become empty, and no other nodes."""
+        often = ("-Dznode.container.checkIntervalMs=100",)
+        with ZookeeperServer(tmp_path / "often", java_options=often) as server:
+            store = registry.open_store(f"zk://{server.address}?timeout=2", read_only=False)
+            store.put("/kept", b"", ABSENT)
+            store.put("/kept/below", b"", ABSENT)
+            store.put("/a/b/c", b"x", ABSENT)
+            assert store.children("/") == ["a", "kept"]
+            store.delete("/a/b/c", 0)
+            store.delete("/kept/below", 0)
+            deadline = time.monotonic() + 10
+            while "a" in store.children("/") and time.monotonic() < deadline:
+                time.sleep(0.1)
+            assert store.children("/") == ["kept"]
+            store.close()
+
+    def test_containers_are_not_ephemeral_but_session_nodes_are(
+        self, open_store: Opener, client: Any, root: str
+    ) -> None:
+        with open_store() as store:
+            store.put(f"{root}/a/b", b"x", ABSENT)
+            client.create(f"{root}/session", b"y", ephemeral=True)
+            found = {held.path: held.ephemeral for held in store.scan(root)}
+        assert found == {root: False, f"{root}/a": False, f"{root}/a/b": False, f"{root}/session": True}
+
+    def test_a_chroot_is_the_root(self, open_store: Opener, server: ZookeeperServer, root: str) -> None:
+        with open_store() as store:
+            store.put(f"{root}/chroot/a/b", b"x", ABSENT)
+        url = f"zk://{server.address}{root}/chroot?timeout=1"
+        with registry.open_store(url, read_only=False) as store:
+            assert store.children("/") == ["a"]
+            assert store.read("/a/b").value == b"x"
+            store.put("/made/here", b"y", ABSENT)
+            assert [held.path for held in store.scan()] == ["/a", "/a/b", "/made", "/made/here"]
+        with open_store() as store:
+            assert store.read(f"{root}/chroot/made/here").value == b"y"
+        with pytest.raises(NotFoundError):
+            registry.open_store(f"zk://{server.address}{root}/nowhere?timeout=1")
+
+    def test_zookeepers_own_nodes_are_not_ours(self, open_store: Opener, root: str) -> None:
+        with open_store() as store:
+            store.put(f"{root}/a", b"x", ABSENT)
+            assert not [held for held in store.scan() if held.path.startswith("/zookeeper")]
+
+    def test_the_limit_is_the_servers(self, open_store: Opener, root: str) -> None:
+        with open_store() as store:
+            assert store.max_value_size is not None
+            room = store.max_value_size - len(f"{root}/a")
+            version = store.put(f"{root}/a", bytes(room), ABSENT)
+            assert store.put(f"{root}/a", b"\1" * room, version) == 1
+            with pytest.raises(GuardError, match=r"jute\.maxbuffer"):
+                store.put(f"{root}/a", bytes(room + 1), 1)
+            assert store.read(f"{root}/a").version == 1
+
+    def test_a_server_that_takes_less(self, tmp_path: Path) -> None:
+        options = ("-Djute.maxbuffer=20000",)
+        with ZookeeperServer(tmp_path / "small", java_options=options) as server:
+            url = f"zk://{server.address}?timeout=1&jute_maxbuffer=20000"
+            with registry.open_store(url, read_only=False) as store:
+                assert store.max_value_size is not None
+                store.put("/a", bytes(store.max_value_size - 2), ABSENT)
+                with pytest.raises(GuardError):
+                    store.put("/b", bytes(20000), ABSENT)
+            unaware = registry.open_store(f"zk://{server.address}?timeout=1", read_only=False)
+            with unaware, pytest.raises(UnreachableError):
+                unaware.put("/b", bytes(30000), ABSENT)
+
+    def test_digest_credentials(
+        self, server: ZookeeperServer, client: Any, root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        client.create(root, b"", acl=[make_digest_acl("operator", "s3cr3t", all=True)])
+        monkeypatch.setenv("ZK_AUTH", "operator:s3cr3t")
+        with registry.open_store(
+            f"zk://{server.address}?timeout=1&auth=env:ZK_AUTH", read_only=False
+        ) as store:
+            assert store.put(root, b"mine", 0) == 1
+        for auth in ("", "&auth=env:ZK_AUTH"):
+            monkeypatch.setenv("ZK_AUTH", "operator:wr0ng")
+            with registry.open_store(f"zk://{server.address}?timeout=1{auth}") as store:
+                with pytest.raises(UnreachableError, match="NoAuth") as caught:
+                    store.read(root)
+                assert "wr0ng" not in str(caught.value)
+
+    def test_tls(self, tmp_path: Path) -> None:
+        made = make_certificates(tmp_path / "certificates")
+        both = tmp_path / "server.pem"
+        both.write_bytes(made.server_key.read_bytes() + made.server.read_bytes())
+        port = free_port()
+        settings = (
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n"
+            f"secureClientPort={port}\nsecureClientPortAddress=127.0.0.1\n"
+            f"ssl.keyStore.location={both}\nssl.trustStore.location={made.authority}\n"
+        )
+        with ZookeeperServer(tmp_path / "tls", settings=settings):
+            tls = f"tls=true&ca={made.authority}&cert={made.client}&key={made.client_key}"
+            with registry.open_store(f"zk://127.0.0.1:{port}?timeout=5&{tls}", read_only=False) as store:
+                store.put("/a", b"x", ABSENT)
+                assert store.read("/a").value == b"x"
+            for options in (f"tls=true&ca={made.authority}", "timeout=1"):
+                with pytest.raises(UnreachableError):
+                    registry.open_store(f"zk://127.0.0.1:{port}?{options}&timeout=1")
+
+    def test_a_server_that_accepts_and_says_nothing(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            started = time.monotonic()
+            with pytest.raises(UnreachableError):
+                registry.open_store(f"zk://127.0.0.1:{silent.getsockname()[1]}?timeout=1")
+            assert time.monotonic() - started < 4
+
+    def test_nothing_is_logged(self, capfd: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(UnreachableError):
+            registry.open_store("zk://127.0.0.1:1?timeout=0.5")
+        assert capfd.readouterr() == ("", "")

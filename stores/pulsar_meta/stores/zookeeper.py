@@ -62,12 +62,13 @@ class ZookeeperStore(GuardedStore):
         return _versioned(path, value, stat)
 
     def children(self, path: str) -> list[str]:
-        """Return the sorted names of the children of `path`."""
+        """Return the sorted names of the children of `path`, ZooKeeper's own nodes left out."""
         try:
             with self._told(path):
-                return sorted(self._ask(self._client.get_children_async, prefixed(path)[0]))
+                names = self._ask(self._client.get_children_async, prefixed(path)[0])
         except NotFoundError:
             return []
+        return sorted(name for name in names if not self._is_own(joined(path, name)))
 
     def scan(self, prefix: str = "/") -> Iterator[Versioned]:
         """Yield every node at and below `prefix`, a parent before its children, siblings by name.
@@ -131,7 +132,7 @@ class ZookeeperStore(GuardedStore):
         self._client.close()
 
     def _walk(self, paths: Iterable[str]) -> Iterator[Versioned]:
-        wanted = (path for path in paths if path != OWN_NODES or self._chroot)
+        wanted = (path for path in paths if not self._is_own(path))
         while page := list(islice(wanted, PAGE)):
             nodes = self._page(page, self._client.get_async)
             parents = [path for path, (_, stat) in nodes.items() if stat.numChildren]
@@ -144,6 +145,9 @@ class ZookeeperStore(GuardedStore):
                 while waiting is not None and is_within(waiting.path, path):
                     yield waiting
                     waiting = next(below, None)
+
+    def _is_own(self, path: str) -> bool:
+        return path == OWN_NODES and not self._chroot
 
     def _page(self, paths: Sequence[str], request: Callable[[str], Any]) -> dict[str, Any]:
         """Send one request a path at once; return the answers of those that are (still) there."""

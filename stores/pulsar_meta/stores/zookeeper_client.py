@@ -27,6 +27,8 @@ def connect(url: ServerUrl) -> Any:
         servers = ", ".join(url.endpoints)
         reason = f"no answer from {servers} within {url.timeout:g} s ({type(error).__name__})"
         raise UnreachableError(reason, source=url.url) from error
+    # Not told before: kazoo would ask whether it is there, and warn where it is not.
+    client.chroot = f"/{url.path}" if url.path else ""
     return client
 
 
@@ -50,10 +52,9 @@ def _client(url: ServerUrl) -> Any:
 
     silent = logging.Logger("pulsar_meta.zookeeper", logging.CRITICAL + 1)
     silent.addHandler(logging.NullHandler())
-    hosts = ",".join(url.endpoints) + (f"/{url.path}" if url.path else "")
     secret = url.secret()
     return KazooClient(
-        hosts=hosts,
+        hosts=",".join(url.endpoints),
         timeout=url.timeout,
         logger=silent,
         connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1},
