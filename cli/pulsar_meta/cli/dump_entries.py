@@ -18,6 +18,7 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.joined import told_by
 from pulsar_meta.jobs.entry_choice import Bound, Limits, choose
 from pulsar_meta.jobs.entry_dump import Look, as_frames_file, describe_entries, read_entries
+from pulsar_meta.jobs.entry_sources import open_entry_sources
 from pulsar_meta.stores.base import Store
 
 SIZE_UNIT = 2**20
@@ -62,10 +63,10 @@ def dump_entries(
     look = _look(deep, payload, max_size * SIZE_UNIT)
     told = Told(shell)
     with ExitStack() as stack:
-        source = stack.enter_context(shell.entries(entries))
         opened = _store(shell, store, names or [])
         if opened is not None:
             stack.enter_context(opened)
+        source = stack.enter_context(open_entry_sources(shell.entries_urls(entries), opened))
         found = read_entries(choose(names or [], opened, source, told), limits, source, opened, told)
         if shell.format is Format.RAW:
             shell.emit_bytes(as_frames_file(found, count))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.entries.bookie_layout import BookieLayout, find_bookies, has_database
+from pulsar_meta.entries.bookie_layout import BookieLayout, find_bookies
 from pulsar_meta.entries.data_files import DataFiles, entry_logs, journals
 from pulsar_meta.entries.interleaved_locations import InterleavedLocations
 from pulsar_meta.entries.joined import JoinedEntries
@@ -67,12 +67,12 @@ def _open_ledger_dir(url: str, bookie: BookieLayout, directory: Path, scan: bool
     files = DataFiles(entry_logs([directory]))
     part = LocatedEntries(url, TableLocations(), files)
     scanned = partial(scan_entry_logs, files, part.faults.append)
-    database = bookie.index_of(directory)
+    database = bookie.database(directory)
     if scan:
         part.index = scanned()
-    elif has_database(database):
-        part.index = _with_fallback(part, partial(RocksdbLocations, database / "locations"), scanned)
-    else:
+    elif database is not None:
+        part.index = _with_fallback(part, partial(RocksdbLocations, database), scanned)
+    elif files.paths:
         part.notes.append(f"{directory}: no index, its entry logs are scanned")
         part.index = scanned()
     return part

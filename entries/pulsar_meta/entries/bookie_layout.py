@@ -1,18 +1,20 @@
 """Which directories a bookie has: entry logs, indexes and journals, found below one path.
 
 A bookie writes its cookie, a text, into the `current` directory of each; two bookies never share one.
-Source: apache/bookkeeper Cookie.java, LedgerDirsManager.java, LastLogMark in Journal.java.
+The cookie lists the directories in the order that counts: the nth index for the nth ledger directory,
+`lastMark.N` for journal N.
+Sources: apache/bookkeeper Cookie.java, LedgerDirsManager.java, DbLedgerStorage.java, LastLogMark.java.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pulsar_meta.codecs.cookie import decode_cookie
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
 from pulsar_meta.codecs.journal import decode_mark
 from pulsar_meta.entries.data_files import entry_logs, journals
@@ -20,43 +22,50 @@ from pulsar_meta.entries.interleaved_locations import PATTERN
 
 CURRENT: Final = "current"
 MAX_DEPTH: Final = 3
-
-_ledger_dirs_re = re.compile(r'^ledgerDirs: "(.*)"$', re.MULTILINE)
+NOWHERE: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class BookieLayout:
-    """The `current` directories of one bookie; `ledger_dirs` in the order of its cookie."""
+    """The `current` directories of one bookie, and the lists in its cookie (empty where it has none)."""
 
     ledger_dirs: tuple[Path, ...]
     index_dirs: tuple[Path, ...]
     journal_dirs: tuple[Path, ...]
+    ledger_list: tuple[Path, ...] = ()
+    index_list: tuple[Path, ...] = ()
+    journal_list: tuple[Path, ...] = ()
 
     @property
     def interleaved(self) -> bool:
         """Whether index files of interleaved storage stand in place of a database."""
         return any(next(directory.glob(PATTERN), None) for directory in self.index_dirs)
 
-    def index_of(self, ledger_dir: Path) -> Path:
-        """Return where the index of a ledger directory lies: in itself, or the nth for the nth."""
+    def database(self, ledger_dir: Path) -> Path | None:
+        """Return the RocksDB of locations for a ledger directory, None where none is known to be its own."""
         if has_database(ledger_dir):
-            return ledger_dir
+            return ledger_dir / "locations"
         apart = [path for path in self.index_dirs if path not in self.ledger_dirs]
-        at = self.ledger_dirs.index(ledger_dir)
-        return apart[at] if len(apart) == len(self.ledger_dirs) else ledger_dir
+        if len(apart) == len(self.ledger_dirs) == 1:
+            return apart[0] / "locations"
+        number = place(ledger_dir, self.ledger_list)
+        mine = [path for path in apart if place(path, self.index_list) == number != NOWHERE]
+        return mine[0] / "locations" if len(mine) == 1 else None
 
     def mark(self, journal_dir: Path) -> tuple[int, int] | None:
         """Return the newest mark that belongs to a journal: what lies before it is in the entry logs."""
-        known = journals(journal_dir)
-        marks = [mark for mark in self._marks() if mark[0] in known]
-        if not marks and len(self.journal_dirs) == 1:
-            marks = self._marks()
+        number = place(journal_dir, self.journal_list)
+        if len(self.journal_list) > 1 and number != NOWHERE:
+            return max(self._marks(f"lastMark.{number}"), default=None)
+        marks, known = self._marks("lastMark*"), journals(journal_dir)
+        if len(self.journal_dirs) > 1:
+            marks = [mark for mark in marks if mark[0] in known]
         return max(marks, default=None)
 
-    def _marks(self) -> list[tuple[int, int]]:
+    def _marks(self, pattern: str) -> list[tuple[int, int]]:
         found = []
         for directory in self.ledger_dirs:
-            for path in sorted(directory.glob("lastMark*")):
+            for path in sorted(directory.glob(pattern)):
                 try:
                     found.append(decode_mark(path.read_bytes()))
                 except DecodeError:
@@ -71,29 +80,53 @@ def find_bookies(path: Path, journal: Path | None = None, index: Path | None = N
     `journal` and `index` are where these lie if not there. NotFoundError where there is no bookie.
     """
     found = list(_current_dirs(path))
-    ledger_dirs = [directory for directory in found if _is_ledger_dir(directory)]
-    if not ledger_dirs:
-        raise NotFoundError("no bookie's data there (a directory with current/*.log)", source=str(path))
-    bookies: dict[str, list[Path]] = {}
-    for directory in ledger_dirs:
-        bookies.setdefault(_cookie(directory), []).append(directory)
-    others = [*found, *_below(journal), *_below(index)]
-    return [_layout(cookie, own, others, len(bookies) == 1) for cookie, own in bookies.items()]
+    cookies = {
+        _cookie_text(directory): None
+        for directory in found
+        if _is_ledger_dir(directory) or journals(directory)
+    }
+    if not cookies:
+        raise NotFoundError("no bookie's data there (current/ with *.log or *.txn)", source=str(path))
+    everywhere = [*found, *_below(journal), *_below(index)]
+    return [_layout(text, everywhere, len(cookies) == 1) for text in cookies]
 
 
 def has_database(directory: Path) -> bool:
     """Tell whether a `current` directory has a RocksDB of locations."""
-    return (directory / "locations" / "CURRENT").is_file()
+    return (directory / "locations").is_dir()
 
 
-def _layout(cookie: str, ledger_dirs: list[Path], found: Iterable[Path], alone: bool) -> BookieLayout:
-    mine = [directory for directory in found if alone or _cookie(directory) == cookie]
-    order = _cookie_order(cookie)
+def place(directory: Path, listed: Sequence[Path]) -> int:
+    """Return which of the listed directories `directory` (a `current`) is, NOWHERE where that is not clear.
+
+    Copied disks lie elsewhere than the bookie had them: the most equal names at the end decide.
+    """
+    alike = [_same_names(directory.parent, path) for path in listed]
+    best = max(alike, default=0)
+    return alike.index(best) if best and alike.count(best) == 1 else NOWHERE
+
+
+def _layout(text: str, found: Iterable[Path], alone: bool) -> BookieLayout:
+    mine = tuple(dict.fromkeys(path for path in found if alone or _cookie_text(path) == text))
+    ledger_list, index_list, journal_list = _lists(text)
     return BookieLayout(
-        ledger_dirs=tuple(sorted(ledger_dirs, key=lambda directory: (_place(directory, order), directory))),
-        index_dirs=tuple(_unique(directory for directory in mine if _is_index_dir(directory))),
-        journal_dirs=tuple(_unique(directory for directory in mine if journals(directory))),
+        ledger_dirs=tuple(path for path in mine if _is_ledger_dir(path)),
+        index_dirs=tuple(path for path in mine if _is_index_dir(path)),
+        journal_dirs=tuple(path for path in mine if journals(path)),
+        ledger_list=ledger_list,
+        index_list=index_list or ledger_list,
+        journal_list=journal_list,
     )
+
+
+def _same_names(one: Path, other: Path) -> int:
+    """Return how many names at the end of two paths are equal."""
+    count = 0
+    for left, right in zip(reversed(one.parts), reversed(other.parts), strict=False):
+        if left != right:
+            break
+        count += 1
+    return count
 
 
 def _current_dirs(path: Path) -> Iterator[Path]:
@@ -118,32 +151,28 @@ def _below(path: Path | None) -> Iterator[Path]:
 
 
 def _is_ledger_dir(directory: Path) -> bool:
-    return (directory / "lastId").exists() or bool(entry_logs([directory]))
+    return any(directory.glob("last*")) or bool(entry_logs([directory]))
 
 
 def _is_index_dir(directory: Path) -> bool:
     return has_database(directory) or next(directory.glob(PATTERN), None) is not None
 
 
-def _cookie(directory: Path) -> str:
+def _cookie_text(directory: Path) -> str:
     try:
         return (directory / "VERSION").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
 
 
-def _cookie_order(cookie: str) -> list[Path]:
-    """Return the ledger directories as the bookie itself lists them (a count, then each, after tabs)."""
-    match = _ledger_dirs_re.search(cookie)
-    return [Path(name) for name in match[1].split("\\t")[1:]] if match else []
-
-
-def _place(directory: Path, order: list[Path]) -> int:
-    """Return the place of a directory in the cookie, by its own name: the rest of its path may differ."""
-    names = [path.name for path in order]
-    name = directory.parent.name
-    return names.index(name) if names.count(name) == 1 else len(names)
-
-
-def _unique(directories: Iterable[Path]) -> list[Path]:
-    return list(dict.fromkeys(directories))
+def _lists(text: str) -> tuple[tuple[Path, ...], tuple[Path, ...], tuple[Path, ...]]:
+    """Return the ledger, index and journal directories as the bookie itself lists them."""
+    try:
+        cookie = decode_cookie(text.encode()).fields
+    except DecodeError:
+        return (), (), ()
+    # Ledger and index directories: a count, then each after a tab.
+    ledgers, indexes = (
+        tuple(map(Path, field.split("\t")[1:])) for field in (cookie.ledgerDirs, cookie.indexDirs)
+    )
+    return ledgers, indexes, tuple(map(Path, cookie.journalDir.split(",")))

@@ -1,0 +1,97 @@
+"""Which directory is which, by cookies: order, marks and indexes of bookies with several disks."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.errors import NotFoundError
+from pulsar_meta.entries.bookie_layout import NOWHERE, find_bookies, place
+
+COOKIE = (
+    '5\nbookieHost: "b:3181"\njournalDir: "/d/j2,/d/j1"\n'
+    'ledgerDirs: "2\\t/d/z/ledgers\\t/d/a/ledgers"\nindexDirs: "2\\t/d/i9\\t/d/i1"\n'
+)
+
+
+def make(root: Path, name: str, *files: str, cookie: str = COOKIE) -> Path:
+    current = root / name / "current"
+    current.mkdir(parents=True)
+    (current / "VERSION").write_text(cookie)
+    for file in files:
+        (current / file).parent.mkdir(exist_ok=True, parents=True)
+        (current / file).write_bytes(b"")
+    return current
+
+
+def test_several_disks_of_one_bookie(tmp_path: Path) -> None:
+    for name in ("a/ledgers", "z/ledgers"):
+        current = make(tmp_path, name, "0.log", "lastId")
+        (current / "lastMark.0").write_bytes(struct.pack(">qq", 0x20, 512))
+        (current / "lastMark.1").write_bytes(struct.pack(">qq", 0x10, 1024))
+    for name in ("i1", "i9"):
+        make(tmp_path, name, "locations/CURRENT")
+    # The file ids of two journals overlap: only the cookie's order says which mark is whose.
+    first, second = (make(tmp_path, name, "10.txn", "20.txn") for name in ("j2", "j1"))
+    (bookie,) = find_bookies(tmp_path)
+    databases = {ledger.parent.parent.name: bookie.database(ledger) for ledger in bookie.ledger_dirs}
+    assert databases == {
+        "z": tmp_path / "i9" / "current" / "locations",
+        "a": tmp_path / "i1" / "current" / "locations",
+    }
+    assert bookie.mark(first) == (0x20, 512)
+    assert bookie.mark(second) == (0x10, 1024)
+    assert not bookie.interleaved
+
+
+def test_an_index_that_nobody_can_assign_is_not_guessed(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        make(tmp_path, name, "0.log")
+    for name in ("i1", "i9"):
+        make(tmp_path, name, "locations/CURRENT")
+    (bookie,) = find_bookies(tmp_path)
+    assert [bookie.database(ledger) for ledger in bookie.ledger_dirs] == [None, None]
+
+
+def test_the_newest_mark_of_all_ledger_directories_counts(tmp_path: Path) -> None:
+    cookie = COOKIE.replace("/d/j2,/d/j1", "/d/j")
+    for name, mark in (("a", (5, 7)), ("b", (5, 9))):
+        current = make(tmp_path, name, "0.log", cookie=cookie)
+        (current / "lastMark").write_bytes(struct.pack(">qq", *mark))
+    torn = make(tmp_path, "c", "0.log", cookie=cookie)
+    (torn / "lastMark").write_bytes(b"\0\0\0")
+    journal = make(tmp_path, "j", "5.txn", cookie=cookie)
+    (bookie,) = find_bookies(tmp_path)
+    assert bookie.mark(journal) == (5, 9)
+
+
+def test_two_bookies_below_one_directory_are_two(tmp_path: Path) -> None:
+    make(tmp_path, "one", "0.log", "5.txn")
+    make(tmp_path, "two", "0.log", cookie=COOKIE.replace("b:3181", "c:3181"))
+    assert [len(bookie.journal_dirs) for bookie in find_bookies(tmp_path)] == [1, 0]
+
+
+@pytest.mark.parametrize("cookie", ["", "4\ngarbage", "\xff", "3\nhost\n/j\n1\t/d/x\n"])
+def test_cookies_of_every_kind(tmp_path: Path, cookie: str) -> None:
+    make(tmp_path, "x", "0.log", cookie=cookie)
+    (bookie,) = find_bookies(tmp_path)
+    assert len(bookie.ledger_dirs) == 1
+
+
+def test_a_bookie_that_has_only_its_journal_yet(tmp_path: Path) -> None:
+    journal = make(tmp_path, "j2", "5.txn")
+    (bookie,) = find_bookies(tmp_path)
+    assert (bookie.ledger_dirs, bookie.journal_dirs, bookie.mark(journal)) == ((), (journal,), None)
+    with pytest.raises(NotFoundError):
+        find_bookies(tmp_path / "j2" / "nothing")
+
+
+def test_places() -> None:
+    listed = [Path("/mnt/d1/bk/ledgers"), Path("/mnt/d2/bk/ledgers")]
+    assert place(Path("/mnt/d2/bk/ledgers/current"), listed) == 1
+    assert place(Path("copy/d1/bk/ledgers/current"), listed) == 0
+    assert place(Path("copy/ledgers/current"), listed) == NOWHERE
+    assert place(Path("copy/elsewhere/current"), listed) == NOWHERE
+    assert place(Path("copy/current"), []) == NOWHERE
