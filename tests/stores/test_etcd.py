@@ -1,11 +1,43 @@
 from __future__ import annotations
 
+import json
+import socket
+import time
+import urllib.request
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from pulsar_meta.codecs.errors import ConflictError, GuardError, UnreachableError
 from pulsar_meta.stores import registry
-from pulsar_meta.stores.base import Store
-from tests.contracts.store import Opener, ServerContract, StoreContract
-from tests.servers.etcd import EtcdServer
+from pulsar_meta.stores.base import ABSENT, Store
+from tests.contracts.store import Opener, ServerContract, StoreContract, put_all
+from tests.servers.certificates import make_certificates
+from tests.servers.etcd import EtcdServer, why_not
+from tests.servers.restartable import skip_or_fail
+
+Gateway = Callable[..., dict[str, Any]]
+
+
+def gateway(server: EtcdServer, token: str = "") -> Gateway:
+    """Return a function that asks the server in its other language, JSON over HTTP."""
+
+    def ask(method: str, **body: object) -> dict[str, Any]:
+        url, data = f"http://{server.address}/v3/{method}", json.dumps(body).encode()
+        request = urllib.request.Request(url, data, {"Authorization": token} if token else {})
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            found = json.load(answer)
+        assert isinstance(found, dict)
+        return found
+
+    return ask
+
+
+def b64(text: str) -> str:
+    return b64encode(text.encode()).decode()
 
 
 class EtcdFixtures:
@@ -27,3 +59,143 @@ class TestEtcdStore(EtcdFixtures, StoreContract):
 
 class TestEtcdServer(EtcdFixtures, ServerContract):
     pass
+
+
+class TestEtcdsOwn(EtcdFixtures):
+    """What only etcd has."""
+
+    @pytest.fixture
+    def ask(self, server: EtcdServer) -> Gateway:
+        return gateway(server)
+
+    def held(self, ask: Gateway, key: str) -> dict[str, Any]:
+        found = ask("kv/range", key=b64(key))["kvs"][0]
+        assert isinstance(found, dict)
+        return found
+
+    def test_the_version_is_the_mod_revision(self, open_store: Opener, ask: Gateway, root: str) -> None:
+        ask("kv/put", key=b64(f"{root}/a"), value=b64("one"))
+        with open_store() as store:
+            held = store.read(f"{root}/a")
+            assert (held.value, held.version) == (b"one", int(self.held(ask, f"{root}/a")["mod_revision"]))
+            version = store.put(f"{root}/a", b"two", held.version)
+        found = self.held(ask, f"{root}/a")
+        assert (b64decode(found["value"]), int(found["mod_revision"])) == (b"two", version)
+        # What Pulsar compares with: one more than its Stat's version.
+        assert int(found["version"]) == 2
+
+    def test_a_version_is_never_used_twice(self, open_store: Opener, ask: Gateway, root: str) -> None:
+        with open_store() as store:
+            version = store.put(f"{root}/a", b"old", ABSENT)
+            ask("kv/deleterange", key=b64(f"{root}/a"))
+            ask("kv/put", key=b64(f"{root}/a"), value=b64("somebody else's"))
+            with pytest.raises(ConflictError):
+                store.put(f"{root}/a", b"lost", version)
+
+    def test_a_write_keeps_the_lease(self, open_store: Opener, ask: Gateway, root: str) -> None:
+        lease = ask("lease/grant", TTL=600)["ID"]
+        ask("kv/put", key=b64(f"{root}/a"), value=b64("x"), lease=lease)
+        with open_store() as store:
+            held = store.read(f"{root}/a")
+            assert held.ephemeral
+            store.put(f"{root}/a", b"y", held.version)
+            assert store.read(f"{root}/a").ephemeral
+        assert self.held(ask, f"{root}/a")["lease"] == lease
+
+    def test_the_limit_is_the_servers(self, server: EtcdServer, open_store: Opener, root: str) -> None:
+        with open_store() as store:
+            assert store.max_value_size is not None
+            room = store.max_value_size - 2 * len(f"{root}/a")
+            version = store.put(f"{root}/a", bytes(room), ABSENT)
+            with pytest.raises(GuardError, match="the server takes"):
+                store.put(f"{root}/a", bytes(room + 1), version)
+            assert store.read(f"{root}/a").version == version
+        unaware = registry.open_store(
+            f"etcd://{server.address}?timeout=2&max_request_bytes=9000000", read_only=False
+        )
+        with unaware, pytest.raises(UnreachableError, match="too large"):
+            unaware.put(f"{root}/b", bytes(1_700_000), ABSENT)
+
+    def test_values_beyond_grpcs_own_limit_are_scanned(self, open_store: Opener, root: str) -> None:
+        with open_store() as store:
+            put_all(store, [f"{root}/{at}" for at in range(8)], lambda path: path.encode() * 100_000)
+            assert [len(held.value) for held in store.scan(root)] == [len(f"{root}/0") * 100_000] * 8
+
+    def test_children_jump_over_what_is_below_them(self, open_store: Opener, root: str) -> None:
+        with open_store() as store:
+            put_all(
+                store, [f"{root}/big/{at:04d}" for at in range(1200)] + [f"{root}/{name}" for name in "az"]
+            )
+            assert store.children(root) == ["a", "big", "z"]
+            assert len(store.children(f"{root}/big")) == 1200
+
+    def test_another_server_answers_for_a_dead_one(self, server: EtcdServer, root: str) -> None:
+        url = f"etcd://127.0.0.1:1,{server.address}?timeout=2"
+        with registry.open_store(url, read_only=False) as store:
+            version = store.put(f"{root}/a", b"x", ABSENT)
+            assert store.read(f"{root}/a").version == version
+
+    def test_another_server_answers_for_a_silent_one(self, server: EtcdServer) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            url = f"etcd://127.0.0.1:{silent.getsockname()[1]},{server.address}?timeout=2"
+            with registry.open_store(url) as store:
+                assert store.children("/nowhere") == []
+
+    def test_a_server_that_accepts_and_says_nothing(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            started = time.monotonic()
+            with pytest.raises(UnreachableError):
+                registry.open_store(f"etcd://127.0.0.1:{silent.getsockname()[1]}?timeout=1")
+            assert time.monotonic() - started < 4
+
+    def test_nothing_is_logged(self, capfd: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(UnreachableError):
+            registry.open_store("etcd://127.0.0.1:1?timeout=0.5")
+        assert capfd.readouterr() == ("", "")
+
+
+def test_tls(tmp_path: Path) -> None:
+    skip_or_fail(why_not())
+    made = make_certificates(tmp_path / "certificates")
+    with EtcdServer(tmp_path / "etcd", tls=(made.server, made.server_key)) as server:
+        url = f"etcds://{server.address}?timeout=5&ca={made.authority}"
+        with registry.open_store(url, read_only=False) as store:
+            store.put("/a", b"x", ABSENT)
+            assert store.read("/a").value == b"x"
+        for refused in (f"etcds://{server.address}?timeout=1", f"etcd://{server.address}?timeout=1"):
+            with pytest.raises(UnreachableError):
+                registry.open_store(refused)
+
+
+class TestPassword:
+    @pytest.fixture
+    def locked(self, tmp_path: Path) -> Iterator[EtcdServer]:
+        """A server that lets in nobody but root, whose password is s3cr3t."""
+        skip_or_fail(why_not())
+        with EtcdServer(tmp_path / "etcd") as server:
+            ask = gateway(server)
+            ask("auth/user/add", name="root", password="s3cr3t")
+            ask("auth/role/add", name="root")
+            ask("auth/user/grant", user="root", role="root")
+            ask("auth/enable")
+            yield server
+
+    def test_user_and_password(self, locked: EtcdServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("ETCD_AUTH", "root:s3cr3t")
+        url = f"etcd://{locked.address}?timeout=2&auth=env:ETCD_AUTH"
+        with registry.open_store(url, read_only=False) as store:
+            version = store.put("/a", b"x", ABSENT)
+            # A restarted server knows no tokens any more.
+            locked.restart()
+            assert store.read("/a").version == version
+            locked.restart()
+            store.read("/a")
+            version = store.put("/a", b"y", version)
+            assert store.read("/a").version == version
+
+    def test_a_wrong_password(self, locked: EtcdServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("ETCD_AUTH", "root:wr0ng")
+        for auth in ("&auth=env:ETCD_AUTH", ""):
+            with pytest.raises(UnreachableError) as caught:
+                registry.open_store(f"etcd://{locked.address}?timeout=2{auth}")
+            assert "wr0ng" not in str(caught.value)

@@ -11,6 +11,7 @@ the one that is kept (etcd3gw) this scans 4.2 and writes 2.7 times as many value
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError
@@ -46,7 +47,10 @@ class EtcdStore(GuardedStore):
         self.max_value_size = self._max_request - REQUEST_OVERHEAD
         self._client = GrpcClient(parsed, tls=parsed.scheme == "etcds")
         try:
-            self._authenticate(parsed.secret())
+            secret = parsed.secret()
+            if secret is not None:
+                self._authenticate(secret)
+                self._client.renew = partial(self._authenticate, secret)
             self._range(b"/", limit=1)
         except BaseException:
             self.close()
@@ -112,12 +116,12 @@ class EtcdStore(GuardedStore):
         """Close the connections."""
         self._client.close()
 
-    def _authenticate(self, secret: str | None) -> None:
-        if secret is not None:
-            user, password = user_password(secret)
-            request = api.AuthenticateRequest(name=user, password=password)
-            answer = self._client.read(AUTHENTICATE, request, api.AuthenticateResponse)
-            self._client.metadata = (("token", answer.token),)
+    def _authenticate(self, secret: str) -> None:
+        user, password = user_password(secret)
+        self._client.metadata = ()
+        request = api.AuthenticateRequest(name=user, password=password)
+        answer = self._client.read(AUTHENTICATE, request, api.AuthenticateResponse)
+        self._client.metadata = (("token", answer.token),)
 
     def _range(
         self, key: bytes, end: bytes = b"", *, limit: int = 0, keys_only: bool = False

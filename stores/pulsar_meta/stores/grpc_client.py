@@ -58,6 +58,8 @@ class GrpcClient:
         self._channels: dict[str, grpc.Channel] = {}
         self._answered = url.endpoints[0]
         self.metadata: tuple[tuple[str, str], ...] = ()
+        # Gets a new token into `metadata`; tokens run out, and are forgotten by a restarted server.
+        self.renew: Callable[[], None] | None = None
 
     def read(self, method: str, request: Message, answer: type[Answer], server: str | None = None) -> Answer:
         """Return the answer to a call that changes nothing, from `server` or from whichever answers first."""
@@ -154,9 +156,30 @@ class GrpcClient:
             request_serializer=type(request).SerializeToString,
             response_deserializer=answer.FromString,
         )
-        # `wait`: for a connection, within the time; what was not sent by then never is.
-        result: Answer = call(request, timeout=seconds, wait_for_ready=wait, metadata=self.metadata)
-        return result
+
+        def send() -> Answer:
+            # `wait`: for a connection, within the time; what was not sent by then never is.
+            result: Answer = call(request, timeout=seconds, wait_for_ready=wait, metadata=self.metadata)
+            return result
+
+        return self._with_token(send)
+
+    def _with_token(self, send: Callable[[], Answer]) -> Answer:
+        """Send; once more with a new token where the server took the old one for none."""
+        import grpc
+
+        try:
+            return send()
+        except grpc.RpcError as error:
+            renew, self.renew = self.renew, None
+            if renew is None or error.code() != grpc.StatusCode.UNAUTHENTICATED:
+                self.renew = renew
+                raise
+        try:
+            renew()
+            return send()
+        finally:
+            self.renew = renew
 
     def _servers(self) -> list[str]:
         return [self._answered, *(one for one in self._url.endpoints if one != self._answered)]
