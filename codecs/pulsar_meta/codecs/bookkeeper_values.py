@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from pulsar_meta.codecs.cookie import CURRENT_LAYOUT, Cookie, decode_cookie, encode_cookie
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.json_message import integer, json_to_message
+from pulsar_meta.codecs.json_checks import integer
+from pulsar_meta.codecs.json_message import json_to_message
 from pulsar_meta.codecs.ledger_metadata import (
     CURRENT_VERSION,
     LedgerMetadata,

@@ -20,7 +20,8 @@ from pulsar_meta.codecs.command_json import decode_command_stream, encode_comman
 from pulsar_meta.codecs.commands import decode_commands
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frame import CHECKSUM_MAGIC, Frame, decode_frame, encode_frame, encode_prefix
-from pulsar_meta.codecs.json_message import from_base64, integer, json_to_message, shown
+from pulsar_meta.codecs.json_checks import from_base64, integer, shown
+from pulsar_meta.codecs.json_message import json_to_message
 from pulsar_meta.codecs.message_json import message_to_json
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.codecs.value import Value

@@ -12,14 +12,13 @@ Sources: apache/pulsar MetaStoreImpl.java, MetadataCompressionConfig.java, PIP-1
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
-
-from google.protobuf.message import DecodeError as ProtobufError
-from google.protobuf.unknown_fields import UnknownFieldSet
+from typing import TYPE_CHECKING, Final
 
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, compress, decompress
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
+
+if TYPE_CHECKING:
+    from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
 
 MAGIC: Final = b"\x47\x78"
 _HEADER_AT: Final = 6
@@ -79,9 +78,13 @@ def read_header(data: bytes) -> EnvelopeHeader:
         raise DecodeError(
             f"envelope: header message of {size} bytes, {len(data) - _HEADER_AT} follow", offset=2
         )
+    # Imported here: most values have no envelope, and protobuf is a third of a command's start-up.
+    from pulsar_meta.codecs.protobuf import parse_part
+    from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
+
     try:
-        header = ManagedLedgerInfoMetadata.FromString(data[_HEADER_AT:body_at])
-    except ProtobufError as error:
+        header = parse_part(ManagedLedgerInfoMetadata, data[_HEADER_AT:body_at])
+    except DecodeError as error:
         raise DecodeError("envelope: the header message is not protobuf", offset=_HEADER_AT) from error
     return EnvelopeHeader(_codec_of(header), _raw_size_of(header), body_at)
 
@@ -92,6 +95,8 @@ def seal(payload: bytes, codec: str) -> bytes:
         raise UsageError(f"no codec {codec!r}: there are {', '.join(CODECS)}")
     if len(payload) > _MAX_RAW_SIZE:
         raise UsageError(f"an envelope holds at most {_MAX_RAW_SIZE} bytes, not {len(payload)}")
+    from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
+
     header = ManagedLedgerInfoMetadata(uncompressedSize=len(payload))
     header.compressionType = CODECS.index(codec)  # type: ignore[assignment]
     message = header.SerializeToString()
@@ -112,6 +117,8 @@ def stored_form(payload: bytes, codec: str, *, threshold: int | None = None) -> 
 def _codec_of(header: ManagedLedgerInfoMetadata) -> str:
     if header.HasField("compressionType"):
         return CODECS[header.compressionType]
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
     # The enum is closed: a number it does not know is parsed into the unknown fields.
     for unknown in UnknownFieldSet(header):  # type: ignore[attr-defined]
         if unknown.field_number == 1:

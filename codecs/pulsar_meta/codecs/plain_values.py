@@ -7,7 +7,7 @@ from typing import Any
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.java_json import java_json
-from pulsar_meta.codecs.json_message import from_base64, shown
+from pulsar_meta.codecs.json_checks import from_base64, shown
 from pulsar_meta.codecs.json_text import loads, safe
 from pulsar_meta.codecs.kinds import JSON_KINDS
 from pulsar_meta.codecs.times import iso_time

@@ -14,11 +14,16 @@ M = TypeVar("M", bound=Message)
 
 def parse_message(kind: type[M], data: bytes | memoryview) -> M:
     """Return `data` as a message of type `kind`; DecodeError if broken or a required field is missing."""
-    try:
-        message = kind.FromString(bytes(data))
-    except ProtobufError as error:
-        raise DecodeError(f"not a {kind.DESCRIPTOR.name}: broken protobuf") from error
+    message = parse_part(kind, data)
     if not message.IsInitialized():
         missing = ", ".join(message.FindInitializationErrors())  # type: ignore[attr-defined]
         raise DecodeError(f"not a {kind.DESCRIPTOR.name}: required {missing} missing", offset=len(data))
     return message
+
+
+def parse_part(kind: type[M], data: bytes | memoryview) -> M:
+    """Return `data` as a message of type `kind` that may lack required fields; DecodeError if broken."""
+    try:
+        return kind.FromString(bytes(data))
+    except ProtobufError as error:
+        raise DecodeError(f"not a {kind.DESCRIPTOR.name}: broken protobuf") from error
