@@ -1,11 +1,20 @@
 from __future__ import annotations
 
+import random
+import socket
+import subprocess
+import time
+from contextlib import suppress
+
 import pytest
 
+from pulsar_meta.codecs.errors import ConflictError, UnreachableError
 from pulsar_meta.stores import registry
-from pulsar_meta.stores.base import Store
-from tests.contracts.store import Opener, ServerContract, StoreContract
-from tests.servers.oxia import OxiaServer
+from pulsar_meta.stores.base import ABSENT, Store
+from pulsar_meta.stores.oxia import OxiaStore
+from pulsar_meta.stores.oxia_keys import order
+from tests.contracts.store import NAMES, Opener, ServerContract, StoreContract, put_all
+from tests.servers.oxia import OxiaServer, binary
 
 
 class OxiaFixtures:
@@ -28,3 +37,85 @@ class TestOxiaStore(OxiaFixtures, StoreContract):
 
 class TestOxiaServer(OxiaFixtures, ServerContract):
     pass
+
+
+class TestOxiasOwn(OxiaFixtures):
+    """What only Oxia has, seen by its own client program too."""
+
+    def client(self, server: OxiaServer, *arguments: str) -> str:
+        command = [str(binary()), "client", *arguments, "-a", server.address, "--log-level", "error"]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+
+    def test_its_own_client_finds_what_we_wrote(
+        self, server: OxiaServer, open_store: Opener, root: str
+    ) -> None:
+        paths = [f"{root}/{name}" for name in NAMES]
+        with open_store() as store:
+            put_all(store, paths)
+        for path in paths:
+            # On another shard than the one that the key belongs to, it would not be found.
+            assert self.client(server, "get", path).strip() == path
+
+    def test_we_find_what_its_own_client_wrote(
+        self, server: OxiaServer, open_store: Opener, root: str
+    ) -> None:
+        paths = [f"{root}-{at}" for at in range(6)]
+        for path in paths:
+            self.client(server, "put", path, f"value of {path}")
+        with open_store() as store:
+            for path in paths:
+                held = store.read(path)
+                assert held.value.decode().strip() == f"value of {path}"
+                assert held.modified is not None
+                assert abs(held.modified - time.time() * 1000) < 60_000
+            version = store.read(paths[0]).version
+            self.client(server, "put", paths[0], "moved")
+            assert store.read(paths[0]).version > version
+
+    def test_every_shard_orders_as_we_do(self, open_store: Opener, root: str) -> None:
+        chance = random.Random(7)
+        parts = ["a", "b", "a-", "a.b", "A", "0", "ä", "~", "a b", "zz"]
+        paths = {f"{root}/" + "/".join(chance.choices(parts, k=chance.randint(1, 5))) for _ in range(300)}
+        with open_store() as store:
+            assert isinstance(store, OxiaStore)
+            for path in sorted(paths):
+                # A parent of an earlier one is there already.
+                with suppress(ConflictError):
+                    store.put(path, b"x", ABSENT)
+            shards = [shard.shard for shard in store._shards()]
+            assert len(shards) > 1
+            for shard in shards:
+                found = [held.path for held in store._scan_shard(shard, root)]
+                assert len(found) > 50
+                assert found == sorted(found, key=order)
+            everything = [held.path for held in store.scan(root)]
+            assert everything == sorted(everything, key=order)
+            assert set(everything) >= paths
+
+    def test_an_unknown_namespace(self, server: OxiaServer) -> None:
+        with pytest.raises(UnreachableError, match="namespace"):
+            registry.open_store(f"oxia://{server.address}/nowhere?timeout=1")
+
+    def test_the_default_namespace_may_be_named(self, server: OxiaServer, root: str) -> None:
+        with registry.open_store(f"oxia://{server.address}/default?timeout=1", read_only=False) as store:
+            store.put(f"{root}/a", b"x", ABSENT)
+        with registry.open_store(f"oxia://{server.address}?timeout=1") as store:
+            assert store.read(f"{root}/a").value == b"x"
+
+    def test_values_beyond_grpcs_own_limit(self, open_store: Opener, root: str) -> None:
+        with open_store() as store:
+            store.put(f"{root}/a", bytes(6 << 20), ABSENT)
+            assert len(store.read(f"{root}/a").value) == 6 << 20
+            assert sum(len(held.value) for held in store.scan(root)) == 6 << 20
+
+    def test_a_server_that_accepts_and_says_nothing(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            started = time.monotonic()
+            with pytest.raises(UnreachableError):
+                registry.open_store(f"oxia://127.0.0.1:{silent.getsockname()[1]}?timeout=1")
+            assert time.monotonic() - started < 4
+
+    def test_nothing_is_logged(self, capfd: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(UnreachableError):
+            registry.open_store("oxia://127.0.0.1:1?timeout=0.5")
+        assert capfd.readouterr() == ("", "")
