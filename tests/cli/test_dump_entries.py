@@ -52,6 +52,11 @@ def dump(*arguments: str, expect: int = 0) -> list[Document]:
     return documents
 
 
+def options(folder: Path, disks: Path) -> list[str]:
+    """Return the options for a capture's store and some disks."""
+    return ["--store", f"snapshot:{folder / 'metadata.ndjson'}", "--entries", f"bookie-disk:{disks}"]
+
+
 @pytest.fixture
 def where(capture: Capture) -> list[str]:
     """Return the options that name the disks and the store of the main capture."""
@@ -297,6 +302,26 @@ def test_a_corrupt_entry_is_told_and_the_others_are_shown(
     if not broken:
         assert f"{path}" in done.stderr
         assert "at byte" in done.stderr
+
+
+def test_a_whole_copy_stands_for_a_corrupt_one(capture: Capture, tmp_path: Path) -> None:
+    folder = capture("pulsar-4.2.4-3bookies")
+    whole = dump("orders", *options(folder, folder))
+    ledger = whole[0]["ledger_id"]
+    disks = tmp_path / "disks"
+    for disk in folder.glob("bookie*"):
+        shutil.copytree(disk, disks / disk.name)
+    with open_entries([f"bookie-disk:{disks}"]) as source:
+        # The part that is asked first for the entry.
+        part, table = next(iter(entry_columns(source, ledger)))
+        path, at = Path(part.files.name(table.locations[0] >> 32)), table.locations[0] & 0xFFFFFFFF
+    data = bytearray(path.read_bytes())
+    data[at + struct.unpack_from(">i", data, at - 4)[0] - 1] ^= 1
+    path.write_bytes(data)
+    done = run("orders", *options(folder, disks), "-o", "json")
+    assert done.returncode == 4
+    assert json.loads(done.stdout) == whole
+    assert f"entry {ledger}:{table.entry_ids[0]}: a copy of it is corrupt" in done.stderr
 
 
 def test_a_frame_that_cannot_be_read_is_told(tmp_path: Path) -> None:

@@ -238,6 +238,11 @@ def test_logs_under_compaction_are_left_alone(copy: Copy) -> None:
     (current / "d.log").write_bytes(bytes(1 << 20))
     with open_entries([f"bookie-disk:{bookie}"]) as source:
         assert everything(source) == expected
+        assert told_by(source)[1] == []
+    (current / "e.log").write_bytes(b"no entry log at all" * 100)
+    with open_entries([f"bookie-disk:{bookie}"]) as source:
+        assert everything(source) == expected
+        assert {Path(fault.source or "").name for fault in told_by(source)[1]} == {"e.log"}
 
 
 def test_columns_hold_each_entry_once(capture: Capture) -> None:

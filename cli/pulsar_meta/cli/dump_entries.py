@@ -28,7 +28,7 @@ def dump_entries(
     shell: Shell,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TOPIC or LEDGER]...", help="Topics (with --store) or ledgers; else all."),
+        typer.Argument(metavar="TOPIC|LEDGER", help="Topics (with --store) or ledgers; else all."),
     ] = None,
     entries: EntriesUrls = None,
     store: StoreUrl = None,
@@ -54,7 +54,8 @@ def dump_entries(
     """Show the entries of topics and ledgers, from bookies' disks or files of frames.
 
     With --deep, and with --payload, which opens entries too, each message is shown. -o raw writes the
-    frames themselves, in the form that frames: reads.
+    frames themselves, in the form that frames: reads. SIZE counts what the broker wrote, without
+    BookKeeper's header and digest. A corrupt entry is told, the others are shown, and the exit code is 4.
 
     Example: pulsar-meta dump-entries orders --store rocksdb:/pulsar/data/metadata
     --entries bookie-disk:/pulsar/data/bookkeeper --from -10 --deep

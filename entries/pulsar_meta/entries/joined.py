@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby
 from types import TracebackType
 from typing import Self
@@ -91,6 +92,16 @@ def entry_columns(
         if table.entry_ids:
             seen.update(table.entry_ids)
             yield part, table
+
+
+def copies(source: EntrySource, ledger_id: int, entry_id: int) -> Iterator[RawEntry]:
+    """Yield each copy of an entry that can be read, in the order in which sources are asked."""
+    if isinstance(source, JoinedEntries):
+        for part in source.sources:
+            yield from copies(part, ledger_id, entry_id)
+        return
+    with suppress(NotFoundError, DecodeError):
+        yield source.read(ledger_id, entry_id)
 
 
 def told_by(source: EntrySource) -> tuple[list[str], list[DecodeError]]:

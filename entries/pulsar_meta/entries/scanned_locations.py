@@ -16,13 +16,13 @@ Tell = Callable[[DecodeError], None]
 def scan_entry_logs(files: DataFiles, tell: Tell) -> TableLocations:
     """Return where every entry of the logs lies, newer logs counting; `tell` gets what is damaged.
 
-    A torn last record is no damage: a bookie was killed while it wrote.
+    A torn last record is no damage, a bookie was killed while it wrote; nor is a log of zeros, made ahead.
     """
     found = TableLocations()
     for number in files.paths:
         view = files.view(number)
         try:
-            if len(view):
+            if any(view[:4]):
                 decode_log_header(view)
         except DecodeError as error:
             tell(DecodeError(error.message, offset=error.offset, source=files.name(number)))

@@ -17,6 +17,7 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaErro
 from pulsar_meta.codecs.frame import Frame, decode_frame
 from pulsar_meta.codecs.raw_message import decode_raw_message
 from pulsar_meta.entries.base import EntrySource, RawEntry
+from pulsar_meta.entries.joined import copies
 from pulsar_meta.jobs.entry_choice import Choice, Limits, Range, Tell, ranges
 from pulsar_meta.jobs.ledger_seal import LedgerSeal, ledger_seal
 from pulsar_meta.stores.base import Store
@@ -76,6 +77,21 @@ def unseal(raw: RawEntry, seal: LedgerSeal) -> DataEntry:
         return DataEntry(raw.ledger_id, raw.entry_id, memoryview(raw.data), "absent")
     entry = decode_bookie_entry(raw.data, seal.digest_type, password=seal.password)
     return DataEntry(raw.ledger_id, raw.entry_id, entry.data, entry.digest)
+
+
+def whole_copy(entry: DataEntry, source: EntrySource, seal: LedgerSeal, tell: Tell) -> DataEntry:
+    """Return the copy of a corrupt entry that another disk has whole, and tell so; else the entry itself."""
+    for raw in copies(source, entry.ledger_id, entry.entry_id):
+        copy = unseal(raw, seal)
+        if copy.digest == "ok":
+            where = f"entry {entry.ledger_id}:{entry.entry_id}"
+            tell(
+                DecodeError(
+                    "a copy of it is corrupt: its digest does not fit; another is shown", source=where
+                )
+            )
+            return copy
+    return entry
 
 
 def describe(entry: DataEntry, seal: LedgerSeal, look: Look, tell: Tell) -> Document:
@@ -181,6 +197,8 @@ def _present(part: Range, source: EntrySource, seal: LedgerSeal, tell: Tell) -> 
         held += 1
         try:
             entry = unseal(source.read(ledger_id, entry_id), seal)
+            if entry.digest == "bad":
+                entry = whole_copy(entry, source, seal, tell)
         except DecodeError as error:
             where = f"entry {ledger_id}:{entry_id}"
             tell(DecodeError(f"{where}: {error.message}", offset=error.offset, source=error.source))
