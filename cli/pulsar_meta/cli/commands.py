@@ -44,7 +44,11 @@ COMMANDS: Final[dict[str, Command]] = {
     "properties": Command("pulsar_meta.cli.properties:properties", READ),
     "set-property": Command("pulsar_meta.cli.properties:set_property", REWRITE),
     "unset-property": Command("pulsar_meta.cli.properties:unset_property", REWRITE),
+    "build-index": Command("pulsar_meta.cli.build_index:build_index", REWRITE),
+    "check-index": Command("pulsar_meta.cli.check_index:check_index", SEARCH),
     "strip-metadata": Command("pulsar_meta.cli.frame_metadata:strip_metadata", FRAMES),
     "attach-metadata": Command("pulsar_meta.cli.frame_metadata:attach_metadata", FRAMES),
     "verify-entries": Command("pulsar_meta.cli.verify_entries:verify_entries", FRAMES),
+    "plan-batches": Command("pulsar_meta.cli.batches:plan_batches", FRAMES),
+    "pack-entries": Command("pulsar_meta.cli.batches:pack_entries", FRAMES),
 }

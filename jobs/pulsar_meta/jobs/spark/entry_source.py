@@ -1,0 +1,161 @@
+"""The Spark data source `pulsar_entries`: the headers of entries as rows, read as Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pulsar_meta.codecs.entry_row import COLUMN_TYPES
+from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.chosen_topics import chosen_topics
+from pulsar_meta.jobs.entry_sources import LIVE
+from pulsar_meta.jobs.index_build import topics_of
+from pulsar_meta.jobs.ledger_columns import read_columns
+from pulsar_meta.jobs.spark.arrow_batches import TOPIC, entry_schema, record_batch
+from pulsar_meta.jobs.spark.ledgers import Sources
+from pulsar_meta.jobs.spark.pushdown import Wanted, wanted_by
+from pulsar_meta.stores.registry import open_store
+
+COLUMNS: Final = (TOPIC, *COLUMN_TYPES)
+ENTRIES_A_PARTITION: Final = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRange:
+    """Entries [first, last] of a ledger; `last` None to its end, `topic` None where it is not known."""
+
+    topic: str | None
+    ledger_id: int
+    first: int = 0
+    last: int | None = None
+
+
+class EntryPartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, ranges: Sequence[EntryRange]) -> None:
+        """`ranges` are read in their order."""
+        super().__init__(tuple(ranges))
+        self.ranges = tuple(ranges)
+
+
+class PulsarEntries(DataSource):
+    """Headers of entries. Options: `entries` (URLs, spaces between), and what is listed in docs/spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for `spark.read.format`."""
+        return "pulsar_entries"
+
+    def schema(self) -> str:
+        """Return the columns that were asked for."""
+        return entry_schema(wanted_columns(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what plans and reads."""
+        return EntryReader(dict(self.options), schema.fieldNames())
+
+
+class PulsarEntriesPushed(PulsarEntries):
+    """The same for sessions with spark.sql.python.filterPushdown.enabled: Spark refuses it in others."""
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what plans and reads."""
+        return FilteredEntryReader(dict(self.options), schema.fieldNames())
+
+
+class EntryReader(DataSourceReader):
+    """Plans in the driver, reads in the workers; it travels between them."""
+
+    def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
+        """Nothing is opened yet; UsageError for options that contradict each other."""
+        urls = options.get("entries", "").split()
+        if not urls:
+            raise UsageError('pulsar_entries: .option("entries", "bookie-disk:/path") says where they are')
+        if any(url.startswith(f"{LIVE}:") for url in urls) and "store" not in options:
+            raise UsageError('pulsar_entries: bookie: needs .option("store", "zk://…") too')
+        self.sources = Sources(options.get("store", ""), tuple(urls))
+        self.options = dict(options)
+        self.columns = tuple(columns)
+        self.wanted = Wanted()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Share the entries out: small ledgers together, large ones cut."""
+        size = int(self.options.get("entriesperpartition", ENTRIES_A_PARTITION))
+        return [EntryPartition(ranges) for ranges in shared(self._ranges(max(1, size)), max(1, size))]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield the rows of a partition as Arrow batches."""
+        assert isinstance(partition, EntryPartition)
+        columns = [name for name in self.columns if name != TOPIC]
+        verify = self.options.get("verify", "false").lower() == "true"
+        with self.sources.opened() as source:
+            for part in partition.ranges:
+                found = read_columns(source, part.ledger_id, columns, part.first, part.last, verify=verify)
+                for batch in found:
+                    yield record_batch(batch, self.columns, part.topic)
+
+    def _ranges(self, size: int) -> Iterator[tuple[EntryRange, int]]:
+        """Yield (range, how many entries it has at most) for all that is wanted."""
+        entries = self.wanted.entries
+        if entries.low > entries.high:
+            return
+        with self.sources.opened() as source:
+            for topic, ledger_id, count in self._ledgers(source):
+                last = source.last_entry(ledger_id) if count is None else count - 1
+                last = -1 if last is None else min(last, entries.high)
+                for first in range(entries.low, last + 1, size):
+                    end = min(first + size - 1, last)
+                    yield EntryRange(topic, ledger_id, first, end), end - first + 1
+
+    def _ledgers(self, source: EntrySource) -> Iterator[tuple[str | None, int, int | None]]:
+        """Yield (topic, ledger, entries where known): of topics with a store, else all that are held."""
+        if "store" not in self.options:
+            yield from ((None, one, None) for one in source.ledgers() if self.wanted.ledgers.holds(one))
+            return
+        names = self.options.get("topics", "").split()
+        with open_store(self.options["store"]) as store:
+            for topic in topics_of(chosen_topics(store, names, everything=not names), ""):
+                if self.wanted.topics is not None and topic.topic not in self.wanted.topics:
+                    continue
+                for ledger in topic.ledgers:
+                    if self.wanted.ledgers.holds(ledger.ledger_id):
+                        yield topic.topic, ledger.ledger_id, ledger.entries
+
+
+class FilteredEntryReader(EntryReader):
+    """Leaves out what the filters on topic, ledger_id and entry_id cannot want."""
+
+    def pushFilters(self, filters: list[Any]) -> list[Any]:
+        """Take note of the filters, and leave all of them to Spark as well."""
+        self.wanted = wanted_by(filters)
+        return filters
+
+
+def wanted_columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the columns of the option `columns` (commas between), all without it; UsageError."""
+    names = tuple(name.strip() for name in options.get("columns", "").split(",") if name.strip())
+    for name in names:
+        if name not in COLUMNS:
+            raise UsageError(f"pulsar_entries: no column {name!r}; there are {', '.join(COLUMNS)}")
+    return names or COLUMNS
+
+
+def shared(ranges: Iterator[tuple[EntryRange, int]], size: int) -> Iterator[list[EntryRange]]:
+    """Yield lists of ranges with about `size` entries each; a ledger is worth a thousandth at least."""
+    held: list[EntryRange] = []
+    cost = 0
+    for part, count in ranges:
+        weight = max(count, size // 1000, 1)
+        if held and cost + weight > size:
+            yield held
+            held, cost = [], 0
+        held.append(part)
+        cost += weight
+    if held:
+        yield held
