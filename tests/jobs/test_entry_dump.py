@@ -1,0 +1,71 @@
+"""Documents of entries: whatever the bytes, there is a document, and what is wrong is told."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.cli.entry_rows import each_message, entry_view, message_view
+from pulsar_meta.codecs.bookie_entry import decode_bookie_entry
+from pulsar_meta.codecs.entry_json import PAYLOAD_FORMS
+from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
+from pulsar_meta.codecs.json_text import dumps
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.entry_choice import Bound
+from pulsar_meta.jobs.entry_dump import DataEntry, Look, describe
+from pulsar_meta.jobs.ledger_seal import LedgerSeal
+
+ROUNDS = 3_000
+
+
+def damaged(frame: bytes, chance: random.Random) -> bytes:
+    """Return a frame with a few bytes changed, cut out or put in."""
+    data = bytearray(frame)
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(data) + 1)
+        match chance.randrange(4):
+            case 0:
+                data[at:at] = chance.randbytes(chance.randint(1, 4))
+            case 1:
+                del data[at : at + chance.randint(1, 8)]
+            case _:
+                data[at : at + 1] = bytes([chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))])
+    return bytes(data)
+
+
+def test_every_damaged_frame_becomes_a_document(capture: Callable[[str], Path]) -> None:
+    with open_entries([f"bookie-disk:{capture('pulsar-4.2.4')}"]) as source:
+        frames = [
+            bytes(decode_bookie_entry(entry.data).data)
+            for ledger_id in source.ledgers()[::9]
+            for entry in source.read_many(ledger_id, 0, 2)
+        ]
+    chance = random.Random(20_26)
+    told: list[PulsarMetaError] = []
+    for number in range(ROUNDS):
+        data = memoryview(damaged(chance.choice(frames), chance))
+        entry = DataEntry(1, number, data, "absent")
+        form = chance.choice(PAYLOAD_FORMS)
+        document = describe(entry, LedgerSeal(), Look(deep=True, form=form), told.append)
+        assert dumps(document)
+        assert len(entry_view().row(document)) == len(entry_view().columns)
+        for row in each_message([document]):
+            assert len(message_view(short=True).row(row)) == len(message_view().columns)
+    assert len(told) > ROUNDS / 2
+    assert all(str(error) for error in told)
+
+
+@pytest.mark.parametrize(
+    ("text", "bound"), [("0", Bound(0)), ("-10", Bound(-10)), ("7:3", Bound(3, 7)), ("007", Bound(7))]
+)
+def test_bounds(text: str, bound: Bound) -> None:
+    assert Bound.parse(text) == bound
+
+
+@pytest.mark.parametrize("text", ["", ":", "1:", ":1", "a", "1:-1", "-1:1", "1:2:3", "0x1", "1.5"])
+def test_bounds_that_are_none(text: str) -> None:
+    with pytest.raises(UsageError, match="ENTRY or LEDGER:ENTRY"):
+        Bound.parse(text)
