@@ -13,7 +13,7 @@ BatchMessageContainerImpl.add, hasSameSchema, hasSameTxn, AbstractBatchMessageCo
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -87,27 +87,46 @@ class Breaks:
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
 
-def into_batches(messages: Iterable[Outgoing], batching: Batching, breaks: Breaks) -> Iterable[Batch]:
-    """Yield the batches of one producer in the order in which they would be published."""
-    open_batches: dict[Hashable, Batch] = {}
-    for message in messages:
-        if message.flush and open_batches:
-            breaks.count("flush")
-            yield from _publish(open_batches)
-        slot = batching.values(message) if batching.rule == "by-properties" else None
-        current = open_batches.get(slot)
-        reason = None if current is None else why_not_into(current, message, batching)
-        if reason is not None:
-            breaks.count(reason)
-            if reason == "properties" and current is not None:
-                _count_keys(current, message, batching, breaks)
-            # As the Java client does: what does not fit publishes everything that is open.
-            yield from _publish(open_batches)
-        if open_batches.get(slot) is None:
-            shared = (batching.values(message), message.schema, message.transaction)
-            open_batches[slot] = Batch(*shared, alone=message.alone)
-        open_batches[slot].add(message)
-    yield from _publish(open_batches)
+class Batcher:
+    """One producer's open batches; what is published comes back from `add` and `finish`, in order."""
+
+    def __init__(self, batching: Batching, breaks: Breaks) -> None:
+        """Begin with nothing open; why batches end is counted in `breaks`."""
+        self._batching, self._breaks = batching, breaks
+        self._open: dict[Hashable, Batch] = {}
+
+    def add(self, message: Outgoing) -> list[Batch]:
+        """Put a message into its batch and return the batches that it caused to be published."""
+        published: list[Batch] = []
+        if message.flush and self._open:
+            self._breaks.count("flush")
+            published += self.finish()
+        slot = self._batching.values(message) if self._batching.rule == "by-properties" else None
+        current = self._open.get(slot)
+        reason = None if current is None else why_not_into(current, message, self._batching)
+        if current is None or reason is not None:
+            if current is not None and reason is not None:
+                self._count(reason, current, message)
+                # As the Java client does: what does not fit publishes everything that is open.
+                published += self.finish()
+            shared = (self._batching.values(message), message.schema, message.transaction)
+            current = self._open[slot] = Batch(*shared, alone=message.alone)
+        current.add(message)
+        return published
+
+    def finish(self) -> list[Batch]:
+        """Return what is open in the order in which it was begun."""
+        published = list(self._open.values())
+        self._open.clear()
+        return published
+
+    def _count(self, reason: str, batch: Batch, message: Outgoing) -> None:
+        self._breaks.count(reason)
+        if reason != "properties":
+            return
+        pairs = zip(self._batching.keys, batch.values, self._batching.values(message), strict=True)
+        for key in (key for key, old, new in pairs if old != new):
+            self._breaks.keys[key] = self._breaks.keys.get(key, 0) + 1
 
 
 def why_not_into(batch: Batch, message: Outgoing, batching: Batching) -> str | None:
@@ -128,32 +147,21 @@ def why_not_into(batch: Batch, message: Outgoing, batching: Batching) -> str | N
     return None if same_values else "properties"
 
 
-def wrong_batches(batches: Iterable[Batch], batching: Batching) -> dict[str, int]:
-    """Return how many batches have messages for which the batch's own properties or schema are wrong."""
-    wrong = {"properties": 0, "schema": 0}
-    for batch in batches:
-        wrong["properties"] += any(batching.values(message) != batch.values for message in batch.messages)
-        wrong["schema"] += any(message.schema != batch.schema for message in batch.messages)
-    return wrong
+@dataclass(slots=True)
+class OrderWatch:
+    """Counts the messages of one producer that are published behind one that was sent after them."""
+
+    newest: int = -1
+    left_behind: int = 0
+
+    def see(self, batch: Batch) -> None:
+        """Take the next batch that is published."""
+        for message in batch.messages:
+            self.left_behind += message.number < self.newest
+            self.newest = max(self.newest, message.number)
 
 
-def out_of_order(batches: Iterable[Batch]) -> int:
-    """Return how many messages would be published behind one that was sent after them."""
-    newest, left_behind = -1, 0
-    for message in (message for batch in batches for message in batch.messages):
-        left_behind += message.number < newest
-        newest = max(newest, message.number)
-    return left_behind
-
-
-def _publish(open_batches: dict[Hashable, Batch]) -> list[Batch]:
-    """Return the open batches in the order in which they were begun, and forget them."""
-    published = list(open_batches.values())
-    open_batches.clear()
-    return published
-
-
-def _count_keys(batch: Batch, message: Outgoing, batching: Batching, breaks: Breaks) -> None:
-    for key, old, new in zip(batching.keys, batch.values, batching.values(message), strict=True):
-        if old != new:
-            breaks.keys[key] = breaks.keys.get(key, 0) + 1
+def wrong_for(batch: Batch, batching: Batching) -> tuple[bool, bool]:
+    """Tell whether the batch's own properties, and its schema, are wrong for one of its messages."""
+    properties = any(batching.values(message) != batch.values for message in batch.messages)
+    return properties, any(message.schema != batch.schema for message in batch.messages)

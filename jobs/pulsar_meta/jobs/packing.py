@@ -6,14 +6,15 @@ message), Commands.serializeSingleMessageInBatchWithPayload; issue #16680 (hoist
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from pulsar_meta.codecs.batch import join_batch
 from pulsar_meta.codecs.compression import compress
 from pulsar_meta.codecs.frame import encode_frame
-from pulsar_meta.jobs.batching import Batch
+from pulsar_meta.jobs.batching import Batch, Batcher, Batching, Breaks, Outgoing
+from pulsar_meta.jobs.frame_stream import write_frame
 from pulsar_meta.proto.PulsarApi_pb2 import (
     CompressionType,
     KeyValue,
@@ -35,31 +36,47 @@ _FIRST: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message as its producer has it: metadata as of an unbatched entry, and the payload."""
+    """One message as its producer has it: metadata as of an unbatched entry, payload, the codec to use."""
 
     metadata: MessageMetadata
     payload: bytes
+    codec: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How frames are made: the codec's name, with a checksum or not, and the properties hoisted."""
+    """How frames are made: codec (None: that of the batch's first message), checksum, hoisted properties."""
 
-    codec: str = "none"
+    codec: str | None = None
     checksum: bool = True
     keys: Sequence[str] = ()
     batches_of_one: bool = False
 
 
+def pack_messages(messages: Iterable[Outgoing], batching: Batching, packing: Packing) -> Iterator[bytes]:
+    """Yield the frames of messages in the `frames:` form, in the order in which batches are published."""
+    batchers: dict[str, Batcher] = {}
+    for message in messages:
+        name = str(message.content.metadata.producer_name)
+        batcher = batchers.setdefault(name, Batcher(batching, Breaks()))
+        for batch in batcher.add(message):
+            yield write_frame(pack_batch(batch, packing))
+    for batcher in batchers.values():
+        for batch in batcher.finish():
+            yield write_frame(pack_batch(batch, packing))
+
+
 def pack_batch(batch: Batch, packing: Packing) -> bytes:
     """Return the frame of a batch; a single message is no batch unless `batches_of_one`."""
     messages: list[Message] = [outgoing.content for outgoing in batch.messages]
+    codec = packing.codec or messages[0].codec
     if len(messages) == 1 and (batch.alone or not packing.batches_of_one):
         metadata = MessageMetadata()
         metadata.CopyFrom(messages[0].metadata)
-        return _frame(metadata, messages[0].payload, packing)
+        return _frame(metadata, messages[0].payload, codec, checksum=packing.checksum)
     metadata = batch_metadata(messages, packing.keys)
-    return _frame(metadata, join_batch([(single_metadata(one), one.payload) for one in messages]), packing)
+    payload = join_batch([(single_metadata(one), one.payload) for one in messages])
+    return _frame(metadata, payload, codec, checksum=packing.checksum)
 
 
 def batch_metadata(messages: Sequence[Message], keys: Sequence[str]) -> MessageMetadata:
@@ -91,10 +108,10 @@ def single_metadata(message: Message) -> SingleMessageMetadata:
     return single
 
 
-def _frame(metadata: MessageMetadata, payload: bytes, packing: Packing) -> bytes:
-    stored = payload if packing.codec == "none" else compress(packing.codec, payload)
+def _frame(metadata: MessageMetadata, payload: bytes, codec: str, *, checksum: bool) -> bytes:
+    stored = payload if codec == "none" else compress(codec, payload)
     metadata.ClearField("compression")
-    if packing.codec != "none":
-        metadata.compression = CompressionType.Value(packing.codec.upper())  # type: ignore[assignment]
+    if codec != "none":
+        metadata.compression = CompressionType.Value(codec.upper())  # type: ignore[assignment]
     metadata.uncompressed_size = len(payload)
-    return encode_frame(metadata, stored, checksum=packing.checksum)
+    return encode_frame(metadata, stored, checksum=checksum)

@@ -1,0 +1,185 @@
+"""The commands `plan-batches` and `pack-entries`: messages into batches that share properties (#16680)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pulsar_meta.cli.dump_entries import Told
+from pulsar_meta.cli.encode import Codec
+from pulsar_meta.cli.output import Detail, Document
+from pulsar_meta.cli.shell import EntriesUrls, Shell, StoreUrl
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from pulsar_meta.jobs.batching import Rule
+
+Keys = Annotated[str, typer.Option("--keys", help="Properties that a batch's messages share: region,type.")]
+MaxMessages = Annotated[int, typer.Option("--max-messages", min=1, help="Most messages in a batch.")]
+MaxBytes = Annotated[int, typer.Option("--max-bytes", min=1, help="Most bytes, uncompressed, in a batch.")]
+
+
+class Strategy(StrEnum):
+    """How batches are kept to the same values."""
+
+    SAME_VALUES = "same-values"
+    BY_PROPERTIES = "by-properties"
+
+
+def plan_batches(
+    shell: Shell,
+    topic: Annotated[str, typer.Argument(help="persistent://tenant/namespace/name, shorter, or a ledger.")],
+    keys: Keys,
+    entries: EntriesUrls = None,
+    store: StoreUrl = None,
+    strategy: Annotated[
+        Strategy,
+        typer.Option("--strategy", help="by-properties: an open batch for each set of values; loses order."),
+    ] = Strategy.SAME_VALUES,
+    as_proposed: Annotated[
+        bool, typer.Option("--as-proposed", help="The condition as #16680 prints it, and what it gets wrong.")
+    ] = False,
+    one_schema: Annotated[
+        bool,
+        typer.Option("--one-schema", help="With --as-proposed: multi-schema mode is off."),
+    ] = False,
+    rebatch: Annotated[
+        bool, typer.Option("--rebatch", help="Join messages across the entries they were published in.")
+    ] = False,
+    max_messages: MaxMessages = 1000,
+    max_bytes: MaxBytes = 131_072,
+) -> None:
+    """Show what sharing properties within batches would do to a topic's batches, before patching producers.
+
+    The rule of #16680: a message joins the open batch only if it has the same values of the keys. Another
+    transaction, another schema and the limits end a batch too, and so does the end of an entry (a flush)
+    unless --rebatch. Nothing is written.
+
+    \b
+    Example:
+      pulsar-meta plan-batches orders --keys region,type --store zk://localhost:2181 --entries bookie:
+    """
+    from pulsar_meta.jobs.batch_plan import BatchPlan
+    from pulsar_meta.jobs.batching import Batching
+    from pulsar_meta.jobs.entry_choice import Limits, choose
+    from pulsar_meta.jobs.entry_dump import read_entries
+
+    if as_proposed and strategy is not Strategy.SAME_VALUES:
+        raise UsageError("--as-proposed is a rule by itself: leave --strategy out")
+    rule: Rule = "as-proposed" if as_proposed else strategy.value
+    batching = Batching(parse_keys(keys), rule, max_messages, max_bytes, not one_schema)
+    plan, told = BatchPlan(batching, rebatch=rebatch), Told(shell)
+    with ExitStack() as stack:
+        source = stack.enter_context(shell.entries(entries))
+        known = store or shell.settings.store
+        opened = stack.enter_context(shell.store(store)) if known else None
+        chosen = choose([topic], opened, source, told)
+        for entry, seal in read_entries(chosen, Limits(), source, opened, told):
+            if seal.content is not None:
+                continue
+            try:
+                plan.add(entry.data)
+            except DecodeError as error:
+                where = f"entry {entry.ledger_id}:{entry.entry_id}"
+                told(DecodeError(error.message, offset=error.offset, source=where))
+        shell.emit([{"topic": topic, **plan.document()}], Detail(_lines), single=True)
+        told.end(source)
+
+
+def pack_entries(
+    shell: Shell,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE|-]", help="NDJSON messages; default: stdin.")
+    ] = None,
+    keys: Keys = "",
+    strategy: Annotated[
+        Strategy, typer.Option("--strategy", help="As for plan-batches.")
+    ] = Strategy.SAME_VALUES,
+    max_messages: MaxMessages = 1000,
+    max_bytes: MaxBytes = 131_072,
+    compression: Annotated[Codec, typer.Option("--compression", help="The codec of payloads.")] = Codec.NONE,
+    checksum: Annotated[bool, typer.Option("--checksum/--no-checksum", help="The frame's CRC-32C.")] = True,
+    batches_of_one: Annotated[
+        bool, typer.Option("--batches-of-one", help="Batch form for single messages too, as C++ and Go do.")
+    ] = False,
+    producer: Annotated[
+        str, typer.Option("--producer", help="The producer's name, where a message has none.")
+    ] = "pulsar-meta",
+    publish_time: Annotated[
+        int | None, typer.Option("--publish-time", min=0, help="Milliseconds since the epoch; default: now.")
+    ] = None,
+) -> None:
+    """Make entry frames of messages: batches, hoisted properties, compression, checksum.
+
+    A message is a JSON object a line: payload or payload_base64, properties, key, event_time, and any other
+    field of MessageMetadata; "flush": true ends the batch before it. Writes the form that frames: reads;
+    attach-metadata adds the broker's part.
+
+    \b
+    Example:
+      echo '{"payload": "hello", "properties": {"region": "eu"}}' \\
+        | pulsar-meta pack-entries --keys region --compression zstd > frames
+    """
+    import time
+
+    from pulsar_meta.jobs.batching import Batching
+    from pulsar_meta.jobs.outgoing import Numbering, messages_of_lines
+    from pulsar_meta.jobs.packing import Packing, pack_messages
+
+    now = time.time_ns() // 1_000_000 if publish_time is None else publish_time
+    chosen = parse_keys(keys)
+    packing = Packing(compression.value, checksum, chosen, batches_of_one)
+    batching = Batching(chosen, strategy.value, max_messages, max_bytes)
+    messages = messages_of_lines(
+        _read_lines(file), producer=producer, clock=lambda: now, numbering=Numbering()
+    )
+    shell.emit_bytes(pack_messages(messages, batching, packing))
+
+
+def parse_keys(text: str) -> tuple[str, ...]:
+    """Return the names in `region,type`; UsageError where one is given twice."""
+    keys = tuple(key.strip() for key in text.split(",") if key.strip())
+    if len(set(keys)) != len(keys):
+        raise UsageError(f"--keys {text}: each once")
+    return keys
+
+
+def _read_lines(file: Path | None) -> Iterator[bytes]:
+    source = "-" if file is None else str(file)
+    try:
+        with sys.stdin.buffer if source == "-" else Path(source).open("rb") as stream:
+            yield from stream
+    except FileNotFoundError as error:
+        raise NotFoundError("no such file", source=source) from error
+    except IsADirectoryError as error:
+        raise UsageError("a directory, expected NDJSON messages", source=source) from error
+
+
+def _lines(document: Document) -> Iterator[str]:
+    keys = ", ".join(document["keys"]) or "nothing"
+    yield f"{document['topic']}: {document['messages']} messages of {document['producers']} producers"
+    yield f"batches share {keys} ({document['strategy']})"
+    for when in ("before", "after"):
+        told = document[when]
+        yield (
+            f"{when:7}{told['batches']} batches, {told['messages_per_batch']} messages each"
+            f" (largest {told['largest_batch']}), {told['bytes']} bytes"
+        )
+    for name, what in (("breaks", "ended by"), ("breaking_keys", "keys that differed")):
+        counts = document[name]
+        if counts:
+            yield f"{what}: " + ", ".join(f"{key} {count}" for key, count in counts.items())
+    wrong = document["wrong_batches"]
+    if any(wrong.values()):
+        told = f"properties of {wrong['properties']}, schema of {wrong['schema']} batches"
+        yield f"wrong for later messages: {told}"
+    if document["out_of_order"]:
+        yield f"{document['out_of_order']} messages would leave their order"
+    for reason, count in document["unopened"].items():
+        yield f"{count} entries left as they are: {reason}"
