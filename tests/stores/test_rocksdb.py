@@ -147,6 +147,30 @@ def test_a_database_that_another_process_holds_is_read(database: Path) -> None:
         assert {name: content for name, (content, _, _) in listing(database).items()} == before
 
 
+def test_what_is_read_of_a_database_in_use_has_no_gaps(tmp_path: Path) -> None:
+    """The other process numbers its values; its tables are small, so that it flushes and merges often."""
+    code = (
+        "import sys, time; from rocksdict import Rdict, Options; own = Options(raw_mode=True);"
+        "own.set_write_buffer_size(256 << 10); own.set_level_zero_file_num_compaction_trigger(2)\n"
+        "db = Rdict(sys.argv[1], own); print('ready', flush=True); end = time.monotonic() + 4; at = 0\n"
+        "while time.monotonic() < end:\n"
+        "    db.put(b'/n/%08d' % at, bytes([0, 0, 0, 41, 0, 0, 0, 1]) + bytes(233)); at += 1\n"
+        "    time.sleep(0.00005)\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "live")]
+    sizes = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        while process.poll() is None:
+            with open_store(f"rocksdb:{tmp_path / 'live'}") as store:
+                numbers = [int(held.path.rpartition("/")[2]) for held in store.scan("/n")]
+            assert numbers == list(range(len(numbers)))
+            sizes.append(len(numbers))
+    assert sizes == sorted(sizes)
+    assert len(set(sizes)) > 3
+
+
 def test_a_database_that_another_process_holds_is_not_written(database: Path) -> None:
     with held_by_another_process(database):
         before = listing(database)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from threading import Event
+from threading import Event, RLock
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from pulsar_meta.codecs.errors import UnreachableError, UsageError
@@ -48,7 +48,7 @@ def open_channel(endpoint: str, url: ServerUrl, *, tls: bool) -> grpc.Channel:
 
 
 class GrpcClient:
-    """The servers of one store. `metadata` (a token) goes with every call."""
+    """The servers of one store, for any number of threads. `metadata` (a token) goes with every call."""
 
     def __init__(self, url: ServerUrl, *, tls: bool) -> None:
         """Prepare a channel to each server; connections are made by the first call."""
@@ -56,6 +56,7 @@ class GrpcClient:
         self._timeout = url.timeout
         self._tls = tls
         self._channels: dict[str, grpc.Channel] = {}
+        self._lock = RLock()
         self._answered = url.endpoints[0]
         self.metadata: tuple[tuple[str, str], ...] = ()
         # Gets a new token into `metadata`; tokens run out, and are forgotten by a restarted server.
@@ -128,9 +129,10 @@ class GrpcClient:
 
     def channel(self, server: str) -> grpc.Channel:
         """Return the channel to `server`."""
-        if server not in self._channels:
-            self._channels[server] = open_channel(server, self._url, tls=self._tls)
-        return self._channels[server]
+        with self._lock:
+            if server not in self._channels:
+                self._channels[server] = open_channel(server, self._url, tls=self._tls)
+            return self._channels[server]
 
     def unreachable(self, error: Exception) -> NoReturn:
         """Raise UnreachableError saying what gRPC said."""
@@ -168,18 +170,17 @@ class GrpcClient:
         """Send; once more with a new token where the server took the old one for none."""
         import grpc
 
+        used = self.metadata
         try:
             return send()
         except grpc.RpcError as error:
-            renew, self.renew = self.renew, None
-            if renew is None or error.code() != grpc.StatusCode.UNAUTHENTICATED:
-                self.renew = renew
+            if self.renew is None or not used or error.code() != grpc.StatusCode.UNAUTHENTICATED:
                 raise
-        try:
-            renew()
-            return send()
-        finally:
-            self.renew = renew
+        with self._lock:
+            # Unless another thread was here first.
+            if self.metadata is used:
+                self.renew()
+        return send()
 
     def _servers(self) -> list[str]:
         return [self._answered, *(one for one in self._url.endpoints if one != self._answered)]

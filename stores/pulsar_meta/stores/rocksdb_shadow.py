@@ -19,11 +19,13 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableErr
 if TYPE_CHECKING:
     from rocksdict import Rdict
 
-LINKED: Final = (".sst", ".log", ".blob", ".ldb")
+LOGS: Final = (".log",)
+TABLES: Final = (".sst", ".blob", ".ldb")
 COPIED: Final = ("CURRENT", "IDENTITY", "MANIFEST-", "OPTIONS-")
 # A broker that flushes or compacts removes files while they are being linked: look again.
-ATTEMPTS: Final = 5
-PAUSE: Final = 0.2
+ATTEMPTS: Final = 12
+PAUSE: Final = 0.03
+VANISHED: Final = ("No such file", "Can't access")
 
 
 class Shadow:
@@ -51,7 +53,7 @@ class Shadow:
             except Exception as error:
                 # rocksdict raises bare Exception for everything RocksDB says.
                 directory.cleanup()
-                if attempt == ATTEMPTS:
+                if attempt == ATTEMPTS or not any(words in str(error) for words in VANISHED):
                     raise _told(error, self._url) from error
                 time.sleep(PAUSE * attempt)
             else:
@@ -73,14 +75,23 @@ def check_database(database: Path, url: str) -> None:
 def _open_linked(database: Path, shadow: Path) -> Rdict:
     from rocksdict import AccessType, Options, Rdict
 
-    for file in sorted(database.iterdir()):
-        if file.suffix in LINKED:
-            (shadow / file.name).symlink_to(file)
-        elif file.name.startswith(COPIED):
+    # In this order: logs that the MANIFEST needs are linked before it is copied, or the newest are cut off
+    # as a whole; a log that went before the MANIFEST that names its table would be missed in the middle.
+    # Tables that the MANIFEST names are there when they are linked, or vanished since, which is noticed.
+    _link(database, LOGS, shadow)
+    for file in database.iterdir():
+        if file.name.startswith(COPIED):
             shutil.copyfile(file, shadow / file.name)
+    _link(database, TABLES, shadow)
     options = Options(raw_mode=True)
     options.create_if_missing(False)
     return Rdict(str(shadow), options, access_type=AccessType.read_only())
+
+
+def _link(database: Path, suffixes: tuple[str, ...], shadow: Path) -> None:
+    for file in database.iterdir():
+        if file.suffix in suffixes:
+            (shadow / file.name).symlink_to(file)
 
 
 def _told(error: Exception, url: str) -> DecodeError | UnreachableError:
