@@ -40,7 +40,9 @@ def root(
 
 def help_text(docstring: str | None) -> str:
     """Return a command's docstring as its help, the lines below `Examples:` kept as they stand."""
-    text, heading, examples = inspect.cleandoc(docstring or "").partition("\n\nExamples:\n")
+    text, heading, examples = (
+        inspect.cleandoc(docstring or "").replace("\b\n", "").partition("\n\nExamples:\n")
+    )
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
     if not heading:
         return text
