@@ -119,8 +119,14 @@ def test_unknown_fields_survive_at_any_depth(top: list[Any], deep: list[Any]) ->
 
 @pytest.mark.parametrize(
     "blob",
-    ["48070801", "080148071002", "080110020801", "0801108200"],
-    ids=["unknown first", "unknown in the middle", "a field twice", "a number longer than it must be"],
+    ["48070801", "080148071002", "080110020801", "0801108200", "0801488700"],
+    ids=[
+        "unknown first",
+        "unknown in the middle",
+        "a field twice",
+        "a number longer than it must be",
+        "an unknown one, too",
+    ],
 )
 def test_another_order_is_told_in_both_directions(blob: str) -> None:
     stored = bytes.fromhex(blob)

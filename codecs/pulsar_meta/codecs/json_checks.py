@@ -1,4 +1,4 @@
-"""Single values of parsed JSON, checked: what is not as it should be is a DecodeError that names its place."""
+"""Single values of parsed JSON, checked: one that is not as it should be is a DecodeError with its place."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from pulsar_meta.codecs.cursor import foreign_position_form
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.message_json import message_to_json
+from pulsar_meta.codecs.message_json import encoder_of, has_unknown_fields
 from pulsar_meta.codecs.value import Value
 
 # Kind → module and name of its message, module and name of what it means.
@@ -68,8 +68,13 @@ def decode_value(kind: str, data: bytes) -> Value:
         message, error = _decode_old_or_partly(kind, data)
     if error is None and not message.IsInitialized():
         error = _missing(kind, message, len(data))
-    same = message.SerializePartialToString() == data
-    return Value(message_to_json(message), meaning_of(kind, message), same, error)
+    careful = not message.IsInitialized() or has_unknown_fields(message)
+    value = encoder_of(message.DESCRIPTOR, careful)(message)
+    same = error is None and message.SerializePartialToString() == data
+    if same and careful:
+        # Protobuf hands on the very bytes of unknown fields; JSON only their numbers and values.
+        same = encode_value(kind, value) == data
+    return Value(value, meaning_of(kind, message), same, error)
 
 
 def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
