@@ -1,0 +1,172 @@
+"""Pulsar's Java client, run inside a JVM (see `tests.servers.jvm`): produce, acknowledge, consume.
+
+Messages and positions travel as plain dictionaries, so that every client's can be compared:
+{"ledger", "entry", "batch" (-1: none), "key", "payload" (None: null value), "properties", "event_time"}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from jpype import JArray, JByte, JClass
+
+_API: Final = "org.apache.pulsar.client.api"
+_clients: dict[str, Any] = {}
+
+
+def produce(url: str, topic: str, messages: list[dict[str, Any]], options: dict[str, Any]) -> None:
+    """Publish `messages` (payload, key, properties, event_time; all but payload may be missing).
+
+    `options`: compression ("NONE"), batch (messages a batch; 0: none), chunk (largest chunk in bytes),
+    public_key (PEM file: encrypt), transaction ("commit", "abort").
+    """
+    client = _client(url)
+    with _closing(_producer_builder(client, topic, options).create()) as producer:
+        transaction = _begin(client) if "transaction" in options else None
+        sent = [_send(producer, message, transaction) for message in messages]
+        producer.flush()
+        for future in sent:
+            future.get()
+        if transaction is not None:
+            (transaction.commit() if options["transaction"] == "commit" else transaction.abort()).get()
+
+
+def subscribe(url: str, topic: str, subscription: str, properties: dict[str, str] | None = None) -> None:
+    """Make a durable subscription at the start of the topic."""
+    with _consumer(url, topic, subscription, {"properties": properties or {}}):
+        pass
+
+
+def acknowledge(
+    url: str, topic: str, subscription: str, total: int, chosen: list[int], options: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Receive `total` messages, acknowledge those at the places `chosen`; return all.
+
+    `options`: cumulative (True: `chosen` is one place), private_key (PEM file).
+    """
+    with _consumer(url, topic, subscription, options) as consumer:
+        received = [_receive(consumer, 30) for _ in range(total)]
+        for place in chosen:
+            if options.get("cumulative"):
+                consumer.acknowledgeCumulative(received[place])
+            else:
+                consumer.acknowledge(received[place])
+        return [_described(message) for message in received]
+
+
+def drain(
+    url: str, topic: str, subscription: str, expected: int, options: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Receive `expected` messages, then whatever else comes within two seconds; acknowledge nothing."""
+    with _consumer(url, topic, subscription, options) as consumer:
+        received: list[dict[str, Any]] = []
+        while message := _receive(consumer, 30 if len(received) < expected else 2, needed=False):
+            received.append(_described(message))
+        return received
+
+
+def make_keys(directory: str) -> dict[str, str]:
+    """Write an RSA key pair as PEM files and return their paths by the names of the options."""
+    generator = JClass("java.security.KeyPairGenerator").getInstance("RSA")
+    generator.initialize(2048)
+    pair, paths = generator.generateKeyPair(), {}
+    for name, key in (("public_key", pair.getPublic()), ("private_key", pair.getPrivate())):
+        kind = name.replace("_", " ").upper()
+        lines = str(JClass("java.util.Base64").getMimeEncoder(64, b"\n").encodeToString(key.getEncoded()))
+        paths[name] = f"{directory}/{name}.pem"
+        with open(paths[name], "w") as file:
+            file.write(f"-----BEGIN {kind}-----\n{lines}\n-----END {kind}-----\n")
+    return paths
+
+
+def close() -> None:
+    """Close every client."""
+    for url in list(_clients):
+        _clients.pop(url).close()
+
+
+def _client(url: str) -> Any:
+    if url not in _clients:
+        builder = JClass(f"{_API}.PulsarClient").builder().serviceUrl(url).enableTransaction(True)
+        _clients[url] = builder.build()
+    return _clients[url]
+
+
+def _producer_builder(client: Any, topic: str, options: dict[str, Any]) -> Any:
+    types, units = JClass(f"{_API}.CompressionType"), JClass("java.util.concurrent.TimeUnit")
+    builder = client.newProducer(JClass(f"{_API}.Schema").BYTES).topic(topic).maxPendingMessages(10_000)
+    builder = builder.compressionType(types.valueOf(options.get("compression", "NONE").upper()))
+    builder = builder.sendTimeout(0, units.SECONDS).enableBatching(bool(options.get("batch")))
+    if options.get("batch"):
+        builder = builder.batchingMaxMessages(options["batch"]).batchingMaxPublishDelay(10, units.SECONDS)
+    if "chunk" in options:
+        builder = builder.enableChunking(True).chunkMaxMessageSize(options["chunk"])
+    if "public_key" in options:
+        reader = JClass("org.apache.pulsar.client.impl.DefaultCryptoKeyReader").builder()
+        reader = reader.publicKey("test-key", f"file://{options['public_key']}").build()
+        builder = builder.cryptoKeyReader(reader).addEncryptionKey("test-key")
+    return builder
+
+
+def _begin(client: Any) -> Any:
+    minutes = JClass("java.util.concurrent.TimeUnit").MINUTES
+    return client.newTransaction().withTransactionTimeout(5, minutes).build().get()
+
+
+def _send(producer: Any, message: dict[str, Any], transaction: Any) -> Any:
+    builder = producer.newMessage() if transaction is None else producer.newMessage(transaction)
+    if message.get("key") is not None:
+        builder = builder.key(message["key"])
+    for name, value in message.get("properties", {}).items():
+        builder = builder.property(name, value)
+    if message.get("event_time"):
+        builder = builder.eventTime(message["event_time"])
+    payload = message["payload"]
+    return builder.value(None if payload is None else JArray(JByte)(payload)).sendAsync()
+
+
+@contextmanager
+def _closing(closeable: Any) -> Iterator[Any]:
+    try:
+        yield closeable
+    finally:
+        closeable.close()
+
+
+def _consumer(url: str, topic: str, subscription: str, options: dict[str, Any]) -> Any:
+    units = JClass("java.util.concurrent.TimeUnit")
+    builder = _client(url).newConsumer(JClass(f"{_API}.Schema").BYTES).topic(topic)
+    builder = builder.subscriptionName(subscription).enableBatchIndexAcknowledgment(True)
+    builder = builder.acknowledgmentGroupTime(0, units.SECONDS).isAckReceiptEnabled(True)
+    builder = builder.subscriptionType(JClass(f"{_API}.SubscriptionType").Exclusive)
+    builder = builder.subscriptionInitialPosition(JClass(f"{_API}.SubscriptionInitialPosition").Earliest)
+    if options.get("properties"):
+        builder = builder.subscriptionProperties(JClass("java.util.HashMap")(options["properties"]))
+    if "private_key" in options:
+        reader = JClass("org.apache.pulsar.client.impl.DefaultCryptoKeyReader").builder()
+        builder = builder.cryptoKeyReader(
+            reader.privateKey("test-key", f"file://{options['private_key']}").build()
+        )
+    return _closing(builder.subscribe())
+
+
+def _receive(consumer: Any, seconds: int, needed: bool = True) -> Any:
+    message = consumer.receive(seconds, JClass("java.util.concurrent.TimeUnit").SECONDS)
+    if message is None and needed:
+        raise TimeoutError(f"{consumer.getTopic()}: no message within {seconds} s")
+    return message
+
+
+def _described(message: Any) -> dict[str, Any]:
+    position, value = message.getMessageId(), message.getValue()
+    return {
+        "ledger": int(position.getLedgerId()),
+        "entry": int(position.getEntryId()),
+        "batch": int(position.getBatchIndex()) if hasattr(position, "getBatchIndex") else -1,
+        "key": str(message.getKey()) if message.hasKey() else None,
+        "payload": None if value is None else bytes(value),
+        "properties": {str(name): str(message.getProperties().get(name)) for name in message.getProperties()},
+        "event_time": int(message.getEventTime()),
+    }
