@@ -1,13 +1,18 @@
-"""The program as a person or a script runs it: in a process of its own."""
+"""The program as a person or a script runs it."""
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
+
+from pulsar_meta.cli.app import main
 
 MAIN: Final = (sys.executable, "-c", "from pulsar_meta.cli.app import main; main()")
 
@@ -26,3 +31,33 @@ def pulsar_meta(
     """Run the program to its end."""
     words = [*MAIN, *map(str, arguments)]
     return subprocess.run(words, input=stdin, capture_output=True, env=dict(env), timeout=seconds)
+
+
+def pulsar_meta_here(
+    *arguments: str | Path, env: Mapping[str, str], stdin: bytes = b""
+) -> subprocess.CompletedProcess[bytes]:
+    """Run the program in this process, which is faster; stdin is never a terminal."""
+    words, code = list(map(str, arguments)), 0
+    out, told = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+    given = io.TextIOWrapper(io.BytesIO(stdin), "utf-8")
+    streams = (patch("sys.stdin", given), patch("sys.stdout", out), patch("sys.stderr", told))
+    with ExitStack() as stack:
+        for change in (
+            *streams,
+            patch("sys.argv", ["pulsar-meta", *words]),
+            patch.dict(os.environ, env, clear=True),
+        ):
+            stack.enter_context(change)
+        try:
+            main()
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else int(left.code is not None)
+        out.flush()
+        told.flush()
+    return subprocess.CompletedProcess(words, code, _written(out), _written(told))
+
+
+def _written(stream: io.TextIOWrapper) -> bytes:
+    buffer = stream.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue()

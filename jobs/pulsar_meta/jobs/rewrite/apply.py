@@ -26,15 +26,19 @@ EPHEMERAL: Final = Refusal("ephemeral", "belongs to a live session; ephemeral va
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How fast a run may be: values a second (None: as fast as it goes), and requests under way at once."""
+    """How fast a run may be: values a second (None: as fast as it goes), and requests under way at once.
+
+    `largest` is the most values in a group.
+    """
 
     rate: float | None = None
     concurrency: int = 64
+    largest: int = GROUP_VALUES
 
     @property
     def group(self) -> int:
         """How many values are written between two looks at the clock."""
-        return GROUP_VALUES if self.rate is None else max(1, min(GROUP_VALUES, int(self.rate / 4)))
+        return self.largest if self.rate is None else max(1, min(self.largest, int(self.rate / 4)))
 
 
 @dataclass(slots=True)

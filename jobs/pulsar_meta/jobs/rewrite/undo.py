@@ -29,7 +29,15 @@ def touched(seen: Versioned) -> Decision:
 def _decide(record: UndoRecord, seen: Versioned) -> Decision:
     held = None if seen.version == ABSENT else digest(seen.value)
     if held == record.old_sha256:
-        return keep(seen, "already")
+        return write(seen, record.old) if _may_come(record, seen) else keep(seen, "already")
     if held != record.new_sha256 or (record.answered and record.sent != seen.version):
         return touched(seen)
     return write(seen, record.old)
+
+
+def _may_come(record: UndoRecord, seen: Versioned) -> bool:
+    """Tell whether a write of the killed run may still be on its way.
+
+    Then the old bytes are written once more: the version moves, so that the late write meets a conflict.
+    """
+    return not record.answered and seen.version == record.version != ABSENT

@@ -1,0 +1,92 @@
+"""Who takes part: a rewriter that is killed, and another client that keeps updating the same cursors.
+
+Each runs in a process of its own, started by a fork server, so that killing it is a real SIGKILL.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+from pulsar_meta.codecs.cursor import decode_cursor
+from pulsar_meta.codecs.envelope import seal
+from pulsar_meta.codecs.errors import ConflictError
+from pulsar_meta.jobs.rewrite.apply import Run, Speed
+from pulsar_meta.jobs.rewrite.batches import Batches
+from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
+from pulsar_meta.jobs.rewrite.identity import read_identity
+from pulsar_meta.jobs.rewrite.readable import Readers
+from pulsar_meta.jobs.rewrite.recompress import MinGain, Recompression
+from pulsar_meta.jobs.rewrite.scope import Scope, select
+from pulsar_meta.jobs.rewrite.undo import touched, undone
+from pulsar_meta.jobs.rewrite.undo_file import UndoLog, read_records
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
+from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.registry import open_store
+
+TOPIC = "/managed-ledgers/public/default/persistent/chaos"
+
+
+def rule(codec: str) -> Recompression:
+    """Return the rule that gives every cursor that codec, whether or not that pays."""
+    return Recompression("cursor", codec, threshold=0, min_gain=MinGain(-(2**31), -1e9))
+
+
+def cursor(writes: int, holes: int = 20) -> bytes:
+    """Return a cursor that tells in its mark-delete position how often it was written."""
+    info = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=1, markDeleteEntryId=writes)
+    for number in range(holes):
+        hole = info.individualDeletedMessages.add()
+        hole.lowerEndpoint.ledgerId = hole.upperEndpoint.ledgerId = 1
+        hole.lowerEndpoint.entryId, hole.upperEndpoint.entryId = 2 * number, 2 * number + 1
+    return info.SerializeToString()
+
+
+def writes_of(value: bytes) -> int:
+    """Return how often the cursor in a value was written by the other client."""
+    return decode_cursor(value).markDeleteEntryId
+
+
+def make_run(store: Store, undo: UndoLog) -> Run:
+    """Return a run that writes in small groups, so that there are many moments to die in."""
+    return Run(Guards.of(store, Overrides(), Readers()), undo, Speed(concurrency=16, largest=20))
+
+
+def rewrite(url: str, undo_file: str, codec: str) -> None:
+    """Give every cursor that codec, going on where a run before was killed."""
+    chosen = rule(codec)
+    with open_store(url, read_only=False) as store:
+        undo = UndoLog(Path(undo_file), "compress-cursors", read_identity(store), resume=True)
+        make_run(store, undo).apply(((v, chosen(v)) for v in select(store, Scope(), "cursor")), chosen)
+        undo.close()
+
+
+def undo(url: str, undo_file: str, own: str) -> None:
+    """Put everything back that nobody touched; `own` is the undo file of the undoing."""
+    with open_store(url, read_only=False) as store:
+        log = UndoLog(Path(own), "undo", read_identity(store), resume=True)
+        batches = Batches(store, 16)
+        make_run(store, log).apply(undone(read_records(Path(undo_file)), batches), touched)
+        batches.close()
+        log.close()
+
+
+def keep_updating(url: str, report: str, stop: Event, seed: int) -> None:
+    """Update random cursors by compare-and-set until told to stop; then report the last writes by path."""
+    dice, last, conflicts = random.Random(seed), {}, 0
+    with open_store(url, read_only=False) as store:
+        names = store.children(TOPIC)
+        while not stop.is_set():
+            seen = store.read(f"{TOPIC}/{dice.choice(names)}")
+            writes = writes_of(seen.value) + 1
+            value = cursor(writes)
+            if dice.random() < 0.3:
+                value = seal(value, dice.choice(("lz4", "zstd", "zlib")))
+            try:
+                store.put(seen.path, value, seen.version)
+                last[seen.path] = (writes, value.hex())
+            except ConflictError:
+                conflicts += 1
+    Path(report).write_text(json.dumps({"last": last, "conflicts": conflicts}))

@@ -1,0 +1,138 @@
+"""A rewriter is killed at random moments while another client updates the same cursors: nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import random
+import time
+from collections.abc import Iterator
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.registry import open_store
+from tests.chaos import actors
+from tests.servers import zookeeper
+from tests.servers.restartable import skip_or_fail
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a real ZooKeeper."""
+    skip_or_fail(zookeeper.why_not())
+    with zookeeper.ZookeeperServer(tmp_path_factory.mktemp("zookeeper")) as running:
+        yield f"zk://{running.address}?timeout=30"
+
+
+@pytest.fixture(scope="module")
+def processes() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.chaos.actors", "kazoo.client", "zstandard"])
+    return context
+
+
+class Scene:
+    """Cursors in a store, and rounds of killing over them."""
+
+    def __init__(self, url: str, root: Path, processes: ForkServerContext, cursors: int, seed: int) -> None:
+        self.url, self.root, self.processes = url, root, processes
+        self.dice = random.Random(seed)
+        self.codec = "none"
+        self.expected: dict[str, bytes] = {}
+        with open_store(url, read_only=False) as store:
+            for held in store.scan(actors.TOPIC):
+                if held.path != actors.TOPIC:
+                    store.delete(held.path, held.version)
+            for number in range(cursors):
+                path = f"{actors.TOPIC}/cursor-{number:05}"
+                store.put(path, actors.cursor(0), ABSENT)
+                self.expected[path] = actors.cursor(0)
+
+    def round(self, number: int) -> tuple[bool, int]:
+        """Kill a run, then resume or undo it; return (it died in the middle, how many the writer wrote)."""
+        undo_file = str(self.root / f"undo-{number}")
+        stop, report = self.processes.Event(), self.root / f"report-{number}"
+        writer = self.processes.Process(
+            target=actors.keep_updating, args=(self.url, str(report), stop, self.dice.randrange(2**32))
+        )
+        writer.start()
+        self.codec = self.dice.choice([codec for codec in ("none", "lz4", "zstd") if codec != self.codec])
+        killed = self._killed(undo_file, self.dice.random() * 0.8 * len(self.expected))
+        undoing = self.dice.random() < 0.5 and Path(undo_file).exists()
+        if undoing:
+            self._finish(actors.undo, undo_file, str(self.root / f"undo-of-{number}"))
+        else:
+            self._finish(actors.rewrite, undo_file, self.codec)
+        stop.set()
+        writer.join(60)
+        assert writer.exitcode == 0
+        told = json.loads(report.read_text())
+        self._check(told["last"], undoing)
+        return killed, len(told["last"])
+
+    def _killed(self, undo_file: str, records: float) -> bool:
+        """Start a run and kill it when its undo file has so many records, or a moment later."""
+        child = self.processes.Process(target=actors.rewrite, args=(self.url, undo_file, self.codec))
+        child.start()
+        deadline = time.monotonic() + 60
+        while child.is_alive() and _lines(undo_file) < records and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(self.dice.random() * 0.02)
+        alive = child.is_alive()
+        child.kill()
+        child.join()
+        return alive and Path(undo_file).exists()
+
+    def _finish(self, target: object, *arguments: str) -> None:
+        child = self.processes.Process(target=target, args=(self.url, *arguments))  # type: ignore[arg-type]
+        child.start()
+        child.join(120)
+        assert child.exitcode == 0
+
+    def _check(self, last: dict[str, tuple[int, str]], undone: bool) -> None:
+        """Every cursor is its old value, its new one of the same meaning, or the writer's last one."""
+        for path, (_, written) in last.items():
+            self.expected[path] = bytes.fromhex(written)
+        with open_store(self.url) as store:
+            found = {value.path: value.value for value in store.scan(actors.TOPIC)}
+        found.pop(actors.TOPIC, None)
+        assert set(found) == set(self.expected)
+        for path, value in found.items():
+            assert actors.writes_of(value) == actors.writes_of(self.expected[path]), path
+            if undone:
+                assert value == self.expected[path], path
+            self.expected[path] = value
+
+
+def _lines(path: str) -> int:
+    try:
+        return Path(path).read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
+def play(scene: Scene, deaths: int) -> None:
+    """Kill runs until so many died in the middle of their work."""
+    begun, rounds, died, writes = time.monotonic(), 0, 0, 0
+    while died < deaths:
+        killed, count = scene.round(rounds)
+        rounds, died, writes = rounds + 1, died + killed, writes + count
+        assert rounds < 4 * deaths, "they end before they can be killed"
+    print(f"{died} of {rounds} died, {writes} cursors updated, {time.monotonic() - begun:.0f} s")
+    assert writes > rounds
+
+
+def test_nothing_is_lost_when_a_run_is_killed(
+    server: str, tmp_path: Path, processes: ForkServerContext
+) -> None:
+    play(Scene(server, tmp_path, processes, cursors=300, seed=20), deaths=20)
+
+
+@pytest.mark.chaos
+def test_nothing_is_lost_when_a_run_is_killed_many_times(
+    server: str, tmp_path: Path, processes: ForkServerContext
+) -> None:
+    play(Scene(server, tmp_path, processes, cursors=2000, seed=200), deaths=200)

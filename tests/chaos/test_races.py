@@ -1,0 +1,86 @@
+"""Two clients write one cursor as fast as they can: no update of either is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.errors import ConflictError
+from pulsar_meta.jobs.rewrite.identity import read_identity
+from pulsar_meta.jobs.rewrite.tally import Tally
+from pulsar_meta.jobs.rewrite.undo_file import UndoLog
+from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.registry import open_store
+from tests.chaos.actors import TOPIC, cursor, make_run, rule, writes_of
+from tests.servers import zookeeper
+from tests.servers.restartable import skip_or_fail
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a real ZooKeeper."""
+    skip_or_fail(zookeeper.why_not())
+    with zookeeper.ZookeeperServer(tmp_path_factory.mktemp("zookeeper")) as running:
+        yield f"zk://{running.address}?timeout=30"
+
+
+class Writer(threading.Thread):
+    """Counts in a cursor, by compare-and-set, up to a number."""
+
+    def __init__(self, url: str, path: str, updates: int) -> None:
+        super().__init__()
+        self.url, self.path, self.updates = url, path, updates
+        self.conflicts = 0
+        self.lost = False
+
+    def run(self) -> None:
+        with open_store(self.url, read_only=False) as store:
+            done = 0
+            while done < self.updates:
+                # A breath, or the rewriter, who asks the guards before each write, hardly ever wins.
+                time.sleep(0.001)
+                seen = store.read(self.path)
+                self.lost |= writes_of(seen.value) != done
+                try:
+                    store.put(self.path, cursor(done + 1, holes=3), seen.version)
+                    done += 1
+                except ConflictError:
+                    self.conflicts += 1
+
+
+def race(url: str, undo_file: Path, updates: int) -> None:
+    path = f"{TOPIC}/race-{updates}"
+    with open_store(url, read_only=False) as store:
+        store.put(path, cursor(0, holes=3), ABSENT)
+        undo = UndoLog(undo_file, "race", read_identity(store))
+        writer, total = Writer(url, path, updates), Tally()
+        writer.start()
+        for codec in cycle(("zstd", "lz4")):
+            chosen = rule(codec)
+            run = make_run(store, undo)
+            run.tally = total
+            seen = store.read(path)
+            run.apply([(seen, chosen(seen))], chosen)
+            if not writer.is_alive():
+                break
+        writer.join()
+        undo.close()
+        print(f"{updates} updates, {total.rewritten} rewritten, {writer.conflicts} conflicts of the writer")
+        assert not writer.lost
+        assert writes_of(store.read(path).value) == updates
+    assert total.rewritten > updates / 100
+    assert writer.conflicts > 0
+
+
+def test_no_update_is_lost(server: str, tmp_path: Path) -> None:
+    race(server, tmp_path / "undo", 2_000)
+
+
+@pytest.mark.chaos
+def test_no_update_is_lost_in_a_hundred_thousand(server: str, tmp_path: Path) -> None:
+    race(server, tmp_path / "undo", 100_000)

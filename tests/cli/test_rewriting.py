@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
+from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.directory import DirectoryStore
+from pulsar_meta.stores.snapshot import SnapshotStore
+from tests.cli.program import MAIN, environment, pulsar_meta_here
+
+ORDERS = "/managed-ledgers/public/default/persistent/orders"
+BUNDLE = "/namespace/public/default/0x00000000_0xffffffff"
+MIGRATION = "/pulsar/migration-coordinator/migration"
+
+
+class Place:
+    """A `dir:` store with the metadata of Pulsar 4.2.4, and the program over it."""
+
+    def __init__(self, root: Path, capture: Path) -> None:
+        self.root, self.url = root, f"dir:{root / 'store'}"
+        self.state = root / "state"
+        self.env = environment(self.state, PULSAR_META_STORE=self.url)
+        with SnapshotStore(f"snapshot:{capture / 'metadata.ndjson'}") as snapshot:
+            for value in snapshot.scan("/"):
+                folder = root / f"store{value.path}"
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / ".value").write_bytes(value.value)
+        self.store = DirectoryStore(self.url, read_only=False)
+
+    def run(
+        self, *words: str | Path, stdin: bytes = b"", code: int = 0
+    ) -> subprocess.CompletedProcess[bytes]:
+        done = pulsar_meta_here(*words, env=self.env, stdin=stdin)
+        assert done.returncode == code, (done.stdout[-2000:], done.stderr[-2000:])
+        assert b"Traceback" not in done.stderr
+        return done
+
+    def json(self, *words: str | Path, stdin: bytes = b"", code: int = 0) -> Any:
+        return json.loads(self.run(*words, "-o", "json", stdin=stdin, code=code).stdout)
+
+    def values(self) -> dict[str, bytes]:
+        return {value.path: value.value for value in self.store.scan("/")}
+
+
+@pytest.fixture
+def place(tmp_path: Path, capture: Callable[[str], Path]) -> Place:
+    return Place(tmp_path, capture("pulsar-4.2.4"))
+
+
+def test_plan_apply_undo(place: Place) -> None:
+    before = place.values()
+    words = ("compress-cursors", "--compression", "zstd", "--threshold", "300")
+    dry = place.run(*words, "--dry-run")
+    header, *lines = [json.loads(line) for line in dry.stdout.splitlines()]
+    assert header["store"]["instance_id"] == "3bd56fad-fdde-43e4-8e23-2c7bbb2d005a"
+    assert header["store"]["url"] == place.url
+    promised = {line["path"]: line["size_after"] for line in lines if line["action"] == "rewrite"}
+    assert len(lines) == 83
+    assert promised
+    assert place.values() == before
+    assert not place.state.exists(), "a dry run leaves nothing behind"
+
+    plan = place.root / "plan.ndjson"
+    plan.write_bytes(dry.stdout)
+    summary = place.json("compress-cursors", "--plan", plan, "--yes")
+    assert set(summary) >= {
+        *("seen", "rewritten", "kept", "skipped", "conflicts", "undecodable"),
+        *("bytes_before", "bytes_after", "undo_file"),
+    }
+    assert summary["rewritten"] == len(promised)
+    after = place.values()
+    assert {path: len(after[path]) for path in promised} == promised
+    assert {path: value for path, value in after.items() if path not in promised} == {
+        path: value for path, value in before.items() if path not in promised
+    }
+    assert Path(summary["undo_file"]).parent == place.state / "pulsar-meta" / "undo"
+    assert place.json("compress-cursors", "--plan", plan, "--yes")["rewritten"] == 0
+    assert place.json("undo", summary["undo_file"])["rewritten"] == len(promised)
+    assert place.values() == before
+
+
+def test_values_under_the_threshold_are_counted_by_that_name(place: Place) -> None:
+    done = place.run("compress-cursors", "--compression", "lz4", "--yes", "-o", "json")
+    assert json.loads(done.stdout)["kept_for"]["threshold"] > 0
+    assert b"--threshold" in done.stderr
+    assert json.loads(done.stdout)["undo_file"] is None
+
+
+def test_the_brokers_own_settings_are_taken(place: Place) -> None:
+    conf = place.root / "broker.conf"
+    conf.write_text(
+        "managedCursorInfoCompressionType=ZSTD\nmanagedCursorInfoCompressionThresholdInBytes=300\n"
+    )
+    lines = place.run("compress-cursors", "--from-conf", conf, "--dry-run", "-o", "ndjson").stdout
+    asked = place.run("compress-cursors", "--compression", "zstd", "--threshold", "300", "--dry-run").stdout
+    assert lines == asked
+    place.run("compress-cursors", "--from-conf", conf, "--compression", "lz4", "--dry-run", code=2)
+
+
+def test_the_ledger_lists(place: Place) -> None:
+    before = place.values()
+    summary = place.json("compress-ledgers", "--compression", "none", "--yes")
+    assert summary["rewritten"] > 0
+    assert all(value[:2] != b"Gx" for path, value in place.values().items() if len(path.split("/")) == 6)
+    place.run("undo", summary["undo_file"])
+    assert place.values() == before
+
+
+def test_what_cannot_be_decoded_is_told_left_alone_and_ends_in_1(place: Place) -> None:
+    path = f"{ORDERS}/batch-idx"
+    place.store.put(path, b"\xff broken", place.store.read(path).version)
+    done = place.run("compress-cursors", "--compression", "none", "--yes", "-o", "json", code=1)
+    assert json.loads(done.stdout)["undecodable"] == 1
+    assert path.encode() in done.stderr
+    assert place.store.read(path).value == b"\xff broken"
+    assert place.run("compress-cursors", "--estimate", code=1).stdout
+    assert place.run("compress-cursors", "--compression", "none", "--dry-run", code=1).stdout
+
+
+def test_estimate(place: Place) -> None:
+    rows = place.json("compress-cursors", "--estimate", "--threshold", "64", "--by", "namespace")
+    assert {row["codec"] for row in rows} == {"none", "lz4", "zlib", "zstd", "snappy"}
+    assert {row["namespace"] for row in rows} >= {"public/default", "pulsar/system"}
+
+
+def test_a_list_on_stdin(place: Place) -> None:
+    listed = b"fanout\npersistent://public/default/marks\n"
+    assert (
+        place.json("compress-cursors", "--compression", "none", "--stdin", "--yes", stdin=listed)["seen"]
+        == 68
+    )
+
+
+def test_nobody_to_ask(place: Place) -> None:
+    before = place.values()
+    assert b"--yes" in place.run("compress-cursors", "--compression", "none", code=2).stderr
+    assert place.values() == before
+
+
+def test_a_person_is_asked(place: Place) -> None:
+    before = place.values()
+    for answer, written in (("n\n", False), ("y\n", True)):
+        ours, theirs = pty.openpty()
+        words = [*MAIN, "compress-cursors", "--compression", "none"]
+        child = subprocess.Popen(
+            words, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=place.env
+        )
+        os.close(theirs)
+        os.write(ours, answer.encode())
+        _, told = child.communicate(timeout=60)
+        os.close(ours)
+        assert b"write 37 values?" in told
+        assert child.returncode == 0
+        assert (place.values() != before) is written
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("compress-cursors", "--yes"),
+        ("compress-cursors", "--compression", "gzip", "--yes"),
+        ("compress-cursors", "--compression", "lz4", "--min-gain", "much", "--yes"),
+        ("compress-cursors", "--compression", "lz4", "--for-version", "four", "--yes"),
+        ("compress-cursors", "--compression", "lz4", "--resume", "--yes"),
+        ("check-readable", "--for-version", "x"),
+        ("set-property", "orders", "18", "novalue"),
+        ("set-property", "orders", "eighteen", "a=b"),
+        ("put", "relative", "--create"),
+        ("put", ORDERS),
+        ("rm", "topic"),
+    ],
+)
+def test_what_cannot_be_meant_is_usage(place: Place, words: tuple[str, ...]) -> None:
+    before = place.values()
+    place.run(*words, code=2)
+    assert place.values() == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("undo", "/nowhere"),
+        ("compress-cursors", "--plan", "/nowhere", "--yes"),
+        ("set-property", "orders", "99", "a=b"),
+        ("unset-property", "orders", "99", "a"),
+        ("properties", "orders", "--ledger", "99"),
+        ("properties", "no-such-topic"),
+        ("set-property", "no-such-topic", "1", "a=b"),
+        ("rm", "/nothing"),
+    ],
+)
+def test_what_is_not_there_is_not_found(place: Place, words: tuple[str, ...]) -> None:
+    place.run(*words, code=3)
+
+
+def test_guards_refuse_and_their_options_override(place: Place) -> None:
+    words = ("compress-cursors", "--compression", "none", "--topic", "orders", "--yes")
+    place.store.put(MIGRATION, b'{"phase":"COPYING","targetUrl":"oxia://o"}', ABSENT)
+    assert b"oxia://o" in place.run(*words, code=7).stderr
+    place.run("set-property", "orders", "18", "a=b", code=7)
+    place.run("put", "/new", "--create", stdin=b"x", code=7)
+    place.store.put(BUNDLE, b'{"nativeUrl":"pulsar://b:6650"}', ABSENT)
+    refused = place.run(*words, "--allow-migration", "-o", "json", code=7)
+    assert json.loads(refused.stdout)["skipped_for"] == {"loaded": 1}
+    assert b"pulsar://b:6650" in refused.stderr
+    assert b"fences the managed ledger" in refused.stderr
+    told = place.run("set-property", "orders", "18", "a=b", "--allow-migration", code=7).stderr
+    assert b"--allow-loaded" in told
+    summary = place.json(*words, "--allow-migration", "--allow-loaded")
+    assert summary["rewritten"] == 1
+
+
+def test_a_file_of_another_store_is_refused(place: Place) -> None:
+    plan = place.root / "plan"
+    plan.write_bytes(place.run("compress-cursors", "--compression", "none", "--dry-run").stdout)
+    done = place.json("compress-cursors", "--plan", plan, "--yes")
+    instance = place.store.read("/ledgers/INSTANCEID")
+    place.store.put(instance.path, b"another", instance.version)
+    place.run("undo", done["undo_file"], code=7)
+    place.run("compress-cursors", "--plan", plan, "--yes", code=7)
+    words = ("--allow-other-store", "--allow-unreadable")
+    assert place.json("undo", done["undo_file"], *words)["rewritten"] == 37
+
+
+def test_put_takes_what_decode_said(place: Place) -> None:
+    held = place.store.read(ORDERS)
+    path = place.root / "orders.json"
+    document = {
+        "kind": "ManagedLedgerInfo",
+        "version": str(held.version),
+        "envelope": None,
+        "value": {"ledgerInfo": [{"ledgerId": 18, "timestamp": 0}]},
+    }
+    path.write_text(json.dumps(document))
+    done = place.json("put", "topic", "orders", "--file", path)
+    assert place.store.read(ORDERS).value == b"\x0a\x04\x08\x12\x20\x00"
+    place.run("put", "topic", "orders", "--file", path, code=5)
+    place.run("undo", done["undo_file"])
+    assert place.store.read(ORDERS).value == held.value
+
+
+def test_put_and_rm_of_bytes(place: Place) -> None:
+    done = place.json("put", "/new/value", "--create", stdin=b'{"a":1}')
+    assert place.store.read("/new/value").value == b'{"a":1}'
+    place.run("put", "/new/value", "--create", stdin=b"x", code=5)
+    place.run("put", "/new/value", "--version", "1", stdin=b"x", code=5)
+    version = str(place.store.read("/new/value").version)
+    place.run("put", "/new/value", "--version", version, stdin=b"")
+    assert place.store.read("/new/value").value == b""
+    place.run("rm", "/new/value", "--version", version, code=5)
+    removed = place.json("rm", "/new/value")
+    assert "/new/value" not in place.values()
+    place.run("undo", removed["undo_file"])
+    assert place.store.read("/new/value").value == b""
+    place.run("undo", done["undo_file"], code=1)
+    place.run("rm", "topic", "orders", code=7)
+    place.run("put", "cursor", "orders", "batch-idx", "--version",
+              str(place.store.read(f"{ORDERS}/batch-idx").version), stdin=b"\xff", code=7)  # fmt: skip
+
+
+def test_properties_of_ledgers(place: Place) -> None:
+    before = place.values()
+    dry = place.run("set-property", "orders", "18,334", "n=1", "--dry-run")
+    assert len(dry.stdout.splitlines()) == 2
+    assert place.values() == before
+    done = place.run("set-property", "orders", "18,334", "n=1", "first-index=7", "-o", "json")
+    assert b"ledger 334 is the last" in done.stderr
+    assert b"ledger 18" not in done.stderr
+    shown = {one["ledger_id"]: one["properties"] for one in place.json("properties", "orders")}
+    assert shown[18] == shown[334] == {"n": "1", "first-index": "7"}
+    assert shown[21] == {"b": "zwei €"}
+    assert [one["ledger_id"] for one in place.json("properties", "orders", "--ledger", "21")] == [21]
+    nothing = place.json("unset-property", "orders", "18", "never", "there")
+    assert (nothing["rewritten"], nothing["undo_file"]) == (0, None)
+    assert place.json("unset-property", "orders", "334", "n", "first-index")["rewritten"] == 1
+    place.run("unset-property", "orders", "18", "n")
+    place.run("set-property", "orders", "18", "first-index=0")
+    assert place.values() == before
+
+
+@pytest.fixture
+def many(place: Place) -> Place:
+    for number in range(400):
+        info = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=number)
+        for entry in range(40):
+            hole = info.individualDeletedMessages.add()
+            hole.lowerEndpoint.ledgerId = hole.upperEndpoint.ledgerId = number
+            hole.lowerEndpoint.entryId, hole.upperEndpoint.entryId = 2 * entry, 2 * entry + 1
+        place.store.put(f"{ORDERS}/many-{number:03}", info.SerializeToString(), ABSENT)
+    return place
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_finishes_the_group_and_tells_how_to_go_on(many: Place, number: int, code: int) -> None:
+    before = many.values()
+    words = ["compress-cursors", "--compression", "zstd", "--threshold", "64", "--cursor", "many-*", "--yes"]
+    child = subprocess.Popen(
+        [*MAIN, *words, "--rate", "100", "-o", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=many.env,
+    )
+    deadline = time.monotonic() + 30
+    while many.values() == before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    child.send_signal(number)
+    out, told = child.communicate(timeout=30)
+    assert child.returncode == code, told
+    summary = json.loads(out)
+    changed = [path for path, value in many.values().items() if value != before[path]]
+    assert 0 < summary["rewritten"] == len(changed) < 400
+    assert f"--undo-file {summary['undo_file']} --resume".encode() in told
+    resumed = many.json(*words, "--resume")
+    assert resumed["undo_file"] == summary["undo_file"]
+    assert resumed["rewritten"] + summary["rewritten"] == 400
+    many.run(*words, "--resume", code=2)
+    many.run("undo", summary["undo_file"])
+    assert many.values() == before
+
+
+def test_no_credential_is_told(place: Place) -> None:
+    words = ("compress-cursors", "--compression", "none", "--yes", "--store", "zk://me:geheim@127.0.0.1:1/x")
+    done = pulsar_meta_here(*words, env=place.env)
+    assert done.returncode == 2
+    assert b"geheim" not in done.stderr + done.stdout
+    done = pulsar_meta_here(
+        *words[:4],
+        "--store",
+        "zk://127.0.0.1:1/x?timeout=1&auth=env:SECRET",
+        env=place.env | {"SECRET": "a:geheim"},
+    )
+    assert done.returncode == 6
+    assert b"geheim" not in done.stderr + done.stdout
