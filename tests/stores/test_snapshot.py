@@ -104,6 +104,13 @@ def test_a_path_twice_is_told_when_reading_by_path(written: Callable[[str], Stor
         store.read("/a")
 
 
+def test_blank_lines_are_counted(written: Callable[[str], Store]) -> None:
+    with written(line("/a", b"1") + "\n\n" + "{}\n") as store:
+        for read in (lambda: store.read("/a"), lambda: list(store.scan())):
+            with pytest.raises(DecodeError, match="line 4"):
+                read()
+
+
 def test_an_empty_file_is_an_empty_store(tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(b"")
     with open_store(f"snapshot:{tmp_path / 'empty'}") as store:

@@ -12,6 +12,8 @@ import tempfile
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO, NoReturn, cast
 
@@ -130,8 +132,11 @@ class SnapshotStore(GuardedStore):
 
     def _index(self) -> dict[str, int]:
         if self._offsets is None:
-            self._unpacked = self._seekable()
-            self._offsets = self._find_offsets(self._unpacked)
+            with ExitStack() as unfinished:
+                file = unfinished.enter_context(self._seekable())
+                self._offsets = self._find_offsets(file)
+                self._unpacked = file
+                unfinished.pop_all()
         return self._offsets
 
     def _find_offsets(self, file: BinaryIO) -> dict[str, int]:
@@ -147,12 +152,14 @@ class SnapshotStore(GuardedStore):
         file = self._open()
         if file.seekable():
             return file
-        # Not a context manager: it lives until `close`, and has no name that could be left behind.
-        spool = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
-        with file:
-            for _, line, _ in self._lines(file):
-                spool.write(line)
-        spool.seek(0)
+        with ExitStack() as unfinished, file:
+            # It lives until `close`, and has no name that could be left behind.
+            spool = cast(BinaryIO, unfinished.enter_context(tempfile.TemporaryFile()))
+            for number in count(1):
+                if not spool.write(self._line(file, number)):
+                    break
+            spool.seek(0)
+            unfinished.pop_all()
         return spool
 
 
