@@ -205,3 +205,25 @@ def test_a_cursor_with_its_state_elsewhere_is_called_a_snapshot(capture: Capture
     ]
     assert notes
     assert all("only a snapshot" in meaning["note"] and meaning["snapshot_only"] for meaning in notes)
+
+
+def test_entries_of_a_real_bookie_come_back_identical(capture: Capture) -> None:
+    from pulsar_meta.entries.registry import open_entries
+
+    kinds: Counter[str] = Counter()
+    with open_entries([f"bookie-disk:{capture('pulsar-4.2.4')}/bookie0"]) as source:
+        for ledger in source.ledgers():
+            for number in list(source.entry_ids(ledger))[:3]:
+                stored = bytes(source.read(ledger, number).data)
+                answer = decode_document(stored, source="entry")
+                assert answer.document["kind"] == "BookieEntry"
+                assert answer.same_bytes
+                assert answer.document["value"]["ledger_id"] == ledger
+                assert encode_document(json.loads(dumps(answer.document))).data == stored
+                if "frame" not in answer.document["meaning"]:
+                    continue
+                frame = decode_document(b64decode(answer.document["value"]["data"]), source="frame")
+                assert frame.same_bytes
+                kinds[frame.document["kind"]] += 1
+    assert kinds.keys() == {"Frame"}
+    assert kinds["Frame"] > 300
