@@ -47,7 +47,7 @@ def build_index(
       pulsar-meta build-index --all --yes --engine spark --entries bookie-disk:/bookie
     """
     from pulsar_meta.jobs.chosen_topics import chosen_topics
-    from pulsar_meta.jobs.index_build import NO_INDEX, IndexBuild
+    from pulsar_meta.jobs.index_build import MISSING, UNREADABLE, IndexBuild
 
     urls = shell.entries_urls(entries)
     with open_for_writing(shell, store, writing) as opened, _reader(shell, opened, urls, engine) as read:
@@ -61,7 +61,7 @@ def build_index(
         )
         run_job(shell, opened, job, writing, bulk)
     _tell(shell, build)
-    if build.undone.keys() - {NO_INDEX}:
+    if build.undone.keys() & {MISSING, UNREADABLE}:
         raise typer.Exit(Exit.FAULT)
 
 
@@ -92,6 +92,6 @@ def _tell(shell: Shell, build: IndexBuild) -> None:
     from pulsar_meta.jobs.properties import LAST_LEDGER
 
     if build.last_ledgers:
-        shell.warn(f"{build.last_ledgers} of the ledgers are {LAST_LEDGER}")
+        shell.warn(f"{len(build.last_ledgers)} of the ledgers are {LAST_LEDGER}")
     for reason, count in sorted(build.undone.items()):
         shell.say(f"{count} ledgers without the property: {reason}")

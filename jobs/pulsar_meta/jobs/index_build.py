@@ -17,7 +17,7 @@ from pulsar_meta.codecs.ledger_properties import Edit, ledger_ids
 from pulsar_meta.codecs.names import split_managed_ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entry_readings import read_one
-from pulsar_meta.jobs.index_check import IndexedTopic, indexed_ledgers
+from pulsar_meta.jobs.index_check import IndexedLedger, IndexedTopic, indexed_ledgers
 from pulsar_meta.jobs.properties import is_last, message_of, property_rule
 from pulsar_meta.jobs.readings import State
 from pulsar_meta.jobs.rewrite.apply import Decided
@@ -30,6 +30,7 @@ TOPICS_AT_ONCE: Final = 500
 NO_INDEX: Final = "the first entry has no index"
 UNREADABLE: Final = "the first entry cannot be read"
 MISSING: Final = "no source has the first entry"
+EMPTY: Final = "open, and no entry is known yet"
 
 # Reads the first entries of ledgers: (ledger ids) → the first index of each, or why there is none.
 FirstIndexes = Callable[[Sequence[int]], Sequence[int | str]]
@@ -49,21 +50,21 @@ def first_index(source: EntrySource, ledger_id: int) -> int | str:
 class IndexBuild:
     """One run: which property, how first entries are read, and what was found out.
 
-    `undone` counts ledgers that get no property, by reason; `last_ledgers` the properties that released
-    brokers may drop again.
+    `undone` counts ledgers that get no property, by reason; `last_ledgers` are the topics' last ones that
+    get one, which released brokers may drop again.
     """
 
     key: str
     read: FirstIndexes
     undone: Counter[str] = field(default_factory=Counter)
-    last_ledgers: int = 0
+    last_ledgers: set[int] = field(default_factory=set)
     _edits: dict[str, dict[int, list[Edit]]] = field(default_factory=dict)
 
     def decided(self, topics: Iterable[Versioned]) -> Iterator[Decided]:
         """Yield what becomes of each topic's record; first entries are read some topics at a time."""
         waiting = iter(topics)
         self.undone.clear()
-        self.last_ledgers = 0
+        self.last_ledgers.clear()
         while some := list(islice(waiting, TOPICS_AT_ONCE)):
             self._find(some)
             for seen in some:
@@ -78,34 +79,33 @@ class IndexBuild:
         except DecodeError:
             return property_rule({})(seen)
         chosen = {ledger: changes for ledger, changes in edits.items() if ledger in held}
-        self.last_ledgers += sum(is_last(payload, ledger) for ledger in chosen)
+        self.last_ledgers.update(ledger for ledger in chosen if is_last(payload, ledger))
         return property_rule(chosen)(seen)
 
     def _find(self, records: Sequence[Versioned]) -> None:
         """Read the first entries that the records leave open; what is known from before is not read again."""
-        open_ledgers = [
+        wanted = [
             (seen.path, ledger)
             for seen in records
             if seen.path not in self._edits
             for ledger in self._without_property(seen)
         ]
-        found = self.read([ledger for _, ledger in open_ledgers])
+        found = self.read([ledger.ledger_id for _, ledger in wanted])
         for seen in records:
             self._edits.setdefault(seen.path, {})
-        for (path, ledger), index in zip(open_ledgers, found, strict=True):
-            if isinstance(index, str):
-                self.undone[index] += 1
+        for (path, ledger), index in zip(wanted, found, strict=True):
+            if isinstance(index, int):
+                self._edits[path][ledger.ledger_id] = [Edit(self.key, str(index))]
             else:
-                self._edits[path][ledger] = [Edit(self.key, str(index))]
+                self.undone[EMPTY if ledger.entries is None and index == MISSING else index] += 1
 
-    def _without_property(self, seen: Versioned) -> list[int]:
-        """Return the ledgers of a topic that have entries and no such property."""
-        place = split_managed_ledger_path(seen.path)
+    def _without_property(self, seen: Versioned) -> list[IndexedLedger]:
+        """Return the ledgers of a topic that may have entries and have no such property."""
         try:
-            topic = indexed_ledgers(seen, str(place[0]) if place else seen.path, self.key)
+            topic = indexed_ledgers(seen, seen.path, self.key)
         except DecodeError:
             return []
-        return [one.ledger_id for one in topic.ledgers if one.entries != 0 and not one.values]
+        return [one for one in topic.ledgers if one.entries != 0 and not one.values]
 
 
 def topics_of(records: Iterable[Versioned], key: str) -> Iterator[IndexedTopic]:

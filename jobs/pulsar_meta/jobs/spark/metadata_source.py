@@ -9,6 +9,7 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from pulsar_meta.codecs.acks import acks_of
 from pulsar_meta.codecs.cursor import decode_cursor
 from pulsar_meta.codecs.envelope import open_envelope
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
@@ -51,7 +52,9 @@ class TopicReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of a partition's topics as tuples in the order of the columns."""
-        assert isinstance(partition, TopicPartition)
+        # Where there are no partitions Spark reads once all the same, with None.
+        if not isinstance(partition, TopicPartition):
+            return
         with open_store(self.store) as store:
             for path in partition.paths:
                 for row in self.rows(store, path):
@@ -74,7 +77,8 @@ class PulsarLedgers(DataSource):
         """Return the columns; `entries` is null for an open ledger."""
         return (
             "topic string, ledger_id bigint, entries bigint, size bigint, closed_at timestamp,"
-            " offloaded boolean, bookkeeper_deleted boolean, properties map<string,string>, codec string, error string"
+            " offloaded boolean, bookkeeper_deleted boolean, properties map<string,string>,"
+            " codec string, error string"
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -162,7 +166,7 @@ def _cursor(seen: Versioned) -> dict[str, Any]:
         "cursors_ledger_id": info.cursorsLedgerId,
         "mark_delete_ledger_id": info.markDeleteLedgerId if info.HasField("markDeleteLedgerId") else None,
         "mark_delete_entry_id": info.markDeleteEntryId if info.HasField("markDeleteEntryId") else None,
-        "acknowledged_ranges": len(info.individualDeletedMessages),
+        "acknowledged_ranges": acks_of(info).range_count,
         "properties": {item.name: item.value for item in info.cursorProperties},
         "last_active": _time(info.lastActive),
     }
