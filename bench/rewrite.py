@@ -23,6 +23,7 @@ from pathlib import Path
 
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.jobs.rewrite.apply import Run, Speed
+from pulsar_meta.jobs.rewrite.batches import Batches
 from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
 from pulsar_meta.jobs.rewrite.identity import read_identity
 from pulsar_meta.jobs.rewrite.readable import Readers
@@ -64,9 +65,9 @@ def path(number: int) -> str:
 def rewrite(store: Store, undo_file: Path) -> Tally:
     """Run compress-cursors over everything in `store`."""
     undo = UndoLog(undo_file, "compress-cursors", read_identity(store))
-    run = Run(Guards.of(store, Overrides(), Readers()), undo, Speed())
+    run, batches = Run(Guards.of(store, Overrides(), Readers()), undo, Speed()), Batches(store, 64)
     try:
-        return run.apply(((value, RULE(value)) for value in select(store, Scope(), "cursor")), RULE)
+        return run.apply(((v, RULE(v)) for v in batches.ahead(select(store, Scope(), "cursor"))), RULE)
     finally:
         undo.close()
 

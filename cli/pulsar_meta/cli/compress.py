@@ -189,7 +189,10 @@ def _compress(
         else:
             rule, values = request.rule, request.values
             decided = Job(
-                request.command, lambda batches: ((v, rule(v)) for v in values(store)), rule, confirm=True
+                request.command,
+                lambda batches: ((v, rule(v)) for v in batches.ahead(values(store))),
+                rule,
+                confirm=True,
             )
             run_job(shell, store, decided, writing, bulk)
 

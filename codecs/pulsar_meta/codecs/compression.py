@@ -7,6 +7,7 @@ the stream, so that neither a final block nor a checksum follows.
 
 from __future__ import annotations
 
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -20,6 +21,7 @@ DEFAULT_MAX_SIZE: Final = 256 * 2**20
 # The most bytes that one compressed byte can stand for, from each format's densest element, rounded up.
 _DENSEST: Final = {"none": 1, "lz4": 255, "zlib": 1032, "zstd": 2**17, "snappy": 22}
 _SLACK: Final = 64
+_contexts: Final = threading.local()
 _SALVAGE_STEP: Final = 64
 # Magic, the longest frame header, one empty block, a checksum.
 _LONGEST_EMPTY_FRAME: Final = 4 + 14 + 3 + 4
@@ -106,7 +108,10 @@ def _compress_lz4(raw: bytes) -> bytes:
 def _compress_zstd(raw: bytes) -> bytes:
     import zstandard
 
-    return zstandard.ZstdCompressor(level=3, write_checksum=True, write_content_size=True).compress(raw)
+    # A context costs more than a small value, and belongs to one thread.
+    if not hasattr(_contexts, "compressor"):
+        _contexts.compressor = zstandard.ZstdCompressor(level=3, write_checksum=True, write_content_size=True)
+    return bytes(_contexts.compressor.compress(raw))
 
 
 def _compress_snappy(raw: bytes) -> bytes:
@@ -149,8 +154,10 @@ def _decompress_zstd(data: bytes, size: int) -> bytes:
         if held == 0:
             return _empty_zstd_frame(data)
         # One byte more than claimed, so that a frame that says no size cannot end unseen at the limit.
-        decompressor = zstandard.ZstdDecompressor()
-        return decompressor.decompress(data, max_output_size=size + 1, allow_extra_data=False)
+        if not hasattr(_contexts, "decompressor"):
+            _contexts.decompressor = zstandard.ZstdDecompressor()
+        raw = _contexts.decompressor.decompress(data, max_output_size=size + 1, allow_extra_data=False)
+        return bytes(raw)
     except zstandard.ZstdError as error:
         raise DecodeError(f"zstd: corrupt or truncated frame ({error})") from error
 

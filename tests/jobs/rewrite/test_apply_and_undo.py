@@ -19,7 +19,7 @@ from pulsar_meta.codecs.errors import (
     UsageError,
 )
 from pulsar_meta.jobs.rewrite.apply import TRIES, Decided, Run, Speed
-from pulsar_meta.jobs.rewrite.batches import Batches
+from pulsar_meta.jobs.rewrite.batches import Batches, read_ahead
 from pulsar_meta.jobs.rewrite.decision import Change, Decision, digest, keep, write
 from pulsar_meta.jobs.rewrite.identity import StoreIdentity, read_identity
 from pulsar_meta.jobs.rewrite.plan import foreseen, moved, plan_header, plan_line, planned, read_plan
@@ -442,3 +442,35 @@ def test_what_is_appended_is_read_back(changes: list[tuple[str, int, bytes | Non
     assert [(r.path, r.version, r.old, r.new_sha256) for r in read] == [
         (path, version, old, digest(new)) for path, version, old, new in changes
     ]
+
+
+def test_reading_ahead_keeps_the_order_and_ends_with_its_reader() -> None:
+    import threading
+
+    assert list(read_ahead(range(5000))) == list(range(5000))
+    assert list(read_ahead([])) == []
+
+    def failing() -> Iterator[int]:
+        yield from range(100)
+        raise UnreachableError("gone")
+
+    seen = []
+    with pytest.raises(UnreachableError):
+        for number in read_ahead(failing()):
+            seen.append(number)
+    assert seen == list(range(64))[: len(seen)]
+    early = read_ahead(iter(int, 1))
+    assert next(early) == 0
+    early.close()  # type: ignore[attr-defined]
+    assert not [thread for thread in threading.enumerate() if thread.name == "read ahead"]
+
+
+def test_a_late_write_of_a_killed_run_meets_a_conflict(make_run: MakeRun, tmp_path: Path) -> None:
+    store = letters(1)
+    log = UndoLog(tmp_path / "killed", "test", read_identity(store))
+    log.append([Change("/v00000", 0, b"old", b"new")])
+    log.close()
+    assert undo_all(make_run(store, name="b"), tmp_path / "killed").rewritten == 1
+    with pytest.raises(ConflictError):
+        store.put("/v00000", b"new", 0)
+    assert values_of(store) == {"/v00000": b"old"}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import islice
+from queue import Empty, Queue
+from threading import Event, Thread
 from typing import Protocol, TypeVar, cast, runtime_checkable
 
 from pulsar_meta.codecs.errors import ConflictError, NotFoundError
@@ -15,6 +18,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 READ_GROUP = 256
+# How far a scan runs ahead: chunks of values.
+READ_CHUNK = 64
+READ_AHEAD = 8
 
 
 @runtime_checkable
@@ -37,6 +43,39 @@ def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield chunk
 
 
+def read_ahead(values: Iterable[T]) -> Iterator[T]:
+    """Yield what `values` does, read by a thread that is some hundreds of values ahead.
+
+    So the answers of a server are under way while the values before them are packed and written.
+    """
+    ahead: Queue[list[T] | BaseException | None] = Queue(READ_AHEAD)
+    left = Event()
+
+    def read() -> None:
+        try:
+            for chunk in chunks(values, READ_CHUNK):
+                ahead.put(chunk)
+                if left.is_set():
+                    return
+            ahead.put(None)
+        except BaseException as error:  # noqa: BLE001 - raised again by the reader of the queue
+            ahead.put(error)
+
+    reader = Thread(target=read, name="read ahead", daemon=True)
+    reader.start()
+    try:
+        while (chunk := ahead.get()) is not None:
+            if isinstance(chunk, BaseException):
+                raise chunk
+            yield from chunk
+    finally:
+        left.set()
+        # Room for the one chunk that the thread may be waiting to put.
+        while reader.is_alive():
+            with suppress(Empty):
+                ahead.get(timeout=0.01)
+
+
 class Batches:
     """Reads and writes groups of values: by the store's own pipelining, by threads, or one by one.
 
@@ -48,6 +87,10 @@ class Batches:
         self.store = store
         self._width = concurrency if "://" in store.url else 1
         self._pool: ThreadPoolExecutor | None = None
+
+    def ahead(self, values: Iterable[Versioned]) -> Iterator[Versioned]:
+        """Yield values of the store, read ahead where it is on a network."""
+        return read_ahead(values) if self._width > 1 else iter(values)
 
     def read(self, paths: Sequence[str]) -> list[Versioned | None]:
         """Return the values at `paths` in their order, None where there is none."""
