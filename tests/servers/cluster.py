@@ -81,11 +81,16 @@ class Cluster:
         racks: Sequence[str] = ("A", "B"),
         version: str = "4.2.4",
         settings: Mapping[str, str] | None = None,
+        classes: Path | None = None,
     ) -> None:
-        """Choose ports; nothing runs before `with`. NoJars, see `tests.servers.jars`."""
+        """Choose ports; nothing runs before `with`. `classes`: a directory with classes of one's own.
+
+        NoJars, see `tests.servers.jars`.
+        """
         self._bookies = Bookies(1, version=version)
         self.brokers = [Broker(rack, free_port(), free_port()) for rack in racks]
         self._settings = {**SETTINGS, **(settings or {})}
+        self._classes = f":{classes}" if classes else ""
         self._processes: dict[int, Process] = {}
 
     @property
@@ -104,7 +109,7 @@ class Cluster:
     def start(self, number: int) -> None:
         """Start the broker `number` (from 0) and return when it is ready; ServerFailed."""
         broker = self.brokers[number]
-        command = ["java", *java_options("512m"), "-cp", self._bookies.classpath, STARTER]
+        command = ["java", *java_options("512m"), "-cp", self._bookies.classpath + self._classes, STARTER]
         command += ["--broker-conf", str(self._write_settings(number))]
         process = Process(command, log=self.directory / f"broker{number}.log")
         self._processes[number] = process

@@ -1,0 +1,257 @@
+"""Lookup properties (PIP-368) on two real brokers: registered, sent, heeded, followed, and in the store."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.registry import open_store
+from tests.servers import jars
+from tests.servers.cluster import Cluster
+from tests.servers.processes import free_port, port_answers
+from tests.servers.pulsar import PulsarStandalone
+from tests.servers.restartable import skip_or_fail
+from tests.servers.versions import NEWEST, why_not
+
+pytestmark = pytest.mark.interop
+
+PROGRAM = Path(sys.executable).with_name("pulsar-meta")
+IN_STORE = (
+    "org.apache.pulsar.broker.loadbalance.extensions.channel.ServiceUnitStateMetadataStoreTableViewImpl"
+)
+MODULAR = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
+Json = dict[str, Any]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def told(*arguments: str) -> Any:
+    done = run(*arguments, "-o", "json")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return json.loads(done.stdout)
+
+
+def lookup(url: str, topic: str, *options: str) -> Json:
+    found: Json = told("lookup", topic, "--service-url", url, *options)
+    return found
+
+
+@pytest.fixture(scope="module")
+def racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two brokers with a load manager of our own that says what it is sent and heeds `rack`."""
+    skip_or_fail(why_not(NEWEST))
+    classes = tmp_path_factory.mktemp("classes")
+    source = Path(__file__).with_name("RackLoadManager.java")
+    compile_ = ["javac", "-nowarn", "-d", str(classes), "-cp", jars.classpath(NEWEST), str(source)]
+    subprocess.run(compile_, check=True, capture_output=True)
+    settings = {
+        "loadManagerClassName": "RackLoadManager",
+        "loadManagerServiceUnitStateTableViewClassName": IN_STORE,
+    }
+    with Cluster(settings=settings, classes=classes) as cluster:
+        yield cluster
+
+
+def test_brokers_shows_what_they_registered(racks: Cluster) -> None:
+    shown = {broker["broker"]: broker for broker in told("brokers", "--store", racks.store_url)}
+    assert set(shown) == set(racks.brokers[0].admin("GET", "brokers/test"))
+    for broker in racks.brokers:
+        one = shown[broker.name]
+        assert (one["kind"], one["extensible"]) == ("BrokerLookupData", True)
+        assert (one["service_url"], one["web_service_url"]) == (broker.service_url, broker.admin_url)
+        assert one["broker_version"] == NEWEST
+        # The stored key keeps the prefix.
+        assert one["properties"] == {"lookup.rack": broker.rack}
+        (settings,) = racks.directory.glob(f"broker{racks.brokers.index(broker)}.conf")
+        assert told("lookup-properties", str(settings))["properties"] == one["properties"]
+
+
+def test_match_says_which_could_be_chosen_and_why(racks: Cluster) -> None:
+    first, second = racks.brokers
+    shown = told("brokers", "--store", racks.store_url, "--match", "rack=A")
+    matches = {broker["broker"]: broker["match"] for broker in shown}
+    assert matches[first.name]["could_be_chosen"] is True
+    assert matches[first.name]["keys"][0]["found_as"] == "lookup.rack"
+    assert matches[second.name]["could_be_chosen"] is False
+    assert matches[second.name]["why"] == "lookup.rack is B, not A"
+    nobody = run("brokers", "--store", racks.store_url, "--match", "rack=A", "--match", "zone=1")
+    assert nobody.returncode == 1
+    assert "no zone" in nobody.stdout
+
+
+def owners(store: Store) -> dict[tuple[int, int], str]:
+    """Return the owners of public/default's bundles, by their range of hashes."""
+    path = "/service_unit_state/public/default"
+    found = {}
+    for bundle in store.children(path):
+        state = json.loads(store.read(f"{path}/{bundle}").value)
+        if state["state"] == "Owned":
+            low, high = (int(end, 16) for end in bundle.split("_"))
+            found[low, high] = state["dstBroker"]
+    return found
+
+
+def owner_of(topic: str, bundles: dict[tuple[int, int], str]) -> str:
+    place = zlib.crc32(topic.encode())
+    return next(broker for (low, high), broker in bundles.items() if low <= place < high)
+
+
+def test_properties_arrive_and_decide_and_the_store_agrees(racks: Cluster) -> None:
+    first, second = racks.brokers
+    topics = [f"heeded-{number}" for number in range(6)]
+    for number, topic in enumerate(topics):
+        asked, rack = racks.brokers[number % 2], "BA"[number // 3]
+        found = lookup(asked.service_url, topic, "--property", f"rack={rack}", "--property", "zone=z 1")
+        assert found["status"] == "found"
+        name = found["topic"]
+        log = racks.log_of(racks.brokers.index(asked)).splitlines()
+        line = next(line for line in log if f"LOOKUP {name} " in line)
+        assert f"rack={rack}" in line
+        assert "zone=z 1" in line
+        assert all(hop["knows_properties"] for hop in found["hops"])
+    urls = {broker.name: broker.service_url for broker in racks.brokers}
+    with open_store(racks.store_url) as store:
+        bundles = owners(store)
+    for topic in topics:
+        answers = {lookup(broker.service_url, topic)["broker"] for broker in racks.brokers}
+        assert answers == {urls[owner_of(f"persistent://public/default/{topic}", bundles)]}
+    assert second.name in bundles.values()
+    fresh = next(t for t in topics if owner_of(f"persistent://public/default/{t}", bundles) == second.name)
+    assert lookup(first.service_url, fresh)["broker"] == second.service_url
+
+
+def test_a_name_that_the_broker_refuses(racks: Cluster) -> None:
+    url = racks.brokers[0].service_url
+    done = run("lookup", "nowhere/at/all", "--service-url", url, "-o", "json")
+    assert done.returncode in (3, 6)
+    document, error = json.loads(done.stdout), json.loads(done.stderr)
+    assert document["status"] == "failed"
+    assert [hop["response"] for hop in document["hops"]] == ["failed"]
+    assert error["source"] == url
+
+
+def test_redirects_of_a_modular_load_manager_are_followed() -> None:
+    skip_or_fail(why_not(NEWEST))
+    with Cluster(settings={"loadManagerClassName": MODULAR}) as cluster:
+        found = [
+            lookup(cluster.brokers[number % 2].service_url, f"m-{number}", "--property", "rack=A")
+            for number in range(8)
+        ]
+        redirected = [one for one in found if len(one["hops"]) > 1]
+        assert redirected
+        for hop, following in (pair for one in redirected for pair in pairwise(one["hops"])):
+            assert hop["response"] == "redirect"
+            assert following["broker"] == hop["broker_service_url"]
+            assert following["asked_authoritative"] is hop["authoritative"]
+        names = {broker.service_url: broker for broker in cluster.brokers}
+        with open_store(cluster.store_url) as store:
+            for number, one in enumerate(found):
+                assert _modular_owner(store, f"m-{number}") == one["broker"]
+        assert {one["broker"] for one in found} <= set(names)
+        shown = told("brokers", "--store", cluster.store_url)
+        assert {broker["kind"] for broker in shown} == {"LocalBrokerData"}
+        assert not any(broker["extensible"] for broker in shown)
+        matched = run("brokers", "--store", cluster.store_url, "--match", "rack=A")
+        assert matched.returncode == 0
+        assert "properties are ignored" in matched.stdout
+
+
+def _modular_owner(store: Store, topic: str) -> str:
+    place, path = zlib.crc32(f"persistent://public/default/{topic}".encode()), "/namespace/public/default"
+    for bundle in store.children(path):
+        low, high = (int(end, 16) for end in bundle.split("_"))
+        if low <= place < high:
+            return str(json.loads(store.read(f"{path}/{bundle}").value)["nativeUrl"])
+    raise AssertionError("no owner")
+
+
+@pytest.mark.parametrize(("version", "knows"), [("2.8.2", False), ("3.0.7", False), ("4.0.7", True)])
+def test_brokers_of_other_versions(version: str, knows: bool) -> None:
+    skip_or_fail(why_not(version))
+    with PulsarStandalone(version) as pulsar:
+        found = lookup(pulsar.service_url, "t", "--property", "rack=A")
+    (hop,) = found["hops"]
+    assert hop["knows_properties"] is knows
+    assert hop["server_version"].endswith(version)
+    assert any("ignored the properties" in note for note in found["notes"]) is not knows
+
+
+class OpenStandalone(PulsarStandalone):
+    """A standalone whose admin interface wants a token, which the usual question for readiness has not."""
+
+    def _ready(self) -> bool:
+        return port_answers(self.broker_port)
+
+
+def _jwt(secret: bytes, subject: str) -> str:
+    """Return an HS256 token as Pulsar's token authentication takes it."""
+    parts = [
+        base64.urlsafe_b64encode(json.dumps(part, separators=(",", ":")).encode()).rstrip(b"=")
+        for part in ({"alg": "HS256"}, {"sub": subject})
+    ]
+    signature = hmac.new(secret, b".".join(parts), "sha256").digest()
+    return b".".join([*parts, base64.urlsafe_b64encode(signature).rstrip(b"=")]).decode()
+
+
+def test_tls_and_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    skip_or_fail(why_not(NEWEST))
+    cert, key, secret = tmp_path / "cert.pem", tmp_path / "key.pem", b"s" * 32
+    make = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+    ]
+    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subprocess.run([*make, *names, "-keyout", key, "-out", cert], check=True, capture_output=True)
+    port, token = free_port(), _jwt(secret, "admin")
+    settings = {
+        "brokerServicePortTls": str(port),
+        "tlsCertificateFilePath": str(cert),
+        "tlsKeyFilePath": str(key),
+        "authenticationEnabled": "true",
+        "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+        "tokenSecretKey": "data:;base64," + base64.b64encode(secret).decode(),
+        "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+        "brokerClientAuthenticationParameters": f"token:{token}",
+    }
+    url = f"pulsar+ssl://127.0.0.1:{port}"
+    conf = tmp_path / "client.conf"
+    plugin = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
+    conf.write_text(
+        f"brokerServiceUrl={url}\nauthPlugin={plugin}\nauthParams=token:{token}\ntlsTrustCertsFilePath={cert}\n"
+    )
+    monkeypatch.setenv("PULSAR_TOKEN", token)
+    monkeypatch.setenv("WRONG_TOKEN", _jwt(b"x" * 32, "admin"))
+    with OpenStandalone(NEWEST, settings=settings) as pulsar:
+        assert lookup(pulsar.service_url, "t", "--token", "env:PULSAR_TOKEN")["status"] == "found"
+        found = told("lookup", "t", "--client-conf", str(conf))
+        assert found["broker"] == url
+        refused = run("lookup", "t", "--service-url", pulsar.service_url)
+        assert refused.returncode == 6
+        assert "AuthenticationError" in refused.stderr
+        wrong = run("lookup", "t", "--service-url", pulsar.service_url, "--token", "env:WRONG_TOKEN")
+        assert wrong.returncode == 6
+        assert "AuthenticationError" in wrong.stderr
+        untrusted = run("lookup", "t", "--service-url", url, "--token", "env:PULSAR_TOKEN")
+        assert untrusted.returncode == 6
+        assert "not trusted" in untrusted.stderr
