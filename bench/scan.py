@@ -1,0 +1,189 @@
+"""Scanning an entry log: columns against the loop over entries, against `cat`, and by Spark.
+
+    python bench/scan.py [--entries 300000] [--size 1024] [--spark]
+
+Writes entry logs with the project's own encoder into a temporary directory, reads them once (so that they
+lie in the page cache), and measures processor time, best of three; Spark and the one process that it is
+held against by the clock, after start-up. Goals: columns at least 5 times the loop, 2 million entries of
+1 KB a second and core; Spark at least 0.85 × cores where the partitions aggregate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import mmap
+import random
+import resource
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pulsar_meta.codecs.bookie_entry import encode_bookie_entry
+from pulsar_meta.codecs.entry_columns import decode_entry_columns
+from pulsar_meta.codecs.entry_log import HEADER_SIZE, Record, scan_records
+from pulsar_meta.codecs.entry_row import COLUMN_TYPES
+from pulsar_meta.codecs.frame import decode_frame, encode_frame
+from pulsar_meta.codecs.record_offsets import find_records
+from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
+
+CHECKED = ("ledger_id", "entry_id", "first_index", "last_index", "broken")
+TIMES = 3
+CORES = 2
+# Of the loop so many entries are enough.
+LOOPED = 50_000
+
+
+def write_log(path: Path, count: int, size: int, *, vary: bool, ledger: int) -> None:
+    """Write a log of `count` entries with `size` bytes of payload, or from half to half as much again."""
+    chance = random.Random(ledger)
+    payload = chance.randbytes(size * 2)
+    metadata = MessageMetadata(producer_name="standalone-0-17", num_messages_in_batch=10, compression="LZ4")
+    length = 0
+    with path.open("wb") as log:
+        log.write(b"BKLO" + (1).to_bytes(4) + bytes(HEADER_SIZE - 8))
+        for entry in range(count):
+            metadata.sequence_id, metadata.highest_sequence_id = entry * 10, entry * 10 + 9
+            metadata.publish_time = 1_700_000_000_000 + entry
+            metadata.uncompressed_size = size * 3
+            broker = BrokerEntryMetadata(broker_timestamp=1_700_000_000_001 + entry, index=entry * 10 + 9)
+            held = payload[: chance.randrange(size // 2, size * 3 // 2) if vary else size]
+            frame = encode_frame(metadata, held, broker_metadata=broker, checksum=False)
+            length += len(frame)
+            data = encode_bookie_entry(ledger, entry, entry - 1, length, frame)
+            log.write(len(data).to_bytes(4) + data)
+
+
+def by_columns(path: Path, columns: tuple[str, ...] = CHECKED) -> tuple[int, int]:
+    """Return (entries, the sum of their last indexes), decoded as columns."""
+    with mapped(path) as view:
+        places = find_records(view)
+        found = decode_entry_columns(view, places.offsets, places.sizes, columns, digest_type="CRC32C")
+        return len(places.offsets), int(found["last_index"].values.sum())
+
+
+def by_entry(path: Path, most: int = 2**63) -> tuple[int, int]:
+    """Return the same of the first `most` entries, one after the other and without checksums."""
+    count, total = 0, 0
+    with mapped(path) as view:
+        for record in scan_records(view):
+            if isinstance(record, Record):
+                count += 1
+                total += _last_index(view[record.offset + 36 : record.offset + record.size])
+            if count >= most:
+                break
+    return count, total
+
+
+@contextmanager
+def mapped(path: Path) -> Iterator[memoryview]:
+    """Give the bytes of a log; the mapping goes when nothing looks at it any more."""
+    with path.open("rb") as file:
+        yield memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+
+
+def _last_index(data: memoryview) -> int:
+    frame = decode_frame(data, verify=False)
+    indexes = frame.index_range
+    return indexes[1] if indexes else 0
+
+
+def measured(work: Callable[[], tuple[int, int]]) -> tuple[float, tuple[int, int]]:
+    """Return (entries a second of processor time, the answer), the best of some times."""
+    best, answer = 0.0, (0, 0)
+    for _ in range(TIMES):
+        start = time.process_time()
+        answer = work()
+        best = max(best, answer[0] / (time.process_time() - start))
+    return best, answer
+
+
+def cat_seconds(path: Path) -> float:
+    """Return the processor time of `cat FILE > /dev/null` through a pipe, which makes it copy the bytes."""
+    best = float("inf")
+    for _ in range(TIMES):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(f"cat '{path}' | cat > /dev/null", shell=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        best = min(best, used)
+    return best
+
+
+def one_log(path: Path, size: int) -> None:
+    """Report the loop, columns and cat on one log."""
+    loop, _ = measured(lambda: by_entry(path, LOOPED))
+    columns, answer = measured(lambda: by_columns(path))
+    every, _ = measured(lambda: by_columns(path, tuple(COLUMN_TYPES)))
+    assert answer == by_entry(path)
+    cat = answer[0] / cat_seconds(path)
+    for name, rate in (("entry by entry", loop), ("columns of check-index", columns), ("all columns", every)):
+        print(f"  {name:24}{rate / 1e6:8.3f} M entries/s/core{rate / loop:8.1f} x the loop")
+    print(
+        f"  {'cat | cat':24}{cat / 1e6:8.3f} M entries/s/core   columns take {cat / columns:.2f} x its time"
+    )
+    print(f"  ({answer[0]} entries of about {size} bytes, {path.stat().st_size / 1e6:.0f} MB)")
+
+
+def rows_of(path: str) -> Iterator[tuple[int, int, int]]:
+    """Yield a tuple for each entry of a log, as if they were to be handed to Spark one by one."""
+    with Path(path).open("rb") as file:
+        data = file.read()
+    places = find_records(data)
+    found = decode_entry_columns(data, places.offsets, places.sizes, CHECKED, digest_type="CRC32C")
+    lists = (found[name].tolist() for name in ("ledger_id", "entry_id", "last_index"))
+    yield from zip(*lists, strict=True)
+
+
+def by_spark(paths: list[Path]) -> None:
+    """Report Spark on all logs against one process after start-up, by the clock."""
+    from pulsar_meta.jobs.spark.session import spark_session
+
+    start = time.perf_counter()
+    count = sum(by_columns(path)[0] for path in paths)
+    alone = time.perf_counter() - start
+    names = [str(path) for path in paths]
+    with spark_session(master=f"local[{CORES}]") as session:
+        context = session.sparkContext
+        warm = context.parallelize(names, len(names)).map(lambda name: by_columns(Path(name))[0])
+        assert warm.sum() == count
+        start = time.perf_counter()
+        warm.sum()
+        aggregated = time.perf_counter() - start
+        start = time.perf_counter()
+        assert context.parallelize(names, len(names)).flatMap(rows_of).count() == count
+        one_by_one = time.perf_counter() - start
+    print(f"one process               {alone:7.2f} s for {count} entries in {len(paths)} logs")
+    print(
+        f"Spark, aggregated         {aggregated:7.2f} s   {alone / aggregated / CORES:5.2f} x {CORES} cores"
+    )
+    print(
+        f"Spark, rows one by one    {one_by_one:7.2f} s   {alone / one_by_one / CORES:5.2f} x {CORES} cores"
+    )
+
+
+def main() -> None:
+    """Make the logs and report."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    options.add_argument("--entries", type=int, default=300_000)
+    options.add_argument("--size", type=int, default=1024)
+    options.add_argument("--spark", action="store_true", help="Spark too: eight logs of --entries each")
+    chosen = options.parse_args()
+    with tempfile.TemporaryDirectory(prefix="scan-") as folder:
+        for vary in (False, True):
+            path = Path(folder) / f"{int(vary)}.log"
+            write_log(path, chosen.entries, chosen.size, vary=vary, ledger=5)
+            print("entries of one size:" if not vary else "entries of all sizes:")
+            one_log(path, chosen.size)
+        if chosen.spark:
+            paths = [Path(folder) / "0.log"]
+            for number in range(1, 8):
+                paths.append(Path(folder) / f"spark-{number}.log")
+                write_log(paths[-1], chosen.entries, chosen.size, vary=True, ledger=number)
+            by_spark(paths)
+
+
+if __name__ == "__main__":
+    main()
