@@ -2,7 +2,7 @@
 
 The contract finds the store's own words in three fixtures that the inheriting class has:
 
-- `open_store`: a function `(*, read_only=False) -> Store` that opens the same place each time,
+- `open_store`: a function `(*, read_only=False, timeout=20) -> Store` that opens the same place each time,
 - `root`: a path of its own for each test,
 - `server` (ServerContract): the real server behind it, which the tests kill and restart.
 """
@@ -40,7 +40,7 @@ NAMES = (
 class Opener(Protocol):
     """Opens the store under test."""
 
-    def __call__(self, *, read_only: bool = False) -> Store: ...
+    def __call__(self, *, read_only: bool = False, timeout: float = 20) -> Store: ...
 
 
 class Killable(Protocol):
@@ -298,34 +298,36 @@ class StoreContract:
 class ServerContract:
     """What only a store with a server can show: a real one is killed and started again."""
 
-    # Seconds that the stores under test wait (`?timeout=`), and how much longer an answer may take.
+    # Seconds that a store waits for a server that is down, and how much longer an answer may take.
     timeout: ClassVar[float] = 1.0
-    slack: ClassVar[float] = 3.0
+    slack: ClassVar[float] = 5.0
 
     def test_nobody_there_when_opening(self, open_store: Opener, server: Killable) -> None:
         server.kill()
         try:
-            self.assert_unreachable(lambda: open_store().read("/anything"))
+            self.assert_unreachable(lambda: open_store(timeout=self.timeout))
         finally:
             server.start()
 
     def test_server_killed_and_restarted(self, open_store: Opener, server: Killable, root: str) -> None:
         with open_store() as store:
             version = store.put(f"{root}/a", b"1", ABSENT)
+        with self.eventually(lambda: open_store(timeout=self.timeout)) as store:
             server.kill()
             try:
                 self.assert_unreachable(lambda: store.read(f"{root}/a"))
                 self.assert_unreachable(lambda: store.put(f"{root}/a", b"never", version))
                 self.assert_unreachable(lambda: list(store.scan(root)))
-                self.assert_unreachable(lambda: store.children(root))
                 self.assert_unreachable(lambda: store.delete(f"{root}/a", version))
             finally:
                 server.start()
             held = self.eventually(lambda: store.read(f"{root}/a"))
             assert (held.value, held.version) == (b"1", version)
             time.sleep(1)
-            assert store.read(f"{root}/a").value == b"1", "a write that was reported as failed came later"
-            self.eventually(lambda: store.put(f"{root}/a", b"2", version))
+            held = self.eventually(lambda: store.read(f"{root}/a"))
+            assert held.value == b"1", "a write that was reported as failed came later"
+        with open_store() as store:
+            store.put(f"{root}/a", b"2", version)
             assert store.read(f"{root}/a").value == b"2"
 
     def test_server_restarted_in_the_middle_of_a_scan(

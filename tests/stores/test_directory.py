@@ -22,7 +22,7 @@ class TestDirectoryStore(StoreContract):
 
     @pytest.fixture
     def open_store(self, tmp_path: Path) -> Opener:
-        def opened(*, read_only: bool = False) -> Store:
+        def opened(*, read_only: bool = False, timeout: float = 20) -> Store:
             return registry.open_store(f"dir:{tmp_path / 'tree'}", read_only=read_only)
 
         return opened

@@ -47,8 +47,8 @@ class EtcdFixtures:
 
     @pytest.fixture
     def open_store(self, server: EtcdServer) -> Opener:
-        def opened(*, read_only: bool = False) -> Store:
-            return registry.open_store(f"etcd://{server.address}?timeout=1", read_only=read_only)
+        def opened(*, read_only: bool = False, timeout: float = 20) -> Store:
+            return registry.open_store(f"etcd://{server.address}?timeout={timeout}", read_only=read_only)
 
         return opened
 
@@ -111,7 +111,7 @@ class TestEtcdsOwn(EtcdFixtures):
                 store.put(f"{root}/a", bytes(room + 1), version)
             assert store.read(f"{root}/a").version == version
         unaware = registry.open_store(
-            f"etcd://{server.address}?timeout=2&max_request_bytes=9000000", read_only=False
+            f"etcd://{server.address}?timeout=20&max_request_bytes=9000000", read_only=False
         )
         with unaware, pytest.raises(UnreachableError, match="too large"):
             unaware.put(f"{root}/b", bytes(1_700_000), ABSENT)
@@ -130,14 +130,14 @@ class TestEtcdsOwn(EtcdFixtures):
             assert len(store.children(f"{root}/big")) == 1200
 
     def test_another_server_answers_for_a_dead_one(self, server: EtcdServer, root: str) -> None:
-        url = f"etcd://127.0.0.1:1,{server.address}?timeout=2"
+        url = f"etcd://127.0.0.1:1,{server.address}?timeout=20"
         with registry.open_store(url, read_only=False) as store:
             version = store.put(f"{root}/a", b"x", ABSENT)
             assert store.read(f"{root}/a").version == version
 
     def test_another_server_answers_for_a_silent_one(self, server: EtcdServer) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
-            url = f"etcd://127.0.0.1:{silent.getsockname()[1]},{server.address}?timeout=2"
+            url = f"etcd://127.0.0.1:{silent.getsockname()[1]},{server.address}?timeout=8"
             with registry.open_store(url) as store:
                 assert store.children("/nowhere") == []
 
@@ -158,7 +158,7 @@ def test_tls(tmp_path: Path) -> None:
     skip_or_fail(why_not())
     made = make_certificates(tmp_path / "certificates")
     with EtcdServer(tmp_path / "etcd", tls=(made.server, made.server_key)) as server:
-        url = f"etcds://{server.address}?timeout=5&ca={made.authority}"
+        url = f"etcds://{server.address}?timeout=20&ca={made.authority}"
         with registry.open_store(url, read_only=False) as store:
             store.put("/a", b"x", ABSENT)
             assert store.read("/a").value == b"x"
@@ -182,7 +182,7 @@ class TestPassword:
 
     def test_user_and_password(self, locked: EtcdServer, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("ETCD_AUTH", "root:s3cr3t")
-        url = f"etcd://{locked.address}?timeout=2&auth=env:ETCD_AUTH"
+        url = f"etcd://{locked.address}?timeout=20&auth=env:ETCD_AUTH"
         with registry.open_store(url, read_only=False) as store:
             version = store.put("/a", b"x", ABSENT)
             # A restarted server knows no tokens any more.
@@ -197,5 +197,5 @@ class TestPassword:
         monkeypatch.setenv("ETCD_AUTH", "root:wr0ng")
         for auth in ("&auth=env:ETCD_AUTH", ""):
             with pytest.raises(UnreachableError) as caught:
-                registry.open_store(f"etcd://{locked.address}?timeout=2{auth}")
+                registry.open_store(f"etcd://{locked.address}?timeout=20{auth}")
             assert "wr0ng" not in str(caught.value)

@@ -16,7 +16,7 @@ class TestMemoryStore(StoreContract):
     def open_store(self, request: pytest.FixtureRequest) -> Opener:
         values = MemoryStore().values
 
-        def opened(*, read_only: bool = False) -> Store:
+        def opened(*, read_only: bool = False, timeout: float = 20) -> Store:
             store = MemoryStore(read_only=read_only, max_value_size=request.param)
             store.values = values
             return store

@@ -24,8 +24,8 @@ class OxiaFixtures:
 
     @pytest.fixture
     def open_store(self, server: OxiaServer) -> Opener:
-        def opened(*, read_only: bool = False) -> Store:
-            return registry.open_store(f"oxia://{server.address}?timeout=1", read_only=read_only)
+        def opened(*, read_only: bool = False, timeout: float = 20) -> Store:
+            return registry.open_store(f"oxia://{server.address}?timeout={timeout}", read_only=read_only)
 
         return opened
 
@@ -94,12 +94,12 @@ class TestOxiasOwn(OxiaFixtures):
 
     def test_an_unknown_namespace(self, server: OxiaServer) -> None:
         with pytest.raises(UnreachableError, match="namespace"):
-            registry.open_store(f"oxia://{server.address}/nowhere?timeout=1")
+            registry.open_store(f"oxia://{server.address}/nowhere?timeout=2")
 
     def test_the_default_namespace_may_be_named(self, server: OxiaServer, root: str) -> None:
-        with registry.open_store(f"oxia://{server.address}/default?timeout=1", read_only=False) as store:
+        with registry.open_store(f"oxia://{server.address}/default", read_only=False) as store:
             store.put(f"{root}/a", b"x", ABSENT)
-        with registry.open_store(f"oxia://{server.address}?timeout=1") as store:
+        with registry.open_store(f"oxia://{server.address}") as store:
             assert store.read(f"{root}/a").value == b"x"
 
     def test_values_beyond_grpcs_own_limit(self, open_store: Opener, root: str) -> None:

@@ -19,7 +19,7 @@ class TestRocksdbStore(StoreContract):
 
     @pytest.fixture
     def open_store(self, database: Path) -> Opener:
-        def opened(*, read_only: bool = False) -> Store:
+        def opened(*, read_only: bool = False, timeout: float = 20) -> Store:
             return registry.open_store(f"rocksdb:{database}", read_only=read_only)
 
         return opened

@@ -27,8 +27,8 @@ class ZookeeperFixtures:
 
     @pytest.fixture
     def open_store(self, server: ZookeeperServer) -> Opener:
-        def opened(*, read_only: bool = False) -> Store:
-            return registry.open_store(f"zk://{server.address}?timeout=1", read_only=read_only)
+        def opened(*, read_only: bool = False, timeout: float = 20) -> Store:
+            return registry.open_store(f"zk://{server.address}?timeout={timeout}", read_only=read_only)
 
         return opened
 
@@ -88,7 +88,7 @@ class TestZookeepersOwn(ZookeeperFixtures):
         """ZooKeeper removes containers that have become empty, and no other nodes."""
         often = ("-Dznode.container.checkIntervalMs=100",)
         with ZookeeperServer(tmp_path / "often", java_options=often) as server:
-            store = registry.open_store(f"zk://{server.address}?timeout=2", read_only=False)
+            store = registry.open_store(f"zk://{server.address}", read_only=False)
             store.put("/kept", b"", ABSENT)
             store.put("/kept/below", b"", ABSENT)
             store.put("/a/b/c", b"x", ABSENT)
@@ -113,7 +113,7 @@ class TestZookeepersOwn(ZookeeperFixtures):
     def test_a_chroot_is_the_root(self, open_store: Opener, server: ZookeeperServer, root: str) -> None:
         with open_store() as store:
             store.put(f"{root}/chroot/a/b", b"x", ABSENT)
-        url = f"zk://{server.address}{root}/chroot?timeout=1"
+        url = f"zk://{server.address}{root}/chroot"
         with registry.open_store(url, read_only=False) as store:
             assert store.children("/") == ["a"]
             assert store.read("/a/b").value == b"x"
@@ -122,7 +122,7 @@ class TestZookeepersOwn(ZookeeperFixtures):
         with open_store() as store:
             assert store.read(f"{root}/chroot/made/here").value == b"y"
         with pytest.raises(NotFoundError):
-            registry.open_store(f"zk://{server.address}{root}/nowhere?timeout=1")
+            registry.open_store(f"zk://{server.address}{root}/nowhere")
 
     def test_zookeepers_own_nodes_are_not_ours(self, open_store: Opener, root: str) -> None:
         with open_store() as store:
@@ -142,13 +142,13 @@ class TestZookeepersOwn(ZookeeperFixtures):
     def test_a_server_that_takes_less(self, tmp_path: Path) -> None:
         options = ("-Djute.maxbuffer=20000",)
         with ZookeeperServer(tmp_path / "small", java_options=options) as server:
-            url = f"zk://{server.address}?timeout=1&jute_maxbuffer=20000"
+            url = f"zk://{server.address}?jute_maxbuffer=20000"
             with registry.open_store(url, read_only=False) as store:
                 assert store.max_value_size is not None
                 store.put("/a", bytes(store.max_value_size - 2), ABSENT)
                 with pytest.raises(GuardError):
                     store.put("/b", bytes(20000), ABSENT)
-            unaware = registry.open_store(f"zk://{server.address}?timeout=1", read_only=False)
+            unaware = registry.open_store(f"zk://{server.address}?timeout=3", read_only=False)
             with unaware, pytest.raises(UnreachableError):
                 unaware.put("/b", bytes(30000), ABSENT)
 
@@ -157,13 +157,11 @@ class TestZookeepersOwn(ZookeeperFixtures):
     ) -> None:
         client.create(root, b"", acl=[make_digest_acl("operator", "s3cr3t", all=True)])
         monkeypatch.setenv("ZK_AUTH", "operator:s3cr3t")
-        with registry.open_store(
-            f"zk://{server.address}?timeout=1&auth=env:ZK_AUTH", read_only=False
-        ) as store:
+        with registry.open_store(f"zk://{server.address}?auth=env:ZK_AUTH", read_only=False) as store:
             assert store.put(root, b"mine", 0) == 1
-        for auth in ("", "&auth=env:ZK_AUTH"):
+        for auth in ("", "?auth=env:ZK_AUTH"):
             monkeypatch.setenv("ZK_AUTH", "operator:wr0ng")
-            with registry.open_store(f"zk://{server.address}?timeout=1{auth}") as store:
+            with registry.open_store(f"zk://{server.address}{auth}") as store:
                 with pytest.raises(UnreachableError, match="NoAuth") as caught:
                     store.read(root)
                 assert "wr0ng" not in str(caught.value)
@@ -180,7 +178,7 @@ class TestZookeepersOwn(ZookeeperFixtures):
         )
         with ZookeeperServer(tmp_path / "tls", settings=settings):
             tls = f"tls=true&ca={made.authority}&cert={made.client}&key={made.client_key}"
-            with registry.open_store(f"zk://127.0.0.1:{port}?timeout=5&{tls}", read_only=False) as store:
+            with registry.open_store(f"zk://127.0.0.1:{port}?timeout=20&{tls}", read_only=False) as store:
                 store.put("/a", b"x", ABSENT)
                 assert store.read("/a").value == b"x"
             for options in (f"tls=true&ca={made.authority}", "timeout=1"):
