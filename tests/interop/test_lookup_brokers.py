@@ -19,7 +19,7 @@ from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
 from tests.servers import jars
 from tests.servers.cluster import Cluster
-from tests.servers.processes import free_port, port_answers
+from tests.servers.processes import free_port
 from tests.servers.pulsar import PulsarStandalone
 from tests.servers.restartable import skip_or_fail
 from tests.servers.versions import NEWEST, why_not
@@ -31,6 +31,7 @@ IN_STORE = (
     "org.apache.pulsar.broker.loadbalance.extensions.channel.ServiceUnitStateMetadataStoreTableViewImpl"
 )
 MODULAR = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
+TOKEN = ("--token", "env:PULSAR_TOKEN")
 Json = dict[str, Any]
 
 
@@ -193,7 +194,7 @@ class OpenStandalone(PulsarStandalone):
     """A standalone whose admin interface wants a token, which the usual question for readiness has not."""
 
     def _ready(self) -> bool:
-        return port_answers(self.broker_port)
+        return run("lookup", "t", "--service-url", self.service_url, *TOKEN).returncode == 0
 
 
 def _jwt(secret: bytes, subject: str) -> str:
@@ -243,7 +244,7 @@ def test_tls_and_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("PULSAR_TOKEN", token)
     monkeypatch.setenv("WRONG_TOKEN", _jwt(b"x" * 32, "admin"))
     with OpenStandalone(NEWEST, settings=settings) as pulsar:
-        assert lookup(pulsar.service_url, "t", "--token", "env:PULSAR_TOKEN")["status"] == "found"
+        assert lookup(pulsar.service_url, "t", *TOKEN)["status"] == "found"
         found = told("lookup", "t", "--client-conf", str(conf))
         assert found["broker"] == url
         refused = run("lookup", "t", "--service-url", pulsar.service_url)
@@ -252,6 +253,6 @@ def test_tls_and_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         wrong = run("lookup", "t", "--service-url", pulsar.service_url, "--token", "env:WRONG_TOKEN")
         assert wrong.returncode == 6
         assert "AuthenticationError" in wrong.stderr
-        untrusted = run("lookup", "t", "--service-url", url, "--token", "env:PULSAR_TOKEN")
+        untrusted = run("lookup", "t", "--service-url", url, *TOKEN)
         assert untrusted.returncode == 6
         assert "not trusted" in untrusted.stderr
