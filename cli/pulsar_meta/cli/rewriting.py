@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pulsar_meta.cli.output import Detail, Format, View
+from pulsar_meta.cli.rewrite_progress import watched
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import UnreachableError, UsageError
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from pulsar_meta.stores.base import Store
 
 SAFETY = "Safety"
+# What the servers call their limit, which is one of whole requests.
+LIMIT_OPTIONS = {"zk": "jute_maxbuffer", "etcd": "max_request_bytes", "etcds": "max_request_bytes"}
+REQUEST_ROOM = 4096
 
 
 def _safety(name: str, *more: str, text: str) -> Any:
@@ -100,10 +104,18 @@ class Job:
 
 def open_for_writing(shell: Shell, url: str | None, options: WriteOptions) -> Store:
     """Open the store, for reading only where nothing is to be written."""
-    store = shell.store(url, read_only=options.dry_run)
-    if options.value_limit is not None:
-        store.max_value_size = options.value_limit
-    return store
+    chosen = url or shell.settings.store
+    if chosen is not None and options.value_limit is not None:
+        chosen = _with_limit(chosen, options.value_limit)
+    return shell.store(chosen, read_only=options.dry_run)
+
+
+def _with_limit(url: str, size: int) -> str:
+    """Return a store's URL that tells that its server takes values of `size` bytes."""
+    name = LIMIT_OPTIONS.get(url.partition(":")[0])
+    if name is None:
+        raise UsageError(f"--value-limit is for {', '.join(f'{scheme}:' for scheme in LIMIT_OPTIONS)}")
+    return f"{url}{'&' if '?' in url else '?'}{name}={size + REQUEST_ROOM}"
 
 
 def readers_of(store: Store, options: WriteOptions) -> Readers:
@@ -149,9 +161,9 @@ def _write(
     undo = UndoLog(path, job.command, identity, resume=bulk.resume)
     again = resume_command(sys.argv[1:], path)
     batches = Batches(store, bulk.concurrency)
-    with stop_on_signals() as stop, shell.progress(unit="values") as progress:
-        run = Run(_guards(store, options), undo, Speed(bulk.rate, bulk.concurrency), stop)
-        run.told, run.watch, run.strict = shell.warn, progress.advance, job.strict
+    run = Run(_guards(store, options), undo, Speed(bulk.rate, bulk.concurrency), strict=job.strict)
+    with stop_on_signals() as run.stop, watched(shell, run.tally) as run.watch:
+        run.told = shell.warn
         try:
             run.apply(job.decided(batches), job.again)
         except UnreachableError:
@@ -165,9 +177,9 @@ def _write(
     if getattr(store, "checkpoint", None) is not None:
         shell.say(f"the database as it was: {getattr(store, 'checkpoint', None)}")
     shell.emit([run.tally.document(undo_file)], Detail(_summary), single=True)
-    if stop.signal is not None:
+    if run.stop.signal is not None:
         shell.warn(f"interrupted; to go on: {again}")
-        raise typer.Exit(128 + stop.signal)
+        raise typer.Exit(128 + run.stop.signal)
     finish(shell, run.tally)
 
 

@@ -90,12 +90,11 @@ class Guards:
         return refused
 
     def _of_value(self, change: Change) -> Refusal | None:
-        limit = self.store.max_value_size
         if change.new is None:
             return None
-        if limit is not None and len(change.new) > limit:
-            told = f"{len(change.new)} bytes, the server takes {limit} (--value-limit BYTES if it takes more)"
-            return Refusal("over-limit", told)
+        large = self._too_large(change.path, change.new)
+        if large is not None:
+            return Refusal("over-limit", f"{large} (--value-limit BYTES if the server takes more)")
         if change.readable or self.overrides.unreadable:
             return None
         try:
@@ -107,6 +106,20 @@ class Guards:
             return None
         told = f"a {form}: {why} (--for-version V tells who reads it, --allow-unreadable to go on)"
         return Refusal("unreadable", told)
+
+    def _too_large(self, path: str, value: bytes) -> str | None:
+        limit = self.store.max_value_size
+        if limit is not None and len(value) > limit:
+            return f"{len(value)} bytes, the server takes {limit}"
+        # A server's limit is one of whole requests, of which only the store knows the size.
+        check = getattr(self.store, "check_write", None)
+        if check is None or not self.store.writable:
+            return None
+        try:
+            check(path, value)
+        except GuardError as error:
+            return error.message
+        return None
 
     def _of_topic(self, path: str, seen: dict[str, list[Bundle] | None], blind: bool) -> Refusal | None:
         place = split_managed_ledger_path(path)

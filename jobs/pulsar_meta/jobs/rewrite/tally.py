@@ -24,6 +24,7 @@ class Tally:
     undecodable: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
+    saved: int = 0
     kept_for: Counter[str] = field(default_factory=Counter)
     skipped_for: Counter[str] = field(default_factory=Counter)
 
@@ -45,6 +46,7 @@ class Tally:
         """Count a value that was seen before as rewritten."""
         self.rewritten += 1
         self.bytes_after += decision.size_after
+        self.saved += decision.size_before - decision.size_after
 
     def refuse(self, decision: Decision, reason: str) -> None:
         """Count a value that was seen before as left alone by a guard."""

@@ -1,0 +1,113 @@
+"""The whole way, plan to undo, on real servers and on a database that a killed broker left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsar_meta.codecs.cursor import decode_cursor
+from pulsar_meta.codecs.names import split_managed_ledger_path
+from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.registry import open_store
+from pulsar_meta.stores.snapshot import SnapshotStore
+from tests.cli.program import environment, pulsar_meta_here
+from tests.servers import etcd, zookeeper
+from tests.servers.restartable import skip_or_fail
+
+
+@pytest.fixture(scope="module")
+def zookeeper_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    skip_or_fail(zookeeper.why_not())
+    with zookeeper.ZookeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield f"zk://{server.address}?timeout=30"
+
+
+@pytest.fixture(scope="module")
+def etcd_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    skip_or_fail(etcd.why_not())
+    with etcd.EtcdServer(tmp_path_factory.mktemp("etcd")) as server:
+        yield f"etcd://{server.address}?timeout=30"
+
+
+def values(url: str) -> dict[str, bytes]:
+    with open_store(url) as store:
+        return {value.path: value.value for value in store.scan("/managed-ledgers")}
+
+
+@pytest.mark.parametrize("name", ["zookeeper_url", "etcd_url"])
+def test_compress_and_undo(
+    name: str, request: pytest.FixtureRequest, capture: Callable[[str], Path], tmp_path: Path
+) -> None:
+    url: str = request.getfixturevalue(name)
+    env = environment(tmp_path, PULSAR_META_STORE=url)
+    with (
+        SnapshotStore(f"snapshot:{capture('pulsar-4.2.4') / 'metadata.ndjson'}") as snapshot,
+        open_store(url, read_only=False) as store,
+    ):
+        for value in snapshot.scan("/"):
+            if value.path.startswith(("/managed-ledgers/", "/ledgers/INSTANCEID")):
+                store.put(value.path, value.value, ABSENT)
+    before = values(url)
+
+    def run(*words: str, code: int = 0) -> Any:
+        done = pulsar_meta_here(*words, "-o", "json", env=env)
+        assert done.returncode == code, done.stderr
+        return json.loads(done.stdout)
+
+    reverted = run("compress-cursors", "--compression", "none", "--yes", "--allow-loaded")
+    assert reverted["rewritten"] == 37
+    plain = values(url)
+    for path, held in plain.items():
+        place = split_managed_ledger_path(path)
+        if place is not None and place[1] is not None:
+            assert held[:2] != b"Gx"
+            assert decode_cursor(held) == decode_cursor(before[path])
+        else:
+            assert held == before[path]
+    packed = run("compress-cursors", "--compression", "zstd", "--threshold", "50", "--yes")
+    assert packed["rewritten"] > 20
+    assert packed["kept_for"]["properties"] >= 3
+    changed = run("set-property", "orders", "18,22", "n=1")
+    for done in (changed, packed):
+        assert run("undo", done["undo_file"])["rewritten"] == done["rewritten"]
+    assert values(url) == plain
+    assert run("undo", reverted["undo_file"], code=7)["rewritten"] == 34
+    assert run("undo", reverted["undo_file"], "--allow-unreadable")["rewritten"] == 3
+    assert values(url) == before
+
+
+def test_a_large_value_on_zookeeper(zookeeper_url: str, tmp_path: Path) -> None:
+    env = environment(tmp_path, PULSAR_META_STORE=zookeeper_url)
+    big = bytes(1_100_000)
+    refused = pulsar_meta_here("put", "/big", "--create", env=env, stdin=big)
+    assert refused.returncode == 7
+    assert b"--value-limit" in refused.stderr
+    # The server of the test keeps to its default, so it drops the connection.
+    sent = pulsar_meta_here("put", "/big", "--create", "--value-limit", "1200000", env=env, stdin=big)
+    assert sent.returncode == 6
+
+
+def test_owners_that_a_killed_broker_left_in_a_database_do_not_count(
+    capture: Callable[[str], Path], tmp_path: Path
+) -> None:
+    source, copy = capture("pulsar-4.2.4-killed") / "rocksdb", tmp_path / "rocksdb"
+    copy.mkdir()
+    for file in source.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    names, before = sorted(file.name for file in copy.iterdir()), values(f"rocksdb:{copy}")
+    env = environment(tmp_path / "state", PULSAR_META_STORE=f"rocksdb:{copy}")
+    done = pulsar_meta_here("compress-cursors", "--compression", "none", "--yes", "-o", "json", env=env)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["rewritten"] > 30
+    assert b"the database as it was: " in done.stderr
+    undone = pulsar_meta_here("undo", summary["undo_file"], "--allow-unreadable", env=env)
+    assert undone.returncode == 0, undone.stderr
+    assert values(f"rocksdb:{copy}") == before
+    assert {name for name in names if not name.endswith((".sst", ".log", ".dbtmp"))} <= {
+        file.name for file in copy.iterdir()
+    } | {name for name in names if name.startswith(("MANIFEST", "OPTIONS"))}
