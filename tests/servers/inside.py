@@ -64,5 +64,22 @@ def put_in_rocksdb(directory: str, payloads: dict[str, bytes]) -> None:
         database.close()
 
 
+def dump_rocksdb(directory: str) -> list[tuple[str, bytes]]:
+    """Return the keys and whole values of a standalone's stopped database, in order."""
+    rocksdb = JClass("org.rocksdb.RocksDB")
+    rocksdb.loadLibrary()
+    database, found = rocksdb.openReadOnly(directory), []
+    try:
+        entries = database.newIterator()
+        entries.seekToFirst()
+        while entries.isValid():
+            found.append((bytes(entries.key()).decode(errors="replace"), bytes(entries.value())))
+            entries.next()
+        entries.close()
+    finally:
+        database.close()
+    return found
+
+
 def _java_bytes(data: bytes) -> Any:
     return JArray(JByte)(data)

@@ -22,7 +22,7 @@ def produce(url: str, topic: str, messages: list[dict[str, Any]], options: dict[
     `options`: compression ("NONE"), batch (messages a batch; 0: none), chunk (largest chunk in bytes),
     public_key (PEM file: encrypt), transaction ("commit", "abort").
     """
-    client = _client(url)
+    client = client_for(url)
     with _closing(_producer_builder(client, topic, options).create()) as producer:
         transaction = _begin(client) if "transaction" in options else None
         sent = [_send(producer, message, transaction) for message in messages]
@@ -87,7 +87,8 @@ def close() -> None:
         _clients.pop(url).close()
 
 
-def _client(url: str) -> Any:
+def client_for(url: str) -> Any:
+    """Return the client of a service, made when it is first asked for."""
     if url not in _clients:
         builder = JClass(f"{_API}.PulsarClient").builder().serviceUrl(url).enableTransaction(True)
         _clients[url] = builder.build()
@@ -137,7 +138,7 @@ def _closing(closeable: Any) -> Iterator[Any]:
 
 def _consumer(url: str, topic: str, subscription: str, options: dict[str, Any]) -> Any:
     units = JClass("java.util.concurrent.TimeUnit")
-    builder = _client(url).newConsumer(JClass(f"{_API}.Schema").BYTES).topic(topic)
+    builder = client_for(url).newConsumer(JClass(f"{_API}.Schema").BYTES).topic(topic)
     builder = builder.subscriptionName(subscription).enableBatchIndexAcknowledgment(True)
     builder = builder.acknowledgmentGroupTime(0, units.SECONDS).isAckReceiptEnabled(True)
     builder = builder.subscriptionType(JClass(f"{_API}.SubscriptionType").Exclusive)

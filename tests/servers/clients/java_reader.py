@@ -1,0 +1,61 @@
+"""Reading whole topics with Pulsar's Java client, run inside a JVM: the `messages` of a capture's truth."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final
+
+from jpype import JClass
+
+from tests.servers.clients.java import client_for
+
+_API: Final = "org.apache.pulsar.client.api"
+READ_SECONDS: Final = 20
+
+
+def read_all(url: str, topic: str) -> list[dict[str, Any]]:
+    """Return every message of a topic in reading order, in the form of truth.json (see fixtures).
+
+    Without keys: of an encrypted entry the reader gets one message, as it is stored.
+    """
+    builder = client_for(url).newReader(JClass(f"{_API}.Schema").BYTES).topic(topic)
+    builder = builder.startMessageId(JClass(f"{_API}.MessageId").earliest).startMessageIdInclusive()
+    reader = builder.cryptoFailureAction(JClass(f"{_API}.ConsumerCryptoFailureAction").CONSUME).create()
+    try:
+        found = []
+        while reader.hasMessageAvailable():
+            message = reader.readNext(READ_SECONDS, JClass("java.util.concurrent.TimeUnit").SECONDS)
+            if message is None:
+                raise TimeoutError(f"{topic}: a message is told of and does not come")
+            found.append(_truth(message))
+        return found
+    finally:
+        reader.close()
+
+
+def _truth(message: Any) -> dict[str, Any]:
+    position, data = message.getMessageId(), bytes(message.getData() or b"")
+    batch = int(position.getBatchIndex()) if hasattr(position, "getBatchIndex") else -1
+    index, time = _optional(message, "getIndex"), _optional(message, "getBrokerPublishTime")
+    return {
+        "l": int(position.getLedgerId()),
+        "e": int(position.getEntryId()),
+        "b": batch,
+        "n": int(position.getBatchSize()) if batch >= 0 else 0,
+        "ix": index,
+        "bt": time,
+        "pt": int(message.getPublishTime()),
+        "et": int(message.getEventTime()),
+        "key": str(message.getKey()) if message.hasKey() else None,
+        "props": {str(name): str(message.getProperties().get(name)) for name in message.getProperties()},
+        "prod": str(message.getProducerName()),
+        "seq": int(message.getSequenceId()),
+        "len": len(data),
+        "sha": hashlib.sha256(data).hexdigest()[:16],
+    }
+
+
+def _optional(message: Any, getter: str) -> int | None:
+    # 2.8's client has neither.
+    value = getattr(message, getter)() if hasattr(message, getter) else None
+    return int(value.get()) if value is not None and value.isPresent() else None

@@ -1,0 +1,58 @@
+"""Every value of a standalone's metadata, read with the store's own client (not with ours)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.servers.jvm import Jvm
+
+if TYPE_CHECKING:
+    from tests.servers.pulsar import PulsarStandalone
+
+# What Pulsar's RocksdbMetadataStore puts before each value: size of the header, its format, version,
+# owner, created, modified, ephemeral.
+_HEADER: Final = struct.Struct(">iiqqqq?")
+
+
+def dump(pulsar: PulsarStandalone) -> list[dict[str, Any]]:
+    """Return the values in the order of their paths: path, version, created, modified, ephemeral, value.
+
+    From ZooKeeper while it runs, from RocksDB (with RocksDB of that version) when it is stopped.
+    """
+    return list(_zookeeper(pulsar.zookeeper_port) if pulsar.uses_zookeeper else _rocksdb(pulsar))
+
+
+def _rocksdb(pulsar: PulsarStandalone) -> Iterator[dict[str, Any]]:
+    with Jvm(pulsar.version, heap="256m") as jvm:
+        stored = jvm.call("tests.servers.inside:dump_rocksdb", str(pulsar.metadata_dir))
+    for path, value in stored:
+        if not path.startswith("/"):
+            continue
+        yield {"path": path, **_header(value), "value": value[_HEADER.size :]}
+
+
+def _header(value: bytes) -> dict[str, Any]:
+    _, _, version, _, created, modified, ephemeral = _HEADER.unpack_from(value)
+    return {"version": version, "created": created, "modified": modified, "ephemeral": ephemeral}
+
+
+def _zookeeper(port: int) -> Iterator[dict[str, Any]]:
+    from kazoo.client import KazooClient
+
+    client = KazooClient(f"127.0.0.1:{port}")
+    client.start()
+    try:
+        waiting = ["/"]
+        while waiting:
+            path = waiting.pop()
+            value, stat = client.get(path)
+            if not path.startswith("/zookeeper"):
+                yield {"path": path, "version": stat.version, "value": value or b""}
+            waiting += sorted(
+                (f"{path.rstrip('/')}/{name}" for name in client.get_children(path)), reverse=True
+            )
+    finally:
+        client.stop()
+        client.close()
