@@ -111,7 +111,6 @@ QUERIES: dict[str, Callable[[DataFrame], DataFrame]] = {
     "a few": lambda entries: entries.where("ledger_id in (21, 22, 18) and entry_id < 3"),
     "by topic": lambda entries: entries.where(f"topic = '{ORDERS}' and last_index > 2000"),
     "nothing": lambda entries: entries.where("ledger_id > 21 and ledger_id < 22"),
-    "either": lambda entries: entries.where("ledger_id = 21 or index = 5"),
     "negated": lambda entries: entries.where(
         f"topic = '{ORDERS}' and not ledger_id <=> 21 and entry_id is not null"
     ),

@@ -1,0 +1,113 @@
+"""`check-index` and `build-index` as scripts call them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.program import environment, pulsar_meta_here
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(capture: Callable[[str], Path], tmp_path: Path) -> Run:
+    """Return a function that runs pulsar-meta on a copy of a capture's store and on its bookie."""
+    folder = capture("pulsar-4.2.4")
+    shutil.copytree(folder / "rocksdb", tmp_path / "rocksdb")
+    told = environment(
+        tmp_path,
+        PULSAR_META_STORE=f"rocksdb:{tmp_path / 'rocksdb'}",
+        PULSAR_META_ENTRIES=f"bookie-disk:{folder / 'bookie0'}",
+    )
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        done = pulsar_meta_here(*arguments, env=told)
+        return subprocess.CompletedProcess(
+            done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+        )
+
+    return call
+
+
+def test_check_index_tells_faults_by_ledger(run: Run) -> None:
+    done = run("check-index", "orders", "-o", "json")
+    ledgers = {one["ledger_id"]: one for one in json.loads(done.stdout)}
+    assert (done.returncode, done.stderr) == (1, "")
+    assert [ledger for ledger, one in ledgers.items() if not one["ok"]] == [22]
+    assert (ledgers[22]["property"], ledgers[22]["property_values"]) == ("false", ["2000"])
+    assert (ledgers[18]["property"], ledgers[18]["first_index"], ledgers[18]["last_index"]) == (
+        "right",
+        0,
+        785,
+    )
+    faulty = run("check-index", "public/default", "--faulty", "-o", "ndjson")
+    lines = [json.loads(line) for line in faulty.stdout.splitlines()]
+    assert {line["topic"].rpartition("/")[2] for line in lines} == {"late-index", "orders", "plain-old"}
+    assert lines[0]["faults"][0] == {"fault": "no-index", "entry_id": 0}
+
+
+def test_check_index_of_a_right_topic_is_0(run: Run) -> None:
+    done = run("check-index", "txn", "terminated")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0].startswith("persistent://public/default/txn\t43\tok\t25\t0\t89\t0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["check-index"], 2, "--all"),
+        (["check-index", "orders", "--all"], 2, "--all"),
+        (["check-index", "nowhere"], 3, "no topic nowhere"),
+        (["check-index", "orders", "--engine", "spark", "--conf", "novalue"], 2, "KEY=VALUE"),
+        (["check-index", "orders", "--entries", "bookie-disk:/nowhere"], 3, "no such directory"),
+        (["build-index", "--all"], 2, "--yes"),
+        (["build-index", "nowhere", "--yes"], 3, "no topic nowhere"),
+    ],
+)
+def test_wrong_calls_are_one_line(run: Run, arguments: list[str], code: int, says: str) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_build_index_writes_once_and_undo_takes_it_back(run: Run) -> None:
+    before = run("properties", "orders", "-o", "json").stdout
+    plan = run("build-index", "orders", "--dry-run")
+    lines = [json.loads(line) for line in plan.stdout.splitlines()]
+    assert plan.returncode == 0
+    assert [line["action"] for line in lines if "action" in line] == ["rewrite"]
+    assert run("properties", "orders", "-o", "json").stdout == before
+    written = run("build-index", "orders", "--yes", "--allow-loaded", "-o", "json")
+    summary = json.loads(written.stdout)
+    assert (written.returncode, summary["rewritten"]) == (0, 1)
+    held = {
+        one["ledger_id"]: one["properties"]
+        for one in json.loads(run("properties", "orders", "-o", "json").stdout)
+    }
+    # What was there stays, also the false one; the empty last ledger has nothing to say.
+    assert {ledger: found.get("first-index") for ledger, found in held.items()} == {
+        18: "0", 21: "786", 22: "2000", 23: "2430", 242: "2500", 334: None,
+    }  # fmt: skip
+    again = json.loads(run("build-index", "orders", "--yes", "--allow-loaded", "-o", "json").stdout)
+    assert again["rewritten"] == 0
+    asked = run("seek", "orders", "--index", "2500", "-o", "json")
+    assert json.loads(asked.stdout)[0]["ledger_id"] == 242
+    assert run("undo", summary["undo_file"], "--yes", "--allow-loaded").returncode == 0
+    assert run("properties", "orders", "-o", "json").stdout == before
+
+
+def test_build_index_of_topics_that_lack_indexes_or_entries(run: Run, tmp_path: Path) -> None:
+    none = run("build-index", "plain-old", "--yes", "--allow-loaded")
+    assert none.returncode == 0
+    assert "3 ledgers without the property: the first entry has no index" in none.stderr
+    (tmp_path / "some.frames").write_bytes(b"\0\0\0\0")
+    missing = run("build-index", "orders", "--dry-run", "--entries", f"frames:{tmp_path / 'some.frames'}")
+    assert "no source has the first entry" in missing.stderr
+    assert missing.returncode == 1
