@@ -27,6 +27,9 @@ def undo(
     bulk: BulkOptions,
     store: StoreUrl = None,
     allow_other_store: AllowOtherStore = False,
+    any_version: Annotated[
+        bool, typer.Option("--any-version", help="Also values with our bytes under a later version.")
+    ] = False,
 ) -> None:
     """Put back, byte for byte, every value that nobody touched since.
 
@@ -39,5 +42,10 @@ def undo(
     header = read_header(file)
     with open_for_writing(shell, store, writing) as opened:
         check_identity(header["store"], read_identity(opened), source=str(file), allowed=allow_other_store)
-        job = Job("undo", lambda batches: undone(read_records(file), batches), touched, with_new=True)
+        job = Job(
+            "undo",
+            lambda batches: undone(read_records(file), batches, any_version=any_version),
+            touched,
+            with_new=True,
+        )
         run_job(shell, opened, job, writing, bulk)

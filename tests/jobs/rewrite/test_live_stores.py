@@ -75,7 +75,11 @@ def test_compress_and_undo(
     for done in (changed, packed):
         assert run("undo", done["undo_file"])["rewritten"] == done["rewritten"]
     assert values(url) == plain
-    assert run("undo", reverted["undo_file"], code=7)["rewritten"] == 34
+    # What was compressed meanwhile, and undone, has another version now.
+    first = run("undo", reverted["undo_file"], code=7)
+    assert first["conflicts"] > 0
+    second = run("undo", reverted["undo_file"], "--any-version", code=7)
+    assert first["rewritten"] + second["rewritten"] == 34
     assert run("undo", reverted["undo_file"], "--allow-unreadable")["rewritten"] == 3
     assert values(url) == before
 

@@ -11,14 +11,20 @@ from pulsar_meta.jobs.rewrite.undo_file import UndoRecord
 from pulsar_meta.stores.base import ABSENT, Versioned
 
 
-def undone(records: Iterable[UndoRecord], batches: Batches) -> Iterator[Decided]:
-    """Yield each value of an undo file as it is now, with what is to become of it."""
+def undone(
+    records: Iterable[UndoRecord], batches: Batches, *, any_version: bool = False
+) -> Iterator[Decided]:
+    """Yield each value of an undo file as it is now, with what is to become of it.
+
+    A value counts as untouched if it has the bytes and the version that our write gave it; with
+    `any_version` the bytes suffice, as after a later run that was undone.
+    """
     written = (record for record in records if not (record.answered and record.sent is None))
     for group in chunks(written, READ_GROUP):
         values = batches.read([record.path for record in group])
         for record, value in zip(group, values, strict=True):
             seen = value or Versioned(record.path, b"", ABSENT)
-            yield seen, _decide(record, seen)
+            yield seen, _decide(record, seen, any_version=any_version)
 
 
 def touched(seen: Versioned) -> Decision:
@@ -26,12 +32,14 @@ def touched(seen: Versioned) -> Decision:
     return skip(seen, "touched", told="was written since by somebody else; left as it is")
 
 
-def _decide(record: UndoRecord, seen: Versioned) -> Decision:
+def _decide(record: UndoRecord, seen: Versioned, *, any_version: bool) -> Decision:
     held = None if seen.version == ABSENT else digest(seen.value)
     if held == record.old_sha256:
         return write(seen, record.old) if _may_come(record, seen) else keep(seen, "already")
-    if held != record.new_sha256 or (record.answered and record.sent != seen.version):
+    if held != record.new_sha256:
         return touched(seen)
+    if record.answered and record.sent != seen.version and not any_version:
+        return skip(seen, "touched", told="has our bytes, but was written since (--any-version to go on)")
     return write(seen, record.old)
 
 
