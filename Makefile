@@ -24,7 +24,7 @@ java:
 	@sh scripts/need.sh java
 
 servers:
-	@sh scripts/need.sh java etcd go
+	@sh scripts/need.sh java etcd openssl go
 
 demo: setup java ## Decode a compressed cursor and find entries by index with Spark, on the fixtures
 	@BIN=$(BIN) sh scripts/demo.sh

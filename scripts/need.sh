@@ -30,6 +30,7 @@ for what in "$@"; do
     case "$what" in
     java) [ "$(java_major)" -ge 17 ] 2>/dev/null || install "Java 17" openjdk-17-jre-headless "Spark and ZooKeeper need Java 17 or newer" ;;
     etcd) command -v etcd >/dev/null 2>&1 || install etcd etcd-server "the tests run a real etcd" ;;
+    openssl) command -v openssl >/dev/null 2>&1 || install openssl openssl "the tests make certificates for TLS" ;;
     maven) command -v mvn >/dev/null 2>&1 || install Maven maven "the interop tests run real Pulsar from its published jars" ;;
     go) command -v go >/dev/null 2>&1 || echo "go was not found: the tests against a real Oxia server will not run" >&2 ;;
     esac
