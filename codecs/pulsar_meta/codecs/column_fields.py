@@ -168,9 +168,10 @@ def _nothing(count: int) -> Found:
 
 def _groups(words: Words) -> list[tuple[int, int, Rows]]:
     """Return (tag, its length in bytes, the rows that have it); length 0 where it is over two bytes."""
-    first = (words & np.uint64(0xFF)).astype(np.int64)
-    if first[0] < 0x80 and (first == first[0]).all():
-        return [(int(first[0]), 1, _EVERY)]
+    low = words & np.uint64(0xFF)
+    if low[0] < 0x80 and (low == low[0]).all():
+        return [(int(low[0]), 1, _EVERY)]
+    first = low.view(np.int64)
     second = ((words >> np.uint64(8)) & np.uint64(0xFF)).astype(np.int64)
     two = first >= 0x80
     widths = np.where(two, np.where(second < 0x80, 2, 0), 1)

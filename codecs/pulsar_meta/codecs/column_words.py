@@ -34,6 +34,10 @@ _CLOSE: Final = tuple(
         (0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
     )
 )
+# By the length of a varint: the bits that say whether it goes on, what they are, and the bits of its number.
+_STOP_BITS: Final = tuple(np.uint64(0x8080808080808080 & ((1 << 8 * size) - 1)) for size in range(9))
+_STOPS: Final = tuple(np.uint64(0x8080808080808080 & ((1 << 8 * max(0, size - 1)) - 1)) for size in range(9))
+_PAYLOADS: Final = tuple(np.uint64(0x7F7F7F7F7F7F7F7F & ((1 << 8 * size) - 1)) for size in range(9))
 
 
 class WordReader:
@@ -58,10 +62,17 @@ class WordReader:
 
     def varints(self, at: Positions) -> tuple[Words, Positions]:
         """Return (value, length in bytes) of the varint at each position; length 0 where there is none."""
-        return self.varints_of(self._words[at], at, 8)
+        values, lengths = self.varints_of(self._words[at], at, 8)
+        return values, np.broadcast_to(lengths, values.shape)
 
     def varints_of(self, words: Words, at: Positions, known: int) -> tuple[Words, Positions]:
-        """Return what `varints` does, from words already read of which the `known` lowest bytes are valid."""
+        """Return what `varints` does, from words already read of which the `known` lowest bytes are valid.
+
+        Where all varints are equally long there is only one length, for all rows.
+        """
+        length = _first_length(words)
+        if length <= known and (words & _STOP_BITS[length] == _STOPS[length]).all():
+            return _close_gaps(words & _PAYLOADS[length], length), np.array([length], np.int64)
         stops = ~words & _CONTINUES
         lowest = stops & (~stops + _ONE)
         below = lowest - _ONE
@@ -91,8 +102,16 @@ class WordReader:
         return values, lengths
 
 
-def _close_gaps(groups: Words) -> Words:
-    """Return the number whose groups of seven bits lie in the eight bytes of each word."""
-    for low, high, shift in _CLOSE:
+def _first_length(words: Words) -> int:
+    """Return the length of the first varint, over 8 where it is longer or there is none."""
+    if not len(words):
+        return LONGEST_VARINT
+    stops = ~int(words[0]) & int(_CONTINUES)
+    return ((stops & -stops).bit_length() + 7) // 8 if stops else LONGEST_VARINT
+
+
+def _close_gaps(groups: Words, length: int = 8) -> Words:
+    """Return the number whose groups of seven bits lie in the lowest `length` bytes of each word."""
+    for low, high, shift in _CLOSE[: (length - 1).bit_length()]:
         groups = (groups & low) | ((groups & high) >> shift)
     return groups
