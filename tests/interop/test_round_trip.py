@@ -26,6 +26,7 @@ from tests.servers.restartable import skip_or_fail
 
 pytestmark = pytest.mark.interop
 
+PROGRAM = str(Path(sys.executable).with_name("pulsar-meta"))
 JAVA = "tests.servers.clients.java"
 PUBLIC = "persistent://public/default"
 CODECS = ("lz4", "zlib", "zstd", "snappy")
@@ -36,8 +37,7 @@ PER_TOPIC = 60
 SETTINGS = {
     "transactionCoordinatorEnabled": "true",
     "managedLedgerMinLedgerRolloverTimeMinutes": "0",
-    "managedLedgerMaxEntriesPerLedger": "12",
-    "managedLedgerCursorBackloggedThreshold": "1",
+    "managedLedgerMaxEntriesPerLedger": "4",
 }
 
 Message = dict[str, Any]
@@ -70,7 +70,7 @@ class Cluster:
     def run(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
         """Run pulsar-meta on the stopped store and return its output."""
         store = f"rocksdb:{self.pulsar.metadata_dir}"
-        command = [sys.executable, "-m", "pulsar_meta.cli.app", *arguments, "--store", store]
+        command = [PROGRAM, *arguments, "--store", store]
         environment = {"XDG_STATE_HOME": str(self.pulsar.directory / "state"), "PATH": "", "HOME": "/"}
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
         assert done.returncode in codes, (arguments, done.returncode, done.stderr)
@@ -175,13 +175,22 @@ def acknowledge(pulsar: PulsarStandalone, java: Jvm, topic: Topic, seed: int) ->
 
 
 def cursors(cluster: Cluster) -> dict[str, Any]:
-    """What the broker says of every subscription's acknowledgements."""
-    told = ("markDeletePosition", "individuallyDeletedMessages", "properties")
+    """What the broker says of every subscription: messages behind its mark-delete position, holes."""
     return {
-        f"{topic.name} {name}": {key: cursor.get(key) for key in told}
+        f"{topic.name} {name}": (
+            behind(topic, cursor["markDeletePosition"]),
+            cursor["individuallyDeletedMessages"],
+        )
         for topic in cluster.topics
         for name, cursor in cluster.ask(topic, "internalStats")["cursors"].items()
+        if name in topic.left
     }
+
+
+def behind(topic: Topic, mark_delete: str) -> int:
+    """Count messages; a broker that loads a topic may tell the end of a ledger as the start of the next."""
+    position = tuple(map(int, mark_delete.split(":")))
+    return sum((message["ledger"], message["entry"]) > position for message in topic.messages)
 
 
 def test_a_broker_keeps_every_acknowledgement_through_our_rewriting(cluster: Cluster) -> None:
@@ -191,8 +200,8 @@ def test_a_broker_keeps_every_acknowledgement_through_our_rewriting(cluster: Clu
     for codec in (*CODECS, "none"):
         cluster.pulsar.stop()
         rewritten = rewrite(cluster, codec)
-        assert rewritten["compress-cursors"] > len(cluster.topics)
-        assert rewritten["compress-ledgers"] > len(cluster.topics) / 2
+        assert rewritten["compress-cursors"] > 10, (codec, rewritten)
+        assert rewritten["compress-ledgers"] > 3, (codec, rewritten)
         if release(cluster.pulsar.version) >= (4, 2):
             properties = properties or set_properties(cluster)
         cluster.pulsar.start()
@@ -207,33 +216,22 @@ def test_a_broker_keeps_every_acknowledgement_through_our_rewriting(cluster: Clu
 
 
 def rewrite(cluster: Cluster, codec: str) -> dict[str, int]:
+    """Write all cursors and ledgers back plain, then in `codec`; return how many the last one rewrote."""
     done = {}
     for command in ("compress-cursors", "compress-ledgers"):
-        asked = [
-            command,
-            "--compression",
-            codec,
-            "--threshold",
-            "0",
-            "--min-gain",
-            "0",
-            "--yes",
-            "-o",
-            "json",
-        ]
-        if codec == "none":
-            asked = [command, "--compression", "none", "--yes", "-o", "json"]
-        out = cluster.run(*asked, "--for-version", cluster.pulsar.version)
-        summary = json.loads(out)
-        assert summary["conflicts"] == summary["undecodable"] == 0
-        done[command] = summary["rewritten"]
+        for chosen in dict.fromkeys(("none", codec)):
+            threshold = ["--threshold", "0"] if chosen != "none" else []
+            asked = [command, "--compression", chosen, *threshold, "--for-version", cluster.pulsar.version]
+            summary = json.loads(cluster.run(*asked, "--yes", "-o", "json"))
+            assert summary["conflicts"] == summary["undecodable"] == 0
+            done[command] = summary["rewritten"]
     return done
 
 
 def set_properties(cluster: Cluster) -> dict[str, int]:
-    """Give the first ledger of every topic a property; return which ledger it was."""
+    """Give the first ledger of some topics a property; return which ledger it was."""
     chosen = {}
-    for topic in cluster.topics:
+    for topic in cluster.topics[::5]:
         ledger = topic.messages[0]["ledger"]
         cluster.run("set-property", topic.name, str(ledger), "checked=wörld €", "--yes")
         chosen[topic.name] = ledger

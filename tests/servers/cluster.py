@@ -123,6 +123,18 @@ class Cluster:
         """SIGKILL to the broker `number`."""
         self._processes.pop(number).kill()
 
+    def store_values(self, parent: str) -> dict[str, bytes]:
+        """Return the values right below a path by their names, read with ZooKeeper's own protocol (kazoo)."""
+        from kazoo.client import KazooClient
+
+        client = KazooClient(self.store_url.removeprefix("zk://"))
+        client.start()
+        try:
+            return {name: client.get(f"{parent}/{name}")[0] for name in client.get_children(parent)}
+        finally:
+            client.stop()
+            client.close()
+
     def log_of(self, number: int) -> str:
         """Return what the broker `number` has logged so far."""
         return (self.directory / f"broker{number}.log").read_text(errors="replace")

@@ -97,7 +97,7 @@ class PulsarStandalone:
         self.broker_port, self.web_port, self.zookeeper_port = free_port(), free_port(), free_port()
         self._bookie_port = free_port()
         self._inside, self._heap, self._environment = inside, heap, dict(environment or {})
-        self._process: Process | None = None
+        self.process: Process | None = None
         self._jvm: Jvm | None = None
         self._bookkeeper = self.directory / "bookkeeper"
         if data and release(version) >= (5, 0):
@@ -132,13 +132,13 @@ class PulsarStandalone:
         arguments = ["--config", str(self._write_settings()), "-nss", "-nfw", *self._places()]
         if self._inside:
             self._jvm = Jvm(self.version, heap=self._heap, log=self.log, environment=self._environment)
-            self._process = self._jvm.process
+            self.process = self._jvm.process
             self._jvm.call("tests.servers.inside:start_standalone", arguments)
         else:
             java = ["java", *java_options(self._heap), "-cp", self.classpath, STARTER, *arguments]
-            self._process = Process(java, log=self.log, environment=self._environment)
+            self.process = Process(java, log=self.log, environment=self._environment)
         try:
-            self._process.wait_until(self._ready, START_SECONDS)
+            self.process.wait_until(self._ready, START_SECONDS)
         except ServerFailed:
             self.kill()
             raise
@@ -178,8 +178,8 @@ class PulsarStandalone:
             shutil.copytree(self.metadata_dir, into / "rocksdb", ignore=without_logs)
 
     def _end(self, how: Callable[[Jvm | Process], None]) -> None:
-        server = self._jvm or self._process
-        self._jvm = self._process = None
+        server = self._jvm or self.process
+        self._jvm = self.process = None
         if server is not None:
             how(server)
 

@@ -48,11 +48,9 @@ def acknowledge(
     """
     with _consumer(url, topic, subscription, options) as consumer:
         received = [_receive(consumer, 30) for _ in range(total)]
-        for place in chosen:
-            if options.get("cumulative"):
-                consumer.acknowledgeCumulative(received[place])
-            else:
-                consumer.acknowledge(received[place])
+        how = consumer.acknowledgeCumulativeAsync if options.get("cumulative") else consumer.acknowledgeAsync
+        for acknowledged in [how(received[place].getMessageId()) for place in chosen]:
+            acknowledged.get()
         return [_described(message) for message in received]
 
 

@@ -1,0 +1,84 @@
+"""Servers under test never outlive what started them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.servers.processes import Process, ServerFailed, free_port, port_answers, port_is_free
+
+REPOSITORY = Path(__file__).parents[2]
+PARENT = """
+import sys, time
+from pathlib import Path
+from tests.servers.processes import Process
+server = Process([sys.executable, "-c", "import time; time.sleep(600)"], log=Path(sys.argv[1]))
+print(server.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def alive(pid: int) -> bool:
+    """A process that nobody has waited for yet is dead all the same."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_for_end(pid: int) -> None:
+    deadline = time.monotonic() + 10
+    while alive(pid):
+        assert time.monotonic() < deadline, f"{pid} is left behind"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_server_dies_with_whoever_started_it(how: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PARENT, str(tmp_path / "log")]
+    with subprocess.Popen(
+        command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as parent:
+        assert parent.stdout is not None
+        server = int(parent.stdout.readline())
+        assert alive(server)
+        os.kill(parent.pid, how)
+    wait_for_end(server)
+
+
+def test_a_server_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path) -> None:
+    script = "trap '' TERM; sleep 600 & echo $!; wait; sleep 600"
+    server = Process(["sh", "-c", script], log=tmp_path / "log")
+    server.wait_until(lambda: server.log.stat().st_size > 0, 10)
+    child = int(server.log.read_text())
+    server.stop(grace=0.3)
+    assert not server.alive
+    wait_for_end(child)
+
+
+def test_a_server_that_ends_by_itself_is_told_with_its_log(tmp_path: Path) -> None:
+    with (
+        Process(["sh", "-c", "echo why it failed; exit 3"], log=tmp_path / "log") as server,
+        pytest.raises(ServerFailed, match=r"ended with 3:\nwhy it failed"),
+    ):
+        server.wait_until(lambda: False, 10)
+
+
+def test_a_server_that_is_not_ready_in_time_is_told(tmp_path: Path) -> None:
+    with (
+        Process(["sleep", "600"], log=tmp_path / "log") as server,
+        pytest.raises(ServerFailed, match=r"not ready after 0\.2 s"),
+    ):
+        server.wait_until(lambda: False, 0.2)
+
+
+def test_ports_are_free_and_given_once() -> None:
+    ports = [free_port() for _ in range(50)]
+    assert len(set(ports)) == 50
+    assert all(port_is_free(port) and not port_answers(port) for port in ports)
