@@ -16,22 +16,27 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def run(capture: Callable[[str], Path], tmp_path: Path) -> Run:
-    """Return a function that runs the command on a capture in an empty directory."""
+def run_environment(capture: Callable[[str], Path], tmp_path: Path) -> dict[str, str]:
+    """Return an environment that names a capture's store and disks."""
     folder = capture("pulsar-4.2.4")
-    environment = {
+    return {
         **os.environ,
         "PULSAR_META_STORE": f"snapshot:{folder / 'metadata.ndjson'}",
         "PULSAR_META_ENTRIES": f"bookie-disk:{folder / 'bookie0'}",
         "PULSAR_META_CONFIG": str(tmp_path / "none.toml"),
     }
 
+
+@pytest.fixture
+def run(run_environment: dict[str, str], tmp_path: Path) -> Run:
+    """Return a function that runs the command on a capture in an empty directory."""
+
     def call(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [PROGRAM, "seek", *arguments],
             capture_output=True,
             text=True,
-            env=environment | more,
+            env=run_environment | more,
             cwd=tmp_path,
             check=False,
             timeout=120,
@@ -171,3 +176,11 @@ def test_spark_that_cannot_start_is_one_line(run: Run) -> None:
     assert (done.returncode, done.stdout) == (6, "")
     assert len(done.stderr.splitlines()) == 1
     assert "Spark does not start: Master must" in done.stderr
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("master", ["spark://127.0.0.1:1", "spark://nobody.invalid:7077", "spark://x"])
+def test_a_master_that_is_not_there_is_told_at_once(run: Run, master: str) -> None:
+    done = run("orders", "--index", "1", "--engine", "spark", "--master", master)
+    assert (done.returncode, done.stdout) == (6, "")
+    assert done.stderr.startswith(f"pulsar-meta: {master}: no Spark master answers")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 LOCAL: Final = "local[*]"
 LOG_READ: Final = 1 << 20
+MASTER_SECONDS: Final = 10.0
 _python_error_re = re.compile(r"(?!java\.|org\.|py4j\.)(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?::|$)")
 _java_error_re = re.compile(r"^.*?(?:[a-z]\w*\.)+[A-Z]\w*(?:Error|Exception)(?:: |$)")
 QUIET: Final = {
@@ -63,7 +65,10 @@ def start_session(master: str, conf: dict[str, str], *, verbose: bool) -> SparkS
     missing = why_no_java()
     if missing:
         raise UnreachableError(f"Spark needs Java: {missing}")
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    find_master(master)
+    # PySpark asks the environment for its workers' Python; the setting is read by spark-submit only.
+    os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     settings = ({} if verbose else QUIET) | conf
     if master.startswith("local"):
         # A local session talks to itself only, whatever the machine's name resolves to.
@@ -80,6 +85,24 @@ def start_session(master: str, conf: dict[str, str], *, verbose: bool) -> SparkS
         except Exception as error:
             raise UnreachableError(f"Spark does not start: {_reason(error, log)}") from error
     return session
+
+
+def find_master(master: str) -> None:
+    """Raise UnreachableError where none of the hosts in `spark://host:port[,…]` takes a connection.
+
+    Spark itself tries for minutes and then tells something else.
+    """
+    if not master.startswith("spark://"):
+        return
+    failure: OSError | ValueError | None = None
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=MASTER_SECONDS).close()
+            return
+        except (OSError, ValueError) as error:
+            failure = error
+    raise UnreachableError(f"no Spark master answers: {failure}", source=master)
 
 
 @contextmanager
