@@ -69,6 +69,7 @@ def plan_batches(
     from pulsar_meta.jobs.batching import Batching
     from pulsar_meta.jobs.entry_choice import Limits, choose
     from pulsar_meta.jobs.entry_dump import read_entries
+    from pulsar_meta.jobs.entry_sources import open_entry_sources
 
     if as_proposed and strategy is not Strategy.SAME_VALUES:
         raise UsageError("--as-proposed is a rule by itself: leave --strategy out")
@@ -76,9 +77,9 @@ def plan_batches(
     batching = Batching(parse_keys(keys), rule, max_messages, max_bytes, not one_schema)
     plan, told = BatchPlan(batching, rebatch=rebatch), Told(shell)
     with ExitStack() as stack:
-        source = stack.enter_context(shell.entries(entries))
         known = store or shell.settings.store
         opened = stack.enter_context(shell.store(store)) if known else None
+        source = stack.enter_context(open_entry_sources(shell.entries_urls(entries), opened))
         chosen = choose([topic], opened, source, told)
         for entry, seal in read_entries(chosen, Limits(), source, opened, told):
             if seal.content is not None:

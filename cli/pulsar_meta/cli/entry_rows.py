@@ -121,6 +121,8 @@ def _note(document: Document, own: Document | None = None) -> str:
     if "broker_metadata" in document:
         numbers = (str(field["number"]) for field in document["broker_metadata"]["unknown_fields"])
         notes.append(f"unknown broker fields {', '.join(numbers)}")
+    if "where" in document:
+        notes.append(f"decided by the {document['where']['decided_at']}")
     return ", ".join(notes) or NONE
 
 

@@ -48,15 +48,16 @@ def verify_entries(
     """
     from pulsar_meta.jobs.engine import choose_engine
     from pulsar_meta.jobs.entry_checks import check_here, plan_checks, run_checks
+    from pulsar_meta.jobs.entry_sources import open_entry_sources
 
     told, faulty = Told(shell), False
     chosen, note = choose_engine(str(engine), 0, master)
     if note:
         shell.say(note)
     with ExitStack() as stack:
-        source = stack.enter_context(shell.entries(entries))
         store_url = store or shell.settings.store
         opened = stack.enter_context(shell.store(store)) if store_url else None
+        source = stack.enter_context(open_entry_sources(shell.entries_urls(entries), opened))
         tasks = plan_checks(names or [], opened, source, told)
         check = check_here(source, max_size * SIZE_UNIT)
         if chosen == "spark":

@@ -46,7 +46,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class FilterCounts:
-    """How many entries were looked at, matched, were opened, and could not be decided (unopened)."""
+    """How many entries were looked at, match, were decided how, and could not be decided."""
 
     entries: int = 0
     matched: int = 0
@@ -59,11 +59,21 @@ class FilterCounts:
         """Count one verdict."""
         self.entries += 1
         self.matched += verdict.matches
-        self.decided_at_entry += verdict.decided_at == "entry"
+        self.decided_at_entry += verdict.decided_at == "entry" and verdict.why is None
         self.decided_at_message += verdict.decided_at == "message"
         if verdict.why is not None:
             self.undecided += 1
             self.undecided_why[verdict.why] = self.undecided_why.get(verdict.why, 0) + 1
+
+    def merge(self, other: FilterCounts) -> None:
+        """Add what was counted elsewhere."""
+        self.entries += other.entries
+        self.matched += other.matched
+        self.decided_at_entry += other.decided_at_entry
+        self.decided_at_message += other.decided_at_message
+        self.undecided += other.undecided
+        for why, count in other.undecided_why.items():
+            self.undecided_why[why] = self.undecided_why.get(why, 0) + count
 
     def summary(self) -> str:
         """Return the line that is told at the end."""

@@ -1,0 +1,158 @@
+"""The options of `dump-entries` that let only some entries through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pulsar_meta.cli.output import Document
+from pulsar_meta.cli.shell import Shell
+from pulsar_meta.codecs.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pulsar_meta.entries.base import EntrySource
+    from pulsar_meta.jobs.entry_choice import Choice, Limits, Tell
+    from pulsar_meta.jobs.entry_dump import Look
+    from pulsar_meta.jobs.entry_filter import EntryFilter, FilterCounts
+    from pulsar_meta.stores.base import Store
+
+PANEL = "Filter"
+
+
+class Level(StrEnum):
+    """Where a filter looks for properties."""
+
+    ENTRY = "entry"
+    MESSAGE = "message"
+    ANY = "any"
+
+
+class FilterEngine(StrEnum):
+    """What reads and filters."""
+
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which entries to show, by the properties of their messages."""
+
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where",
+            rich_help_panel=PANEL,
+            metavar="FILTER",
+            help="region=eu and not (type^=test or retired): =, !=, ^= (begins), a name alone (is there).",
+        ),
+    ] = None
+    level: Annotated[
+        Level,
+        typer.Option(
+            "--level",
+            rich_help_panel=PANEL,
+            help="entry: its own metadata, as a broker's EntryFilter; message: open it; any: as needed.",
+        ),
+    ] = Level.ANY
+    hoisted: Annotated[
+        str,
+        typer.Option(
+            "--hoisted", rich_help_panel=PANEL, help="Properties that batches of these producers share: a,b."
+        ),
+    ] = ""
+    engine: Annotated[
+        FilterEngine, typer.Option("--engine", rich_help_panel=PANEL, help="What runs the filter.")
+    ] = FilterEngine.LOCAL
+    master: Annotated[
+        str | None, typer.Option("--master", rich_help_panel=PANEL, help="Spark's; default local[*].")
+    ] = None
+
+    def filter(self, max_size: int) -> EntryFilter | None:
+        """Return the filter, None without --where; UsageError where options miss it or it means nothing."""
+        from pulsar_meta.jobs.entry_filter import EntryFilter
+        from pulsar_meta.jobs.filters import parse_filter
+
+        if self.where is None:
+            if self.level is not Level.ANY or self.hoisted or self.engine is not FilterEngine.LOCAL:
+                raise UsageError("--level, --hoisted and --engine go with --where")
+            return None
+        names = frozenset(name.strip() for name in self.hoisted.split(",") if name.strip())
+        return EntryFilter(parse_filter(self.where), self.level.value, names, max_size)
+
+
+@dataclass(slots=True)
+class Matches:
+    """What a filter lets through of some choices, here or by Spark; counted as it is written."""
+
+    shell: Shell
+    where: Where
+    chosen: EntryFilter
+    look: Look
+    count: int | None
+    tell: Tell
+    counts: FilterCounts
+
+    def documents(
+        self,
+        choices: Iterable[Choice],
+        limits: Limits,
+        source: EntrySource,
+        store: Store | None,
+        urls: list[str],
+    ) -> Iterator[Document]:
+        """Yield the documents of what matches, in reading order."""
+        if self.where.engine is FilterEngine.SPARK:
+            return islice(self._by_spark(choices, limits, source, store, urls), self.count)
+        from pulsar_meta.jobs.entry_dump import read_entries
+        from pulsar_meta.jobs.matching_entries import describe_matching
+
+        entries = read_entries(iter(choices), limits, source, store, self.tell)
+        return describe_matching(entries, self.chosen, self.counts, self.look, self.count, self.tell)
+
+    def frames(
+        self, choices: Iterable[Choice], limits: Limits, source: EntrySource, store: Store | None
+    ) -> Iterator[bytes]:
+        """Yield the frames of what matches, in the form that `frames:` reads."""
+        from pulsar_meta.jobs.entry_dump import as_frames_file, read_entries
+        from pulsar_meta.jobs.matching_entries import matching_entries
+
+        entries = read_entries(iter(choices), limits, source, store, self.tell)
+        found = matching_entries(entries, self.chosen, self.counts)
+        return as_frames_file(((entry, seal) for entry, seal, _ in found), self.count)
+
+    def _by_spark(
+        self,
+        choices: Iterable[Choice],
+        limits: Limits,
+        source: EntrySource,
+        store: Store | None,
+        urls: list[str],
+    ) -> Iterator[Document]:
+        from pulsar_meta.jobs.entry_choice import ranges
+        from pulsar_meta.jobs.ledger_seal import ledger_seal
+        from pulsar_meta.jobs.spark.matching import Lot, match_with_spark
+
+        parts = [part for choice in choices for part in ranges(choice, limits, source)]
+        store_url = None if store is None else store.url
+        lots = [
+            Lot(
+                tuple(urls),
+                store_url,
+                part,
+                ledger_seal(store, part.ledger.ledger_id, self.tell),
+                self.chosen,
+                self.look,
+            )
+            for part in parts
+        ]
+        return match_with_spark(
+            lots, self.counts, self.tell, master=self.where.master, verbose=self.shell.verbose
+        )

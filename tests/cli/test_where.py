@@ -1,0 +1,102 @@
+"""`dump-entries --where`: what is shown, where it was decided, and what could not be."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(sys.executable).with_name("pulsar-meta")
+Capture = Callable[[str], Path]
+FILTER = "region=eu and not type^=re"
+
+
+def dump(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    sources = ["--store", f"rocksdb:{folder}/rocksdb", "--entries", f"bookie-disk:{folder}/bookie0"]
+    return subprocess.run(
+        [PROGRAM, "dump-entries", *arguments, *sources],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+
+def shown(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def wanted(folder: Path) -> set[tuple[int, int, int]]:
+    """Return the positions of the messages that a real client saw and that match FILTER."""
+    truth = json.loads((folder / "truth.json").read_text())["persistent://public/default/orders"]["messages"]
+    return {
+        (message["l"], message["e"], max(message["b"], 0))
+        for message in truth
+        if message["props"].get("region") == "eu" and not message["props"].get("type", "").startswith("re")
+    }
+
+
+def positions(documents: list[dict[str, Any]]) -> set[tuple[int, int, int]]:
+    return {
+        (document["ledger_id"], document["entry_id"], message.get("batch_index", 0))
+        for document in documents
+        for message in document["messages"]
+    }
+
+
+def test_the_messages_shown_are_those_that_match(capture: Capture) -> None:
+    folder = capture("pulsar-4.2.4")
+    done = dump(folder, "orders", "--where", FILTER, "--deep", "-o", "ndjson")
+    documents = shown(done)
+    assert positions(documents) == wanted(folder)
+    levels = {document["where"]["decided_at"] for document in documents}
+    assert levels <= {"entry", "message"}
+    assert "message" in levels
+    assert "0 could not be decided" in done.stderr
+
+
+def test_at_entry_level_batches_are_told_as_undecided(capture: Capture) -> None:
+    folder = capture("pulsar-4.2.4")
+    done = dump(folder, "orders", "--where", "region=eu", "--level", "entry", "-o", "ndjson")
+    documents = shown(done)
+    assert all(document["where"]["decided_at"] == "entry" for document in documents)
+    assert not any("num_messages_in_batch" in document["metadata"] for document in documents)
+    assert done.stderr == (
+        "163 entries: 1 match; 10 decided by their own metadata, 0 by opening them,"
+        " 153 could not be decided (153 batches, only opening tells)\n"
+    )
+
+
+def test_lines_say_what_decided_and_raw_frames_are_those_that_match(capture: Capture, tmp_path: Path) -> None:
+    folder, file = capture("pulsar-4.2.4"), tmp_path / "frames"
+    lines = dump(folder, "orders", "--where", FILTER, "-n", "3").stdout.splitlines()
+    assert len(lines) == 3
+    assert all("decided by the " in line for line in lines)
+    dump(folder, "orders", "--where", FILTER, "-o", "raw", "--output", str(file))
+    entries = len({position[:2] for position in wanted(folder)})
+    again = subprocess.run(
+        [PROGRAM, "dump-entries", "--entries", f"frames:{file}"], capture_output=True, text=True, check=True
+    )
+    assert len(again.stdout.splitlines()) == entries
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--where", "region="], ["--where", ""], ["--level", "entry"], ["--hoisted", "a"]]
+)
+def test_usage(capture: Capture, arguments: list[str]) -> None:
+    done = dump(capture("pulsar-4.2.4"), "orders", *arguments)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.spark
+def test_spark_shows_the_same(capture: Capture) -> None:
+    folder = capture("pulsar-4.2.4")
+    arguments = ["orders", "--where", FILTER, "--deep", "-o", "ndjson"]
+    here = dump(folder, *arguments)
+    there = dump(folder, *arguments, "--engine", "spark", "--master", "local[2]")
+    assert there.returncode == 0, there.stderr
+    assert there.stdout == here.stdout
+    assert there.stderr == here.stderr
