@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote_plus
 
 import pytest
 
@@ -175,7 +175,10 @@ def acknowledge(pulsar: PulsarStandalone, java: Jvm, topic: Topic, seed: int) ->
 
 
 def cursors(cluster: Cluster) -> dict[str, Any]:
-    """What the broker says of every subscription: messages behind its mark-delete position, holes."""
+    """What the broker says of every subscription: messages behind its mark-delete position, holes.
+
+    Until 4.1 it tells their names as they are stored.
+    """
     return {
         f"{topic.name} {name}": (
             behind(topic, cursor["markDeletePosition"]),
@@ -183,7 +186,7 @@ def cursors(cluster: Cluster) -> dict[str, Any]:
         )
         for topic in cluster.topics
         for name, cursor in cluster.ask(topic, "internalStats")["cursors"].items()
-        if name in topic.left
+        if unquote_plus(name) in topic.left
     }
 
 

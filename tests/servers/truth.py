@@ -35,7 +35,8 @@ def _topic(pulsar: PulsarStandalone, java: Jvm, topic: str) -> dict[str, Any]:
     try:
         messages = java.call("tests.servers.clients.java_reader:read_all", pulsar.service_url, topic)
     except JavaFailed as error:
-        return {**truth, "messages": [], "reader_error": str(error).strip().splitlines()[-1]}
+        said = [line for line in str(error).splitlines() if line.startswith(("org.", "java.", "io."))]
+        return {**truth, "messages": [], "reader_error": said[0] if said else str(error)}
     truth["messages"] = messages
     if messages:
         truth["getMessageIdByTimestamp"] = _by_time(pulsar, path, messages)
