@@ -26,6 +26,7 @@ from pulsar_meta.stores.paths import is_within, joined, prefixed
 from pulsar_meta.stores.url import ServerUrl
 from pulsar_meta.stores.zookeeper_client import connect, container_request
 from pulsar_meta.stores.zookeeper_groups import Write, put_groups, split_writes
+from pulsar_meta.stores.zookeeper_reads import NO_NODE, NODES, send_read
 
 # ZooKeeper's default for jute.maxbuffer, the largest request that a server takes.
 JUTE_MAXBUFFER: Final = 0xFFFFF
@@ -51,6 +52,7 @@ class ZookeeperStore(GuardedStore):
         self._timeout = parsed.timeout
         self._chroot = f"/{parsed.path}" if parsed.path else ""
         self._client = connect(parsed)
+        self._reads_many = True
         if self._chroot and self._ask(self._client.exists_async, "/") is None:
             self.close()
             raise NotFoundError(f"no node {self._chroot}", source=url)
@@ -89,7 +91,7 @@ class ZookeeperStore(GuardedStore):
 
     def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
         """Return the values at `paths` in their order, None where there is none; all asked for at once."""
-        found = self._page(list(dict.fromkeys(paths)), self._client.get_async)
+        found = self._nodes(list(dict.fromkeys(paths)))
         return [_versioned(path, *found[path]) if path in found else None for path in paths]
 
     def put_many(self, writes: Sequence[Write]) -> list[int | None]:
@@ -134,7 +136,7 @@ class ZookeeperStore(GuardedStore):
     def _walk(self, paths: Iterable[str]) -> Iterator[Versioned]:
         wanted = (path for path in paths if not self._is_own(path))
         while page := list(islice(wanted, PAGE)):
-            nodes = self._page(page, self._client.get_async)
+            nodes = self._nodes(page)
             parents = [path for path, (_, stat) in nodes.items() if stat.numChildren]
             names = self._page(parents, self._client.get_children_async)
             below = self._walk(joined(path, name) for path in names for name in sorted(names[path]))
@@ -148,6 +150,37 @@ class ZookeeperStore(GuardedStore):
 
     def _is_own(self, path: str) -> bool:
         return path == OWN_NODES and not self._chroot
+
+    def _nodes(self, paths: Sequence[str]) -> dict[str, Any]:
+        """Return (value, stat) of the paths that are there, many in one request where the server can."""
+        if not self._reads_many:
+            return self._page(paths, self._client.get_async)
+        groups = [paths[at : at + NODES] for at in range(0, len(paths), NODES)]
+        sent = [send_read(self._client, group) for group in groups]
+        found: dict[str, Any] = {}
+        refused: list[str] = []
+        for group, pending in zip(groups, sent, strict=True):
+            for path, node in zip(group, self._answer_to_read(group, pending), strict=True):
+                if not isinstance(node, int):
+                    found[path] = node
+                elif node != NO_NODE:
+                    refused.append(path)
+        # One by one, the error has a name.
+        return found | self._page(refused, self._client.get_async)
+
+    def _answer_to_read(self, group: Sequence[str], pending: Any) -> list[Any]:
+        from kazoo.exceptions import UnimplementedError
+
+        try:
+            with self._told(group[0]):
+                return list(self._ask(lambda path: send_read(self._client, group), group[0], pending))
+        except UnreachableError as error:
+            if not isinstance(error.__cause__, UnimplementedError):
+                raise
+            # Before ZooKeeper 3.6.
+            self._reads_many = False
+            nodes = self._page(group, self._client.get_async)
+            return [nodes.get(path, NO_NODE) for path in group]
 
     def _page(self, paths: Sequence[str], request: Callable[[str], Any]) -> dict[str, Any]:
         """Send one request a path at once; return the answers of those that are (still) there."""

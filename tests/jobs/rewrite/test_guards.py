@@ -234,6 +234,7 @@ def test_what_each_release_reads() -> None:
         assert why_unreadable(Form.CURSOR, version) is None, version
         assert why_unreadable(Form.LEDGER, version) is None, version
     assert why_unreadable(Form.CURSOR, "2.8.2")
+    assert why_unreadable(Form.CURSOR, "2.10.5") is None
     assert why_unreadable(Form.LEDGER, "2.8.2") is None
     assert all(row.evidence and row.first <= row.last for row in TABLE)
     for text in ("", "four", "4", "4.x", "-1.2.3"):
