@@ -126,9 +126,7 @@ def refuse_http(url: str, properties: dict[str, str]) -> None:
     if not url.startswith(("http://", "https://")):
         return
     if properties:
-        raise UsageError(
-            f"{url}: only the binary protocol (pulsar://) carries lookup properties, HTTP does not"
-        )
+        raise UsageError(f"{url}: HTTP carries no lookup properties, only pulsar:// does")
     raise UsageError(f"{url}: lookups go over the binary protocol, give pulsar://host:port")
 
 

@@ -1,0 +1,155 @@
+"""Registered brokers and lookup properties: read, matched, and foretold from a broker.conf."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.jobs.brokers import STOCK, broker_document, match_broker, match_notes
+from pulsar_meta.jobs.lookup_properties import published_properties
+
+PROGRAM = Path(sys.executable).with_name("pulsar-meta")
+
+# As a 4.2.4 broker with lookup.rack=A registered itself.
+REGISTERED = {
+    "webServiceUrl": "http://127.0.0.1:13272",
+    "pulsarServiceUrl": "pulsar://127.0.0.1:27162",
+    "advertisedListeners": {},
+    "protocols": {},
+    "persistentTopicsEnabled": True,
+    "nonPersistentTopicsEnabled": True,
+    "loadManagerClassName": STOCK,
+    "startTimestamp": 1795251408388,
+    "brokerVersion": "4.2.4",
+    "properties": {"lookup.rack": "A"},
+}
+
+
+def document(**members: Any) -> dict[str, Any]:
+    return {"broker": "b", **broker_document(json.dumps(REGISTERED | members).encode())}
+
+
+def test_a_registration_in_the_json_form() -> None:
+    told = document()
+    assert (told["kind"], told["extensible"], told["broker_version"]) == ("BrokerLookupData", True, "4.2.4")
+    assert told["properties"] == {"lookup.rack": "A"}
+    assert told["value"] == REGISTERED
+
+
+def test_an_older_registration_without_properties() -> None:
+    older = {name: REGISTERED[name] for name in ("webServiceUrl", "pulsarServiceUrl", "brokerVersion")}
+    told = broker_document(json.dumps(older).encode())
+    assert (told["kind"], told["properties"], told["load_manager"]) == ("BrokerLookupData", {}, None)
+
+
+@pytest.mark.parametrize("name", ["pulsar-2.8.2", "pulsar-3.0.7", "pulsar-4.2.4-killed", "pulsar-5.0.0-M1"])
+def test_brokers_that_a_crash_left_registered(capture: Callable[[str], Path], name: str) -> None:
+    folder = capture(name)
+    files = sorted(folder.glob("metadata*.ndjson"), key=lambda file: "killed" not in file.name)
+    done = subprocess.run(
+        [PROGRAM, "brokers", "--store", f"snapshot:{files[0]}", "--match", "rack=A", "-o", "json"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    (broker,) = json.loads(done.stdout)
+    assert (broker["broker"], broker["kind"]) == ("127.0.0.1:18080", "LocalBrokerData")
+    assert broker["match"]["could_be_chosen"] is None
+    assert "properties are ignored" in broker["match"]["why"]
+
+
+@pytest.mark.parametrize(
+    ("properties", "wanted", "chosen", "found_as", "why"),
+    [
+        ({"lookup.rack": "A"}, {"rack": "A"}, True, "lookup.rack", "rack=A (lookup.rack)"),
+        ({"rack": "A"}, {"rack": "A"}, True, "rack", "rack=A (rack)"),
+        ({"lookup.rack": "B", "rack": "A"}, {"rack": "A"}, False, "lookup.rack", "lookup.rack is B, not A"),
+        ({}, {"rack": "A"}, False, None, "no rack"),
+        ({"lookup.rack": ""}, {"rack": ""}, True, "lookup.rack", "rack= (lookup.rack)"),
+    ],
+)
+def test_match(
+    properties: dict[str, str], wanted: dict[str, str], chosen: bool, found_as: str | None, why: str
+) -> None:
+    match = match_broker(document(properties=properties), wanted)
+    assert (match["could_be_chosen"], match["why"]) == (chosen, why)
+    assert [key["found_as"] for key in match["keys"]] == [found_as]
+
+
+def test_every_reason_is_told() -> None:
+    match = match_broker(document(), {"rack": "B", "zone": "1"})
+    assert match["why"] == "lookup.rack is A, not B; no zone"
+    other = match_broker(document(properties={"x.rack": "B"}), {"rack": "B"}, prefix="x.")
+    assert other["keys"][0]["found_as"] == "x.rack"
+
+
+def test_the_stock_load_manager_is_told_to_choose_without_properties() -> None:
+    assert any("chooses without them" in note for note in match_notes([document()]))
+    assert not match_notes([document(loadManagerClassName="com.example.RackAware")])
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"[]", b"{}", b"{", b'{"pulsarServiceUrl": "x", "properties": 3}', b"\xff"]
+)
+def test_values_that_are_no_registration(value: bytes) -> None:
+    with pytest.raises(DecodeError):
+        broker_document(value)
+
+
+def brokers(tmp_path: Path, values: dict[str, bytes], *options: str) -> subprocess.CompletedProcess[str]:
+    lines = [
+        {"path": f"/loadbalance/brokers/{name}", "version": 0, "value": base64.b64encode(value).decode()}
+        for name, value in values.items()
+    ]
+    file = tmp_path / "store.ndjson"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return subprocess.run(
+        [PROGRAM, "brokers", "--store", f"snapshot:{file}", *options],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_exit_codes(tmp_path: Path) -> None:
+    good = json.dumps(REGISTERED).encode()
+    assert brokers(tmp_path, {"a:1": good}).returncode == 0
+    assert brokers(tmp_path, {}).returncode == 3
+    assert brokers(tmp_path, {"a:1": good}, "--match", "rack=A").returncode == 0
+    assert brokers(tmp_path, {"a:1": good}, "--match", "rack=B").returncode == 1
+    assert brokers(tmp_path, {"a:1": good}, "--match", "rack").returncode == 2
+    broken = brokers(tmp_path, {"a:1": good, "b:1": b"{"})
+    assert broken.returncode == 4
+    assert "a:1\tBrokerLookupData" in broken.stdout
+    assert "/loadbalance/brokers/b:1" in broken.stderr
+
+
+def test_what_a_broker_conf_would_publish() -> None:
+    told = published_properties(b"# x\nlookup.rack = A\nlookupX=1\nlookup.zone:\\u00fc\nlookup.rack=B\n")
+    assert told["properties"] == {"lookup.rack": "B", "lookup.zone": "ü"}
+    assert told["client_keys"] == ["rack", "zone"]
+    assert (told["prefix"], told["prefix_is_default"]) == ("lookup.", True)
+    assert told["warnings"] == ["lookup.rack is set 2 times: the last one counts"]
+
+
+def test_another_prefix_and_an_empty_one() -> None:
+    other = published_properties(b"lookupPropertyPrefix=my_\nmy_rack=A\nlookup.rack=B\n")
+    assert other["properties"] == {"my_rack": "A"}
+    empty = published_properties(b"lookupPropertyPrefix=\nbrokerClientAuthenticationParameters=token:x\n")
+    assert "brokerClientAuthenticationParameters" in empty["properties"]
+    assert "passwords too" in empty["warnings"][0]
+
+
+def test_the_command_says_where_a_file_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_bytes(b"a=1\nlookup.rack=\\u12\n")
+    done = subprocess.run(
+        [PROGRAM, "lookup-properties", file], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "broker.conf: line 2" in done.stderr

@@ -1,0 +1,118 @@
+"""Pulsar's client.conf, and secrets from files and the environment."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.jobs.client_conf import read_client_conf, read_secret, token_credentials
+
+PROGRAM = Path(sys.executable).with_name("pulsar-meta")
+PLUGINS = "org.apache.pulsar.client.impl.auth."
+
+
+def conf(tmp_path: Path, **settings: str) -> Path:
+    file = tmp_path / "client.conf"
+    file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    return file
+
+
+def test_the_defaults_of_an_empty_file(tmp_path: Path) -> None:
+    found = read_client_conf(conf(tmp_path))
+    assert (found.service_url, found.credentials.method, found.credentials.secret()) == (None, "none", b"")
+    assert (found.tls.insecure, found.tls.check_hostname, found.tls.trust_certs) == (False, True, None)
+
+
+def test_tls_settings(tmp_path: Path) -> None:
+    file = conf(
+        tmp_path,
+        brokerServiceUrl="pulsar+ssl://h:6651/",
+        tlsTrustCertsFilePath="/ca.pem",
+        tlsAllowInsecureConnection="true",
+        tlsEnableHostnameVerification="false",
+        authPlugin=PLUGINS + "AuthenticationTls",
+        authParams="tlsCertFile:/c.pem,tlsKeyFile:/k.pem",
+    )
+    found = read_client_conf(file)
+    assert (found.service_url, found.credentials.method) == ("pulsar+ssl://h:6651/", "tls")
+    assert (found.tls.insecure, found.tls.check_hostname) == (True, False)
+    paths = (found.tls.trust_certs, found.tls.certificate, found.tls.key)
+    assert paths == (Path("/ca.pem"), Path("/c.pem"), Path("/k.pem"))
+
+
+@pytest.mark.parametrize(
+    ("plugin", "parameters", "method", "secret"),
+    [
+        ("AuthenticationToken", "token:abc", "token", b"abc"),
+        ("AuthenticationToken", "abc", "token", b"abc"),
+        ("AuthenticationToken", '{"token": "abc"}', "token", b"abc"),
+        ("AuthenticationBasic", '{"userId": "u", "password": "p"}', "basic", b"u:p"),
+    ],
+)
+def test_credentials(tmp_path: Path, plugin: str, parameters: str, method: str, secret: bytes) -> None:
+    found = read_client_conf(conf(tmp_path, authPlugin=PLUGINS + plugin, authParams=parameters))
+    assert (found.credentials.method, found.credentials.secret()) == (method, secret)
+    assert secret.decode() not in repr(found)
+
+
+def test_a_token_file_is_read_anew(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("one\n")
+    for source in (f"file:{file}", f"file://{file}"):
+        file.write_text("one\n")
+        credentials = token_credentials(source)
+        assert credentials.secret() == b"one"
+        file.write_text("two\n")
+        assert credentials.secret() == b"two"
+
+
+def test_a_token_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN_FOR_TEST", " abc\n")
+    assert read_secret("env:TOKEN_FOR_TEST")() == b"abc"
+
+
+@pytest.mark.parametrize("source", ["abc", "token:abc", "env:", "env:NOT_THERE_AT_ALL", "file:/not/there"])
+def test_no_secret_to_be_had(source: str) -> None:
+    with pytest.raises(UsageError):
+        read_secret(source)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"useKeyStoreTls": "true"},
+        {"authPlugin": "com.example.Mine"},
+        {"authPlugin": PLUGINS + "AuthenticationBasic", "authParams": "{broken"},
+        {"authPlugin": PLUGINS + "AuthenticationBasic", "authParams": '{"a": [}'},
+    ],
+)
+def test_what_cannot_be_honoured_is_refused(tmp_path: Path, settings: dict[str, str]) -> None:
+    with pytest.raises(UsageError):
+        read_client_conf(conf(tmp_path, **settings))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--service-url", "http://h:8080", "--property", "rack=A"], 2, "HTTP carries no lookup properties"),
+        (["--service-url", "http://h:8080"], 2, "binary protocol"),
+        ([], 2, "no broker"),
+        (["--service-url", "pulsar://h", "--property", "rack"], 2, "not KEY=VALUE"),
+        (["--service-url", "pulsar://h", "--property", "a=1", "--property", "a=2"], 2, "given twice"),
+        (["--service-url", "pulsar://h", "--token", "abc"], 2, "never from the command line"),
+        (["--client-conf", "/not/there"], 2, "/not/there"),
+        (["--service-url", "pulsar://127.0.0.1:1"], 6, "Connection refused"),
+    ],
+)
+def test_the_command_line_of_lookup(arguments: list[str], code: int, words: str) -> None:
+    done = subprocess.run(
+        [PROGRAM, "lookup", "t", *arguments, "-o", "json"],
+        capture_output=True, text=True, timeout=60, check=False, env={"PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert done.returncode == code
+    assert words in json.loads(done.stderr)["message"] + str(json.loads(done.stderr).get("source"))
