@@ -25,7 +25,8 @@ from pulsar_meta.codecs.commands import (
 )
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frame import decode_frame
-from pulsar_meta.codecs.json_message import fill_message, from_base64, shown
+from pulsar_meta.codecs.json_checks import from_base64, shown
+from pulsar_meta.codecs.json_message import fill_message
 from pulsar_meta.codecs.message_json import message_to_json
 from pulsar_meta.codecs.secrets import redact, refuse_redacted
 from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand

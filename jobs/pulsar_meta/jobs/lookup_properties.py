@@ -35,9 +35,7 @@ def published_properties(data: bytes) -> Document:
     if prefix == "":
         warnings.append("the prefix is empty: every setting of the file is published, passwords too")
     if any(byte > 127 for byte in data):
-        warnings.append(
-            "the file is not plain ASCII: Java reads it as ISO-8859-1, whatever wrote it"
-        )
+        warnings.append("the file is not plain ASCII: Java reads it as ISO-8859-1, whatever wrote it")
     return {
         "prefix": prefix,
         "prefix_is_default": PREFIX_SETTING not in values,
