@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,7 +17,7 @@ from pulsar_meta.jobs.rewrite.tally import Tally
 from pulsar_meta.jobs.rewrite.undo_file import UndoLog
 from pulsar_meta.stores.base import ABSENT, Versioned
 
-GROUP_VALUES: Final = 512
+GROUP_VALUES: Final = 256
 GROUP_BYTES: Final = 4 << 20
 TRIES: Final = 4
 
@@ -71,15 +72,19 @@ class Run:
                 if self.stop.signal is not None:
                     break
             sender.flush()
+            sender.settle()
         finally:
-            sender.batches.close()
+            sender.close()
         if self.stop.signal is None:
             self.undo.finish()
         return self.tally
 
 
 class _Sender:
-    """The group that is being filled, and how it is sent."""
+    """The group that is being filled, and how it is sent.
+
+    On a network a group is sent by a thread while the next one is filled; never two at once.
+    """
 
     def __init__(self, run: Run, batches: Batches, again: Rule) -> None:
         self.run = run
@@ -88,6 +93,8 @@ class _Sender:
         self.group: list[Decided] = []
         self.bytes = 0
         self.due = time.monotonic()
+        self._thread = ThreadPoolExecutor(1, "sender") if batches.networked else None
+        self._sent: Future[None] | None = None
 
     def offer(self, seen: Versioned, decision: Decision) -> None:
         run = self.run
@@ -103,7 +110,27 @@ class _Sender:
             self.flush()
 
     def flush(self) -> None:
+        """Send what there is; an error of the group before is raised here."""
         group, self.group, self.bytes = self.group, [], 0
+        if self._thread is None:
+            self._deliver(group)
+        else:
+            self.settle()
+            self._sent = self._thread.submit(self._deliver, group)
+
+    def settle(self) -> None:
+        """Return when nothing is under way."""
+        sent, self._sent = self._sent, None
+        if sent is not None:
+            sent.result()
+
+    def close(self) -> None:
+        """Let the threads end, after the group that they are at."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=True)
+        self.batches.close()
+
+    def _deliver(self, group: list[Decided]) -> None:
         count = len(group)
         for _ in range(TRIES):
             if not group:

@@ -85,7 +85,8 @@ class Batches:
     def __init__(self, store: Store, concurrency: int) -> None:
         """Use `store`, of which at most `concurrency` requests are under way at once."""
         self.store = store
-        self._width = concurrency if "://" in store.url else 1
+        self.networked = "://" in store.url
+        self._width = concurrency if self.networked else 1
         self._pool: ThreadPoolExecutor | None = None
 
     def ahead(self, values: Iterable[Versioned]) -> Iterator[Versioned]:

@@ -43,9 +43,10 @@ TABLE: Final = (
     Row(Form.LEDGER, (2, 7, 4), (2, 7, 99), True, "apache/pulsar#11490, 2.7.4"),
     Row(Form.LEDGER, (2, 8, 0), (2, 8, 0), False, "apache/pulsar#11490 came with 2.8.1"),
     Row(Form.LEDGER, (2, 8, 1), (5, 0, 0), True, "2.8.2, 3.0.7, 4.0.7, 4.2.4, 5.0.0-M1 loaded them"),
-    Row(Form.CURSOR, _START, (2, 8, 99), False, "2.8.2 has no such setting and no reader for it"),
+    Row(Form.CURSOR, _START, (2, 9, 1), False, "MetaStoreImpl of 2.8.2 and 2.9.1 has no reader for it"),
+    Row(Form.CURSOR, (2, 10, 5), (2, 10, 99), True, "MetaStoreImpl of 2.10.5 has the reader (not run)"),
     Row(Form.CURSOR, (2, 11, 0), (5, 0, 0), True, "2.11.0, 3.0.7, 4.0.7, 4.2.4, 5.0.0-M1 loaded them"),
-    Row(Form.CURSOR_WITH_PROPERTIES, _START, (2, 8, 99), False, "2.8.2 has no reader for compressed cursors"),
+    Row(Form.CURSOR_WITH_PROPERTIES, _START, (2, 9, 1), False, "2.8.2 and 2.9.1 read no compressed cursor"),
     Row(Form.CURSOR_WITH_PROPERTIES, (2, 11, 0), (4, 0, 7), True, "2.11.0, 3.0.7 and 4.0.7 loaded them"),
     Row(
         Form.CURSOR_WITH_PROPERTIES,

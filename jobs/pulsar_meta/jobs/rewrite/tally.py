@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, Final
 
 from pulsar_meta.jobs.rewrite.decision import MOVED, UNDECODABLE, Decision
@@ -14,7 +15,10 @@ REFUSED: Final = frozenset({"loaded", "over-limit", "unreadable", "ephemeral"})
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of values; every value seen is in exactly one of the five others. Bytes are as stored."""
+    """Counts of values; every value seen is in exactly one of the five others. Bytes are as stored.
+
+    One thread may see values while another rewrites them.
+    """
 
     seen: int = 0
     rewritten: int = 0
@@ -27,6 +31,7 @@ class Tally:
     saved: int = 0
     kept_for: Counter[str] = field(default_factory=Counter)
     skipped_for: Counter[str] = field(default_factory=Counter)
+    _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     @property
     def refused(self) -> int:
@@ -35,34 +40,38 @@ class Tally:
 
     def see(self, decision: Decision) -> None:
         """Count a value, and where it is left alone also why."""
-        self.seen += 1
-        self.bytes_before += decision.size_before
-        if decision.action == "rewrite":
-            return
-        self.bytes_after += decision.size_before
-        self._leave(decision)
+        with self._lock:
+            self.seen += 1
+            self.bytes_before += decision.size_before
+            if decision.action != "rewrite":
+                self.bytes_after += decision.size_before
+                self._leave(decision)
 
     def rewrite(self, decision: Decision) -> None:
         """Count a value that was seen before as rewritten."""
-        self.rewritten += 1
-        self.bytes_after += decision.size_after
-        self.saved += decision.size_before - decision.size_after
+        with self._lock:
+            self.rewritten += 1
+            self.bytes_after += decision.size_after
+            self.saved += decision.size_before - decision.size_after
 
     def refuse(self, decision: Decision, reason: str) -> None:
         """Count a value that was seen before as left alone by a guard."""
-        self.bytes_after += decision.size_before
-        self.skipped += 1
-        self.skipped_for[reason] += 1
+        with self._lock:
+            self.bytes_after += decision.size_before
+            self.skipped += 1
+            self.skipped_for[reason] += 1
 
     def lose(self, decision: Decision) -> None:
         """Count a value that was seen before as one that moved too often."""
-        self.bytes_after += decision.size_before
-        self.conflicts += 1
+        with self._lock:
+            self.bytes_after += decision.size_before
+            self.conflicts += 1
 
     def settle(self, decision: Decision) -> None:
         """Count a value that was seen before and then, read again, needed no change."""
-        self.bytes_after += decision.size_before
-        self._leave(decision)
+        with self._lock:
+            self.bytes_after += decision.size_before
+            self._leave(decision)
 
     def _leave(self, decision: Decision) -> None:
         reason = decision.reason or ""
