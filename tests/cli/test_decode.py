@@ -366,3 +366,74 @@ def test_decode_imports_nothing_heavy(tmp_path: Path) -> None:
     assert "google.protobuf" in imported
     heavy = {"pyspark", "pyarrow", "numpy", "kazoo", "grpc", "rocksdict", "rich", "google_crc32c"}
     assert not {name for name in imported if name.split(".")[0] in heavy}
+
+
+def test_nothing_at_a_path_is_not_found(run: Run, capture: Callable[[str], Path], tmp_path: Path) -> None:
+    store = f"snapshot:{capture('pulsar-2.8.2') / 'metadata.ndjson'}"
+    there = "/managed-ledgers/public/default/persistent/orders"
+    done = run("decode", "--store", store, "/managed-ledgers/no", there, "-o", "json")
+    assert done.returncode == 3
+    assert documents(done)[0]["path"] == there
+    told = json.loads(done.stderr)
+    assert (told["error"], told["message"]) == ("not-found", "nothing at or below /managed-ledgers/no")
+    (tmp_path / "empty").mkdir()
+    for arguments, why in (
+        (["empty"], b"no file in this directory"),
+        (["--store", "dir:empty"], b"nothing at or below /"),
+        (["-", "--hex", "--lines"], b"no line with a value"),
+        (["no*.bin"], b"no such file"),
+        ([there], b"no such file; a path of a store? then --store URL"),
+    ):
+        done = run("decode", *arguments)
+        assert (done.returncode, done.stdout) == (3, b"")
+        assert why in done.stderr
+        assert done.stderr.count(b"\n") == 1
+
+
+def test_no_bytes_are_asked_about(run: Run) -> None:
+    done = run("decode", "-")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"being empty it fits ManagedLedgerInfo, Text and Bytes" in done.stderr
+    assert documents(run("decode", "-", "--type", "ManagedLedgerInfo", "-o", "json"))["value"] == {}
+
+
+def test_raw_is_what_the_envelope_holds(run: Run, tmp_path: Path, ledger_file: Path) -> None:
+    assert run("decode", ledger_file, "-o", "raw").stdout == LEDGER
+    assert run("decode", "-", "--hex", "-o", "raw", stdin=CURSOR.hex().encode()).stdout == CURSOR
+    # Text may begin with the letters that mark an envelope.
+    place = tmp_path / "tree/admin/policies/t"
+    place.mkdir(parents=True)
+    (place / ".value").write_bytes(b"Gx, no envelope")
+    assert run("decode", "--store", f"dir:{tmp_path}/tree", "-o", "raw").stdout == b"Gx, no envelope"
+
+
+def test_raw_is_of_one_whole_value(run: Run, ledger_file: Path, tmp_path: Path) -> None:
+    several = run("decode", ledger_file, ledger_file, "-o", "raw")
+    assert (several.returncode, several.stdout) == (2, b"")
+    assert run("decode", "no-such-file", "-o", "raw").returncode == 3
+    ledger_file.write_bytes(ledger_file.read_bytes()[:-3])
+    broken = run("decode", ledger_file, "-o", "raw", "--output", "out.bin")
+    assert (broken.returncode, broken.stdout) == (4, b"")
+    assert str(ledger_file).encode() in broken.stderr
+    assert not (tmp_path / "out.bin").exists()
+
+
+def test_raw_payloads_are_kept_off_a_terminal(ledger_file: Path) -> None:
+    master, slave = pty.openpty()
+    done = subprocess.run(
+        [PROGRAM, "decode", ledger_file, "-o", "raw"],
+        stdout=slave,
+        stderr=subprocess.PIPE,
+        timeout=30,
+        check=False,
+    )
+    os.close(slave)
+    os.close(master)
+    assert done.returncode == 2
+    assert b"--force" in done.stderr
+
+
+def test_a_directory_is_no_json(run: Run, tmp_path: Path) -> None:
+    done = run("encode", tmp_path)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"a directory" in done.stderr

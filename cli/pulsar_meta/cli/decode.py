@@ -13,8 +13,9 @@ from pulsar_meta.cli.output import Detail, Format
 from pulsar_meta.cli.shell import Shell, StoreUrl
 from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
 from pulsar_meta.codecs.document import Decoded, DecodeOptions, decode_document
+from pulsar_meta.codecs.envelope import open_envelope
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError, UsageError
-from pulsar_meta.codecs.kinds import KINDS, checked_kind
+from pulsar_meta.codecs.kinds import ENVELOPED, KINDS, checked_kind, kind_of
 from pulsar_meta.jobs.value_inputs import (
     InputForm,
     ValueInput,
@@ -31,7 +32,7 @@ def decode(
     inputs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE…]|[PREFIX…]",
+            metavar="FILE|PREFIX",
             help="Files, directories, patterns, snapshots, - for stdin. With --store: paths of the store.",
         ),
     ] = None,
@@ -55,19 +56,21 @@ def decode(
     """Show what values of a metadata store say: managed ledgers, cursors, ledger metadata, and the rest.
 
     The kind is told by --type, else by the path, else by the content; where that fits several, you are asked.
+    -o raw writes the bytes of one value, out of the envelope if it is in one. What is broken is told, the
+    rest is shown, and the exit code is 4; 3 where nothing lies at or below a path.
 
     Examples:
-
       pulsar-meta decode cursor.bin --type ManagedCursorInfo
-
-      zk-get /managed-ledgers/public/default/persistent/orders | pulsar-meta decode - --type ManagedLedgerInfo
-
-      pulsar-meta decode --store rocksdb:data/metadata /managed-ledgers/public/default -o ndjson
+      pulsar-meta decode - --hex --type ManagedLedgerInfo < value.hex
+      pulsar-meta decode --store rocksdb:data/metadata /managed-ledgers/public -o ndjson
     """
     options = DecodeOptions(kind and checked_kind(kind), max_size, show_passwords)
     form = InputForm(_text_form(from_hex, from_base64, lines), lines, max_size)
     exits = _Exits()
     values = _open_inputs(shell, inputs or [], store, form)
+    if shell.format is Format.RAW:
+        shell.emit_bytes([_raw_bytes(list(islice(values, 2)), options)])
+        return
     first = list(islice(values, 1))
     single = store is None and is_one_value(inputs or [], form, first)
     shell.emit(_decoded(shell, chain(first, values), options, exits), Detail(_lines), single=single)
@@ -103,6 +106,25 @@ def _open_inputs(shell: Shell, inputs: list[str], store: str | None, form: Input
             yield from values_of_store(opened, prefix)
 
 
+def _raw_bytes(values: list[ValueInput], options: DecodeOptions) -> bytes:
+    """Return the bytes of the only value, out of its envelope where its kind may have one."""
+    if len(values) != 1:
+        raise UsageError("-o raw is for one value, there are several: -o ndjson shows them all")
+    value = values[0]
+    if value.error is not None:
+        raise value.error
+    kind = options.kind
+    if kind is None and value.path is not None:
+        kind = kind_of(value.data, path=value.path)
+    if kind is not None and kind not in ENVELOPED:
+        return value.data
+    try:
+        envelope = open_envelope(value.data, max_size=options.max_size)
+    except DecodeError as error:
+        raise _at(error, _place(value)) from error
+    return value.data if envelope is None else envelope.payload
+
+
 def _decoded(
     shell: Shell, values: Iterable[ValueInput], options: DecodeOptions, exits: _Exits
 ) -> Iterator[dict[str, Any]]:
@@ -121,12 +143,16 @@ def _decoded(
 
 def _tell(shell: Shell, value: ValueInput, decoded: Decoded, exits: _Exits) -> None:
     """Tell on stderr what is wrong with a value, and where its bytes would not come back the same."""
-    where = " ".join(part for part in (value.source, value.path) if part)
+    where = _place(value)
     if decoded.error is not None:
         exits.note(decoded.error)
         report(_at(decoded.error, where), as_json=_speaks_json(shell))
     elif not decoded.same_bytes:
         shell.warn(f"{where}: {OTHER_BYTES}")
+
+
+def _place(value: ValueInput) -> str:
+    return " ".join(part for part in (value.source, value.path) if part)
 
 
 def _speaks_json(shell: Shell) -> bool:

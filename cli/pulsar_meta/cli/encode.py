@@ -46,10 +46,8 @@ def encode(
     """Turn the JSON of decode back into bytes; several values come out as lines of a snapshot.
 
     Examples:
-
-      pulsar-meta decode cursor.bin -o json | jq '.value.lastActive = 0' | pulsar-meta encode > new.bin
-
-      pulsar-meta encode cursor.json --compression zstd --threshold 16384 --output cursor.bin
+      pulsar-meta decode cursor.bin -o json | pulsar-meta encode > again.bin
+      pulsar-meta encode cursor.json --compression zstd --output cursor.bin
     """
     source = file or "-"
     documents = read_documents(read_text(file), source)

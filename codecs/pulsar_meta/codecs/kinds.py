@@ -73,7 +73,7 @@ def kind_of(
     if named is not None:
         return checked_kind(named)
     if path is None:
-        return _only_one(fitting_kinds(data, max_size))
+        return _only_one(fitting_kinds(data, max_size), "the content" if data else "being empty it")
     known = kind_of_path(path)
     if known is not None:
         return known
@@ -116,12 +116,12 @@ def fitting_kinds(data: bytes, max_size: int = DEFAULT_MAX_SIZE) -> list[str]:
     return found
 
 
-def _only_one(kinds: list[str]) -> str:
+def _only_one(kinds: list[str], what: str) -> str:
     if len(kinds) == 1:
         return kinds[0]
     if not kinds:
-        raise DecodeError("the content fits no kind of value: name it with --type")
-    raise UsageError(f"the content fits {', '.join(kinds[:-1])} and {kinds[-1]}: choose one with --type")
+        raise DecodeError(f"{what} fits no kind of value: name it with --type")
+    raise UsageError(f"{what} fits {', '.join(kinds[:-1])} and {kinds[-1]}: choose one with --type")
 
 
 def _enveloped_kinds(data: bytes, max_size: int) -> list[str]:

@@ -46,6 +46,8 @@ def read_text(file: str | None) -> str:
         return data.decode("utf-8-sig")
     except FileNotFoundError as error:
         raise NotFoundError("no such file", source=name) from error
+    except IsADirectoryError as error:
+        raise UsageError("a directory, expected a file with the JSON of decode", source=name) from error
     except OSError as error:
         raise UnreachableError(f"cannot be read: {error.strerror}", source=name) from error
     except UnicodeDecodeError as error:

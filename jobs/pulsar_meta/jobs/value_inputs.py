@@ -28,6 +28,7 @@ _PIECE: Final = 1 << 20
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 # Text may be three characters a byte ("0a ").
 _TEXT_FACTOR: Final = 3
+_STORE_ROOTS: Final = ("/managed-ledgers", "/ledgers", "/schemas", "/admin", "/loadbalance")
 _snapshot_re = re.compile(rb'\s*\{(?=[^\n]*"path"\s*:\s*"/)(?=[^\n]*"value"\s*:\s*")')
 
 
@@ -52,9 +53,14 @@ class InputForm:
 
 
 def values_of_store(store: Store, prefix: str) -> Iterator[ValueInput]:
-    """Yield every value at and below `prefix`, as the store orders them."""
+    """Yield every value at and below `prefix`, as the store orders them; an error where there is none."""
+    found = False
     for versioned in store.scan(prefix):
-        yield ValueInput(f"{store.url}", versioned.value, versioned.path, versioned.version)
+        found = True
+        yield ValueInput(store.url, versioned.value, versioned.path, versioned.version)
+    if not found:
+        error = NotFoundError(f"nothing at or below {prefix}", source=store.url)
+        yield ValueInput(store.url, error=error)
 
 
 def values_of_files(names: Iterable[str], form: InputForm) -> Iterator[ValueInput]:
@@ -63,7 +69,10 @@ def values_of_files(names: Iterable[str], form: InputForm) -> Iterator[ValueInpu
         if name == STDIN:
             yield from _values_of_stdin(form)
         else:
-            for path in _expand(name):
+            files = _expand(name)
+            if not files:
+                yield ValueInput(name, error=NotFoundError("no file in this directory", source=name))
+            for path in files:
                 yield from _values_of_file(path, form)
 
 
@@ -94,7 +103,8 @@ def _values_of_file(path: Path, form: InputForm) -> Iterator[ValueInput]:
             data = head + _read(file, _limit(form) + 1 - len(head))
         yield from _split(source, data, form, store_path_of_file(path.absolute().as_posix()))
     except FileNotFoundError:
-        yield ValueInput(source, error=NotFoundError("no such file", source=source))
+        hint = "; a path of a store? then --store URL" if source.startswith(_STORE_ROOTS) else ""
+        yield ValueInput(source, error=NotFoundError(f"no such file{hint}", source=source))
     except OSError as error:
         yield ValueInput(source, error=UnreachableError(f"cannot be read: {error.strerror}", source=source))
 
@@ -163,6 +173,8 @@ def _split(source: str, data: bytes, form: InputForm, path: str | None) -> Itera
         yield ValueInput(source, data, path)
     elif not form.lines:
         yield _from_text(source, data, form.text, path)
+    elif not data.strip():
+        yield ValueInput(source, error=NotFoundError("no line with a value in it", source=source))
     else:
         for number, line in enumerate(data.splitlines(), 1):
             if line.strip():
