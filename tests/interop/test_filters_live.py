@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pulsar
 import pytest
 
+from tests.servers import jars
 from tests.servers.cluster import Cluster
 from tests.servers.restartable import skip_or_fail
 from tests.servers.versions import NEWEST, why_not
@@ -24,11 +26,30 @@ INTERCEPTORS = ",".join(
 )
 
 
+def filter_archive(folder: Path) -> None:
+    """Compile RegionFilter and put it into `folder` as the archive that brokers load filters from."""
+    source = Path(__file__).with_name("RegionFilter.java")
+    classes = folder / "classes"
+    compile_ = ["javac", "-nowarn", "-d", str(classes), "-cp", jars.classpath(NEWEST), str(source)]
+    subprocess.run(compile_, check=True, capture_output=True)
+    with zipfile.ZipFile(folder / "region.nar", "w") as archive:
+        archive.write(classes / "RegionFilter.class", "RegionFilter.class")
+        definition = "name: region\ndescription: region=us\nentryFilterClass: RegionFilter\n"
+        archive.writestr("META-INF/services/entry_filter.yml", definition)
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """A broker with a topic of 60 messages in batches and 10 alone, still being written."""
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A broker with an EntryFilter, and a topic of 60 messages in batches and 10 alone, still written."""
     skip_or_fail(why_not(NEWEST))
-    with Cluster(racks=["A"], settings={"brokerEntryMetadataInterceptors": INTERCEPTORS}) as running:
+    folder = tmp_path_factory.mktemp("filters")
+    filter_archive(folder)
+    settings = {
+        "brokerEntryMetadataInterceptors": INTERCEPTORS,
+        "entryFilterNames": "region",
+        "entryFiltersDirectory": str(folder),
+    }
+    with Cluster(racks=["A"], settings=settings) as running:
         client = pulsar.Client(
             running.brokers[0].service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
         )
@@ -61,6 +82,24 @@ def test_live_entries_are_filtered(cluster: Cluster) -> None:
     documents = [json.loads(line) for line in done.stdout.splitlines()]
     assert sum(len(document["messages"]) for document in documents) == 30
     assert {document["where"]["decided_at"] for document in documents} == {"entry", "message"}
+
+
+def test_at_entry_level_it_says_what_an_entry_filter_in_the_broker_says(cluster: Cluster) -> None:
+    client = pulsar.Client(
+        cluster.brokers[0].service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    )
+    consumer = client.subscribe("t", "s", initial_position=pulsar.InitialPosition.Earliest)
+    taken = [consumer.receive(20_000) for _ in range(10)]
+    assert {message.properties()["region"] for message in taken} == {"us"}
+    client.close()
+    lines = [line.split() for line in cluster.log_of(0).splitlines() if line.startswith("VERDICT ")]
+    theirs = {place: verdict == "true" for _, place, verdict in lines}
+    done = run(cluster, "dump-entries", "--where", "region=us", "--level", "entry", "-o", "ndjson")
+    documents = [json.loads(line) for line in done.stdout.splitlines()]
+    ours = {f"{document['ledger_id']}:{document['entry_id']}" for document in documents}
+    assert len(ours) == 10
+    assert ours == {place for place, verdict in theirs.items() if verdict}
+    assert len(theirs) > len(ours)
 
 
 def test_live_topics_are_planned(cluster: Cluster) -> None:
