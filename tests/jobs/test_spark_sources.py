@@ -100,9 +100,9 @@ def test_the_messages_of_every_topic_are_counted(session: SparkSession, folder: 
 
 def test_partitions_are_cut_and_joined_by_entries(session: SparkSession, folder: Path) -> None:
     few = load(session, "pulsar_entries", folder, columns="ledger_id,entry_id")
-    many = load(session, "pulsar_entries", folder, columns="ledger_id,entry_id", entriesPerPartition="40")
-    assert few.rdd.getNumPartitions() < 5
-    assert many.rdd.getNumPartitions() > 100
+    many = load(session, "pulsar_entries", folder, columns="ledger_id,entry_id", entriesPerPartition="700")
+    assert few.rdd.getNumPartitions() == 1
+    assert many.rdd.getNumPartitions() > 5
     assert sorted(many.collect()) == sorted(few.collect())
 
 
