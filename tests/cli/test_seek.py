@@ -89,10 +89,32 @@ def test_time_and_expired(run: Run) -> None:
     assert (answer["ledger_id"], answer["entry_id"], answer["oldest_expired"]) == (242, 5, True)
 
 
-def test_the_csv_and_the_table_have_the_same_columns(run: Run) -> None:
+def test_csv_has_every_field_in_a_column(run: Run) -> None:
     heading, row = run("orders", "--index", "1234", "-o", "csv").stdout.splitlines()
     assert dict(zip(heading.split(","), row.split(","), strict=True))["ledger_id"] == "21"
-    assert "batch_index" in run("orders", "--index", "1234", "-o", "table").stdout
+
+
+def test_a_table_shows_what_there_is_for_eyes(run: Run) -> None:
+    heading, _, *rows = run("orders", "--index", "1234", "--index", "99999", "-o", "table").stdout.split(
+        "\n"
+    )[1:-2]
+    assert heading.split() == ["TOPIC", "INDEX", "STATUS", "POSITION", "INDEXES", "BROKER", "TIME", "READ"]
+    assert "21:25:2" in rows[0]
+    assert "2026-11-21T06:02:20." in rows[0]
+    assert "after-last" in rows[1]
+    by_time = run("orders", "--time", "1795241017000", "--clock", "publish", "-o", "table").stdout
+    assert "2026-11-21T06:03:37.000Z" in by_time
+    assert "PUBLISH TIME" in by_time
+    assert "INDEX " not in by_time
+
+
+def test_questions_in_no_file(run: Run, tmp_path: Path) -> None:
+    missing = run("--index-file", "no-such-file")
+    assert (missing.returncode, missing.stdout) == (3, "")
+    assert missing.stderr == "pulsar-meta: no-such-file: no such file\n"
+    directory = run("--index-file", str(tmp_path))
+    assert directory.returncode == 2
+    assert "Is a directory" in directory.stderr
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import typer
 from pulsar_meta.cli.output import Detail, Document, Format, View
 from pulsar_meta.cli.seek_lines import POSITION, line_of, parse_template
 from pulsar_meta.cli.shell import EntriesUrls, Exit, Shell, StoreUrl
-from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from pulsar_meta.jobs.seek import Question, SeekOptions
@@ -23,7 +23,7 @@ SEARCH = "How to look"
 ENGINE = "Engine"
 COLUMNS = (
     "topic", "index", "time", "status", "ledger_id", "entry_id", "batch_index", "first_index", "last_index",
-    "broker_timestamp", "entries_read",
+    "broker_timestamp", "publish_time", "entries_read", "reason",
 )  # fmt: skip
 
 
@@ -129,9 +129,8 @@ def seek(
     (BATCH is -1 for an unbatched entry), or - where nothing was found; -o json says why. Exit code 3 where
     any question found nothing.
 
-    \b
     Examples:
-      pulsar-meta seek orders --index 1234 --store rocksdb:data/metadata --entries bookie-disk:data/bookkeeper
+      pulsar-meta seek orders --index 1234 --entries bookie-disk:data/bookkeeper
       pulsar-meta seek my/ns/t --time 2026-08-20T12:00:00Z --format '{ledger_id}:{entry_id}'
       pulsar-meta seek --index-file wanted.tsv --engine spark -o ndjson
     """
@@ -155,7 +154,14 @@ def seek(
     answers = run(shell, store, entries, questions, options, str(engine), master, conf or [])
     lines = bool(template) or shell.format is Format.PLAIN
     plain = Detail(lambda answer: [line_of(answer, template or POSITION, fields or None)])
-    shell.emit(tally.watch(answers), plain if lines else View(COLUMNS, _row, frozenset(COLUMNS[4:])))
+    found: Iterable[Document] = tally.watch(answers)
+    if shell.format is Format.TABLE and not lines:
+        from pulsar_meta.cli.seek_table import table_view
+
+        found = list(found)
+        shell.emit(found, table_view(found))
+    else:
+        shell.emit(found, plain if lines else View(COLUMNS, _row))
     if tally.exit_code:
         raise typer.Exit(tally.exit_code)
 
@@ -182,8 +188,11 @@ def gather(
         try:
             with nullcontext(sys.stdin) if file == "-" else Path(file).open(encoding="utf-8") as lines:
                 questions += read_questions(lines, source, topic)
+        except FileNotFoundError as error:
+            raise NotFoundError("no such file", source=source) from error
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"cannot read the questions: {error}", source=source) from error
+            why = error.strerror if isinstance(error, OSError) else error
+            raise UsageError(f"cannot read the questions: {why}", source=source) from error
     elif not questions:
         raise UsageError("what is looked for? Give --index, --time, --expired or --index-file")
     return questions
