@@ -203,7 +203,8 @@ def test_a_broker_keeps_every_acknowledgement_through_our_rewriting(cluster: Clu
     for codec in (*CODECS, "none"):
         cluster.pulsar.stop()
         rewritten = rewrite(cluster, codec)
-        assert rewritten["compress-cursors"] > 10, (codec, rewritten)
+        # What would not get smaller is left alone, and most of these values are small.
+        assert rewritten["compress-cursors"] > 3, (codec, rewritten)
         assert rewritten["compress-ledgers"] > 3, (codec, rewritten)
         if release(cluster.pulsar.version) >= (4, 2):
             properties = properties or set_properties(cluster)
@@ -219,10 +220,13 @@ def test_a_broker_keeps_every_acknowledgement_through_our_rewriting(cluster: Clu
 
 
 def rewrite(cluster: Cluster, codec: str) -> dict[str, int]:
-    """Write all cursors and ledgers back plain, then in `codec`; return how many the last one rewrote."""
+    """Write all cursors and ledgers in another form and then in `codec`; return how many that rewrote.
+
+    What the broker wrote since it started is plain, and each codec is to start from there.
+    """
     done = {}
     for command in ("compress-cursors", "compress-ledgers"):
-        for chosen in dict.fromkeys(("none", codec)):
+        for chosen in ("zstd" if codec == "none" else "none", codec):
             threshold = ["--threshold", "0"] if chosen != "none" else []
             asked = [command, "--compression", chosen, *threshold, "--for-version", cluster.pulsar.version]
             summary = json.loads(cluster.run(*asked, "--yes", "-o", "json"))
@@ -253,6 +257,8 @@ def test_the_broker_and_our_seek_agree_on_every_index(cluster: Cluster, tmp_path
     """PIP-415 came with 4.2; its documented errors: -1:-1 in a topic's first entry but for its last index."""
     if release(cluster.pulsar.version) < (4, 2):
         pytest.skip(f"Pulsar {cluster.pulsar.version} has no getMessageIdByIndex")
+    if not cluster.pulsar.running:
+        cluster.pulsar.start()
     asked = [(topic, index) for topic in cluster.topics for index in range(last_index(cluster, topic) + 2)]
     told = [broker_position(cluster, topic, index) for topic, index in asked]
     cluster.pulsar.stop()

@@ -114,6 +114,10 @@ class PulsarStandalone:
         return f"http://127.0.0.1:{self.web_port}"
 
     @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.alive
+
+    @property
     def uses_zookeeper(self) -> bool:
         """Whether the metadata lies in ZooKeeper (always before 2.11) instead of RocksDB."""
         return release(self.version) < (2, 11) or "PULSAR_STANDALONE_USE_ZOOKEEPER" in self._environment
