@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from time import monotonic
 from typing import Final
 
 from pulsar_meta.codecs.bookie_entry import DigestType
@@ -16,6 +17,10 @@ from pulsar_meta.proto.DataFormats_pb2 import BookieServiceInfoFormat, LedgerMet
 from pulsar_meta.stores.base import Store
 
 BOOKIE_PROTOCOL: Final = "bookie-rpc"
+# A closed ledger's metadata is not read again for so long. Not for ever: BookKeeper's recovery moves
+# closed ledgers from bookies that are gone to others.
+KEPT_SECONDS: Final = 60.0
+KEPT_LEDGERS: Final = 10_000
 _AVAILABLE: Final = (f"{LEDGERS}/available", f"{LEDGERS}/available/readonly")
 _DIGESTS: Final[dict[int, DigestType]] = {
     LedgerMetadataFormat.CRC32: "CRC32",
@@ -31,11 +36,12 @@ def open_live_bookies(store: Store, *, url: str = "bookie:") -> LiveBookies:
 
 
 class StoredCluster:
-    """Ledgers and bookies as the store has them: read again each time, since open ledgers move."""
+    """Ledgers and bookies as the store has them; open ledgers move, so they are read again each time."""
 
     def __init__(self, store: Store) -> None:
         """`store` stays the caller's to close."""
         self._store = store
+        self._closed: dict[int, tuple[float, Ensembles]] = {}
         self.address = lru_cache(maxsize=None)(self._address)
 
     def ledgers(self) -> list[int]:
@@ -45,6 +51,17 @@ class StoredCluster:
 
     def ensembles(self, ledger_id: int) -> Ensembles:
         """Return where a ledger's entries lie; NotFoundError, or DecodeError where the value is broken."""
+        since, kept = self._closed.get(ledger_id, (0.0, None))
+        if kept is not None and monotonic() - since < KEPT_SECONDS:
+            return kept
+        found = self._read(ledger_id)
+        if found.last_entry is not None:
+            if len(self._closed) >= KEPT_LEDGERS:
+                self._closed.clear()
+            self._closed[ledger_id] = (monotonic(), found)
+        return found
+
+    def _read(self, ledger_id: int) -> Ensembles:
         path = ledger_path(ledger_id)
         try:
             return ensembles_of(ledger_id, decode_ledger_metadata(self._store.read(path).value).metadata)

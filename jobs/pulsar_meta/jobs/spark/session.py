@@ -1,7 +1,7 @@
 """The one place where a Spark session is made and ended.
 
-Workers run on the Python that runs the command. Unless told to be verbose, everything that Spark and its
-Java write to stderr goes to a file that is thrown away at the end; what went wrong is told from the error.
+Workers run on the Python that runs the command. Unless told to be verbose, what Spark's Java says goes to
+a file that is thrown away at the end; what went wrong is told from the error.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pulsar_meta.codecs.errors import PulsarMetaError, UnreachableError
 from pulsar_meta.jobs.java import why_no_java
+from pulsar_meta.jobs.spark.gateway import java_of_ours, leaving_on_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,13 +50,24 @@ def spark_session(
         with told_in_one_line():
             yield active
         return
-    session = start_session(master or LOCAL, dict(conf or {}), verbose=verbose)
-    try:
-        with told_in_one_line():
-            yield session
-    finally:
-        with suppress(Exception):
-            session.stop()
+    with leaving_on_signals():
+        session = start_session(master or LOCAL, dict(conf or {}), verbose=verbose)
+        try:
+            with told_in_one_line():
+                yield session
+        except (KeyboardInterrupt, SystemExit):
+            # Nothing more is asked of a Java that may be busy: it is ended at exit, within seconds.
+            raise
+        except BaseException:
+            stop(session)
+            raise
+        stop(session)
+
+
+def stop(session: SparkSession) -> None:
+    """Stop a session, whatever state it is in."""
+    with suppress(Exception):
+        session.stop()
 
 
 def start_session(master: str, conf: dict[str, str], *, verbose: bool) -> SparkSession:
@@ -74,13 +86,13 @@ def start_session(master: str, conf: dict[str, str], *, verbose: bool) -> SparkS
         # A local session talks to itself only, whatever the machine's name resolves to.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} | settings
+    settings = {"spark.master": master, "spark.app.name": "pulsar-meta"} | settings
     builder: Any = SparkSession.builder
-    builder = builder.master(master).appName("pulsar-meta")
     for key, value in settings.items():
         builder = builder.config(key, value)
     with tempfile.TemporaryFile() as log:
         try:
-            with chatter_to(None if verbose else log):
+            with java_of_ours(settings, None if verbose else log):
                 session: SparkSession = builder.getOrCreate()
         except Exception as error:
             raise UnreachableError(f"Spark does not start: {_reason(error, log)}") from error
@@ -103,22 +115,6 @@ def find_master(master: str) -> None:
         except (OSError, ValueError) as error:
             failure = error
     raise UnreachableError(f"no Spark master answers: {failure}", source=master)
-
-
-@contextmanager
-def chatter_to(log: Any) -> Iterator[None]:
-    """Let stderr of this process, and so of what it starts, go to `log`; None: leave it."""
-    if log is None:
-        yield
-        return
-    sys.stderr.flush()
-    kept = os.dup(2)
-    os.dup2(log.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 @contextmanager

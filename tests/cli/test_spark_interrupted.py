@@ -1,0 +1,132 @@
+"""A command that is interrupted while Spark starts, or works, leaves no process behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark
+PROGRAM = Path(sys.executable).parent / "pulsar-meta"
+MARK = "PULSAR_META_TEST_RUN"
+SPARK = ["seek", "orders", "--index", "1234", "--engine", "spark", "--master", "local[1]"]
+
+
+@pytest.fixture
+def start(capture: Callable[[str], Path], tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[str]]]:
+    """Return a function that starts a seek by Spark whose processes are told by their environment."""
+    folder = capture("pulsar-4.2.4")
+    environment = {
+        **os.environ,
+        MARK: str(tmp_path),
+        "TMPDIR": str(tmp_path),
+        "PULSAR_META_STORE": f"snapshot:{folder / 'metadata.ndjson'}",
+        "PULSAR_META_ENTRIES": f"bookie-disk:{folder / 'bookie0'}",
+    }
+
+    def call() -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [PROGRAM, *SPARK],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+
+    yield call
+    for process in marked(tmp_path):
+        os.kill(process, signal.SIGKILL)
+
+
+def marked(folder: Path) -> dict[int, str]:
+    """Return the command lines of the processes that a test in `folder` started, at any depth."""
+    found = {}
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit():
+            continue
+        try:
+            if f"{MARK}={folder}\0".encode() in (process / "environ").read_bytes():
+                found[int(process.name)] = (process / "cmdline").read_text().replace("\0", " ")
+        except (OSError, UnicodeDecodeError):
+            continue
+    return found
+
+
+def until(folder: Path, sign: str, process: subprocess.Popen[str]) -> None:
+    """Wait until a process of the test has `sign` in its command line."""
+    late = time.monotonic() + 120
+    while not any(sign in line for line in marked(folder).values()):
+        assert process.poll() is None, "ended before it could be interrupted"
+        assert time.monotonic() < late
+        time.sleep(0.01)
+
+
+def nothing_left(folder: Path, seconds: float) -> bool:
+    late = time.monotonic() + seconds
+    while marked(folder) and time.monotonic() < late:
+        time.sleep(0.1)
+    return not marked(folder)
+
+
+# From the shell script, through Java's launcher, to the Java that PySpark talks to and beyond.
+MOMENTS = [
+    ("spark-submit", 0.0),
+    ("launcher.Main", 0.0),
+    ("deploy.SparkSubmit", 0.0),
+    ("deploy.SparkSubmit", 2.0),
+    ("deploy.SparkSubmit", 6.0),
+]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["int", "term"])
+@pytest.mark.parametrize(("sign", "later"), MOMENTS)
+def test_interrupted_while_spark_starts(
+    start: Callable[[], subprocess.Popen[str]],
+    tmp_path: Path,
+    sign: str,
+    later: float,
+    number: signal.Signals,
+) -> None:
+    process = start()
+    until(tmp_path, sign, process)
+    time.sleep(later)
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=30)
+    assert marked(tmp_path) == {}
+    if process.returncode in (0, 3):
+        assert later
+        return
+    assert process.returncode == 128 + number
+    assert out in ("", "21:25:2\n")
+    assert [found.name for found in tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(("sign", "later"), [("spark-submit", 0.0), ("deploy.SparkSubmit", 3.0)])
+def test_killed_outright_java_ends_itself(
+    start: Callable[[], subprocess.Popen[str]], tmp_path: Path, sign: str, later: float
+) -> None:
+    process = start()
+    until(tmp_path, sign, process)
+    time.sleep(later)
+    process.kill()
+    process.communicate(timeout=60)
+    assert nothing_left(tmp_path, 120)
+
+
+@pytest.mark.parametrize("delay", [0.3, 1.5])
+def test_interrupted_after_a_moment(
+    start: Callable[[], subprocess.Popen[str]], tmp_path: Path, delay: float
+) -> None:
+    process = start()
+    time.sleep(delay)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode in (130, -signal.SIGINT, 1)
+    assert nothing_left(tmp_path, 30)
