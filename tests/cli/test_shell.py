@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -160,3 +162,14 @@ def test_shell_completion_is_offered(shell: str) -> None:
         "_PULSAR_META_COMPLETE"
         in run("--show-completion", PATH="/usr/bin:/bin", SHELL=f"/bin/{shell}").stdout
     )
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_examples_are_lines_that_fit_a_terminal(command: str) -> None:
+    module, _, function = COMMANDS[command].target.partition(":")
+    text = inspect.cleandoc(getattr(import_module(module), function).__doc__)
+    _, _, examples = text.partition("\n\nExamples:\n")
+    assert f"pulsar-meta {command}" in examples
+    for line in examples.splitlines():
+        assert "pulsar-meta " in line
+        assert len(line) <= 78

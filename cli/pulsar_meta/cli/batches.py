@@ -61,9 +61,8 @@ def plan_batches(
     transaction, another schema and the limits end a batch too, and so does the end of an entry (a flush)
     unless --rebatch. Nothing is written.
 
-    \b
-    Example:
-      pulsar-meta plan-batches orders --keys region,type --store zk://localhost:2181 --entries bookie:
+    Examples:
+      pulsar-meta plan-batches orders --keys region,type --entries bookie:
     """
     from pulsar_meta.jobs.batch_plan import BatchPlan
     from pulsar_meta.jobs.batching import Batching
@@ -96,7 +95,7 @@ def plan_batches(
 def pack_entries(
     shell: Shell,
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE|-]", help="NDJSON messages; default: stdin.")
+        Path | None, typer.Argument(metavar="FILE|-", help="NDJSON messages; default: stdin.")
     ] = None,
     keys: Keys = "",
     strategy: Annotated[
@@ -122,10 +121,9 @@ def pack_entries(
     field of MessageMetadata; "flush": true ends the batch before it. Writes the form that frames: reads;
     attach-metadata adds the broker's part.
 
-    \b
-    Example:
-      echo '{"payload": "hello", "properties": {"region": "eu"}}' \\
-        | pulsar-meta pack-entries --keys region --compression zstd > frames
+    Examples:
+      pulsar-meta pack-entries messages.ndjson --keys region > frames
+      echo '{"payload": "hello"}' | pulsar-meta pack-entries --output one.frames
     """
     import time
 

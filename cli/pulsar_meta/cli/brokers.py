@@ -27,7 +27,6 @@ def brokers(
     With --match: which of them a load manager that heeds lookup properties could choose for such a client,
     which not, and why. Exit code 1 where it could choose none, 3 where no broker is registered.
 
-    \b
     Examples:
       pulsar-meta brokers --store zk://localhost:2181
       pulsar-meta brokers --store zk://localhost:2181 --match rack=A -o json
@@ -58,8 +57,7 @@ def lookup_properties(
 ) -> None:
     """Show what a broker with this broker.conf would publish under lookupPropertyPrefix.
 
-    \b
-    Example:
+    Examples:
       pulsar-meta lookup-properties conf/broker.conf
     """
     from pulsar_meta.codecs.errors import DecodeError

@@ -27,7 +27,7 @@ def build_index(
     engine: EngineOptions,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TOPIC|NAMESPACE]…", help="Topics, or tenant/namespace.", show_default=False),
+        typer.Argument(metavar="TOPIC|NAMESPACE", help="Topics, or tenant/namespace.", show_default=False),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All topics.")] = False,
     store: StoreUrl = None,
@@ -41,10 +41,9 @@ def build_index(
     no name for it (PIP-404): first-index is ours. Released brokers drop the properties of a topic's last
     ledger when they close it or load the topic again; run build-index again for those.
 
-    \b
     Examples:
-      pulsar-meta build-index public/default --dry-run --store zk://zk1:2181 --entries bookie:
-      pulsar-meta build-index --all --yes --engine spark --entries bookie-disk:/bookie
+      pulsar-meta build-index public/default --dry-run --entries bookie:
+      pulsar-meta build-index --all --yes --engine spark --entries bookie:
     """
     from pulsar_meta.jobs.chosen_topics import chosen_topics
     from pulsar_meta.jobs.index_build import MISSING, UNREADABLE, IndexBuild

@@ -33,7 +33,7 @@ def check_index(
     engine: EngineOptions,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TOPIC|NAMESPACE]…", help="Topics, or tenant/namespace.", show_default=False),
+        typer.Argument(metavar="TOPIC|NAMESPACE", help="Topics, or tenant/namespace.", show_default=False),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All topics.")] = False,
     faulty: Annotated[bool, typer.Option("--faulty", help="Only ledgers with faults.")] = False,
@@ -47,10 +47,9 @@ def check_index(
     entries that are missing or cannot be read, and whether the ledger's first-index property tells the
     truth. Exit code 1 where any ledger has a fault; -o json names the entries (ten of each kind).
 
-    \b
     Examples:
-      pulsar-meta check-index public/default/orders --store zk://zk1:2181 --entries bookie:
-      pulsar-meta check-index --all --faulty --engine spark --entries bookie-disk:/bookie -o ndjson
+      pulsar-meta check-index public/default/orders --entries bookie:
+      pulsar-meta check-index --all --faulty --engine spark -o ndjson
     """
     from pulsar_meta.jobs.chosen_topics import chosen_topics
     from pulsar_meta.jobs.index_build import topics_of

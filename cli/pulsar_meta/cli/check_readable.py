@@ -19,7 +19,8 @@ def check_readable(
 ) -> None:
     """List the topics and cursors that a broker of a release could not load; exit 1 if there are any.
 
-    pulsar-meta check-readable --store rocksdb:data/metadata --for-version 4.2.4
+    Examples:
+      pulsar-meta check-readable --store rocksdb:data/metadata --for-version 4.2.4
     """
     from pulsar_meta.codecs.names import MANAGED_LEDGERS
     from pulsar_meta.jobs.rewrite.readable import find_unreadable

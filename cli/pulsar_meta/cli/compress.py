@@ -112,9 +112,10 @@ def compress_cursors(
     Brokers compress a cursor only when they next write it. Cursors with properties stay plain, since
     Pulsar 4.2.4 and 5.0.0-M1 cannot load them compressed, unless --for-version tells who reads them.
 
-    pulsar-meta compress-cursors --store zk://zk1:2181 --compression zstd --dry-run > plan.ndjson
-
-    pulsar-meta compress-cursors --store rocksdb:data/metadata --compression none --yes
+    Examples:
+      pulsar-meta compress-cursors --estimate --by namespace --store zk://zk1:2181
+      pulsar-meta compress-cursors --compression zstd --dry-run > plan.ndjson
+      pulsar-meta compress-cursors --plan plan.ndjson --yes
     """
     rule = _rule("cursor", how, only_with_properties=only_with_properties)
     _compress(shell, store, _Request(rule, where.scope(cursor), where.stdin, how), writing, bulk)
@@ -131,7 +132,9 @@ def compress_ledgers(
 ) -> None:
     """Compress the ledger lists of topics that are stored, or write them back plain.
 
-    pulsar-meta compress-ledgers --store etcd://etcd1:2379 --estimate
+    Examples:
+      pulsar-meta compress-ledgers --estimate --store etcd://etcd1:2379
+      pulsar-meta compress-ledgers --from-conf broker.conf --dry-run
     """
     request = _Request(_rule("ledger", how), where.scope(), where.stdin, how)
     _compress(shell, store, request, writing, bulk)

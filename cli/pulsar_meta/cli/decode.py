@@ -62,7 +62,7 @@ def decode(
     Examples:
       pulsar-meta decode cursor.bin --type ManagedCursorInfo
       pulsar-meta decode - --hex --type ManagedLedgerInfo < value.hex
-      pulsar-meta decode --store rocksdb:data/metadata /managed-ledgers/public -o ndjson
+      pulsar-meta decode --store rocksdb:data/metadata /managed-ledgers -o json
     """
     options = DecodeOptions(kind and checked_kind(kind), max_size, show_passwords)
     form = InputForm(_text_form(from_hex, from_base64, lines), lines, max_size)

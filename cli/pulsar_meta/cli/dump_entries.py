@@ -62,14 +62,14 @@ def dump_entries(
     frames themselves, in the form that frames: reads. SIZE counts what the broker wrote, without
     BookKeeper's header and digest. A corrupt entry is told, the others are shown, and the exit code is 4.
 
-    Example: pulsar-meta dump-entries orders --store rocksdb:/pulsar/data/metadata
-    --entries bookie-disk:/pulsar/data/bookkeeper --from -10 --deep
-
     With --where only entries with a message that matches are shown, with where it was decided, and stderr
     ends with how many could not be decided: batches of stock Java and C++ producers have their properties
     with each message, so that the entry's own metadata tells nothing; Go's has the first message's.
 
-    Example: pulsar-meta dump-entries orders --where "region=eu and not retired" --level any -o ndjson
+    Examples:
+      pulsar-meta dump-entries orders --entries bookie-disk:data/bookie --from -10
+      pulsar-meta dump-entries 42 --deep --payload text -o ndjson
+      pulsar-meta dump-entries orders --where "region=eu and not retired"
     """
     limits = Limits(frozenset(ledger or ()), _bound(first), _bound(last))
     look = _look(deep, payload, max_size * SIZE_UNIT)

@@ -26,10 +26,9 @@ def strip_metadata(shell: Shell, file: FramesFile) -> None:
     Frames without one pass through and are counted. Writes the form that `frames:` reads; with --output,
     the positions in FILE.idx are copied along.
 
-    \b
-    Example:
-      pulsar-meta dump-entries 42 --entries bookie-disk:/data/bookie -o raw \\
-        | pulsar-meta strip-metadata - > bare
+    Examples:
+      pulsar-meta strip-metadata frames --output bare
+      pulsar-meta dump-entries 42 -o raw | pulsar-meta strip-metadata - > bare
     """
     from pulsar_meta.jobs.frame_stream import FrameCount, read_frames, strip_frames
 
@@ -60,8 +59,7 @@ def attach_metadata(
 
     An entry's index is that of its last message; a batch in a transaction counts one, as at the broker.
 
-    \b
-    Example:
+    Examples:
       pulsar-meta attach-metadata bare --start-index 1000 --output frames
     """
     from pulsar_meta.codecs.broker_metadata import MetadataAppender, parse_interceptors

@@ -67,10 +67,9 @@ def lookup(
     bundle that no broker owns gets an owner by it. Exit code 3 where there is no such topic, 6 where a
     broker does not answer or refuses.
 
-    \b
     Examples:
-      pulsar-meta lookup orders --service-url pulsar://localhost:6650 --property rack=A
-      pulsar-meta lookup my/ns/t --client-conf conf/client.conf --token env:TOKEN -o json
+      pulsar-meta lookup orders --service-url pulsar://host:6650 --property rack=A
+      pulsar-meta lookup my/ns/t --client-conf client.conf --token env:TOKEN
     """
     from pulsar_meta.codecs.names import TopicName
     from pulsar_meta.codecs.service_url import parse_service_url

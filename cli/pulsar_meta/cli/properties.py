@@ -30,7 +30,8 @@ def properties(
 ) -> None:
     """Show the properties of a topic's ledgers (PIP-404).
 
-    pulsar-meta properties public/default/orders --store zk://zk1:2181
+    Examples:
+      pulsar-meta properties public/default/orders --store zk://zk1:2181
     """
     from pulsar_meta.codecs.names import TopicName
     from pulsar_meta.jobs.properties import list_properties
@@ -44,7 +45,7 @@ def set_property(
     shell: Shell,
     topic: Topic,
     ledger: Ledgers,
-    pairs: Annotated[list[str], typer.Argument(metavar="KEY=VALUE…")],
+    pairs: Annotated[list[str], typer.Argument(metavar="KEY=VALUE")],
     writing: WriteOptions,
     store: StoreUrl = None,
 ) -> None:
@@ -53,7 +54,8 @@ def set_property(
     As Pulsar's asyncAddLedgerProperty, but unknown fields and double keys are kept. Released brokers drop
     the properties of a topic's last ledger when they close it or load the topic again.
 
-    pulsar-meta set-property public/default/orders 1234 first-index=56789 --store zk://zk1:2181
+    Examples:
+      pulsar-meta set-property orders 1234 first-index=56789 --store zk://zk1:2181
     """
     from pulsar_meta.jobs.properties import parse_sets
 
@@ -65,13 +67,14 @@ def unset_property(
     shell: Shell,
     topic: Topic,
     ledger: Ledgers,
-    keys: Annotated[list[str], typer.Argument(metavar="KEY…")],
+    keys: Annotated[list[str], typer.Argument(metavar="KEY")],
     writing: WriteOptions,
     store: StoreUrl = None,
 ) -> None:
     """Remove properties of ledgers, in one write; what is not there needs none.
 
-    pulsar-meta unset-property public/default/orders 1234 first-index --store zk://zk1:2181
+    Examples:
+      pulsar-meta unset-property orders 1234 first-index --store zk://zk1:2181
     """
     from pulsar_meta.codecs.ledger_properties import Edit
 

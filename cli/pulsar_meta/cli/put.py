@@ -33,7 +33,9 @@ def put(
 ) -> None:
     """Write one value: the JSON of decode (with the version in it), or bytes with --version.
 
-    pulsar-meta put topic public/default/orders --store zk://zk1:2181 --file orders.json
+    Examples:
+      pulsar-meta put topic public/default/orders --file orders.json
+      pulsar-meta put /admin/flags/x --version 3 --raw < value
     """
     from pulsar_meta.jobs.places import path_of
     from pulsar_meta.jobs.rewrite.single import current, put_rule
@@ -60,7 +62,8 @@ def rm(
 ) -> None:
     """Remove one value; never what lies below it.
 
-    pulsar-meta rm /admin/policies/old/ns --store zk://zk1:2181 --version 3
+    Examples:
+      pulsar-meta rm /admin/policies/old/ns --store zk://zk1:2181 --version 3
     """
     from pulsar_meta.jobs.places import path_of
     from pulsar_meta.jobs.rewrite.single import current, remove_rule

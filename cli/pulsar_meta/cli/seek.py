@@ -131,7 +131,8 @@ def seek(
 
     Examples:
       pulsar-meta seek orders --index 1234 --entries bookie-disk:data/bookkeeper
-      pulsar-meta seek my/ns/t --time 2026-08-20T12:00:00Z --format '{ledger_id}:{entry_id}'
+      pulsar-meta seek my/ns/t --time 2026-08-20T12:00:00Z --cursor audit
+      pulsar-meta seek orders --index 1234 --format '{ledger_id}:{entry_id}'
       pulsar-meta seek --index-file wanted.tsv --engine spark -o ndjson
     """
     from pulsar_meta.jobs.questions import parse_position

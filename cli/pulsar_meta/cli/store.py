@@ -26,9 +26,9 @@ def ls(
 ) -> None:
     """List what lies directly below a path.
 
-    pulsar-meta ls /managed-ledgers/public/default/persistent --store zk://zk1:2181
-
-    pulsar-meta ls topic public/default/orders -l --store rocksdb:data/metadata
+    Examples:
+      pulsar-meta ls /managed-ledgers/public/default --store zk://zk1:2181
+      pulsar-meta ls topic public/default/orders -l --store rocksdb:data/metadata
     """
     from pulsar_meta.jobs.places import path_of
     from pulsar_meta.jobs.store_tree import list_children
@@ -55,11 +55,10 @@ def get(
 ) -> None:
     """Show one value, decoded; its bytes with -o raw.
 
-    pulsar-meta get topic public/default/orders --store zk://zk1:2181
-
-    pulsar-meta get cursor public/default/orders my-subscription -o json
-
-    pulsar-meta get ledger 123 -o raw > ledger-123.bin
+    Examples:
+      pulsar-meta get topic public/default/orders --store zk://zk1:2181
+      pulsar-meta get cursor public/default/orders my-subscription -o json
+      pulsar-meta get ledger 123 -o raw > ledger-123.bin
     """
     from pulsar_meta.cli.value_lines import value_lines
     from pulsar_meta.codecs.document import DecodeOptions, decode_document
@@ -93,7 +92,8 @@ def tree(
 ) -> None:
     """Show everything below a path as a tree, with sizes.
 
-    pulsar-meta tree /managed-ledgers/public --store snapshot:metadata.ndjson.zst --depth 3
+    Examples:
+      pulsar-meta tree /managed-ledgers/public --store snapshot:all.ndjson -d 3
     """
     from pulsar_meta.jobs.places import path_of
     from pulsar_meta.jobs.store_tree import walk

@@ -25,9 +25,9 @@ def top(
 ) -> None:
     """Show the biggest values (stored and raw size, codec, what they hold) and how all sizes are spread.
 
-    pulsar-meta top --store zk://zk1:2181 -n 50
-
-    pulsar-meta top /managed-ledgers/public --store snapshot:metadata.ndjson.zst -o json
+    Examples:
+      pulsar-meta top --store zk://zk1:2181 -n 50
+      pulsar-meta top /managed-ledgers/public --store snapshot:all.ndjson.zst
     """
     from pulsar_meta.jobs.biggest import measure
     from pulsar_meta.jobs.places import path_of

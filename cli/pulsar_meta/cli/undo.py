@@ -33,7 +33,9 @@ def undo(
 ) -> None:
     """Put back, byte for byte, every value that nobody touched since.
 
-    pulsar-meta undo ~/.local/state/pulsar-meta/undo/20261121T093000-compress-cursors.ndjson --yes
+    Examples:
+      pulsar-meta undo compress-cursors.undo.ndjson --dry-run
+      pulsar-meta undo compress-cursors.undo.ndjson --yes
     """
     from pulsar_meta.jobs.rewrite.identity import check_identity, read_identity
     from pulsar_meta.jobs.rewrite.undo import touched, undone

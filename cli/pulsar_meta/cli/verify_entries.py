@@ -23,7 +23,7 @@ def verify_entries(
     shell: Shell,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TOPIC or LEDGER]...", help="Topics (with --store) or ledgers; else all."),
+        typer.Argument(metavar="TOPIC|LEDGER", help="Topics (with --store) or ledgers; else all."),
     ] = None,
     entries: EntriesUrls = None,
     store: StoreUrl = None,
@@ -41,10 +41,9 @@ def verify_entries(
     payload, batch, and whether indexes go on from entry to entry and from ledger to ledger. The digest's
     type and password come from the store; without it the type is found by trying.
 
-    \b
     Examples:
-      pulsar-meta verify-entries orders --store zk://localhost:2181 --entries bookie:
-      pulsar-meta verify-entries --entries bookie-disk:/pulsar/data/bookkeeper --engine spark
+      pulsar-meta verify-entries orders --store zk://zk1:2181 --entries bookie:
+      pulsar-meta verify-entries --entries bookie-disk:/data/bookie --engine spark
     """
     from pulsar_meta.jobs.engine import choose_engine
     from pulsar_meta.jobs.entry_checks import check_here, plan_checks, run_checks
