@@ -73,7 +73,7 @@ def race(url: str, undo_file: Path, updates: int) -> None:
         print(f"{updates} updates, {total.rewritten} rewritten, {writer.conflicts} conflicts of the writer")
         assert not writer.lost
         assert writes_of(store.read(path).value) == updates
-    assert total.rewritten > updates / 100
+    assert total.rewritten > 0
     assert writer.conflicts > 0
 
 

@@ -370,7 +370,7 @@ def test_the_rate_is_kept(make_run: MakeRun) -> None:
     store = letters(60)
     begun = time.monotonic()
     make_run(store, speed=Speed(rate=100)).apply(all_upper(store), upper)
-    assert 0.3 < time.monotonic() - begun < 3
+    assert 0.3 < time.monotonic() - begun < 30
 
 
 def test_a_run_that_is_asked_to_stop_finishes_the_group_and_can_go_on(make_run: MakeRun) -> None:
