@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from pulsar import Client, Producer
@@ -16,6 +17,7 @@ from pulsar_meta.codecs.frame import decode_frame
 from pulsar_meta.codecs.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource, RawEntry
+from pulsar_meta.entries.bookie_client import BookieClient
 from pulsar_meta.jobs.entry_sources import open_entry_sources
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
@@ -219,3 +221,18 @@ def write(producer: Producer, stop: threading.Event, sent: list[bytes], failures
 def ledgers_of(store: Store, topic: TopicName) -> list[int]:
     info = decode_managed_ledger(store.read(topic.path).value)
     return [ledger.ledgerId for ledger in info.ledgerInfo]
+
+
+def test_a_bookie_that_wants_authentication_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    login = tmp_path / "jaas.conf"
+    module = "org.apache.zookeeper.server.auth.DigestLoginModule"
+    login.write_text(f'Bookie {{ {module} required user_someone="secret"; }};\n')
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Djava.security.auth.login.config={login}")
+    provider = {"bookieAuthProviderFactoryClass": "org.apache.bookkeeper.sasl.SASLBookieAuthProviderFactory"}
+    refused = pytest.raises(UnreachableError, match="TLS or an authentication plugin")
+    with (
+        Bookies(1, settings=provider) as guarded,
+        BookieClient("127.0.0.1", guarded.ports[0]) as client,
+        refused,
+    ):
+        client.read(5, [7])
