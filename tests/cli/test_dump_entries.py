@@ -331,3 +331,30 @@ def test_a_frame_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     found = dump("--entries", f"frames:{tmp_path / 'f'}", "--deep", expect=4)
     assert [document["messages"] for document in found] == [[], [], []]
     assert all(document["unopened"] for document in found)
+
+
+def test_frames_in_a_file_keep_their_positions(where: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "frames"
+    assert run("orders", *where, "--from", "-3", "-o", "raw", "--output", str(file)).returncode == 0
+    kept = [(d["ledger_id"], d["entry_id"]) for d in dump("--entries", f"frames:{file}")]
+    assert kept == [(242, 3), (242, 4), (242, 5)]
+
+
+def test_faults_are_json_where_the_output_is(where: list[str]) -> None:
+    done = run("no-such-topic", "orders", *where, "-n", "1", "-o", "ndjson")
+    assert done.returncode == 3
+    assert json.loads(done.stderr)["error"] == "not-found"
+    assert json.loads(done.stdout)["entry_id"] == 0
+
+
+def test_payloads_need_a_directory(where: list[str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    done = run("orders", *where, "-n", "1", "--payload", str(tmp_path / "file"))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "directory" in done.stderr
+
+
+def test_frames_are_read_from_a_regular_file(tmp_path: Path) -> None:
+    done = run("--entries", f"frames:{tmp_path}")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no regular file" in done.stderr

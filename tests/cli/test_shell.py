@@ -173,3 +173,15 @@ def test_examples_are_lines_that_fit_a_terminal(command: str) -> None:
     for line in examples.splitlines():
         assert "pulsar-meta " in line
         assert len(line) <= 78
+
+
+def test_bytes_of_others_do_not_steer_a_terminal() -> None:
+    hostile = [{"l": 1, "n": "a\x1b[2J\rb\x9b"}]
+    for write in (output.write_plain, output.write_table):
+        out = io.StringIO()
+        write(hostile, out, VIEW)
+        assert "a\\x1b[2J" in out.getvalue()
+        assert not {"\x1b", "\r", "\x9b"} & set(out.getvalue())
+    out = io.StringIO()
+    output.write_plain(hostile, out, output.Detail(lines=lambda document: [document["n"] + "\tc"]))
+    assert out.getvalue() == "a\\x1b[2J\\x0db\\x9b\tc\n"

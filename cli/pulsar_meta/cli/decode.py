@@ -73,7 +73,7 @@ def decode(
         return
     first = list(islice(values, 1))
     single = store is None and is_one_value(inputs or [], form, first)
-    shell.emit(_decoded(shell, chain(first, values), options, exits), Detail(_lines), single=single)
+    shell.emit(_decoded(shell, chain(first, values), options, exits), Detail(document_lines), single=single)
     if exits.code:
         raise typer.Exit(exits.code)
 
@@ -165,7 +165,8 @@ def _at(error: PulsarMetaError, where: str) -> PulsarMetaError:
     return type(error)(error.message, source=where)
 
 
-def _lines(document: dict[str, Any]) -> Iterable[str]:
+def document_lines(document: dict[str, Any]) -> Iterable[str]:
+    """Return the lines in which a person reads a document, nothing in them that breaks a line."""
     from pulsar_meta.cli.value_lines import value_lines
 
     return map(_harmless, value_lines(document))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pulsar_meta.cli.entry_rows import each_message, entry_view, message_view
+from pulsar_meta.cli.errors import report
 from pulsar_meta.cli.option_groups import grouped
-from pulsar_meta.cli.output import Document, Format
+from pulsar_meta.cli.output import Document, Format, whole_file
 from pulsar_meta.cli.shell import EntriesUrls, Shell, StoreUrl
 from pulsar_meta.cli.where import Matches, Where
 from pulsar_meta.codecs.entry_json import PAYLOAD_FORMS
@@ -19,9 +21,10 @@ from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.joined import told_by
 from pulsar_meta.jobs.entry_choice import Bound, Limits, choose
-from pulsar_meta.jobs.entry_dump import Look, as_frames_file, describe_entries, read_entries
+from pulsar_meta.jobs.entry_dump import DataEntry, Look, describe_entries, read_entries
 from pulsar_meta.jobs.entry_filter import FilterCounts
 from pulsar_meta.jobs.entry_sources import open_entry_sources
+from pulsar_meta.jobs.ledger_seal import LedgerSeal
 from pulsar_meta.stores.base import Store
 
 SIZE_UNIT = 2**20
@@ -59,8 +62,9 @@ def dump_entries(
     """Show the entries of topics and ledgers, from bookies' disks or files of frames.
 
     With --deep, and with --payload, which opens entries too, each message is shown. -o raw writes the
-    frames themselves, in the form that frames: reads. SIZE counts what the broker wrote, without
-    BookKeeper's header and digest. A corrupt entry is told, the others are shown, and the exit code is 4.
+    frames themselves, in the form that frames: reads (with --output FILE their positions to FILE.idx).
+    SIZE counts what the broker wrote, without BookKeeper's header and digest. A corrupt entry is
+    told, the others are shown, and the exit code is 4.
 
     With --where only entries with a message that matches are shown, with where it was decided, and stderr
     ends with how many could not be decided: batches of stock Java and C++ producers have their properties
@@ -84,13 +88,13 @@ def dump_entries(
         if chosen is not None:
             matches = Matches(shell, where, chosen, look, count, told, FilterCounts())
             if shell.format is Format.RAW:
-                shell.emit_bytes(matches.frames(choices, limits, source, opened))
+                _emit_frames(shell, matches.entries(choices, limits, source, opened))
             else:
                 urls = shell.entries_urls(entries)
                 _emit(shell, matches.documents(choices, limits, source, opened, urls), look.deep)
             shell.say(matches.counts.summary())
         elif shell.format is Format.RAW:
-            shell.emit_bytes(as_frames_file(read_entries(choices, limits, source, opened, told), count))
+            _emit_frames(shell, islice(read_entries(choices, limits, source, opened, told), count))
         else:
             found = read_entries(choices, limits, source, opened, told)
             _emit(shell, describe_entries(found, look, count, told), look.deep)
@@ -107,7 +111,7 @@ class Told:
     def __call__(self, error: PulsarMetaError) -> None:
         """Tell one fault."""
         self.worst = max(self.worst, error.exit_code)
-        self.shell.warn(str(error))
+        report(error, as_json=self.shell.format in (Format.JSON, Format.NDJSON))
 
     def end(self, source: EntrySource) -> None:
         """Tell what the source itself met, and leave with an exit code if anything was wrong."""
@@ -127,6 +131,22 @@ def _emit(shell: Shell, documents: Iterator[Document], deep: bool) -> None:
         shell.emit(documents, message_view())
     else:
         shell.emit(each_message(documents), message_view(short=shell.format is Format.TABLE))
+
+
+def _emit_frames(shell: Shell, entries: Iterator[tuple[DataEntry, LedgerSeal]]) -> None:
+    """Write the form that `frames:` reads; beside a file, which frame is which entry."""
+    positions: list[str] = []
+
+    def frames() -> Iterator[bytes]:
+        for entry, _ in entries:
+            positions.append(f'{{"ledger": {entry.ledger_id}, "entry": {entry.entry_id}}}\n')
+            yield len(entry.data).to_bytes(4, "big")
+            yield bytes(entry.data)
+
+    shell.emit_bytes(frames())
+    if shell.output is not None:
+        with whole_file(shell.output.with_name(shell.output.name + ".idx"), "w") as out:
+            out.writelines(positions)
 
 
 def _store(shell: Shell, url: str | None, names: list[str]) -> Store | None:

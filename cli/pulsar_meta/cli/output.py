@@ -70,9 +70,20 @@ def write_ndjson(documents: Iterable[Document], out: IO[str]) -> None:
         out.write(dumps(document) + "\n")
 
 
+# Control characters as escapes: bytes of others shall not steer a terminal.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+_IN_A_CELL = str.maketrans(_CONTROLS | {9: "\\t", 10: "\\n", 13: "\\r", 92: "\\\\"})
+_IN_A_LINE = str.maketrans({code: text for code, text in _CONTROLS.items() if code not in (9, 10)})
+
+
 def one_line(cell: str) -> str:
-    """Return `cell` without the characters that would break a line or a column."""
-    return cell.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n") if cell else cell
+    """Return `cell` without the characters that would break a line or a column, or steer a terminal."""
+    return cell if cell.isprintable() and "\\" not in cell else cell.translate(_IN_A_CELL)
+
+
+def harmless(text: str) -> str:
+    """Return `text` with every control character but tabs and line ends as an escape."""
+    return text if text.isprintable() else text.translate(_IN_A_LINE)
 
 
 def write_plain(documents: Iterable[Document], out: IO[str], view: View | Detail) -> None:
@@ -81,7 +92,7 @@ def write_plain(documents: Iterable[Document], out: IO[str], view: View | Detail
         if isinstance(view, View):
             out.write("\t".join(one_line(cell) for cell in view.row(document)) + "\n")
         else:
-            out.writelines(line + "\n" for line in view.lines(document))
+            out.writelines(harmless(line) + "\n" for line in view.lines(document))
 
 
 def write_csv(documents: Iterable[Document], out: IO[str], view: View | Detail) -> None:
@@ -114,7 +125,7 @@ def _table(documents: Iterable[Document], view: View) -> Table:
     for column in view.columns:
         table.add_column(column, justify="right" if column in view.right else "left", overflow="fold")
     for document in documents:
-        table.add_row(*(escape(cell) for cell in view.row(document)))
+        table.add_row(*(escape(harmless(cell)) for cell in view.row(document)))
     return table
 
 

@@ -60,7 +60,7 @@ def get(
       pulsar-meta get cursor public/default/orders my-subscription -o json
       pulsar-meta get ledger 123 -o raw > ledger-123.bin
     """
-    from pulsar_meta.cli.value_lines import value_lines
+    from pulsar_meta.cli.decode import document_lines
     from pulsar_meta.codecs.document import DecodeOptions, decode_document
     from pulsar_meta.codecs.kinds import checked_kind
     from pulsar_meta.jobs.places import path_of
@@ -75,7 +75,7 @@ def get(
         held.value, source=opened.url, path=held.path, version=held.version, options=options
     )
     if decoded.document["value"] is not None or shell.format in (Format.JSON, Format.NDJSON):
-        shell.emit([decoded.document], Detail(value_lines), single=True)
+        shell.emit([decoded.document], Detail(document_lines), single=True)
     if decoded.error is not None:
         raise decoded.error
     return None

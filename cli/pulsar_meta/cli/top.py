@@ -10,6 +10,7 @@ import typer
 from pulsar_meta.cli.output import Detail
 from pulsar_meta.cli.shell import Shell, StoreUrl
 from pulsar_meta.cli.store import AnyWhere
+from pulsar_meta.codecs.errors import NotFoundError
 
 Document = dict[str, Any]
 BAR = 40
@@ -33,9 +34,12 @@ def top(
     from pulsar_meta.jobs.places import path_of
 
     with shell.store(store) as opened, shell.progress(unit="values") as progress:
-        values = progressed(opened.scan(path_of(where or ["/"])), progress.advance)
-        sizes = measure(values, limit, by_raw=by_raw)
-        shell.emit([sizes.document(opened.url)], Detail(top_lines), single=True)
+        path = path_of(where or ["/"])
+        values = progressed(opened.scan(path), progress.advance)
+        document = measure(values, limit, by_raw=by_raw).document(opened.url)
+        if not document["total"]["count"]:
+            raise NotFoundError(f"nothing at or below {path}", source=opened.url)
+        shell.emit([document], Detail(top_lines), single=True)
 
 
 def progressed(values: Iterable[Any], advance: Any) -> Iterator[Any]:

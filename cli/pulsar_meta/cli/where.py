@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from pulsar_meta.entries.base import EntrySource
     from pulsar_meta.jobs.entry_choice import Choice, Limits, Tell
-    from pulsar_meta.jobs.entry_dump import Look
+    from pulsar_meta.jobs.entry_dump import DataEntry, Look
     from pulsar_meta.jobs.entry_filter import EntryFilter, FilterCounts
+    from pulsar_meta.jobs.ledger_seal import LedgerSeal
     from pulsar_meta.stores.base import Store
 
 PANEL = "Filter"
@@ -117,16 +118,16 @@ class Matches:
         entries = read_entries(iter(choices), limits, source, store, self.tell)
         return describe_matching(entries, self.chosen, self.counts, self.look, self.count, self.tell)
 
-    def frames(
+    def entries(
         self, choices: Iterable[Choice], limits: Limits, source: EntrySource, store: Store | None
-    ) -> Iterator[bytes]:
-        """Yield the frames of what matches, in the form that `frames:` reads."""
-        from pulsar_meta.jobs.entry_dump import as_frames_file, read_entries
+    ) -> Iterator[tuple[DataEntry, LedgerSeal]]:
+        """Yield the entries that match, as many as are wanted."""
+        from pulsar_meta.jobs.entry_dump import read_entries
         from pulsar_meta.jobs.matching_entries import matching_entries
 
         entries = read_entries(iter(choices), limits, source, store, self.tell)
         found = matching_entries(entries, self.chosen, self.counts)
-        return as_frames_file(((entry, seal) for entry, seal, _ in found), self.count)
+        return islice(((entry, seal) for entry, seal, _ in found), self.count)
 
     def _by_spark(
         self,

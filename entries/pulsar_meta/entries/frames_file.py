@@ -22,14 +22,18 @@ _SIZE: Final = struct.Struct(">I")
 
 
 class FramesFile:
-    """The frames of one file; `bookie` is false in what is read."""
+    """The frames of one file; `bookie` is false in what is read. A ledger need not be there whole."""
+
+    whole_ledgers: Final = False
 
     def __init__(self, url: str) -> None:
-        """Map the file; NotFoundError where it is missing, DecodeError where sizes or positions are wrong."""
+        """Map the file; NotFoundError, UsageError (no regular file), DecodeError (sizes, positions)."""
         self.url = url
         path = Path(url.partition(":")[2])
-        if not path.is_file():
+        if not path.exists():
             raise NotFoundError("no such file", source=str(path))
+        if not path.is_file():
+            raise UsageError("no regular file: frames are read from one", source=str(path))
         self._view = map_file(path)
         self._path = path
         self._index = TableLocations()

@@ -38,7 +38,8 @@ def open_entries(urls: Sequence[str]) -> EntrySource:
 def _opener(url: str) -> Callable[[str], EntrySource]:
     scheme, separator, _ = url.partition(":")
     if not separator or scheme not in SCHEMES:
-        known = ", ".join(f"{name}:" for name in sorted(SCHEMES))
+        # bookie: is opened by jobs, since it finds its bookies through a store.
+        known = ", ".join(f"{name}:" for name in sorted({*SCHEMES, "bookie"}))
         raise UsageError(f"no entry source {url!r}: known are {known}")
     module, _, function = SCHEMES[scheme].partition(":")
     return cast("Callable[[str], EntrySource]", getattr(import_module(module), function))

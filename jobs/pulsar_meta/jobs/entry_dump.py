@@ -13,7 +13,7 @@ from pulsar_meta.codecs.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.checksum import Verdict
 from pulsar_meta.codecs.cursor import decode_position_info
 from pulsar_meta.codecs.entry_json import PayloadForm, frame_to_json, opened_to_json
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UsageError
 from pulsar_meta.codecs.frame import Frame, decode_frame
 from pulsar_meta.codecs.raw_message import decode_raw_message
 from pulsar_meta.entries.base import EntrySource, RawEntry
@@ -62,13 +62,6 @@ def describe_entries(
     """Yield a document for each entry, at most `count`; corrupt ones are told and shown as far as they go."""
     for entry, seal in islice(entries, count):
         yield describe(entry, seal, look, tell)
-
-
-def as_frames_file(entries: Iterator[tuple[DataEntry, LedgerSeal]], count: int | None) -> Iterator[bytes]:
-    """Yield the bytes of a `frames:` file of the entries, at most `count`: each behind its 4-byte size."""
-    for entry, _ in islice(entries, count):
-        yield len(entry.data).to_bytes(4, "big")
-        yield bytes(entry.data)
 
 
 def unseal(raw: RawEntry, seal: LedgerSeal) -> DataEntry:
@@ -149,7 +142,10 @@ def guess_content(data: memoryview) -> str | None:
 
 def write_payloads(directory: Path, entry: DataEntry, opened: OpenedEntry) -> list[str]:
     """Write each message's payload to a file of its own and return the files' names."""
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UsageError("no directory: payloads are written into one", source=str(directory)) from error
     names = []
     for message in opened.messages:
         place = "" if message.batch_index is None else f"-{message.batch_index}"
@@ -205,7 +201,9 @@ def _present(part: Range, source: EntrySource, seal: LedgerSeal, tell: Tell) -> 
         else:
             yield entry
     missing = last - part.first + 1 - held
-    if missing > 0:
+    # Who exported some frames of a ledger does not miss the others.
+    whole = part.ledger.entries is not None or getattr(source, "whole_ledgers", True)
+    if missing > 0 and whole:
         tell(
             NotFoundError(
                 f"ledger {ledger_id}: no source has {missing} of its entries {part.first} to {last}"
