@@ -24,6 +24,7 @@ from pulsar_meta.proto.PulsarApi_pb2 import (
 )
 from tests.interop.generated import SEED, messages
 from tests.servers.jvm import Jvm
+from tests.servers.pulsar import release
 from tests.servers.versions import size
 
 pytestmark = pytest.mark.interop
@@ -182,7 +183,9 @@ def test_broker_entry_metadata_is_written_alike(names: list[str], oracle: Jvm) -
     stored, last = oracle.call(f"{MODULE}:add_broker_metadata", given, short), -1
     for (frame, count), their in zip(given, stored, strict=True):
         ours, last = decode_frame(their), last + count
-        assert ours.index == (last if "Index" in short else None)
+        # Until 2.11 the thread's message is not cleared: an index of another topic's can stay in it.
+        if "Index" in short or release(oracle.version) >= (3, 0):
+            assert ours.index == (last if "Index" in short else None)
         assert (ours.broker_timestamp is not None) == ("BrokerTimestamp" in short)
         again = encode_frame(ours.metadata, ours.payload, broker_metadata=ours.broker_metadata)
         assert again == their

@@ -16,12 +16,14 @@ on the same capture waits until the one before has freed the bookie's port.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import quote
 
 from tests.servers import admin, bookie_data, jars
 from tests.servers.jvm import Jvm, java_options
@@ -148,7 +150,14 @@ class PulsarStandalone:
             raise
 
     def stop(self) -> None:
-        """Stop in good order: the broker closes its topics and the bookie flushes."""
+        """Stop in good order: topics are unloaded, so that cursors write what they know, bookies flush.
+
+        A SIGTERM alone loses acknowledgements of the last seconds (4.2.4 ends within one).
+        """
+        if self.running:
+            with contextlib.suppress(OSError, admin.AdminError):
+                for namespace in self.admin("GET", "namespaces/public"):
+                    self.admin("PUT", f"namespaces/{quote(namespace)}/unload")
         if self._jvm is not None and self._jvm.process.alive:
             self._jvm.call("tests.servers.inside:stop_standalone")
         self._end(lambda server: server.stop())
