@@ -437,3 +437,25 @@ def test_a_directory_is_no_json(run: Run, tmp_path: Path) -> None:
     done = run("encode", tmp_path)
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"a directory" in done.stderr
+
+
+def test_a_directory_that_cannot_be_read_hides_nothing(run: Run, tmp_path: Path, ledger_file: Path) -> None:
+    (tmp_path / "values/closed").mkdir(parents=True)
+    (tmp_path / "values/open").write_bytes(CURSOR)
+    done = run("decode", "values", "no/file", ledger_file, "-o", "ndjson")
+    assert (done.returncode, done.stdout.count(b"\n")) == (3, 2)
+    (tmp_path / "values/closed").chmod(0)
+    without_override: list[str | Path] = (
+        ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.getuid() == 0 else []
+    )
+    words = [*without_override, PROGRAM, "decode", "values", "values/closed/x", ledger_file, "-o", "ndjson"]
+    closed = subprocess.run(words, capture_output=True, cwd=tmp_path, timeout=60, check=False)
+    (tmp_path / "values/closed").chmod(0o755)
+    assert closed.returncode == 6
+    assert [json.loads(line)["kind"] for line in closed.stdout.splitlines()] == [
+        "ManagedCursorInfo",
+        "ManagedLedgerInfo",
+    ]
+    assert [json.loads(line)["message"] for line in closed.stderr.splitlines()] == [
+        "cannot be read: Permission denied"
+    ] * 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from base64 import b64decode
@@ -69,23 +70,41 @@ def values_of_files(names: Iterable[str], form: InputForm) -> Iterator[ValueInpu
         if name == STDIN:
             yield from _values_of_stdin(form)
         else:
-            files = _expand(name)
-            if not files:
-                yield ValueInput(name, error=NotFoundError("no file in this directory", source=name))
-            for path in files:
-                yield from _values_of_file(path, form)
+            yield from _values_of_name(name, form)
 
 
-def _expand(name: str) -> list[Path]:
-    """Return the files that a name, a directory or a pattern stands for, sorted."""
+def _values_of_name(name: str, form: InputForm) -> Iterator[ValueInput]:
+    files, faults = _expand(name)
+    for fault in faults:
+        source = str(fault.filename or name)
+        yield ValueInput(source, error=UnreachableError(f"cannot be read: {fault.strerror}", source=source))
+    if not files and not faults:
+        yield ValueInput(name, error=NotFoundError("no file in this directory", source=name))
+    for path in files:
+        yield from _values_of_file(path, form)
+
+
+def _expand(name: str) -> tuple[list[Path], list[OSError]]:
+    """Return the files that a name, a directory or a pattern stands for, sorted, and what hid others."""
     from glob import glob
 
+    faults: list[OSError] = []
+    try:
+        if not _has_magic(name) or Path(name).exists():
+            return _files_at(name, faults), faults
+        found = sorted(glob(name, recursive=True)) or [name]
+        return [file for match in found for file in _files_at(match, faults)], faults
+    except OSError as error:
+        return [], [*faults, error]
+
+
+def _files_at(name: str, faults: list[OSError]) -> list[Path]:
     path = Path(name)
-    if path.is_dir():
-        return sorted(file for file in path.rglob("*") if file.is_file())
-    if _has_magic(name) and not path.exists():
-        return [file for found in sorted(glob(name, recursive=True)) for file in _expand(found)] or [path]
-    return [path]
+    if not path.is_dir():
+        return [path]
+    below = os.walk(path, onerror=faults.append)
+    files = (Path(folder) / file for folder, _, names in below for file in names)
+    return sorted(file for file in files if file.is_file())
 
 
 def _has_magic(name: str) -> bool:
