@@ -17,7 +17,6 @@ import pytest
 
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
-from tests.servers import jars
 from tests.servers.cluster import Cluster
 from tests.servers.processes import free_port
 from tests.servers.pulsar import PulsarStandalone
@@ -31,6 +30,7 @@ IN_STORE = (
     "org.apache.pulsar.broker.loadbalance.extensions.channel.ServiceUnitStateMetadataStoreTableViewImpl"
 )
 MODULAR = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
+RACKS = "tests.interop.rack_load_manager"
 TOKEN = ("--token", "env:PULSAR_TOKEN")
 Json = dict[str, Any]
 
@@ -51,18 +51,11 @@ def lookup(url: str, topic: str, *options: str) -> Json:
 
 
 @pytest.fixture(scope="module")
-def racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two brokers with a load manager of our own that says what it is sent and heeds `rack`."""
+def racks() -> Iterator[Cluster]:
+    """Two brokers with a load manager that says what it is sent and heeds `rack`."""
     skip_or_fail(why_not(NEWEST))
-    classes = tmp_path_factory.mktemp("classes")
-    source = Path(__file__).with_name("RackLoadManager.java")
-    compile_ = ["javac", "-nowarn", "-d", str(classes), "-cp", jars.classpath(NEWEST), str(source)]
-    subprocess.run(compile_, check=True, capture_output=True)
-    settings = {
-        "loadManagerClassName": "RackLoadManager",
-        "loadManagerServiceUnitStateTableViewClassName": IN_STORE,
-    }
-    with Cluster(settings=settings, classes=classes) as cluster:
+    settings = {"loadManagerServiceUnitStateTableViewClassName": IN_STORE}
+    with Cluster(settings=settings, inside=f"{RACKS}:define") as cluster:
         yield cluster
 
 
@@ -117,11 +110,8 @@ def test_properties_arrive_and_decide_and_the_store_agrees(racks: Cluster) -> No
         asked, rack = racks.brokers[number % 2], "BA"[number // 3]
         found = lookup(asked.service_url, topic, "--property", f"rack={rack}", "--property", "zone=z 1")
         assert found["status"] == "found"
-        name = found["topic"]
-        log = racks.log_of(racks.brokers.index(asked)).splitlines()
-        line = next(line for line in log if f"LOOKUP {name} " in line)
-        assert f"rack={rack}" in line
-        assert "zone=z 1" in line
+        arrived = racks.call(number % 2, f"{RACKS}:assigned")
+        assert (found["topic"], {"rack": rack, "zone": "z 1"}) in arrived
         assert all(hop["knows_properties"] for hop in found["hops"])
     urls = {broker.name: broker.service_url for broker in racks.brokers}
     with open_store(racks.store_url) as store:

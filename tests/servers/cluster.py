@@ -20,8 +20,8 @@ from typing import Any, Final, Self
 
 from tests.servers import admin
 from tests.servers.bookies import Bookies
-from tests.servers.jvm import java_options
-from tests.servers.processes import Process, free_port
+from tests.servers.jvm import Jvm, java_options
+from tests.servers.processes import Process, ServerFailed, free_port
 
 START_SECONDS: Final = 120
 STARTER: Final = "org.apache.pulsar.PulsarBrokerStarter"
@@ -81,17 +81,18 @@ class Cluster:
         racks: Sequence[str] = ("A", "B"),
         version: str = "4.2.4",
         settings: Mapping[str, str] | None = None,
-        classes: Path | None = None,
+        inside: str | None = None,
     ) -> None:
-        """Choose ports; nothing runs before `with`. `classes`: a directory with classes of one's own.
+        """Choose ports; nothing runs before `with`. NoJars, see `tests.servers.jars`.
 
-        NoJars, see `tests.servers.jars`.
+        `inside`: `module:function`, run in each broker's JVM before the broker starts there, where `call`
+        reaches it then; the function returns further settings.
         """
         self._bookies = Bookies(1, version=version)
         self.brokers = [Broker(rack, free_port(), free_port()) for rack in racks]
         self._settings = {**SETTINGS, **(settings or {})}
-        self._classes = f":{classes}" if classes else ""
-        self._processes: dict[int, Process] = {}
+        self._inside = inside
+        self._processes: dict[int, Process | Jvm] = {}
 
     @property
     def store_url(self) -> str:
@@ -108,16 +109,31 @@ class Cluster:
 
     def start(self, number: int) -> None:
         """Start the broker `number` (from 0) and return when it is ready; ServerFailed."""
-        broker = self.brokers[number]
-        command = ["java", *java_options("512m"), "-cp", self._bookies.classpath + self._classes, STARTER]
-        command += ["--broker-conf", str(self._write_settings(number))]
-        process = Process(command, log=self.directory / f"broker{number}.log")
-        self._processes[number] = process
+        broker, log = self.brokers[number], self.directory / f"broker{number}.log"
+        if self._inside is not None:
+            jvm = self._processes[number] = Jvm(self._bookies.version, heap="512m", log=log)
+            settings = self._write_settings(number, jvm.call(self._inside))
+            jvm.call("tests.servers.inside:start_broker", str(settings))
+            process = jvm.process
+        else:
+            command = ["java", *java_options("512m"), "-cp", self._bookies.classpath, STARTER]
+            command += ["--broker-conf", str(self._write_settings(number))]
+            process = self._processes[number] = Process(command, log=log)
         process.wait_until(lambda: _ready(broker), START_SECONDS)
+
+    def call(self, number: int, target: str, *arguments: object) -> Any:
+        """Run `module:function` beside the broker `number` (only with `inside`), see `tests.servers.jvm`."""
+        jvm = self._processes[number]
+        if not isinstance(jvm, Jvm):
+            raise ServerFailed("the cluster was not started with inside=…")
+        return jvm.call(target, *arguments)
 
     def stop(self, number: int) -> None:
         """Stop the broker `number` in good order: it unloads its bundles."""
-        self._processes.pop(number).stop()
+        process = self._processes.pop(number)
+        if isinstance(process, Jvm):
+            process.call("tests.servers.inside:stop_broker")
+        process.stop()
 
     def kill(self, number: int) -> None:
         """SIGKILL to the broker `number`."""
@@ -162,7 +178,7 @@ class Cluster:
         for number in range(len(self.brokers)):
             self.start(number)
 
-    def _write_settings(self, number: int) -> Path:
+    def _write_settings(self, number: int, further: Mapping[str, str] | None = None) -> Path:
         broker = self.brokers[number]
         store = f"zk:127.0.0.1:{self._bookies.zookeeper_port}"
         own = {
@@ -174,7 +190,8 @@ class Cluster:
             f"{self._settings['lookupPropertyPrefix']}rack": broker.rack,
         }
         file = self.directory / f"broker{number}.conf"
-        file.write_text("".join(f"{key}={value}\n" for key, value in {**self._settings, **own}.items()))
+        settings = {**self._settings, **own, **(further or {})}
+        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         return file
 
     def __enter__(self) -> Self:

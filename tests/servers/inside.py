@@ -7,6 +7,7 @@ from typing import Any
 from jpype import JArray, JByte, JClass, JString
 
 _standalone: Any = None
+_broker: Any = None
 
 
 def start_standalone(arguments: list[str]) -> None:
@@ -22,8 +23,24 @@ def stop_standalone() -> None:
     _standalone.close()
 
 
+def start_broker(settings: str) -> None:
+    """Start a broker of a cluster with this broker.conf; returns when it is up."""
+    global _broker
+    loader = JClass("org.apache.pulsar.common.configuration.PulsarConfigurationLoader")
+    configuration = loader.create(settings, JClass("org.apache.pulsar.broker.ServiceConfiguration").class_)
+    _broker = JClass("org.apache.pulsar.broker.PulsarService")(configuration)
+    _broker.start()
+
+
+def stop_broker() -> None:
+    """Close the broker: it unloads its bundles."""
+    _broker.close()
+
+
 def broker() -> Any:
     """Return the PulsarService that runs here."""
+    if _broker is not None:
+        return _broker
     field = JClass("org.apache.pulsar.PulsarStandalone").class_.getDeclaredField("broker")
     field.setAccessible(True)
     return field.get(_standalone)
