@@ -19,8 +19,10 @@ from pulsar_meta.codecs.raw_message import decode_raw_message
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.entry_readings import read_one
+from pulsar_meta.jobs.questions import INDEX, Question, SeekOptions
 from pulsar_meta.jobs.readings import CLOCKS, Reading, State
-from pulsar_meta.jobs.seek import INDEX, Document, Question, Seeker, SeekOptions, outline_of, plan_topic
+from pulsar_meta.jobs.seeker import Document, Seeker
+from pulsar_meta.jobs.topic_plan import outline_of, plan_topic
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
 

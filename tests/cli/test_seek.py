@@ -132,7 +132,15 @@ def test_questions_in_no_file(run: Run, tmp_path: Path) -> None:
         ["orders", "--time", "soon"],
         ["orders", "--expired", "0"],
         ["kafka://a/b/c", "--index", "1"],
-        ["--index-file", "there-is-none"],
+        ["orders", "--index", "1", "--namespace", "public/default"],
+        ["--namespace", "public/default"],
+        ["--namespace", "public", "--index", "1"],
+        ["orders", "--index", "1", "--cluster", "no-such-profile"],
+        ["orders", "--index", "1", "--cluster", "a=snapshot:x"],
+        ["orders", "--index", "1", "--cluster", "a=snapshot:x frames:y", "--store", "snapshot:x"],
+        ["orders", "--index", "1", "--cluster", "a=snapshot:x b:y", "--cluster", "a=snapshot:x b:y"],
+        ["orders", "--index", "1", "-o", "parquet"],
+        ["orders", "--index", str(2**63), "-o", "parquet", "--output", "big.parquet"],
         ["orders", "--index", "1", "--engine", "spark", "--conf", "x"],
         ["orders", "--index", "1", "-o", "raw"],
     ],
@@ -156,6 +164,69 @@ def test_a_broken_record_is_told_and_exits_4(run: Run, tmp_path: Path) -> None:
     done = run("broken", "--index", "1", "--store", f"dir:{tmp_path / 'store'}", "-o", "ndjson")
     assert done.returncode == 4
     assert json.loads(done.stdout)["status"] == "unreadable"
+
+
+def test_a_namespace_is_an_answer_a_topic(run: Run) -> None:
+    done = run("--namespace", "public/default", "--index", "5")
+    lines = dict(line.split("\t") for line in done.stdout.splitlines())
+    assert done.returncode == 3
+    assert lines["persistent://public/default/orders"] == "18:1:4"
+    assert lines["persistent://public/default/parted-partition-2"] == "40:1:0"
+    assert lines["persistent://public/default/empty"] == "-"
+    assert list(lines) == sorted(lines)
+    named = run("--namespace", "public/default", "--index", "5", "--cursor", "audit")
+    assert (named.returncode, named.stdout) == (3, "")
+    assert "has a cursor 'audit'" in named.stderr
+    assert run("--namespace", "public/none", "--index", "5").returncode == 3
+
+
+def test_clusters_by_profile_and_by_hand(
+    run: Run, run_environment: dict[str, str], capture: Callable[[str], Path], tmp_path: Path
+) -> None:
+    other = capture("pulsar-4.2.4-killed")
+    (tmp_path / "config.toml").write_text(
+        f"""[profiles.west]
+store = "snapshot:{other / "metadata.ndjson"}"
+entries = ["bookie-disk:{other / "bookie0"}"]
+"""
+    )
+    here = f"{run_environment['PULSAR_META_STORE']} {run_environment['PULSAR_META_ENTRIES']}"
+    asked = [
+        "orders",
+        "--index",
+        "1234",
+        "--index",
+        "99999",
+        "--cluster",
+        f"east={here}",
+        "--cluster",
+        "west",
+    ]
+    config = {"PULSAR_META_CONFIG": str(tmp_path / "config.toml")}
+    done = run(*asked, **config)
+    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    assert [name for name, _ in lines] == ["east", "east", "west", "west"]
+    assert lines[:2] == [["east", "21:25:2"], ["east", "-"]]
+    answers = json.loads(run(*asked, "-o", "json", **config).stdout)
+    assert [answer["cluster"] for answer in answers] == ["east", "east", "west", "west"]
+    own = run(*asked[:5], PULSAR_META_STORE=f"snapshot:{other / 'metadata.ndjson'}",
+              PULSAR_META_ENTRIES=f"bookie-disk:{other / 'bookie0'}")  # fmt: skip
+    assert [line for _, line in lines[2:]] == own.stdout.splitlines()
+    assert run(*asked, "-o", "csv", **config).stdout.startswith("cluster,topic,index,")
+    assert "CLUSTER" in run(*asked, "-o", "table", **config).stdout
+
+
+def test_parquet_is_written_whole_or_not_at_all(run: Run, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    asked = ["orders", "--index", "1234", "--index", "99999"]
+    assert run(*asked, "-o", "parquet", "--output", "found.parquet").returncode == 3
+    rows = pq.read_table(tmp_path / "found.parquet").to_pylist()
+    told = json.loads(run(*asked, "-o", "json").stdout)
+    assert [{name: cell for name, cell in row.items() if cell is not None} for row in rows] == told
+    failed = run("orders", "--index", str(2**63), "-o", "parquet", "--output", "big.parquet")
+    assert failed.returncode == 2
+    assert [found.name for found in tmp_path.iterdir()] == ["found.parquet"]
 
 
 @pytest.mark.parametrize("engine", ["local", "auto"])

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from pulsar_meta.jobs.entry_sources import open_entry_sources
-from pulsar_meta.jobs.seek import Document, Question, SeekOptions, seek
+from pulsar_meta.jobs.questions import Question, SeekOptions
+from pulsar_meta.jobs.seek import Cluster, seek
+from pulsar_meta.jobs.seeker import Document
 from pulsar_meta.jobs.spark.seek import seek_with_spark
 from pulsar_meta.stores.registry import open_store
 from tests.servers.admin import AdminError
@@ -58,9 +60,8 @@ def with_engine(pulsar: PulsarStandalone, indexes: list[int], *, spark: bool) ->
     url = f"zk://127.0.0.1:{pulsar.zookeeper_port}"
     with open_store(url) as store, open_entry_sources(["bookie:"], store) as source:
         if spark:
-            answers = seek_with_spark(
-                store, source, ["bookie:"], questions, SeekOptions(), print, master="local[2]"
-            )
+            cluster = Cluster(store, source, ("bookie:",))
+            answers = seek_with_spark([(cluster, questions)], SeekOptions(), print, master="local[2]")
         else:
             answers = seek(store, source, questions, SeekOptions(), print)
         return [place(answer) for answer in answers]

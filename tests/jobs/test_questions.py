@@ -7,13 +7,13 @@ import pytest
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.jobs.outline import Position
 from pulsar_meta.jobs.questions import (
+    Question,
     parse_duration,
     parse_index,
     parse_position,
     parse_time,
     read_questions,
 )
-from pulsar_meta.jobs.seek import Question
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ import pytest
 from pulsar_meta.codecs.bookie_entry import encode_bookie_entry
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.jobs.outline import Position
-from pulsar_meta.jobs.seek import Document, Question, SeekOptions, seek
+from pulsar_meta.jobs.questions import Question, SeekOptions
+from pulsar_meta.jobs.seek import seek
+from pulsar_meta.jobs.seeker import Document
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore

@@ -11,7 +11,7 @@ import pytest
 
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.outline import Position
-from pulsar_meta.jobs.seek import SeekOptions
+from pulsar_meta.jobs.questions import SeekOptions
 from tests.seek_truth import (
     BOTH_NOWHERE,
     CAPTURES,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +13,12 @@ import pytest
 from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.questions import TIME
-from pulsar_meta.jobs.seek import INDEX, Document, Question, SeekOptions, plan_topic
-from pulsar_meta.jobs.seek import seek as seek_locally
+from pulsar_meta.jobs.questions import INDEX, TIME, Question, SeekOptions
+from pulsar_meta.jobs.seek import Cluster, seek_clusters
+from pulsar_meta.jobs.seeker import Document
 from pulsar_meta.jobs.spark.seek import seek_with_spark, share_out
 from pulsar_meta.jobs.spark.session import _cause, spark_session, told_in_one_line
+from pulsar_meta.jobs.topic_plan import plan_topic
 from pulsar_meta.stores.registry import open_store
 from tests.seek_truth import bookie_urls, read_truth
 
@@ -54,8 +57,9 @@ def test_the_same_answers_as_local(session: SparkSession, capture: Capture, name
     folder, options = capture(name), SeekOptions()
     urls, questions = bookie_urls(folder), representative(folder)
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store, open_entries(urls) as source:
-        by_spark = list(seek_with_spark(store, source, urls, questions, options, print))
-        locally = list(seek_locally(store, source, questions, options, print))
+        asked = [(Cluster(store, source, tuple(urls)), questions)]
+        by_spark = list(seek_with_spark(asked, options, print))
+        locally = list(seek_clusters(asked, options, print))
     assert without_price(by_spark) == without_price(locally)
     assert sum(answer["status"] == "found" for answer in by_spark) > 150
     assert {answer["status"] for answer in by_spark} >= {"after-last", "no-index", "no-topic", "before-first"}
@@ -65,10 +69,35 @@ def test_an_error_of_ours_in_a_worker_comes_home(session: SparkSession, capture:
     folder = capture("pulsar-4.2.4")
     urls = bookie_urls(folder)
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store, open_entries(urls) as source:
-        elsewhere = [f"bookie-disk:{folder / 'not-here'}"]
-        asked = [Question("orders", INDEX, 5)]
+        elsewhere = Cluster(store, source, (f"bookie-disk:{folder / 'not-here'}",))
+        asked = [(elsewhere, [Question("orders", INDEX, 5)])]
         with pytest.raises(NotFoundError):
-            list(seek_with_spark(store, source, elsewhere, asked, SeekOptions(), print))
+            list(seek_with_spark(asked, SeekOptions(), print))
+
+
+def test_several_clusters_in_one_job(session: SparkSession, capture: Capture) -> None:
+    with ExitStack() as stack:
+        asked = []
+        for name in ("pulsar-4.2.4", "pulsar-4.2.4-killed"):
+            folder = capture(name)
+            urls = tuple(bookie_urls(folder))
+            store = stack.enter_context(open_store(f"snapshot:{folder / 'metadata.ndjson'}"))
+            source = stack.enter_context(open_entries(urls))
+            asked.append((Cluster(store, source, urls, name), representative(folder)))
+        by_spark = list(seek_with_spark(asked, SeekOptions(), print))
+        assert without_price(by_spark) == without_price(list(seek_clusters(asked, SeekOptions(), print)))
+    found = {answer["cluster"] for answer in by_spark if answer["status"] == "found"}
+    assert found == {"pulsar-4.2.4", "pulsar-4.2.4-killed"}
+
+
+def test_what_the_metadata_answers_needs_no_spark(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pulsar_meta.jobs.spark.seek.spark_session", lambda **_: pytest.fail("started"))
+    folder = capture("pulsar-4.2.4")
+    urls = bookie_urls(folder)
+    with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store, open_entries(urls) as source:
+        asked = [(Cluster(store, source, tuple(urls)), [Question("nowhere", INDEX, 5)])]
+        (answer,) = seek_with_spark(asked, SeekOptions(), print)
+    assert answer["status"] == "no-topic"
 
 
 def fail(_: int) -> int:
@@ -93,18 +122,21 @@ def test_workers_run_on_our_python(session: SparkSession) -> None:
     assert session.sparkContext.parallelize([1], 1).map(interpreter).collect() == [sys.executable]
 
 
-def test_shares_are_at_most_as_many_as_asked_and_hold_each_question_once(capture: Capture) -> None:
+def test_shares_are_no_larger_than_asked_and_hold_each_question_once(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4")
     urls = tuple(bookie_urls(folder))
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store, open_entries(urls) as source:
         topic = TopicName.parse("orders")
-        plans = {str(topic): plan_topic(store, source, topic, SeekOptions(), print)}
-    numbered = [(number, Question(str(topic), INDEX, number)) for number in range(10)]
-    for count in (1, 3, 10, 100):
-        shares = share_out(numbered, plans, count)
-        assert len(shares) <= count
-        assert [one for share in shares for _, asked in share for one in asked] == numbered
-    assert share_out([], plans, 4) == []
+        plan = plan_topic(store, source, topic, SeekOptions(), print)
+    numbered = tuple((number, Question(str(topic), INDEX, number)) for number in range(10))
+    topics = [(plan, numbered[:7]), (replace(plan, topic="another"), numbered[7:])]
+    for size in (1, 3, 10, 100):
+        shares = share_out(topics, size)
+        assert all(sum(len(asked) for _, asked in share) <= size for share in shares)
+        assert [one for share in shares for _, asked in share for one in asked] == list(numbered)
+        names = [plan.topic for share in shares for plan, asked in share for _ in asked]
+        assert names == [plan.topic] * 7 + ["another"] * 3
+    assert share_out([], 4) == []
 
 
 def test_the_cause_is_the_last_python_error_else_the_text() -> None:

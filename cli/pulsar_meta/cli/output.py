@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -30,15 +30,20 @@ class Format(StrEnum):
     PLAIN = "plain"
     RAW = "raw"
     CSV = "csv"
+    PARQUET = "parquet"
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Documents as rows: the columns' names, and a document's cells in that order."""
+    """Documents as rows: the columns' names, and a document's cells in that order.
+
+    `types` are Arrow's, by field of the document; without them there is no Parquet.
+    """
 
     columns: Sequence[str]
     row: Callable[[Document], Sequence[str]]
     right: frozenset[str] = frozenset()
+    types: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ def _indexes(answer: Document) -> str:
 
 
 COLUMNS: Final[dict[str, Callable[[Document], str]]] = {
+    "CLUSTER": _text("cluster"),
     "TOPIC": _text("topic"),
     "INDEX": _text("index"),
     "TIME": _time("time"),

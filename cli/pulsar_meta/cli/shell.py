@@ -100,6 +100,9 @@ class Shell:
         form = self.format
         if form is Format.RAW:
             raise UsageError("-o raw: this command has no raw bytes to show")
+        if form is Format.PARQUET:
+            self._emit_parquet(documents, view)
+            return
         with self.text_out() as out:
             match form:
                 case Format.JSON:
@@ -112,6 +115,16 @@ class Shell:
                     write_plain(documents, out, view)
                 case _:
                     write_table(documents, out, view)
+
+    def _emit_parquet(self, documents: Iterable[Document], view: View | Detail) -> None:
+        if not isinstance(view, View) or not view.types:
+            raise UsageError("-o parquet: this command has no typed columns: choose another form")
+        if self.output is None:
+            raise UsageError("-o parquet is for a file: give --output FILE")
+        from pulsar_meta.cli.parquet import write_parquet
+
+        with whole_file(self.output, "wb") as out:
+            write_parquet(documents, out, view.types)
 
     def emit_bytes(self, chunks: Iterable[bytes]) -> None:
         """Write raw bytes to --output or to stdout, never unasked to a terminal."""

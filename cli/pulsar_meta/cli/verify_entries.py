@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pulsar_meta.cli.dump_entries import Told
+from pulsar_meta.cli.engine_options import Engine
 from pulsar_meta.cli.output import Document, View
-from pulsar_meta.cli.seek import Engine
 from pulsar_meta.cli.shell import EntriesUrls, Exit, Shell, StoreUrl
 
 if TYPE_CHECKING:

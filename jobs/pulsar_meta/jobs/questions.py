@@ -1,22 +1,49 @@
-"""The questions of a seek as people and scripts write them: times, positions, durations, files."""
+"""The questions of a seek, and how people and scripts write them: times, positions, durations, files."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.jobs.outline import Position
-from pulsar_meta.jobs.seek import INDEX, Question
+from pulsar_meta.jobs.search import CLOSE_TIME_SKEW
 
-MAX_INDEX: Final = 2**64 - 1
+# Where `build-index` and `seek` keep a ledger's first index. Pulsar reserves no name (PIP-404).
+FIRST_INDEX: Final = "first-index"
+INDEX: Final = "index"
 TIME: Final = "time"
+MAX_INDEX: Final = 2**64 - 1
 _units: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _duration_re = re.compile(r"(\d{1,12})([smhdw]?)")
 _position_re = re.compile(r"(\d{1,19}):(-1|\d{1,19})(?::-?\d{1,10})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is looked for in a topic: an index, a time, or what a time to live has expired by a time."""
+
+    topic: str
+    kind: str
+    target: int
+    time_to_live: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SeekOptions:
+    """How to look. `skew` is in milliseconds; positions are exclusive bounds."""
+
+    clock: str = "auto"
+    skew: int = CLOSE_TIME_SKEW
+    after: Position | None = None
+    before: Position | None = None
+    cursor: str | None = None
+    index_property: str = FIRST_INDEX
+    exhaustive: bool = False
 
 
 def parse_index(text: str) -> int:

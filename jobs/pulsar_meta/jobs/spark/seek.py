@@ -1,6 +1,7 @@
 """Seek by Spark: the questions go out in lots, each worker opens the entries and searches.
 
-Only plain values travel: plans made from the metadata, questions, URLs, answers.
+Only plain values travel: plans made from the metadata, questions, URLs, answers. What the metadata alone
+answers is answered here, and without anything to read Spark is not started.
 """
 
 from __future__ import annotations
@@ -15,29 +16,23 @@ from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entry_sources import LIVE, open_entry_sources
-from pulsar_meta.jobs.seek import (
-    Document,
-    Note,
-    Question,
-    SeekOptions,
-    TopicPlan,
-    expand,
-    plan_topic,
-    seek_planned,
-)
+from pulsar_meta.jobs.questions import Question, SeekOptions
+from pulsar_meta.jobs.seek import Cluster, expand
+from pulsar_meta.jobs.seeker import Document, Seeker
 from pulsar_meta.jobs.spark.session import spark_session
-from pulsar_meta.stores.base import Store
+from pulsar_meta.jobs.topic_plan import Note, TopicPlan, plan_topic
 from pulsar_meta.stores.registry import open_store
 
 # How many lots there are for each core, so that one slow lot does not hold up the rest.
 LOTS_PER_CORE: Final = 4
 Numbered = tuple[int, Question]
 Planned = tuple[TopicPlan, tuple[Numbered, ...]]
+Answers = dict[int, Document]
 
 
 @dataclass(frozen=True, slots=True)
 class Lot:
-    """What one task does: numbered questions by topic, each topic with its plan.
+    """What one task does in one cluster: numbered questions by topic, each topic with its plan.
 
     `store` is a URL, opened only where live bookies are found through it.
     """
@@ -48,11 +43,18 @@ class Lot:
     topics: tuple[Planned, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """What is to be read in a cluster, and what needed no reading."""
+
+    cluster: Cluster
+    topics: tuple[Planned, ...]
+    answers: Answers
+    count: int
+
+
 def seek_with_spark(
-    store: Store,
-    source: EntrySource,
-    urls: Sequence[str],
-    questions: Sequence[Question],
+    asked: Sequence[tuple[Cluster, Sequence[Question]]],
     options: SeekOptions,
     note: Note,
     *,
@@ -60,56 +62,77 @@ def seek_with_spark(
     conf: Mapping[str, str] | None = None,
     verbose: bool = False,
 ) -> Iterator[Document]:
-    """Yield the answers in the order of the questions.
+    """Yield the answers cluster by cluster in the order of the questions.
 
-    Metadata is read here, entries by the workers from `urls`. Raises what `seek` raises, UnreachableError
-    where Spark does not start, PulsarMetaError for a job that fails.
+    Metadata is read here, entries by the workers from the clusters' URLs. Raises what `seek` raises,
+    UnreachableError where Spark does not start, PulsarMetaError for a job that fails.
     """
-    numbered = sorted(enumerate(expand(store, questions)), key=lambda one: (one[1].topic, one[1].target))
-    plans = {
-        name: plan_topic(store, source, TopicName.parse(name), options, note)
-        for name in {question.topic for _, question in numbered}
-    }
-    with spark_session(master=master, conf=conf, verbose=verbose) as session:
-        context = session.sparkContext
-        count = context.defaultParallelism * LOTS_PER_CORE
-        lots = [Lot(store.url, tuple(urls), options, topics) for topics in share_out(numbered, plans, count)]
-        results = context.parallelize(lots, max(len(lots), 1)).map(answer_lot).collect()
-    answers: dict[int, Document] = {}
-    for result in results:
-        if isinstance(result, PulsarMetaError):
-            raise result
-        answers.update(result)
-    for number in range(len(numbered)):
-        yield answers[number]
+    plans = [plan_cluster(cluster, questions, options, note) for cluster, questions in asked]
+    answers = [plan.answers for plan in plans]
+    left = sum(len(questions) for plan in plans for _, questions in plan.topics)
+    if left:
+        with spark_session(master=master, conf=conf, verbose=verbose) as session:
+            context = session.sparkContext
+            size = -(-left // (context.defaultParallelism * LOTS_PER_CORE))
+            lots = [
+                (at, Lot(plan.cluster.store.url, plan.cluster.urls, options, share))
+                for at, plan in enumerate(plans)
+                for share in share_out(plan.topics, size)
+            ]
+            for at, result in context.parallelize(lots, len(lots)).mapValues(answer_lot).collect():
+                if isinstance(result, PulsarMetaError):
+                    raise result
+                answers[at].update(result)
+    for plan in plans:
+        for number in range(plan.count):
+            yield plan.cluster.named(plan.answers[number])
 
 
-def share_out(
-    numbered: Sequence[Numbered], plans: Mapping[str, TopicPlan], count: int
-) -> list[tuple[Planned, ...]]:
-    """Return at most `count` shares of questions that lie close together, in topics and within a topic."""
-    size = -(-len(numbered) // max(count, 1)) or 1
+def plan_cluster(
+    cluster: Cluster, questions: Sequence[Question], options: SeekOptions, note: Note
+) -> ClusterPlan:
+    """Read the metadata of all topics that are asked about, and answer what it alone answers."""
+    numbered = sorted(
+        enumerate(expand(cluster.store, questions)), key=lambda one: (one[1].topic, one[1].target)
+    )
+    topics: list[Planned] = []
+    answers: Answers = {}
+    for name, group in groupby(numbered, key=lambda one: one[1].topic):
+        plan = plan_topic(cluster.store, cluster.source, TopicName.parse(name), options, note)
+        if plan.ledgers:
+            topics.append((plan, tuple(group)))
+        else:
+            answers.update(_answered(cluster.source, plan, tuple(group), options))
+    return ClusterPlan(cluster, tuple(topics), answers, len(numbered))
+
+
+def share_out(topics: Sequence[Planned], size: int) -> list[tuple[Planned, ...]]:
+    """Return shares of `size` questions that lie close together, in topics and within a topic."""
+    flat = [(plan, question) for plan, asked in topics for question in asked]
     shares = []
-    for start in range(0, len(numbered), size):
-        by_topic = groupby(numbered[start : start + size], key=lambda one: one[1].topic)
-        shares.append(tuple((plans[name], tuple(asked)) for name, asked in by_topic))
+    for start in range(0, len(flat), size):
+        by_topic = groupby(flat[start : start + size], key=lambda one: one[0])
+        shares.append(tuple((plan, tuple(question for _, question in asked)) for plan, asked in by_topic))
     return shares
 
 
-def answer_lot(lot: Lot) -> list[tuple[int, Document]] | PulsarMetaError:
+def answer_lot(lot: Lot) -> Answers | PulsarMetaError:
     """Answer a lot where the entries can be opened; an error of ours is returned, to be raised at home."""
     try:
         with ExitStack() as stack:
             live = any(url.startswith(f"{LIVE}:") for url in lot.urls)
             store = stack.enter_context(open_store(lot.store)) if live else None
             source = stack.enter_context(open_entry_sources(lot.urls, store))
-            return [answered for plan, asked in lot.topics for answered in _topic(source, plan, asked, lot)]
+            answers: Answers = {}
+            for plan, asked in lot.topics:
+                answers.update(_answered(source, plan, asked, lot.options))
+            return answers
     except PulsarMetaError as error:
         return error
 
 
-def _topic(
-    source: EntrySource, plan: TopicPlan, asked: Sequence[Numbered], lot: Lot
-) -> Iterator[tuple[int, Document]]:
-    answers = seek_planned(source, plan, [question for _, question in asked], lot.options)
-    yield from zip((number for number, _ in asked), answers, strict=True)
+def _answered(
+    source: EntrySource, plan: TopicPlan, asked: Sequence[Numbered], options: SeekOptions
+) -> Answers:
+    seeker = Seeker(plan, source, options)
+    return {number: seeker.ask(question) for number, question in asked}
