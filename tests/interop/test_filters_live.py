@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pulsar
 import pytest
 
-from tests.servers import jars
 from tests.servers.cluster import Cluster
 from tests.servers.restartable import skip_or_fail
 from tests.servers.versions import NEWEST, why_not
@@ -20,36 +18,19 @@ from tests.servers.versions import NEWEST, why_not
 pytestmark = pytest.mark.interop
 
 PROGRAM = Path(sys.executable).with_name("pulsar-meta")
+FILTER = "tests.interop.region_filter"
 INTERCEPTORS = ",".join(
     f"org.apache.pulsar.common.intercept.Append{name}MetadataInterceptor"
     for name in ("BrokerTimestamp", "Index")
 )
 
 
-def filter_archive(folder: Path) -> None:
-    """Compile RegionFilter and put it into `folder` as the archive that brokers load filters from."""
-    source = Path(__file__).with_name("RegionFilter.java")
-    classes = folder / "classes"
-    compile_ = ["javac", "-nowarn", "-d", str(classes), "-cp", jars.classpath(NEWEST), str(source)]
-    subprocess.run(compile_, check=True, capture_output=True)
-    with zipfile.ZipFile(folder / "region.nar", "w") as archive:
-        archive.write(classes / "RegionFilter.class", "RegionFilter.class")
-        definition = "name: region\ndescription: region=us\nentryFilterClass: RegionFilter\n"
-        archive.writestr("META-INF/services/entry_filter.yml", definition)
-
-
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster() -> Iterator[Cluster]:
     """A broker with an EntryFilter, and a topic of 60 messages in batches and 10 alone, still written."""
     skip_or_fail(why_not(NEWEST))
-    folder = tmp_path_factory.mktemp("filters")
-    filter_archive(folder)
-    settings = {
-        "brokerEntryMetadataInterceptors": INTERCEPTORS,
-        "entryFilterNames": "region",
-        "entryFiltersDirectory": str(folder),
-    }
-    with Cluster(racks=["A"], settings=settings) as running:
+    settings = {"brokerEntryMetadataInterceptors": INTERCEPTORS}
+    with Cluster(racks=["A"], settings=settings, inside=f"{FILTER}:nothing") as running:
         client = pulsar.Client(
             running.brokers[0].service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
         )
@@ -60,6 +41,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         alone = client.create_producer("t", batching_enabled=False)
         for _ in range(10):
             alone.send(b"y", properties={"region": "us"})
+        running.call(0, f"{FILTER}:install")
         yield running
         client.close()
 
@@ -92,8 +74,7 @@ def test_at_entry_level_it_says_what_an_entry_filter_in_the_broker_says(cluster:
     taken = [consumer.receive(20_000) for _ in range(10)]
     assert {message.properties()["region"] for message in taken} == {"us"}
     client.close()
-    lines = [line.split() for line in cluster.log_of(0).splitlines() if line.startswith("VERDICT ")]
-    theirs = {place: verdict == "true" for _, place, verdict in lines}
+    theirs = cluster.call(0, f"{FILTER}:verdicts")
     done = run(cluster, "dump-entries", "--where", "region=us", "--level", "entry", "-o", "ndjson")
     documents = [json.loads(line) for line in done.stdout.splitlines()]
     ours = {f"{document['ledger_id']}:{document['entry_id']}" for document in documents}

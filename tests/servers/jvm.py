@@ -54,19 +54,19 @@ class Jvm:
 
     def __init__(
         self,
-        version: str,
+        version: str | None,
         *,
         heap: str = "1g",
         log: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Start the child on the jars of `version`; NoJars where there are none."""
+        """Start the child on the jars of `version` (None: only Java itself); NoJars where there are none."""
         self.version = version
         self._scratch = tempfile.TemporaryDirectory(prefix="jvm-")
         theirs_in, ours_out = os.pipe()
         ours_in, theirs_out = os.pipe()
         command = [sys.executable, "-m", "tests.servers.jvm_child", str(theirs_in), str(theirs_out)]
-        command += [jars.classpath(version), *java_options(heap)]
+        command += [jars.classpath(version) if version else "", *java_options(heap)]
         self.process = Process(
             command,
             log=log or Path(self._scratch.name) / "jvm.log",
