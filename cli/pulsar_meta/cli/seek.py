@@ -49,7 +49,7 @@ def seek(
       pulsar-meta seek my/ns/t --time 2026-08-20T12:00:00Z --cursor audit
       pulsar-meta seek orders --index 1234 --format '{ledger_id}:{entry_id}'
       pulsar-meta seek --index-file wanted.tsv --engine spark -o ndjson
-      pulsar-meta seek --namespace my/ns --time 2026-08-20T12:00:00Z --cluster east --cluster west
+      pulsar-meta seek --namespace my/ns --time 1787227200000 --cluster east
     """
     check_format(shell, template)
     options, questions, tally = search.options, asked(topic, wanted), Tally()

@@ -1,0 +1,104 @@
+"""docs/contract.md names everything that scripts may rely on."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsar_meta.cli.commands import COMMANDS
+from pulsar_meta.cli.seek_lines import FIELDS
+from pulsar_meta.codecs import errors
+from pulsar_meta.codecs.kinds import KINDS
+from pulsar_meta.entries.registry import SCHEMES as ENTRY_SCHEMES
+from pulsar_meta.stores.registry import STORES as STORE_SCHEMES
+from tests.cli.program import environment, pulsar_meta_here
+
+ROOT = Path(__file__).parent.parent.parent
+CONTRACT = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
+ERRORS = [
+    cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, errors.PulsarMetaError)
+]
+# Members whose fields are named by somebody else: a schema, a user, a count by reason.
+OTHERS_NAMES = {
+    "value", "metadata", "properties", "cursor_properties", "custom", "holds", "kept_for", "skipped_for",
+    "breaks", "breaking_keys",
+}  # fmt: skip
+Capture = Callable[[str], Path]
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_is_in_the_contract(command: str) -> None:
+    assert re.search(rf"\*\*`{command}\b", CONTRACT)
+
+
+def test_kinds_errors_and_schemes_are_in_the_contract() -> None:
+    named = set(re.findall(r"[A-Za-z-]+", CONTRACT))
+    assert set(KINDS) <= named
+    assert set(re.findall(r"[a-z_]+", CONTRACT)) >= FIELDS
+    for error in ERRORS:
+        if error is not errors.PulsarMetaError:
+            assert error.kind in named
+            assert f"\n| {error.exit_code} |" in CONTRACT
+    for scheme in {*STORE_SCHEMES, *ENTRY_SCHEMES}:
+        assert f"`{scheme}:" in CONTRACT
+
+
+def test_options_of_urls_are_in_the_contract() -> None:
+    sources = [*ROOT.glob("stores/**/*.py"), *ROOT.glob("entries/**/bookie_disk.py")]
+    texts = [path.read_text(encoding="utf-8") for path in sources]
+    lists = [found for text in texts for found in re.findall(r"(?:options=|OPTIONS\b[^=\n]*= )[^\n]+", text)]
+    options = {name for found in lists for name in re.findall(r'"([a-z_]+)"', found)}
+    assert {"timeout", "auth", "sasl", "jute_maxbuffer", "max_request_bytes", "journal", "index"} <= options
+    assert options <= set(re.findall(r"[a-z_]+", CONTRACT))
+
+
+def fields(told: Any) -> Iterator[str]:
+    """Yield the names of the fields in a document, but for what lies in the values of others."""
+    for one in told if isinstance(told, list) else [told]:
+        if isinstance(one, dict):
+            for name, member in one.items():
+                yield name
+                if name not in OTHERS_NAMES:
+                    yield from fields(member)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "decode pulsar-4.2.4/metadata.ndjson",
+        "get topic marks",
+        "ls -l",
+        "tree -d 2",
+        "top",
+        "properties orders",
+        "dump-entries orders --from -3 --deep --payload hash",
+        "dump-entries orders -n 3 --where region=eu",
+        "seek orders --index 7 --time 1795241017000 --expired 1d",
+        "check-index public/default",
+        "verify-entries plain",
+        "plan-batches orders --keys region",
+        "check-readable --for-version 4.2.4",
+        "compress-cursors --compression zstd --dry-run",
+        "compress-cursors --estimate --by namespace",
+    ],
+)
+def test_every_field_is_in_the_contract(words: str, capture: Capture, tmp_path: Path) -> None:
+    folder = capture("pulsar-4.2.4")
+    env = environment(
+        tmp_path,
+        PULSAR_META_STORE=f"snapshot:{folder / 'metadata.ndjson'}",
+        PULSAR_META_ENTRIES=f"bookie-disk:{folder / 'bookie0'}",
+    )
+    arguments = [
+        str(folder / "metadata.ndjson") if "/" in word and "." in word else word for word in words.split()
+    ]
+    done = pulsar_meta_here(*arguments, "-o", "ndjson", env=env)
+    assert done.returncode in (0, 1, 3), done.stderr
+    found = {name for line in done.stdout.splitlines() for name in fields(json.loads(line))}
+    assert found or words.startswith("verify")
+    assert found <= set(re.findall(r"[a-z_0-9]+", CONTRACT))
