@@ -156,22 +156,41 @@ def other_topics(pulsar: PulsarStandalone) -> Iterator[Topic]:
 
 
 def acknowledge(pulsar: PulsarStandalone, java: Jvm, topic: Topic, seed: int) -> None:
-    """Four subscriptions: holes in batches, everything before one message, nothing, and with properties."""
-    source, total = random.Random(seed), topic.total
+    """Four subscriptions: nothing, holes, everything before one entry, and one with properties.
+
+    Whole entries: a standalone that was stopped and started gave single messages of a batch again.
+    """
+    topic.messages = topic.left["untouched"] = take(pulsar, java, topic, "untouched", [], {})
+    entries: dict[tuple[int, int], list[int]] = {}
+    for place, message in enumerate(topic.messages):
+        entries.setdefault((message["ledger"], message["entry"]), []).append(place)
+    source, groups = random.Random(seed), list(entries.values())
+    last = source.choice(groups)[-1]
     patterns: dict[str, tuple[list[int], dict[str, Any]]] = {
-        "holes": (sorted(source.sample(range(total), total // 2)), {}),
-        "cumulative": ([source.randrange(total)], {"cumulative": True}),
-        "untouched": ([], {}),
-        "with properties": ([0, total // 2], {"properties": {"owner": "wörld", "empty": ""}}),
+        "holes": ([place for group in source.sample(groups, len(groups) // 2) for place in group], {}),
+        "cumulative": ([last], {"cumulative": True}),
+        "with properties": (groups[len(groups) // 2], {"properties": {"owner": "wörld", "empty": ""}}),
     }
     for subscription, (chosen, options) in patterns.items():
-        more = {**options, **topic.options}
-        received = java.call(
-            f"{JAVA}:acknowledge", pulsar.service_url, topic.name, subscription, total, chosen, more
-        )
-        gone = set(range(chosen[0] + 1)) if options.get("cumulative") else set(chosen)
-        topic.messages = received
-        topic.left[subscription] = [message for place, message in enumerate(received) if place not in gone]
+        assert take(pulsar, java, topic, subscription, chosen, options) == topic.messages
+        gone = set(range(last + 1)) if options.get("cumulative") else set(chosen)
+        topic.left[subscription] = [
+            message for place, message in enumerate(topic.messages) if place not in gone
+        ]
+
+
+def take(
+    pulsar: PulsarStandalone,
+    java: Jvm,
+    topic: Topic,
+    subscription: str,
+    places: list[int],
+    options: dict[str, Any],
+) -> list[Message]:
+    """Receive everything, acknowledge the messages at `places`."""
+    more = {**options, **topic.options}
+    url = pulsar.service_url
+    return java.call(f"{JAVA}:acknowledge", url, topic.name, subscription, topic.total, places, more)  # type: ignore[no-any-return]
 
 
 def cursors(cluster: Cluster) -> dict[str, Any]:

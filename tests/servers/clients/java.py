@@ -57,10 +57,10 @@ def acknowledge(
 def drain(
     url: str, topic: str, subscription: str, expected: int, options: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Receive `expected` messages, then whatever else comes within two seconds; acknowledge nothing."""
+    """Receive `expected` messages, then whatever else comes within a second; acknowledge nothing."""
     with _consumer(url, topic, subscription, options) as consumer:
         received: list[dict[str, Any]] = []
-        while message := _receive(consumer, 30 if len(received) < expected else 2, needed=False):
+        while message := _receive(consumer, 30 if len(received) < expected else 1, needed=False):
             received.append(_described(message))
         return received
 
