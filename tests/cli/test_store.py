@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Callable
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pulsar_meta.cli.app import main
-from pulsar_meta.cli.top import size
+from pulsar_meta.cli.sizes import size
 from pulsar_meta.codecs.document import encode_document
 
 Run = Callable[..., tuple[int, bytes, str]]
@@ -217,10 +219,79 @@ def test_top_lines(run: Run, capture_424: Path) -> None:
     assert "marks/huge  ManagedCursorInfo" in lines[1]
 
 
+class Page(HTMLParser):
+    """Elements, their attributes, and the text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.attributes: set[str] = set()
+        self.text = ""
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in ("meta", "wbr"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_top_as_a_page(run: Run, capture_424: Path, tmp_path: Path) -> None:
+    file = tmp_path / "sizes.html"
+    code, out, err = run("top", "-n", "7", "-o", "html", "--output", str(file))
+    assert (code, out, err) == (0, b"", "")
+    page, told = Page(file.read_text()), answer(run("top", "-n", "7", "-o", "json")[1])
+    assert not page.open
+    # Two bars for each class of sizes, one (over a pale one) for each namespace.
+    assert page.tags["svg"] == 2 * len(told["histogram"]) + len(told["namespaces"])
+    for value in told["biggest"]:
+        assert value["path"] in page.text
+        assert size(value["size"]) in page.text
+    for row in told["namespaces"]:
+        assert row["namespace"] in page.text
+    assert not page.tags.keys() & {"script", "link", "img", "iframe"}
+    assert not page.attributes & {"src", "href", "style"}
+    assert "http" not in page.text
+
+
+def test_a_page_shows_names_as_text(run: Run, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    evil = store / "<script>alert(1)<" / "a&b\x1b[2J" / ".value"
+    evil.parent.mkdir(parents=True)
+    evil.write_bytes(bytes(1_200_000))
+    code, out, _ = run("top", "--store", f"dir:{store}", "-o", "html")
+    page = Page(out.decode())
+    assert code == 0
+    assert not page.tags["script"]
+    assert "/<script>alert(1)</a&b\\x1b[2J" in page.text
+    assert "1 over 1 MiB" in page.text
+
+
+def test_other_commands_draw_no_page(run: Run, capture_424: Path, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    for words in (["ls"], ["tree"], ["get", "topic", "orders"], ["check-readable", "--for-version", "4.0.7"]):
+        code, out, err = run(*words, "-o", "html", "--output", str(file))
+        assert (code, out) == (2, b"")
+        assert "-o html: this command draws no page" in err
+    assert not file.exists()
+
+
 def test_top_of_an_empty_store(run: Run, tmp_path: Path) -> None:
     code, out, _ = run("top", "--store", f"dir:{tmp_path}", "-o", "json")
     assert (code, answer(out)["total"]["count"]) == (0, 0)
     assert run("top", "--store", f"dir:{tmp_path}")[0] == 0
+    assert run("top", "/a", "--store", f"dir:{tmp_path}")[0] == 3
 
 
 def test_a_store_that_does_not_answer_is_exit_6(run: Run) -> None:

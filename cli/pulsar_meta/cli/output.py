@@ -31,6 +31,7 @@ class Format(StrEnum):
     RAW = "raw"
     CSV = "csv"
     PARQUET = "parquet"
+    HTML = "html"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,10 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """Documents as paragraphs: the lines in which a person reads one of them."""
+    """Documents as paragraphs: the lines in which a person reads one of them, or a whole HTML page."""
 
     lines: Callable[[Document], Iterable[str]]
+    page: Callable[[Document], str] | None = None
 
 
 def write_json(documents: Iterable[Document], out: IO[str], *, single: bool) -> None:

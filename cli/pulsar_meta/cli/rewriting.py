@@ -29,6 +29,7 @@ SAFETY = "Safety"
 # What the servers call their limit, which is one of whole requests.
 LIMIT_OPTIONS = {"zk": "jute_maxbuffer", "etcd": "max_request_bytes", "etcds": "max_request_bytes"}
 REQUEST_ROOM = 4096
+SUMMARY_FORMS = (Format.TABLE, Format.JSON, Format.NDJSON, Format.PLAIN)
 
 
 def _safety(name: str, *more: str, text: str) -> Any:
@@ -134,6 +135,9 @@ def run_job(
     """Show the plan, or ask and write; ends with the summary on stdout and the exit code of the worst."""
     from pulsar_meta.jobs.rewrite.identity import read_identity
 
+    if shell.format not in SUMMARY_FORMS and not (options.dry_run and shell.format is Format.CSV):
+        # Not after the writes, when the summary is shown.
+        raise UsageError(f"-o {shell.format}: what was written is told as table, json, ndjson or plain")
     identity = read_identity(store)
     if options.dry_run:
         _show_plan(shell, store, job, options, identity)

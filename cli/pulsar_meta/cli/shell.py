@@ -103,8 +103,14 @@ class Shell:
         if form is Format.PARQUET:
             self._emit_parquet(documents, view)
             return
+        page = view.page if isinstance(view, Detail) else None
+        if form is Format.HTML and page is None:
+            raise UsageError("-o html: this command draws no page: choose another form")
         with self.text_out() as out:
             match form:
+                case Format.HTML if page is not None:
+                    # Made whole before a byte is written.
+                    out.write("".join([page(document) for document in documents]))
                 case Format.JSON:
                     write_json(documents, out, single=single)
                 case Format.NDJSON:

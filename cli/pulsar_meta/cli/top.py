@@ -9,12 +9,13 @@ import typer
 
 from pulsar_meta.cli.output import Detail
 from pulsar_meta.cli.shell import Shell, StoreUrl
+from pulsar_meta.cli.sizes import size
 from pulsar_meta.cli.store import AnyWhere
+from pulsar_meta.cli.top_page import bound_of, top_page
 from pulsar_meta.codecs.errors import NotFoundError
 
 Document = dict[str, Any]
 BAR = 40
-UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 
 def top(
@@ -29,17 +30,20 @@ def top(
     Examples:
       pulsar-meta top --store zk://zk1:2181 -n 50
       pulsar-meta top /managed-ledgers/public --store snapshot:all.ndjson.zst
+      pulsar-meta top -o html --output sizes.html
     """
     from pulsar_meta.jobs.biggest import measure
     from pulsar_meta.jobs.places import path_of
+    from pulsar_meta.stores.url import redact
 
     with shell.store(store) as opened, shell.progress(unit="values") as progress:
         path = path_of(where or ["/"])
         values = progressed(opened.scan(path), progress.advance)
         document = measure(values, limit, by_raw=by_raw).document(opened.url)
-        if not document["total"]["count"]:
+        if where and not document["total"]["count"]:
             raise NotFoundError(f"nothing at or below {path}", source=opened.url)
-        shell.emit([document], Detail(top_lines), single=True)
+        view = Detail(top_lines, lambda told: top_page(told, redact(opened.url)))
+        shell.emit([document], view, single=True)
 
 
 def progressed(values: Iterable[Any], advance: Any) -> Iterator[Any]:
@@ -58,22 +62,13 @@ def top_lines(document: Document) -> Iterator[str]:
     yield "by size"
     most = max((row["count"] for row in document["histogram"]), default=1)
     for row in document["histogram"]:
-        bound = "empty" if row["at_most"] == 0 else f"to {size(row['at_most'])}" if row["at_most"] else "more"
         bar = "#" * max(1, row["count"] * BAR // most)
-        yield f"  {bound:>10}  {row['count']:>9}  {size(row['size']):>9}  {bar}"
+        yield f"  {bound_of(row):>10}  {row['count']:>9}  {size(row['size']):>9}  {bar}"
     yield ""
     yield "by namespace"
     for row in document["namespaces"]:
         raw = f"{size(row['raw_size']):>9} raw"
         yield f"  {size(row['size']):>9}  {raw}  {row['count']:>9}  {row['namespace']}"
-
-
-def size(count: int) -> str:
-    """Return a number of bytes as a person reads it: 1024-based, at most one decimal."""
-    if count < 1024:
-        return f"{count} B"
-    power = min((count.bit_length() - 1) // 10, len(UNITS))
-    return f"{count / 1024**power:.1f}".removesuffix(".0") + f" {UNITS[power - 1]}"
 
 
 def _biggest(values: list[Document]) -> Iterator[str]:
