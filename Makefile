@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PROTOS := $(wildcard proto/pulsar_meta/proto/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java servers demo test lint proto interop chaos bench docs lock clean
+.PHONY: help setup java servers maven demo test lint proto interop chaos bench docs lock clean
 
 help: ## List what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ java:
 servers:
 	@sh scripts/need.sh java etcd openssl go
 
+maven:
+	@sh scripts/need.sh maven
+
 demo: setup java ## Decode a compressed cursor and find entries by index with Spark, on the fixtures
 	@BIN=$(BIN) sh scripts/demo.sh
 
@@ -39,8 +42,9 @@ lint: setup ## Style, types, layers, generated code, generated docs
 test: setup servers lint ## Every check and every test that needs no jars from Maven
 	$(BIN)/python -m pytest -m "not interop and not chaos" $(ARGS)
 
-interop: setup servers ## Against real Pulsar and BookKeeper (VERSIONS="4.2.4 4.0.7", FULL=1 for the full sizes)
-	PULSAR_VERSIONS="$(VERSIONS)" PULSAR_META_FULL="$(FULL)" $(BIN)/python -m pytest -m "interop and not chaos" $(ARGS)
+interop: setup servers maven ## Against real Pulsar and BookKeeper (VERSIONS="4.2.4 4.0.7", FULL=1 for the full sizes)
+	PULSAR_VERSIONS="$(VERSIONS)" PULSAR_META_FULL="$(FULL)" $(BIN)/python -m pytest \
+	  -p tests.servers.report -rs -m "interop and not chaos" $(ARGS)
 
 chaos: setup servers ## Crash runs in their full sizes
 	$(BIN)/python -m pytest -m chaos $(ARGS)

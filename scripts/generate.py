@@ -36,8 +36,9 @@ def help_of(command: list[str]) -> str:
     """Return what `pulsar-meta COMMAND --help` prints, as wide as a page."""
     from unittest.mock import patch
 
-    from pulsar_meta.cli.app import build_app
     from typer.testing import CliRunner
+
+    from pulsar_meta.cli.app import build_app
 
     settings = {"COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1", "TERM": "dumb"}
     with patch.dict("os.environ", settings):

@@ -35,7 +35,6 @@ from pulsar_meta.cli.settings import Settings, load_settings
 from pulsar_meta.codecs.errors import UsageError
 
 if TYPE_CHECKING:
-    from pulsar_meta.entries.base import EntrySource
     from pulsar_meta.stores.base import Store
 
 COMMON = "Common options"
@@ -187,12 +186,6 @@ class Shell:
         if not chosen:
             raise UsageError("no entries: give --entries URL, or set PULSAR_META_ENTRIES or a profile")
         return chosen
-
-    def entries(self, urls: Sequence[str] | None) -> EntrySource:
-        """Open the entry sources of `entries_urls`, joined."""
-        from pulsar_meta.entries.registry import open_entries
-
-        return open_entries(self.entries_urls(urls))
 
 
 # The options that every command has, by the field of Shell that they fill.
