@@ -9,22 +9,23 @@ from __future__ import annotations
 import io
 import json
 import tempfile
-from base64 import b64decode
 from binascii import Error as Base64Error
+from binascii import a2b_base64
 from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import count
 from pathlib import Path
 from typing import BinaryIO, NoReturn, cast
 
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UnreachableError
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.guarded import GuardedStore
-from pulsar_meta.stores.paths import is_within, prefixed
+from pulsar_meta.stores.paths import prefixed
 from pulsar_meta.stores.url import split_scheme
 from pulsar_meta.stores.zstd_stream import MAGIC, ZstdStream
 
 MAX_LINE = 256 << 20
+
+_decode_json = json.JSONDecoder().raw_decode
 
 
 class SnapshotStore(GuardedStore):
@@ -58,11 +59,12 @@ class SnapshotStore(GuardedStore):
 
     def scan(self, prefix: str = "/") -> Iterator[Versioned]:
         """Yield every value at and below `prefix` in the order of the file, which is read as a stream."""
+        bare, below = prefixed(prefix)
         with self._open() as file:
-            for number, line, _ in self._lines(file):
-                record = self._parse(line, f"line {number}")
-                if is_within(str(record["path"]), prefix):
-                    yield self._value(record, f"line {number}")
+            for number, line in self._lines(file):
+                found = _usual_value(line) or self._careful_value(line, number)
+                if found is not None and (found.path.startswith(below) or found.path == bare):
+                    yield found
 
     def put(self, path: str, value: bytes, expected: int) -> int:
         """Refuse: GuardError."""
@@ -90,28 +92,30 @@ class SnapshotStore(GuardedStore):
             raise UnreachableError(f"cannot be read: {error.strerror}", source=self.url) from error
         return io.BufferedReader(ZstdStream(file), 1 << 18) if magic == MAGIC else file
 
-    def _lines(self, file: BinaryIO) -> Iterator[tuple[int, bytes, int]]:
-        number, offset = 1, 0
-        while line := self._line(file, number):
-            if line.strip():
-                yield number, line, offset
-            number, offset = number + 1, offset + len(line)
-
-    def _line(self, file: BinaryIO, number: int) -> bytes:
+    def _lines(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+        number, read = 1, file.readline
         try:
-            line = file.readline(MAX_LINE)
+            while line := read(MAX_LINE):
+                if len(line) >= MAX_LINE:
+                    raise DecodeError(f"over {MAX_LINE} bytes")
+                yield number, line
+                number += 1
         except OSError as error:
             raise UnreachableError(f"cannot be read: {error.strerror}", source=self.url) from error
         except DecodeError as error:
             raise DecodeError(f"line {number}: {error.message}", source=self.url) from error
-        if len(line) >= MAX_LINE:
-            raise DecodeError(f"line {number}: over {MAX_LINE} bytes", source=self.url)
-        return line
+
+    def _careful_value(self, line: bytes, number: int) -> Versioned | None:
+        """Return the value in a line, None where it is blank; DecodeError says what is wrong with it."""
+        if line.isspace():
+            return None
+        where = f"line {number}"
+        return self._value(self._parse(line, where), where)
 
     def _parse(self, line: bytes, where: str) -> dict[str, object]:
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DecodeError(f"{where}: not JSON: {error}", source=self.url) from error
         if not isinstance(record, dict) or not str(record.get("path", "")).startswith("/"):
             raise DecodeError(f"{where}: expected an object with path, version and value", source=self.url)
@@ -123,7 +127,7 @@ class SnapshotStore(GuardedStore):
         if type(version) is not int or not isinstance(value, str) or not all(map(_is_time, times)):
             raise DecodeError(f"{where}: expected path, version (a number) and value", source=self.url)
         try:
-            data = b64decode(value, validate=True)
+            data = a2b_base64(value, strict_mode=True)
         except (Base64Error, ValueError) as error:
             raise DecodeError(f"{where}: value is not base64: {error}", source=self.url) from error
         created, modified = cast(list[int | None], times)
@@ -141,11 +145,14 @@ class SnapshotStore(GuardedStore):
 
     def _find_offsets(self, file: BinaryIO) -> dict[str, int]:
         offsets: dict[str, int] = {}
-        for number, line, offset in self._lines(file):
-            path = str(self._parse(line, f"line {number}")["path"])
-            if path in offsets:
-                raise DecodeError(f"line {number}: {path} for the second time", source=self.url)
-            offsets[path] = offset
+        offset = 0
+        for number, line in self._lines(file):
+            if not line.isspace():
+                path = str(self._parse(line, f"line {number}")["path"])
+                if path in offsets:
+                    raise DecodeError(f"line {number}: {path} for the second time", source=self.url)
+                offsets[path] = offset
+            offset += len(line)
         return offsets
 
     def _seekable(self) -> BinaryIO:
@@ -155,12 +162,27 @@ class SnapshotStore(GuardedStore):
         with ExitStack() as unfinished, file:
             # It lives until `close`, and has no name that could be left behind.
             spool = cast(BinaryIO, unfinished.enter_context(tempfile.TemporaryFile()))
-            for number in count(1):
-                if not spool.write(self._line(file, number)):
-                    break
+            spool.writelines(line for _, line in self._lines(file))
             spool.seek(0)
             unfinished.pop_all()
         return spool
+
+
+def _usual_value(line: bytes) -> Versioned | None:
+    """Return the value in a line that is as it should be, None for every other: a scan's speed is here."""
+    try:
+        text = line.decode()
+        record, end = _decode_json(text)
+        path, version, told = record["path"], record["version"], record.get
+        value = a2b_base64(record["value"], strict_mode=True)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    created, modified = told("created"), told("modified")
+    if type(path) is not str or path[:1] != "/" or type(version) is not int or text[end:] != "\n":
+        return None
+    if not (_is_time(created) and _is_time(modified)):
+        return None
+    return Versioned(path, value, version, created, modified, told("ephemeral") is True)
 
 
 def _is_time(value: object) -> bool:
