@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pulsar
 import pytest
 
 from pulsar_meta.stores.base import Store
@@ -54,7 +55,11 @@ def lookup(url: str, topic: str, *options: str) -> Json:
 def racks() -> Iterator[Cluster]:
     """Two brokers with a load manager that says what it is sent and heeds `rack`."""
     skip_or_fail(why_not(NEWEST))
-    settings = {"loadManagerServiceUnitStateTableViewClassName": IN_STORE}
+    settings = {
+        "loadManagerServiceUnitStateTableViewClassName": IN_STORE,
+        "allowAutoTopicCreationType": "partitioned",
+        "defaultNumPartitions": "2",
+    }
     with Cluster(settings=settings, inside=f"{RACKS}:define") as cluster:
         yield cluster
 
@@ -124,6 +129,32 @@ def test_properties_arrive_and_decide_and_the_store_agrees(racks: Cluster) -> No
     assert lookup(first.service_url, fresh)["broker"] == second.service_url
 
 
+def test_a_partitioned_topic_stands_for_its_partitions(racks: Cluster) -> None:
+    broker = racks.brokers[0]
+    broker.admin("PUT", "persistent/public/default/parts/partitions", 5)
+    found = told("lookup", "parts", "--service-url", broker.service_url)
+    names = [f"persistent://public/default/parts-partition-{number}" for number in range(5)]
+    assert [one["topic"] for one in found] == names
+    with open_store(racks.store_url) as store:
+        bundles = owners(store)
+    urls = {broker.name: broker.service_url for broker in racks.brokers}
+    assert [one["broker"] for one in found] == [urls[owner_of(name, bundles)] for name in names]
+    assert lookup(broker.service_url, "parts-partition-1")["broker"] == found[1]["broker"]
+
+
+def test_looking_up_creates_no_partitions(racks: Cluster) -> None:
+    broker = racks.brokers[0]
+    assert lookup(broker.service_url, "not-there")["topic"] == "persistent://public/default/not-there"
+    listed = broker.admin("GET", "persistent/public/default/partitioned")
+    assert not any("not-there" in name for name in listed)
+    # The broker does create them for whoever asks without forbidding it.
+    client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    assert len(client.get_topic_partitions("persistent://public/default/asked-for")) == 2
+    client.close()
+    listed = broker.admin("GET", "persistent/public/default/partitioned")
+    assert "persistent://public/default/asked-for" in listed
+
+
 def test_a_name_that_the_broker_refuses(racks: Cluster) -> None:
     url = racks.brokers[0].service_url
     done = run("lookup", "nowhere/at/all", "--service-url", url, "-o", "json")
@@ -169,11 +200,19 @@ def _modular_owner(store: Store, topic: str) -> str:
     raise AssertionError("no owner")
 
 
-@pytest.mark.parametrize(("version", "knows"), [("2.8.2", False), ("3.0.7", False), ("4.0.7", True)])
-def test_brokers_of_other_versions(version: str, knows: bool) -> None:
+@pytest.mark.parametrize(
+    ("version", "knows", "partitions"),
+    [("2.8.2", False, False), ("3.0.7", False, True), ("4.0.7", True, True)],
+)
+def test_brokers_of_other_versions(version: str, knows: bool, partitions: bool) -> None:
     skip_or_fail(why_not(version))
-    with PulsarStandalone(version) as pulsar:
-        found = lookup(pulsar.service_url, "t", "--property", "rack=A")
+    with PulsarStandalone(version) as standalone:
+        found = lookup(standalone.service_url, "t", "--property", "rack=A")
+        standalone.admin("PUT", "persistent/public/default/parts/partitions", 2)
+        several = run("lookup", "parts", "--service-url", standalone.service_url, "-v", "-o", "ndjson")
+    assert several.returncode == 0
+    assert len(several.stdout.splitlines()) == (2 if partitions else 1)
+    assert ("cannot be asked for partitions" in several.stderr) is not partitions
     (hop,) = found["hops"]
     assert hop["knows_properties"] is knows
     assert hop["server_version"].endswith(version)
@@ -233,14 +272,14 @@ def test_tls_and_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     )
     monkeypatch.setenv("PULSAR_TOKEN", token)
     monkeypatch.setenv("WRONG_TOKEN", _jwt(b"x" * 32, "admin"))
-    with OpenStandalone(NEWEST, settings=settings) as pulsar:
-        assert lookup(pulsar.service_url, "t", *TOKEN)["status"] == "found"
+    with OpenStandalone(NEWEST, settings=settings) as standalone:
+        assert lookup(standalone.service_url, "t", *TOKEN)["status"] == "found"
         found = told("lookup", "t", "--client-conf", str(conf))
         assert found["broker"] == url
-        refused = run("lookup", "t", "--service-url", pulsar.service_url)
+        refused = run("lookup", "t", "--service-url", standalone.service_url)
         assert refused.returncode == 6
         assert "AuthenticationError" in refused.stderr
-        wrong = run("lookup", "t", "--service-url", pulsar.service_url, "--token", "env:WRONG_TOKEN")
+        wrong = run("lookup", "t", "--service-url", standalone.service_url, "--token", "env:WRONG_TOKEN")
         assert wrong.returncode == 6
         assert "AuthenticationError" in wrong.stderr
         untrusted = run("lookup", "t", "--service-url", url, *TOKEN)

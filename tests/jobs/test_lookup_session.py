@@ -18,7 +18,7 @@ from pulsar_meta.codecs.errors import DecodeError, UnreachableError, UsageError
 from pulsar_meta.codecs.service_url import parse_service_url
 from pulsar_meta.jobs.broker_connection import TlsSettings
 from pulsar_meta.jobs.lookup import LookupRequest
-from pulsar_meta.jobs.lookup_session import LookupOutcome, run_lookup
+from pulsar_meta.jobs.lookup_session import LookupOutcome, LookupSession
 from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, CommandLookupTopicResponse
 
 Behaviour = Callable[[socket.socket], None]
@@ -52,7 +52,7 @@ def lookup(
 ) -> LookupOutcome:
     request = LookupRequest("persistent://public/default/t", {"rack": "A"})
     addresses = parse_service_url(f"{scheme}://127.0.0.1:{port}")
-    return run_lookup(addresses, request, tls=tls or TlsSettings(), timeout=timeout)
+    return LookupSession(addresses, tls or TlsSettings(), timeout).look_up(request)
 
 
 def ping_for_ever(client: socket.socket) -> None:
@@ -137,12 +137,9 @@ def test_the_second_host_is_asked_where_the_first_is_down() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         down = closed.getsockname()[1]
     with server(answer_well) as port:
-        outcome = run_lookup(
-            parse_service_url(f"pulsar://127.0.0.1:{down},127.0.0.1:{port}"),
-            LookupRequest("persistent://public/default/t"),
-            tls=TlsSettings(),
-            timeout=5,
-        )
+        addresses = parse_service_url(f"pulsar://127.0.0.1:{down},127.0.0.1:{port}")
+        request = LookupRequest("persistent://public/default/t")
+        outcome = LookupSession(addresses, TlsSettings(), 5).look_up(request)
     assert [hop["broker"] for hop in outcome.hops] == [f"pulsar://127.0.0.1:{port}"]
 
 

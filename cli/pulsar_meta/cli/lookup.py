@@ -11,7 +11,7 @@ import typer
 
 from pulsar_meta.cli.output import Detail, Document
 from pulsar_meta.cli.shell import Shell
-from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 
 
 def lookup(
@@ -63,6 +63,9 @@ def lookup(
 ) -> None:
     """Ask brokers where a topic is served, with lookup properties, and show every hop with its time.
 
+    The name of a partitioned topic stands for all its partitions, if the broker can be asked for their
+    number without creating some (Pulsar 3.0.6, 3.3.1, 4.0; --verbose tells where it cannot).
+
     Speaks the binary protocol, since HTTP lookups carry no properties. A lookup is what a client does: a
     bundle that no broker owns gets an owner by it. Exit code 3 where there is no such topic, 6 where a
     broker does not answer or refuses.
@@ -75,7 +78,7 @@ def lookup(
     from pulsar_meta.codecs.service_url import parse_service_url
     from pulsar_meta.jobs.client_conf import ClientConf, read_client_conf, read_secret, token_credentials
     from pulsar_meta.jobs.lookup import LookupRequest, OriginalClient
-    from pulsar_meta.jobs.lookup_session import run_lookup
+    from pulsar_meta.jobs.lookup_session import LookupSession
 
     conf = read_client_conf(client_conf) if client_conf else ClientConf()
     url = service_url or conf.service_url
@@ -101,10 +104,21 @@ def lookup(
         insecure=insecure or conf.tls.insecure,
         check_hostname=conf.tls.check_hostname if check_hostname is None else check_hostname,
     )
-    outcome = run_lookup(parse_service_url(url), request, tls=tls, timeout=timeout)
-    shell.emit([outcome.document()], Detail(_lines), single=True)
-    if outcome.error is not None:
-        raise outcome.error
+    session = LookupSession(parse_service_url(url), tls, timeout)
+    outcomes = list(session.look_up_all(request, shell.detail))
+    named = [outcome.request.topic for outcome in outcomes] == [request.topic]
+    shell.emit((outcome.document() for outcome in outcomes), Detail(_lines), single=named)
+    _end(shell, [outcome.error for outcome in outcomes if outcome.error is not None])
+
+
+def _end(shell: Shell, errors: list[PulsarMetaError]) -> None:
+    """Raise the worst error after the others were told."""
+    if errors:
+        worst = max(errors, key=lambda error: error.exit_code)
+        for error in errors:
+            if error is not worst:
+                shell.warn(str(error))
+        raise worst
 
 
 def property_pairs(texts: list[str]) -> dict[str, str]:

@@ -150,9 +150,9 @@ def _ask_broker(
     addresses: Sequence[BrokerAddress], request: LookupRequest, authoritative: bool
 ) -> Generator[Step, Any, Hop]:
     address = yield Connect(addresses)
-    reply = yield from _converse(address, connect_command(request), request, "CONNECTED")
+    reply = yield from converse(address, connect_command(request), request, "CONNECTED")
     connected = reply.connected
-    reply = yield from _converse(address, lookup_command(request, authoritative), request, "LOOKUP_RESPONSE")
+    reply = yield from converse(address, lookup_command(request, authoritative), request, "LOOKUP_RESPONSE")
     return Hop(
         address=address,
         authoritative=authoritative,
@@ -162,10 +162,13 @@ def _ask_broker(
     )
 
 
-def _converse(
+def converse(
     address: BrokerAddress, command: BaseCommand, request: LookupRequest, wanted: str
 ) -> Generator[Step, Any, BaseCommand]:
-    """Send `command` and return the `wanted` one; what the broker asks meanwhile is answered."""
+    """Send `command` and return the `wanted` one; what the broker asks meanwhile is answered.
+
+    Raises the broker's refusal, DecodeError where another command comes back.
+    """
     reply: BaseCommand = yield Ask(command)
     while (name := command_name(reply)) in _ANSWERS:
         reply = yield Ask(_ANSWERS[name](request))
@@ -185,7 +188,7 @@ def connect_command(request: LookupRequest) -> BaseCommand:
     connect.auth_method_name = request.credentials.method
     connect.auth_data = request.credentials.secret()
     connect.feature_flags.supports_auth_refresh = True
-    _tell_original(connect, request.original)
+    tell_original(connect, request.original)
     return command
 
 
@@ -198,12 +201,12 @@ def lookup_command(request: LookupRequest, authoritative: bool) -> BaseCommand:
         lookup.advertised_listener_name = request.listener_name
     for key, value in request.properties.items():
         lookup.properties.add(key=key, value=value)
-    _tell_original(lookup, request.original)
+    tell_original(lookup, request.original)
     return command
 
 
-def _tell_original(body: Any, original: OriginalClient) -> None:
-    # The protocol has a place for it in both commands; newer brokers believe CONNECT only.
+def tell_original(body: Any, original: OriginalClient) -> None:
+    """Put the original client into a command: each has a place for it, newer brokers believe CONNECT only."""
     for name in ("principal", "auth_data", "auth_method"):
         value = getattr(original, name)
         if value is not None:

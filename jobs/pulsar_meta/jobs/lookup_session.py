@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
 
 from pulsar_meta.codecs.commands import text_of
 from pulsar_meta.codecs.errors import PulsarMetaError
+from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.service_url import BrokerAddress
 from pulsar_meta.jobs.broker_connection import BrokerConnection, TlsSettings, connect_to_any
 from pulsar_meta.jobs.lookup import (
@@ -16,13 +17,17 @@ from pulsar_meta.jobs.lookup import (
     Connect,
     Hop,
     LookupRequest,
+    Step,
     knows_properties,
     look_up,
     next_address,
 )
+from pulsar_meta.jobs.partition_count import PartitionAnswer, ask_partitions
 from pulsar_meta.proto.PulsarApi_pb2 import CommandLookupTopicResponse, ServerError
 
 Document = dict[str, Any]
+Result = TypeVar("Result")
+PARTITIONED: Final = ("persistent", "non-persistent")
 
 
 @dataclass(slots=True)
@@ -33,6 +38,7 @@ class LookupOutcome:
     hops: list[Document] = field(default_factory=list)
     last: Hop | None = None
     error: PulsarMetaError | None = None
+    remarks: list[str] = field(default_factory=list)
 
     def document(self) -> Document:
         """Return it in the JSON form of `lookup`."""
@@ -46,7 +52,7 @@ class LookupOutcome:
     def notes(self) -> list[str]:
         """Return what one should know of the properties that were sent."""
         hops = [hop["broker"] for hop in self.hops if hop["knows_properties"] is False]
-        notes = []
+        notes = list(self.remarks)
         if self.request.properties and hops:
             version = ".".join(map(str, OLDEST_WITH_PROPERTIES))
             notes.append(f"{', '.join(hops)} ignored the properties: Pulsar knows them from {version} on")
@@ -58,30 +64,66 @@ class LookupOutcome:
         return notes
 
 
-def run_lookup(
-    addresses: Sequence[BrokerAddress], request: LookupRequest, *, tls: TlsSettings, timeout: float
-) -> LookupOutcome:
-    """Look the topic up over sockets, `timeout` seconds a hop at most; what fails is in the outcome."""
-    outcome, wire = LookupOutcome(request), _Wire(tls, timeout)
-    talk = look_up(addresses, request)
+@dataclass(frozen=True, slots=True)
+class LookupSession:
+    """Lookups over sockets, starting at any of `addresses`, each hop within `timeout` seconds."""
+
+    addresses: Sequence[BrokerAddress]
+    tls: TlsSettings
+    timeout: float
+
+    def look_up(self, request: LookupRequest) -> LookupOutcome:
+        """Look one topic up; what fails is in the outcome."""
+        outcome, wire = LookupOutcome(request), _Wire(self.tls, self.timeout)
+        try:
+            outcome.last = _run(look_up(self.addresses, request), wire, outcome.hops)
+        except PulsarMetaError as error:
+            outcome.error = error
+        return outcome
+
+    def partitions(self, request: LookupRequest) -> PartitionAnswer:
+        """Ask how many partitions the topic has; raises as `ask_partitions`."""
+        return _run(ask_partitions(self.addresses, request), _Wire(self.tls, self.timeout), [])
+
+    def look_up_all(self, request: LookupRequest, tell: Callable[[str], None]) -> Iterator[LookupOutcome]:
+        """Yield the outcome of the topic, or of each partition where it has some.
+
+        `tell` is given why the broker was not asked for partitions.
+        """
+        name = TopicName.parse(request.topic)
+        answer = PartitionAnswer(0)
+        if name.partition is None and name.domain in PARTITIONED:
+            try:
+                answer = self.partitions(request)
+            except PulsarMetaError as error:
+                yield LookupOutcome(request, error=error)
+                return
+        if not answer.count:
+            outcome = self.look_up(request)
+            if answer.why is not None:
+                outcome.remarks.append(answer.why) if answer.refused else tell(answer.why)
+            yield outcome
+        for number in range(answer.count or 0):
+            yield self.look_up(replace(request, topic=str(name.with_partition(number))))
+
+
+def _run(talk: Generator[Step | Hop, Any, Result], wire: _Wire, hops: list[Document]) -> Result:
+    """Do what `talk` wants until it returns; hops are told in `hops`."""
     sent: Any = None
     try:
         while True:
             step = talk.send(sent)
             if isinstance(step, Hop):
-                outcome.hops.append(hop_document(step, wire.connect_ms, wire.answer_ms))
+                hops.append(hop_document(step, wire.connect_ms, wire.answer_ms))
                 sent = None
             elif isinstance(step, Connect):
                 sent = wire.connect(step.addresses)
             else:
                 sent = wire.ask(step.command)
     except StopIteration as end:
-        outcome.last = end.value
-    except PulsarMetaError as error:
-        outcome.error = error
+        return end.value  # type: ignore[no-any-return]
     finally:
         wire.close()
-    return outcome
 
 
 def hop_document(hop: Hop, connect_ms: float, answer_ms: float) -> Document:

@@ -1,0 +1,90 @@
+"""How many partitions a topic has: what is asked, and what is not."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.service_url import parse_service_url
+from pulsar_meta.jobs.lookup import Connect, LookupRequest, OriginalClient
+from pulsar_meta.jobs.partition_count import MAX_PARTITIONS, PartitionAnswer, ask_partitions
+from pulsar_meta.proto.PulsarApi_pb2 import (
+    BaseCommand,
+    CommandPartitionedTopicMetadataResponse,
+    ServerError,
+)
+
+TOPIC = "persistent://public/default/t"
+SUCCESS, FAILED = (
+    CommandPartitionedTopicMetadataResponse.Success,
+    CommandPartitionedTopicMetadataResponse.Failed,
+)
+
+
+def play(replies: list[BaseCommand], request: LookupRequest) -> tuple[PartitionAnswer, list[BaseCommand]]:
+    """Run the question against scripted replies; return the answer and what was sent."""
+    talk, asked = ask_partitions(parse_service_url("pulsar://b"), request), list[BaseCommand]()
+    waiting, sent = iter(replies), cast(Any, None)
+    try:
+        while True:
+            step: Any = talk.send(sent)
+            if isinstance(step, Connect):
+                sent = step.addresses[0]
+            else:
+                asked.append(step.command)
+                sent = next(waiting)
+    except StopIteration as end:
+        return end.value, asked
+
+
+def connected(*, knows: bool) -> BaseCommand:
+    command = BaseCommand(type=BaseCommand.CONNECTED)
+    command.connected.server_version = "Pulsar Server2.8.2"
+    if knows:
+        command.connected.feature_flags.supports_get_partitioned_metadata_without_auto_creation = True
+    return command
+
+
+def answer(**members: Any) -> BaseCommand:
+    command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE)
+    command.partitionMetadataResponse.CopyFrom(
+        CommandPartitionedTopicMetadataResponse(request_id=1, **members)
+    )
+    return command
+
+
+def test_the_question_forbids_to_create() -> None:
+    request = LookupRequest(TOPIC, original=OriginalClient("me"))
+    found, asked = play([connected(knows=True), answer(partitions=3, response=SUCCESS)], request)
+    assert found == PartitionAnswer(3)
+    question = asked[-1].partitionMetadata
+    assert question.HasField("metadata_auto_creation_enabled")
+    assert question.metadata_auto_creation_enabled is False
+    assert (question.topic, question.original_principal) == (TOPIC, "me")
+
+
+def test_a_broker_that_would_create_is_not_asked() -> None:
+    found, asked = play([connected(knows=False)], LookupRequest(TOPIC))
+    assert (found.count, found.refused) == (None, False)
+    assert "2.8.2" in str(found.why)
+    assert [command.type for command in asked] == [BaseCommand.CONNECT]
+
+
+def test_a_topic_that_is_not_there_has_none() -> None:
+    missing = answer(response=FAILED, error=ServerError.TopicNotFound, message="no")
+    assert play([connected(knows=True), missing], LookupRequest(TOPIC))[0] == PartitionAnswer(0)
+
+
+def test_a_refusal_is_told() -> None:
+    refused = answer(response=FAILED, error=ServerError.AuthorizationError, message="not you")
+    found, _ = play([connected(knows=True), refused], LookupRequest(TOPIC))
+    assert (found.count, found.refused) == (None, True)
+    assert "AuthorizationError: not you" in str(found.why)
+
+
+def test_nonsense() -> None:
+    for reply in (answer(partitions=MAX_PARTITIONS + 1, response=SUCCESS), connected(knows=True)):
+        with pytest.raises(DecodeError):
+            play([connected(knows=True), reply], LookupRequest(TOPIC))
