@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
-from tests.servers.processes import free_port, port_answers
+from tests.servers.certificates import Certificates
+from tests.servers.processes import Process, free_port, port_answers
 from tests.servers.restartable import RestartableServer
 
 MODULE: Final = "github.com/oxia-db/oxia"
@@ -42,6 +44,55 @@ class OxiaServer(RestartableServer):
 
     def ready(self) -> bool:
         return port_answers(self.port)
+
+
+class OxiaCluster(RestartableServer):
+    """One server and its coordinator, which, unlike a standalone, know TLS and tokens.
+
+    `issuer` is the URL of who signs tokens; they have to be for the audience "oxia".
+    """
+
+    name = "Oxia"
+
+    def __init__(self, directory: Path, *, certificates: Certificates, issuer: str) -> None:
+        super().__init__(directory, free_port())
+        self._certificates, self._issuer = certificates, issuer
+        self._internal, self._coordinator_port = (f"127.0.0.1:{free_port()}" for _ in range(2))
+        self._coordinator: Process | None = None
+
+    def command(self) -> list[str]:
+        allowed = {"allowedIssueURLs": self._issuer, "allowedAudiences": "oxia"}
+        return [
+            *(str(binary()), "server", "--public-addr", self.address, "--internal-addr", self._internal),
+            *("--metrics-addr", f"127.0.0.1:{free_port()}", "--log-level", "warn"),
+            *("--data-dir", str(self.directory / "db"), "--wal-dir", str(self.directory / "wal")),
+            *("--tls-cert-file", str(self._certificates.server)),
+            *("--tls-key-file", str(self._certificates.server_key)),
+            *("--auth-provider-name", "oidc", "--auth-provider-params", json.dumps(allowed)),
+        ]
+
+    def ready(self) -> bool:
+        return port_answers(self.port)
+
+    def start(self) -> Self:
+        super().start()
+        namespace = {"name": "default", "initialShardCount": 2, "replicationFactor": 1}
+        servers = [{"public": self.address, "internal": self._internal}]
+        config = self.directory / "cluster.yaml"
+        # JSON is YAML too.
+        config.write_text(json.dumps({"namespaces": [namespace], "servers": servers}))
+        command = [
+            *(str(binary()), "coordinator", "--conf", str(config), "--metadata", "memory"),
+            *("--internal-addr", self._coordinator_port, "--metrics-addr", f"127.0.0.1:{free_port()}"),
+        ]
+        self._coordinator = Process(command, log=self.directory / "coordinator.log")
+        return self
+
+    def kill(self) -> None:
+        if self._coordinator is not None:
+            self._coordinator.kill()
+            self._coordinator = None
+        super().kill()
 
 
 def cached_binary() -> Path:

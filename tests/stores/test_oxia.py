@@ -5,16 +5,21 @@ import socket
 import subprocess
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from pulsar_meta.codecs.errors import ConflictError, UnreachableError
+from pulsar_meta.codecs.errors import ConflictError, GuardError, UnreachableError
 from pulsar_meta.stores import registry
 from pulsar_meta.stores.base import ABSENT, Store
 from pulsar_meta.stores.oxia import OxiaStore
 from pulsar_meta.stores.oxia_keys import order
 from tests.contracts.store import NAMES, Opener, ServerContract, StoreContract, put_all
-from tests.servers.oxia import OxiaServer, binary
+from tests.servers import oxia
+from tests.servers.certificates import make_certificates
+from tests.servers.issuer import Issuer
+from tests.servers.oxia import OxiaCluster, OxiaServer, binary
+from tests.servers.restartable import skip_or_fail
 
 
 class OxiaFixtures:
@@ -72,6 +77,33 @@ class TestOxiasOwn(OxiaFixtures):
             self.client(server, "put", paths[0], "moved")
             assert store.read(paths[0]).version > version
 
+    def test_records_with_a_partition_key_are_read_and_never_written(
+        self, server: OxiaServer, open_store: Opener, root: str
+    ) -> None:
+        paths = [f"{root}/{at}" for at in range(8)]
+        with open_store() as store:
+            store.put(root, b"", ABSENT)
+            for path in paths:
+                self.client(server, "put", path, "routed", "--partition-key", "elsewhere")
+            assert isinstance(store, OxiaStore)
+            lost = [path for path in paths if store._get(path).status]
+            assert lost, "all of them happen to lie where their own hash says"
+            scanned = {held.path: held for held in store.scan(root)}
+            for path in paths:
+                held = store.read(path)
+                assert held == scanned[path]
+                assert held.value.decode().strip() == "routed"
+            for path in lost:
+                version = store.read(path).version
+                for write in (
+                    lambda path=path, version=version: store.put(path, b"x", version),
+                    lambda path=path: store.put(path, b"x", ABSENT),
+                    lambda path=path, version=version: store.delete(path, version),
+                ):
+                    with pytest.raises(GuardError, match="partition key"):
+                        write()
+            assert {held.path: held for held in store.scan(root)} == scanned
+
     def test_every_shard_orders_as_we_do(self, open_store: Opener, root: str) -> None:
         chance = random.Random(7)
         parts = ["a", "b", "a-", "a.b", "A", "0", "ä", "~", "a b", "zz"]
@@ -119,3 +151,27 @@ class TestOxiasOwn(OxiaFixtures):
         with pytest.raises(UnreachableError):
             registry.open_store("oxia://127.0.0.1:1?timeout=0.5")
         assert capfd.readouterr() == ("", "")
+
+
+def test_tls_and_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server behind TLS that takes the tokens of an OpenID issuer."""
+    skip_or_fail(oxia.why_not())
+    made = make_certificates(tmp_path / "certificates")
+    with (
+        Issuer(tmp_path / "issuer") as issuer,
+        OxiaCluster(tmp_path / "oxia", certificates=made, issuer=issuer.url) as server,
+    ):
+        monkeypatch.setenv("OXIA_TOKEN", issuer.token("operator", audience="oxia"))
+        url = f"oxia://{server.address}?tls=true&ca={made.authority}"
+        with registry.open_store(f"{url}&auth=env:OXIA_TOKEN&timeout=20", read_only=False) as store:
+            version = store.put("/a/b", b"x", ABSENT)
+            assert store.read("/a/b").value == b"x"
+            assert [held.path for held in store.scan("/a")] == ["/a", "/a/b"]
+            store.delete("/a/b", version)
+        for refused in (url, f"oxia://{server.address}?auth=env:OXIA_TOKEN"):
+            with pytest.raises(UnreachableError):
+                registry.open_store(f"{refused}&timeout=1")
+        monkeypatch.setenv("OXIA_TOKEN", issuer.token("operator", audience="another"))
+        with pytest.raises(UnreachableError) as caught:
+            registry.open_store(f"{url}&auth=env:OXIA_TOKEN&timeout=1")
+        assert issuer.token("operator", audience="another") not in str(caught.value)

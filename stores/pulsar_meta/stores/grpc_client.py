@@ -59,6 +59,8 @@ class GrpcClient:
         self._lock = RLock()
         self._answered = url.endpoints[0]
         self.metadata: tuple[tuple[str, str], ...] = ()
+        # What a server says that has started and will answer soon.
+        self.not_yet: frozenset[str] = frozenset()
         # Gets a new token into `metadata`; tokens run out, and are forgotten by a restarted server.
         self.renew: Callable[[], None] | None = None
 
@@ -197,7 +199,8 @@ class GrpcClient:
                 try:
                     result = call(name, max(share, PAUSE))
                 except grpc.RpcError as error:
-                    if error.code() not in again or time.monotonic() + PAUSE > deadline:
+                    passing = error.code() in again or error.details() in self.not_yet
+                    if not passing or time.monotonic() + PAUSE > deadline:
                         self.unreachable(error)
                 else:
                     self._answered = name

@@ -2,7 +2,9 @@
 
 Options beside the common ones (`url`): `tls=true`. `auth` holds a bearer token. The namespace is `default`
 unless told. A version is Oxia's version id. Parents are records of their own with an empty value, and a
-record with children is not deleted, both as Pulsar's own client does it.
+record with children is not deleted, both as Pulsar's own client does it. A record that was written with a
+partition key lies on the shard of that key: it is read, and never written, since the server does not tell
+the key and would forget it.
 
 Why own stubs: the official client knows neither TLS nor values over 4 MB, and brings a compiler with it.
 """
@@ -27,6 +29,8 @@ from pulsar_meta.stores.url import ServerUrl
 SERVICE: Final = "/io.streamnative.oxia.proto.OxiaClient/"
 # The server's largest gRPC message, with room for the key and the numbers.
 MAX_VALUE: Final = (256 << 20) - (64 << 10)
+# Before the coordinator told the server its shards.
+NOT_YET: Final = frozenset({"oxia: server not initialized yet"})
 PAGE: Final = 1000
 PAGE_BYTES: Final = 4 << 20
 Result = TypeVar("Result")
@@ -44,6 +48,7 @@ class OxiaStore(GuardedStore):
         self.writable = not read_only
         self._namespace = parsed.path or "default"
         self._client = GrpcClient(parsed, tls=parsed.flag("tls"))
+        self._client.not_yet = NOT_YET
         token = parsed.secret()
         if token is not None:
             self._client.metadata = (("authorization", f"Bearer {token}"),)
@@ -56,8 +61,9 @@ class OxiaStore(GuardedStore):
 
     def read(self, path: str) -> Versioned:
         """Return the value at `path`; NotFoundError where there is none."""
-        found = self._again(lambda: self._get(path))
-        if found.status == api.KEY_NOT_FOUND:
+        own = self._again(lambda: self._get(path))
+        found = self._elsewhere(path) if own.status == api.KEY_NOT_FOUND else own
+        if found is None:
             raise NotFoundError(f"nothing at {path}", source=self.url)
         return _versioned(path, found)
 
@@ -79,9 +85,11 @@ class OxiaStore(GuardedStore):
         """Write if the version id is still `expected` and return the new one; missing parents are made."""
         self.check_write(path, value)
         if expected == ABSENT:
+            self._check_nowhere_else(path)
             self._make_parents(path)
         answer = self._put(path, bytes(value), expected)
         if answer.status != api.OK:
+            self._check_nowhere_else(path)
             raise ConflictError(f"{path}: changed since it was read", source=self.url)
         return answer.version.version_id
 
@@ -92,11 +100,10 @@ class OxiaStore(GuardedStore):
             raise GuardError(f"{path} has children", source=self.url)
         request = api.DeleteRequest(key=path, expected_version_id=expected)
         status = self._write(path, api.WriteRequest(deletes=[request])).deletes[0].status
-        if status == api.KEY_NOT_FOUND:
-            raise NotFoundError(f"nothing at {path}", source=self.url)
         if status != api.OK:
             # An absent record, too, has another version than the one expected.
             self.read(path)
+            self._check_nowhere_else(path)
             raise ConflictError(f"{path}: changed since it was read", source=self.url)
 
     def close(self) -> None:
@@ -132,8 +139,24 @@ class OxiaStore(GuardedStore):
             self._known = []
             return call()
 
-    def _get(self, path: str) -> api.GetResponse:
-        shard = self._shard(path)
+    def _elsewhere(self, path: str) -> api.GetResponse | None:
+        """Return the record at `path` that lies on another shard than its own, if there is one."""
+        own = self._shard(path).shard
+        for shard in self._shards():
+            if shard.shard != own:
+                found = self._get(path, shard)
+                if found.status != api.KEY_NOT_FOUND:
+                    return found
+        return None
+
+    def _check_nowhere_else(self, path: str) -> None:
+        own = self._get(path)
+        if own.status == api.KEY_NOT_FOUND and self._elsewhere(path) is not None:
+            told = "was written with a partition key, which a write from here would lose: it stays as it is"
+            raise GuardError(f"{path}: {told}", source=self.url)
+
+    def _get(self, path: str, shard: api.ShardAssignment | None = None) -> api.GetResponse:
+        shard = shard or self._shard(path)
         request = api.ReadRequest(shard=shard.shard, gets=[api.GetRequest(key=path, include_value=True)])
         answers = self._client.stream(
             SERVICE + "Read", request, api.ReadResponse, lambda _: True, shard.leader
