@@ -2,53 +2,29 @@
 
 from __future__ import annotations
 
-import base64
-import hmac
 import json
-import subprocess
-import sys
 import zlib
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pulsar
 import pytest
 
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
+from tests.interop.lookups import lookup, run, told
 from tests.servers.cluster import Cluster
-from tests.servers.processes import free_port
 from tests.servers.pulsar import PulsarStandalone
 from tests.servers.restartable import skip_or_fail
 from tests.servers.versions import NEWEST, why_not
 
 pytestmark = pytest.mark.interop
 
-PROGRAM = Path(sys.executable).with_name("pulsar-meta")
 IN_STORE = (
     "org.apache.pulsar.broker.loadbalance.extensions.channel.ServiceUnitStateMetadataStoreTableViewImpl"
 )
 MODULAR = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
 RACKS = "tests.interop.rack_load_manager"
-TOKEN = ("--token", "env:PULSAR_TOKEN")
-Json = dict[str, Any]
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=60, check=False)
-
-
-def told(*arguments: str) -> Any:
-    done = run(*arguments, "-o", "json")
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return json.loads(done.stdout)
-
-
-def lookup(url: str, topic: str, *options: str) -> Json:
-    found: Json = told("lookup", topic, "--service-url", url, *options)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -217,71 +193,3 @@ def test_brokers_of_other_versions(version: str, knows: bool, partitions: bool) 
     assert hop["knows_properties"] is knows
     assert hop["server_version"].endswith(version)
     assert any("ignored the properties" in note for note in found["notes"]) is not knows
-
-
-class OpenStandalone(PulsarStandalone):
-    """A standalone whose admin interface wants a token, which the usual question for readiness has not."""
-
-    def _ready(self) -> bool:
-        return run("lookup", "t", "--service-url", self.service_url, *TOKEN).returncode == 0
-
-
-def _jwt(secret: bytes, subject: str) -> str:
-    """Return an HS256 token as Pulsar's token authentication takes it."""
-    parts = [
-        base64.urlsafe_b64encode(json.dumps(part, separators=(",", ":")).encode()).rstrip(b"=")
-        for part in ({"alg": "HS256"}, {"sub": subject})
-    ]
-    signature = hmac.new(secret, b".".join(parts), "sha256").digest()
-    return b".".join([*parts, base64.urlsafe_b64encode(signature).rstrip(b"=")]).decode()
-
-
-def test_tls_and_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    skip_or_fail(why_not(NEWEST))
-    cert, key, secret = tmp_path / "cert.pem", tmp_path / "key.pem", b"s" * 32
-    make = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-    ]
-    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    subprocess.run([*make, *names, "-keyout", key, "-out", cert], check=True, capture_output=True)
-    port, token = free_port(), _jwt(secret, "admin")
-    settings = {
-        "brokerServicePortTls": str(port),
-        "tlsCertificateFilePath": str(cert),
-        "tlsKeyFilePath": str(key),
-        "authenticationEnabled": "true",
-        "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
-        "tokenSecretKey": "data:;base64," + base64.b64encode(secret).decode(),
-        "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
-        "brokerClientAuthenticationParameters": f"token:{token}",
-    }
-    url = f"pulsar+ssl://127.0.0.1:{port}"
-    conf = tmp_path / "client.conf"
-    plugin = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
-    conf.write_text(
-        f"brokerServiceUrl={url}\nauthPlugin={plugin}\nauthParams=token:{token}\ntlsTrustCertsFilePath={cert}\n"
-    )
-    monkeypatch.setenv("PULSAR_TOKEN", token)
-    monkeypatch.setenv("WRONG_TOKEN", _jwt(b"x" * 32, "admin"))
-    with OpenStandalone(NEWEST, settings=settings) as standalone:
-        assert lookup(standalone.service_url, "t", *TOKEN)["status"] == "found"
-        found = told("lookup", "t", "--client-conf", str(conf))
-        assert found["broker"] == url
-        refused = run("lookup", "t", "--service-url", standalone.service_url)
-        assert refused.returncode == 6
-        assert "AuthenticationError" in refused.stderr
-        wrong = run("lookup", "t", "--service-url", standalone.service_url, "--token", "env:WRONG_TOKEN")
-        assert wrong.returncode == 6
-        assert "AuthenticationError" in wrong.stderr
-        untrusted = run("lookup", "t", "--service-url", url, *TOKEN)
-        assert untrusted.returncode == 6
-        assert "not trusted" in untrusted.stderr
