@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -69,6 +70,41 @@ def test_table_shows_markup_as_it_is() -> None:
     output.write_table(DOCUMENTS, out, VIEW)
     assert "[bold]" in out.getvalue()
     assert str(2**63 - 1) in out.getvalue()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_table_has_no_empty_columns() -> None:
+    view = output.View(columns=["a", "b", "c"], row=lambda document: ["1", "-", document["n"]])
+    out = io.StringIO()
+    output.write_table([{"n": ""}, {"n": "x" * 300}], out, view)
+    heading = out.getvalue().splitlines()[1]
+    assert heading.split() == ["a", "c"]
+    assert "x" * 300 in out.getvalue()
+    out = io.StringIO()
+    output.write_table([], out, view)
+    assert out.getvalue().split()[:3] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("columns", range(20, 120, 7))
+def test_a_table_fits_its_terminal_and_cuts_nothing(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    topic, time = "persistent://public/default/" + "t" * 20, "2026-11-21T06:02:20.167Z"
+    view = output.View(columns=["topic", "ledger", "time"], row=lambda document: [topic, str(2**62), time])
+    out = Terminal()
+    output.write_table([{}, {}], out, view)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
+    # Too narrow for a table: a paragraph each, whose lines the terminal folds.
+    if columns >= 24 + 19 + 24 + 8:
+        assert max(map(len, lines)) <= columns
+    else:
+        assert lines[0] == f" topic  {topic}"
+    assert out.getvalue().count(str(2**62)) == out.getvalue().count(time) == 2
 
 
 def test_csv_needs_columns() -> None:

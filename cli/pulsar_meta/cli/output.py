@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import dumps
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Document = dict[str, Any]
+# What a cell has where there is nothing to show.
+NOTHING = ("", "-")
+# In a table on a terminal columns are folded to no less than this, the width of a time.
+FOLDED_WIDTH = 24
 
 
 class Format(StrEnum):
@@ -112,28 +116,58 @@ def write_csv(documents: Iterable[Document], out: IO[str], view: View | Detail) 
 
 
 def write_table(documents: Iterable[Document], out: IO[str], view: View | Detail) -> None:
-    """Draw a table as wide as the terminal; ids are folded, never cut."""
+    """Draw a table for eyes, without columns that are empty in every row.
+
+    Only wide columns are folded to fit a terminal; where that is not enough, each row becomes a paragraph.
+    Nothing is cut.
+    """
     if isinstance(view, Detail):
         write_plain(documents, out, view)
         return
     from rich.console import Console
 
-    # A terminal decides about colour; a file that was asked for as a table is wide enough for its rows.
-    console = Console(file=out, width=None if out.isatty() else 200, highlight=False, soft_wrap=False)
-    console.print(_table(documents, view))
+    rows = [[harmless(cell) for cell in view.row(document)] for document in documents]
+    shown = [at for at in range(len(view.columns)) if not rows or any(row[at] not in NOTHING for row in rows)]
+    widths = {at: _width(at, rows, view) for at in shown}
+    console = Console(file=out, highlight=False, width=None if out.isatty() else _whole(widths.values()))
+    if _whole(min(width, FOLDED_WIDTH) for width in widths.values()) <= console.width:
+        console.print(_table(rows, view, widths))
+    else:
+        out.write("\n".join("".join(_paragraph(row, view, shown)) for row in rows))
 
 
-def _table(documents: Iterable[Document], view: View) -> Table:
+def _width(at: int, rows: Sequence[Sequence[str]], view: View) -> int:
+    from rich.cells import cell_len
+
+    return max(cell_len(text) for text in (view.columns[at], *(row[at] for row in rows)))
+
+
+def _whole(widths: Iterable[int]) -> int:
+    """Return how wide a table with columns so wide is: three between two of them, one at each end."""
+    return sum(width + 3 for width in widths) - 1
+
+
+def _table(rows: Sequence[Sequence[str]], view: View, widths: Mapping[int, int]) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in view.columns:
-        table.add_column(column, justify="right" if column in view.right else "left", overflow="fold")
-    for document in documents:
-        table.add_row(*(escape(harmless(cell)) for cell in view.row(document)))
+    for at, width in widths.items():
+        name, wide = view.columns[at], width > FOLDED_WIDTH
+        justify: Literal["right", "left"] = "right" if name in view.right else "left"
+        least = min(width, FOLDED_WIDTH)
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=not wide, min_width=least)
+    for row in rows:
+        table.add_row(*(escape(row[at]) for at in widths))
     return table
+
+
+def _paragraph(row: Sequence[str], view: View, shown: Sequence[int]) -> Iterator[str]:
+    margin = max(len(view.columns[at]) for at in shown)
+    for at in shown:
+        if row[at] not in NOTHING:
+            yield f"{view.columns[at]:>{margin}}  {row[at]}\n"
 
 
 @contextmanager
