@@ -298,10 +298,11 @@ def test_a_corrupt_entry_is_told_and_the_others_are_shown(
     expected = {"payload": [("bad", "bad")], "broker metadata": [("ok", "bad")], "ids": [], "size": []}
     assert broken == expected[part]
     assert [d for d in found if d["digest"] == "ok"] == [d for d in whole if d != whole[1]]
-    assert "18:1" in done.stderr
+    told = json.loads(done.stderr.splitlines()[0])
+    assert "18:1" in told["message"] + told["source"]
     if not broken:
-        assert f"{path}" in done.stderr
-        assert "at byte" in done.stderr
+        assert (told["source"], told["error"]) == (str(path), "decode")
+        assert abs(told["offset"] - at) < 5
 
 
 def test_a_whole_copy_stands_for_a_corrupt_one(capture: Capture, tmp_path: Path) -> None:
@@ -321,7 +322,9 @@ def test_a_whole_copy_stands_for_a_corrupt_one(capture: Capture, tmp_path: Path)
     done = run("orders", *options(folder, disks), "-o", "json")
     assert done.returncode == 4
     assert json.loads(done.stdout) == whole
-    assert f"entry {ledger}:{table.entry_ids[0]}: a copy of it is corrupt" in done.stderr
+    told = json.loads(done.stderr)
+    assert told["source"] == f"entry {ledger}:{table.entry_ids[0]}"
+    assert told["message"].startswith("a copy of it is corrupt")
 
 
 def test_a_frame_that_cannot_be_read_is_told(tmp_path: Path) -> None:
