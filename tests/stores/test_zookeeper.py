@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.security import make_digest_acl
+from kazoo.security import make_acl, make_digest_acl
 
 from pulsar_meta.codecs.errors import GuardError, NotFoundError, UnreachableError
 from pulsar_meta.jobs.rewrite.batches import GroupStore
 from pulsar_meta.stores import registry
 from pulsar_meta.stores.base import ABSENT, Store
+from pulsar_meta.stores.zookeeper import ZookeeperStore
 from tests.contracts.store import Opener, ServerContract, StoreContract, put_all
 from tests.servers.certificates import make_certificates
 from tests.servers.processes import free_port
@@ -58,6 +59,57 @@ class TestZookeeperStore(ZookeeperFixtures, StoreContract):
 
 class TestZookeeperServer(ZookeeperFixtures, ServerContract):
     pass
+
+
+def end_session(store: Store, server: ZookeeperServer) -> None:
+    """End a store's session on the server, as when it expires: another client that has its id closes it."""
+    assert isinstance(store, ZookeeperStore)
+    other = KazooClient(server.address, client_id=store._client.client_id)
+    other.start(timeout=10)
+    other.stop()
+    other.close()
+
+
+class TestExpiredSessions(ZookeeperFixtures):
+    """The server forgets a session while its client is at work."""
+
+    def test_while_scanning(self, open_store: Opener, server: ZookeeperServer, root: str) -> None:
+        with open_store() as store:
+            assert isinstance(store, ZookeeperStore)
+            paths = [f"{root}/{at:05d}" for at in range(1500)]
+            put_all(store, paths)
+            session = store._client.client_id
+            scan = store.scan(root)
+            found = [next(scan).path for _ in range(10)]
+            end_session(store, server)
+            found += [held.path for held in scan]
+            assert found == [root, *paths]
+            assert store._client.client_id != session
+
+    def test_while_writing(self, open_store: Opener, server: ZookeeperServer, root: str) -> None:
+        with open_store() as store:
+            assert isinstance(store, ZookeeperStore)
+            session = store._client.client_id
+            version = store.put(root, b"0", ABSENT)
+            failed = 0
+            for number in range(1, 200):
+                if number % 40 == 0:
+                    end_session(store, server)
+                value = str(number).encode()
+                try:
+                    version = store.put(root, value, version)
+                except UnreachableError:
+                    # Whether it was written is not known; it was at most once.
+                    failed += 1
+                    held = store.read(root)
+                    assert (held.value, held.version) in {
+                        (str(number - 1).encode(), version),
+                        (value, version + 1),
+                    }
+                    version = held.version if held.value == value else store.put(root, value, version)
+            assert (store.read(root).value, version) == (b"199", 199)
+            assert failed <= 4
+            assert store._client.client_id != session
 
 
 class TestZookeepersOwn(ZookeeperFixtures):
@@ -165,6 +217,37 @@ class TestZookeepersOwn(ZookeeperFixtures):
                 with pytest.raises(UnreachableError, match="NoAuth") as caught:
                     store.read(root)
                 assert "wr0ng" not in str(caught.value)
+
+    def test_sasl(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A server that ends every session that does not authenticate by DIGEST-MD5."""
+        jaas = tmp_path / "jaas.conf"
+        module = "org.apache.zookeeper.server.auth.DigestLoginModule"
+        jaas.write_text(f'Server {{ {module} required user_operator="s3cr3t"; }};\n')
+        settings = (
+            "authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n"
+            "enforce.auth.enabled=true\nenforce.auth.schemes=sasl\n"
+        )
+        options = (f"-Djava.security.auth.login.config={jaas}",)
+        with ZookeeperServer(tmp_path / "sasl", settings=settings, java_options=options) as server:
+            monkeypatch.setenv("ZK_SASL", "operator:s3cr3t")
+            url = f"zk://{server.address}?sasl=env:ZK_SASL"
+            with registry.open_store(f"{url}&timeout=20", read_only=False) as store:
+                store.put("/a/b", b"x", ABSENT)
+                store._client.set_acls("/a/b", [make_acl("sasl", "operator", all=True)])  # type: ignore[attr-defined]
+                server.restart()
+                # A new connection authenticates again before anything else is sent.
+                assert store.read("/a/b").value == b"x"
+                assert store.put("/a/b", b"y", 0) == 1
+            monkeypatch.setenv("ZK_SASL", "operator:wr0ng")
+            with pytest.raises(UnreachableError, match="refused the SASL credentials") as caught:
+                registry.open_store(f"{url}&timeout=2")
+            assert "wr0ng" not in str(caught.value)
+            # Without credentials there is a session, until something is asked for.
+            with (
+                registry.open_store(f"zk://{server.address}?timeout=2") as store,
+                pytest.raises(UnreachableError),
+            ):
+                store.read("/a/b")
 
     def test_tls(self, tmp_path: Path) -> None:
         made = make_certificates(tmp_path / "certificates")

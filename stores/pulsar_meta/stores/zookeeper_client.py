@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from importlib.util import find_spec
+from threading import Event
 from typing import Any, Final
 
 from pulsar_meta.codecs.errors import UnreachableError, UsageError
@@ -19,14 +20,18 @@ def connect(url: ServerUrl) -> Any:
     from kazoo.exceptions import KazooException
 
     client = _client(url)
+    sasl = None if client._connection.sasl_options is None else _Sasl(client)
     try:
         client.start(timeout=url.timeout)
+        accepted = sasl is None or (sasl.answered.wait(url.timeout) and not sasl.refused)
     except (KazooException, client.handler.timeout_exception) as error:
-        client.stop()
-        client.close()
+        _end(client)
         servers = ", ".join(url.endpoints)
         reason = f"no answer from {servers} within {url.timeout:g} s ({type(error).__name__})"
         raise UnreachableError(reason, source=url.url) from error
+    if not accepted:
+        _end(client)
+        raise UnreachableError("the server refused the SASL credentials", source=url.url)
     # Not told before: kazoo would ask whether it is there, and warn where it is not.
     client.chroot = f"/{url.path}" if url.path else ""
     return client
@@ -65,6 +70,35 @@ def _client(url: ServerUrl) -> Any:
         certfile=url.options.get("cert"),
         keyfile=url.options.get("key"),
     )
+
+
+class _Sasl:
+    """Waits for the server's answer to SASL credentials.
+
+    kazoo counts as connected before it, and takes only a dropped connection for a refusal; of a server that
+    names it (since ZooKeeper 3.6), its thread would die with a traceback.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.answered, self.refused = Event(), False
+        self._authenticate = client._connection._authenticate_with_sasl
+        client._connection._authenticate_with_sasl = self._checked
+
+    def _checked(self, *arguments: Any) -> None:
+        from kazoo.exceptions import AuthFailedError, KazooException
+
+        try:
+            self._authenticate(*arguments)
+        except KazooException as error:
+            self.refused = True
+            raise AuthFailedError("refused") from error
+        finally:
+            self.answered.set()
+
+
+def _end(client: Any) -> None:
+    client.stop()
+    client.close()
 
 
 def _sasl(url: ServerUrl) -> dict[str, str] | None:
