@@ -19,8 +19,17 @@ MARK = "PULSAR_META_TEST_RUN"
 SPARK = ["seek", "orders", "--index", "1234", "--engine", "spark", "--master", "local[1]"]
 
 
+LONG_JOB = """
+import time
+from pulsar_meta.jobs.spark.session import spark_session
+with spark_session(master="local[1]") as session:
+    session.sparkContext.parallelize([1], 1).foreach(lambda _: time.sleep(600))
+"""
+Start = Callable[..., subprocess.Popen[str]]
+
+
 @pytest.fixture
-def start(capture: Callable[[str], Path], tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[str]]]:
+def start(capture: Callable[[str], Path], tmp_path: Path) -> Iterator[Start]:
     """Return a function that starts a seek by Spark whose processes are told by their environment."""
     folder = capture("pulsar-4.2.4")
     environment = {
@@ -33,9 +42,9 @@ def start(capture: Callable[[str], Path], tmp_path: Path) -> Iterator[Callable[[
 
     started = []
 
-    def call() -> subprocess.Popen[str]:
+    def call(*command: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [PROGRAM, *SPARK],
+            command or [PROGRAM, *SPARK],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -93,7 +102,7 @@ MOMENTS = [(SCRIPT, 0.0), (LAUNCHER, 0.0), (JAVA, 0.0), (JAVA, 2.0), (JAVA, 6.0)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["int", "term"])
 @pytest.mark.parametrize(("sign", "later"), MOMENTS)
 def test_interrupted_while_spark_starts(
-    start: Callable[[], subprocess.Popen[str]],
+    start: Start,
     tmp_path: Path,
     sign: str,
     later: float,
@@ -114,9 +123,7 @@ def test_interrupted_while_spark_starts(
 
 
 @pytest.mark.parametrize(("sign", "later"), [(SCRIPT, 0.0), (JAVA, 3.0)])
-def test_killed_outright_java_ends_itself(
-    start: Callable[[], subprocess.Popen[str]], tmp_path: Path, sign: str, later: float
-) -> None:
+def test_killed_outright_java_ends_itself(start: Start, tmp_path: Path, sign: str, later: float) -> None:
     process = start()
     until(tmp_path, sign, process)
     time.sleep(later)
@@ -126,12 +133,23 @@ def test_killed_outright_java_ends_itself(
 
 
 @pytest.mark.parametrize("delay", [0.3, 1.5])
-def test_interrupted_after_a_moment(
-    start: Callable[[], subprocess.Popen[str]], tmp_path: Path, delay: float
-) -> None:
+def test_interrupted_after_a_moment(start: Start, tmp_path: Path, delay: float) -> None:
     process = start()
     time.sleep(delay)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode in (130, -signal.SIGINT, 1)
     assert nothing_left(tmp_path, 30)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143)])
+def test_interrupted_while_workers_work(
+    start: Start, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    process = start(sys.executable, "-c", LONG_JOB)
+    until(tmp_path, "pyspark.daemon", process)
+    time.sleep(1)
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode == code
+    assert nothing_left(tmp_path, 10)

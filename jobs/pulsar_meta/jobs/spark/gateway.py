@@ -30,6 +30,8 @@ START_SECONDS: Final = 300.0
 FAREWELL_SECONDS: Final = 5.0
 TERMINATE_SECONDS: Final = 2.0
 _STARTED_BY_US: Final = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
+_running: Final[list[Java]] = []
 
 
 class Java:
@@ -41,6 +43,7 @@ class Java:
         self._ready = False
         self._folder = tempfile.TemporaryDirectory(prefix="pulsar-meta-spark-")
         self._told = Path(self._folder.name) / "connection"
+        _running.append(self)
         atexit.register(self.end)
         # Signals are handled in the main thread: in another one nothing comes between the start of the
         # process and our knowing it. The interpreter waits for this thread before `end` is called.
@@ -131,16 +134,26 @@ def leaving_on_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    signals = (signal.SIGTERM, signal.SIGHUP)
-    changed = [number for number in signals if signal.getsignal(number) is signal.SIG_DFL]
+    changed = [number for number in _SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
+    told: list[int] = []
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+        for each in changed:
+            signal.signal(each, signal.SIG_IGN)
+        # Before anything else: PySpark's objects talk to Java when they go, and would wait for a busy one.
+        for java in _running:
+            java.end()
+        raise SystemExit(128 + number)
+
     for number in changed:
-        signal.signal(number, _leave)
+        signal.signal(number, leave)
     try:
         yield
+    except Exception:
+        if told:  # What PySpark tidies on the way out fails without Java; that is not the news.
+            raise SystemExit(128 + told[0]) from None
+        raise
     finally:
         for number in changed:
             signal.signal(number, signal.SIG_DFL)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
