@@ -11,7 +11,7 @@ import pytest
 
 from pulsar_meta.codecs.errors import ConflictError, GuardError, UnreachableError
 from pulsar_meta.stores import registry
-from pulsar_meta.stores.base import ABSENT, Store
+from pulsar_meta.stores.base import ABSENT, GroupStore, Store
 from pulsar_meta.stores.oxia import OxiaStore
 from pulsar_meta.stores.oxia_keys import order
 from tests.contracts.store import NAMES, Opener, ServerContract, StoreContract, put_all
@@ -38,6 +38,23 @@ class OxiaFixtures:
 class TestOxiaStore(OxiaFixtures, StoreContract):
     real_parents = True
     keeps_parents = True
+
+    def test_groups_are_sent_at_once(self, store: Store, root: str) -> None:
+        assert isinstance(store, GroupStore)
+        versions = put_all(store, [f"{root}/{at}" for at in range(300)])
+        stale = f"{root}/5"
+        store.put(stale, b"moved", versions[stale])
+        writes = [(path, b"new" * 10_000, version) for path, version in versions.items()]
+        done = store.put_many([*writes, (f"{root}/nowhere", b"x", 3), (f"{root}/made/now", b"x", ABSENT)])
+        assert [path for path, version in zip(versions, done, strict=False) if version is None] == [stale]
+        assert done[-2] is None
+        paths = [*versions, f"{root}/nowhere", f"{root}/made/now"]
+        read = store.read_many(paths)
+        assert read[-2] is None
+        for path, held, version in zip(paths, read, done, strict=True):
+            if path != f"{root}/nowhere":
+                assert held == store.read(path)
+                assert held.version == version or (path, held.value) == (stale, b"moved")
 
 
 class TestOxiaServer(OxiaFixtures, ServerContract):

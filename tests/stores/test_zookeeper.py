@@ -11,9 +11,8 @@ from kazoo.client import KazooClient
 from kazoo.security import make_acl, make_digest_acl
 
 from pulsar_meta.codecs.errors import GuardError, NotFoundError, UnreachableError
-from pulsar_meta.jobs.rewrite.batches import GroupStore
 from pulsar_meta.stores import registry
-from pulsar_meta.stores.base import ABSENT, Store
+from pulsar_meta.stores.base import ABSENT, GroupStore, Store
 from pulsar_meta.stores.zookeeper import ZookeeperStore
 from tests.contracts.store import Opener, ServerContract, StoreContract, put_all
 from tests.servers.certificates import make_certificates

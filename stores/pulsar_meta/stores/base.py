@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Protocol, Self, runtime_checkable
 
 # The version that means "must not exist", as in Pulsar's own MetadataStore.put.
 ABSENT: Final = -1
@@ -73,3 +73,22 @@ class Store(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+@runtime_checkable
+class GroupStore(Protocol):
+    """What a store may offer beside `Store`: many requests sent before the first answer is waited for.
+
+    Each value is still compared and set by itself; a store without this is asked by several threads.
+    """
+
+    def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
+        """Return the values at `paths` in their order, None where there is none."""
+        ...
+
+    def put_many(self, writes: Sequence[tuple[str, bytes, int]]) -> list[int | None]:
+        """Make each (path, value, expected) as `Store.put` does; return new versions, None for a conflict.
+
+        UnreachableError: which of them were made is not known.
+        """
+        ...

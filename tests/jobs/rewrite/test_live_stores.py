@@ -15,7 +15,7 @@ from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.snapshot import SnapshotStore
 from tests.cli.program import environment, pulsar_meta_here
-from tests.servers import etcd, zookeeper
+from tests.servers import etcd, oxia, zookeeper
 from tests.servers.restartable import skip_or_fail
 
 
@@ -33,12 +33,19 @@ def etcd_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"etcd://{server.address}?timeout=30"
 
 
+@pytest.fixture(scope="module")
+def oxia_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    skip_or_fail(oxia.why_not())
+    with oxia.OxiaServer(tmp_path_factory.mktemp("oxia")) as server:
+        yield f"oxia://{server.address}?timeout=30"
+
+
 def values(url: str) -> dict[str, bytes]:
     with open_store(url) as store:
         return {value.path: value.value for value in store.scan("/managed-ledgers")}
 
 
-@pytest.mark.parametrize("name", ["zookeeper_url", "etcd_url"])
+@pytest.mark.parametrize("name", ["zookeeper_url", "etcd_url", "oxia_url"])
 def test_compress_and_undo(
     name: str, request: pytest.FixtureRequest, capture: Callable[[str], Path], tmp_path: Path
 ) -> None:

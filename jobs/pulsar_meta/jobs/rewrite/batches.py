@@ -8,11 +8,11 @@ from contextlib import suppress
 from itertools import islice
 from queue import Empty, Queue
 from threading import Event, Thread
-from typing import Protocol, TypeVar, cast, runtime_checkable
+from typing import TypeVar
 
 from pulsar_meta.codecs.errors import ConflictError, NotFoundError
 from pulsar_meta.jobs.rewrite.decision import Change
-from pulsar_meta.stores.base import ABSENT, Store, Versioned
+from pulsar_meta.stores.base import ABSENT, GroupStore, Store, Versioned
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -21,19 +21,6 @@ READ_GROUP = 256
 # How far a scan runs ahead: chunks of values.
 READ_CHUNK = 64
 READ_AHEAD = 8
-
-
-@runtime_checkable
-class GroupStore(Protocol):
-    """A store whose client sends many requests before it waits for the first answer."""
-
-    def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
-        """Return the values at `paths` in their order, None where there is none."""
-        ...
-
-    def put_many(self, writes: Sequence[tuple[str, bytes, int]]) -> list[int | None]:
-        """Compare-and-set each (path, value, expected); return new versions, None for a conflict."""
-        ...
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -102,7 +89,7 @@ class Batches:
     def write(self, changes: Sequence[Change]) -> list[int | None]:
         """Make the changes and return each new version (ABSENT for a deletion), None for a conflict."""
         if isinstance(self.store, GroupStore) and self._width > 1:
-            return self._pipelined(changes)
+            return self._pipelined(self.store, changes)
         return self._each(self._write, changes)
 
     def close(self) -> None:
@@ -110,9 +97,9 @@ class Batches:
         if self._pool is not None:
             self._pool.shutdown(wait=True)
 
-    def _pipelined(self, changes: Sequence[Change]) -> list[int | None]:
+    def _pipelined(self, store: GroupStore, changes: Sequence[Change]) -> list[int | None]:
         puts = [(c.path, c.new, c.version) for c in changes if c.new is not None]
-        done = iter(cast(GroupStore, self.store).put_many(puts))
+        done = iter(store.put_many(puts))
         return [self._write(change) if change.new is None else next(done) for change in changes]
 
     def _each(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
