@@ -31,10 +31,10 @@ from pulsar_meta.cli.output import (
     write_plain,
     write_table,
 )
-from pulsar_meta.cli.settings import Settings, load_settings
 from pulsar_meta.codecs.errors import UsageError
 
 if TYPE_CHECKING:
+    from pulsar_meta.cli.settings import Settings
     from pulsar_meta.stores.base import Store
 
 COMMON = "Common options"
@@ -82,6 +82,8 @@ class Shell:
     @property
     def settings(self) -> Settings:
         """What the environment and the profile say."""
+        from pulsar_meta.cli.settings import load_settings
+
         return load_settings(self.profile)
 
     @contextmanager

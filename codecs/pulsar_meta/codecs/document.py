@@ -163,10 +163,10 @@ def _failed(document: dict[str, Any], value: Value, error: PulsarMetaError) -> D
 
 
 def _shown(kind: str, value: Value, show_secrets: bool) -> Any:
-    from pulsar_meta.codecs.secrets import redact
-
     shown = value.value
     if kind in _MAY_HOLD_SECRETS and not show_secrets:
+        from pulsar_meta.codecs.secrets import redact
+
         shown = redact(shown)
     if not value.same_bytes and kind not in JSON_KINDS and isinstance(shown, dict):
         shown = {**shown, ORDER_KEPT: False}

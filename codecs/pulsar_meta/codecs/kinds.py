@@ -36,14 +36,15 @@ KINDS: Final = tuple(FAMILIES)
 JSON_KINDS: Final = ("BrokerLookupData", "LocalBrokerData", "Json")
 ENVELOPED: Final = ("ManagedLedgerInfo", "ManagedCursorInfo")
 
-# What lies at a path of the store, where the path alone tells.
-_paths: Final = (
-    (re.compile(r"/ledgers/cookies/[^/]+"), "Cookie"),
-    (re.compile(r"/ledgers/available/(readonly/)?(?!readonly$)[^/]+"), "BookieServiceInfo"),
-    (re.compile(r"/schemas/[^/]+/[^/]+/[^/]+"), "SchemaLocator"),
+# What lies at a path of the store, where the path alone tells. Patterns are compiled (and kept by `re`)
+# when a path is first compared with them: many a run has none.
+_PATHS: Final = (
+    (r"/ledgers/cookies/[^/]+", "Cookie"),
+    (r"/ledgers/available/(readonly/)?(?!readonly$)[^/]+", "BookieServiceInfo"),
+    (r"/schemas/[^/]+/[^/]+/[^/]+", "SchemaLocator"),
 )
-_brokers_re = re.compile(r"/loadbalance/brokers/[^/]+")
-_roots_re = re.compile(r"/(managed-ledgers|ledgers|schemas|loadbalance|admin)/.+")
+_BROKERS: Final = r"/loadbalance/brokers/[^/]+"
+_ROOTS: Final = r"/(managed-ledgers|ledgers|schemas|loadbalance|admin)/.+"
 
 
 def kind_of_path(path: str) -> str | None:
@@ -53,12 +54,12 @@ def kind_of_path(path: str) -> str | None:
         return "ManagedLedgerInfo" if location[1] is None else "ManagedCursorInfo"
     if ledger_of_path(path) is not None:
         return "LedgerMetadata"
-    return next((kind for pattern, kind in _paths if pattern.fullmatch(path)), None)
+    return next((kind for pattern, kind in _PATHS if re.fullmatch(pattern, path)), None)
 
 
 def store_path_of_file(file: str) -> str | None:
     """Return the path of the store that a file's name ends with, None where it names no kind of value."""
-    match = _roots_re.search("/" + file.removesuffix("/.value"))
+    match = re.search(_ROOTS, "/" + file.removesuffix("/.value"))
     return match[0] if match and kind_of_path(match[0]) else None
 
 
@@ -78,7 +79,7 @@ def kind_of(
     if known is not None:
         return known
     plain = _plain_kind(data)
-    if _brokers_re.fullmatch(path) and plain == "Json":
+    if re.fullmatch(_BROKERS, path) and plain == "Json":
         return "BrokerLookupData"
     return plain
 

@@ -56,18 +56,17 @@ def encoder_of(descriptor: Descriptor, careful: bool = False) -> Encoder:
 
     The quick form takes required fields for granted and looks for no unknown ones; the careful does both.
     """
-    encoders: dict[str, Any] = {}
     scope: dict[str, Any] = {
         "low": -MAX_SAFE_INTEGER,
         "high": MAX_SAFE_INTEGER,
         "text": _text,
         "b64": _base64,
         "unknown": unknown_fields,
-        "encoders": encoders,
+        "encoders": _Encoders(descriptor, careful),
     }
     lines = ["def encode(m):", " d = {}"]
     for field in descriptor.fields:
-        lines.append(_statement(field, careful, encoders))
+        lines.append(_statement(field, careful))
     if careful:
         lines += [f" u = unknown(m)\n if u: d[{UNKNOWN_FIELDS!r}] = u"]
     source = "\n".join([*lines, " return d"])
@@ -76,10 +75,8 @@ def encoder_of(descriptor: Descriptor, careful: bool = False) -> Encoder:
     return encode
 
 
-def _statement(field: FieldDescriptor, careful: bool, encoders: dict[str, Any]) -> str:
+def _statement(field: FieldDescriptor, careful: bool) -> str:
     name, get = field.name, f"m.{field.name}"
-    if field.message_type is not None and not _is_map(field):
-        encoders[name] = _late_encoder(field.message_type, careful)
     if _is_map(field):
         return f" if len({get}): d[{name!r}] = dict(sorted({get}.items()))"
     if field.is_repeated:
@@ -116,15 +113,27 @@ def _expression(field: FieldDescriptor, get: str) -> str:
     return get
 
 
-def _late_encoder(descriptor: Descriptor, careful: bool) -> Encoder:
-    # Message types may contain themselves: the inner encoder is looked up when it is first needed.
-    if not any(field.message_type is not None for field in descriptor.fields):
-        return encoder_of(descriptor, careful)
-    return lambda message: encoder_of(descriptor, careful)(message)
+class _Encoders(dict[str, Encoder]):
+    """The encoders of a message's own messages, each compiled when the first value of its field is there.
+
+    Most values have few of the fields that they could have, and message types may contain themselves.
+    """
+
+    def __init__(self, descriptor: Descriptor, careful: bool) -> None:
+        super().__init__()
+        self._fields, self._careful = descriptor.fields_by_name, careful
+
+    def __missing__(self, name: str) -> Encoder:
+        inner = self._fields[name].message_type
+        assert inner is not None
+        self[name] = encoder_of(inner, self._careful)
+        return self[name]
 
 
 def _is_map(field: FieldDescriptor) -> bool:
-    return field.message_type is not None and field.message_type.GetOptions().map_entry
+    # Asked first, because `GetOptions` imports the descriptors of descriptors.
+    inner = field.message_type
+    return inner is not None and inner.has_options and inner.GetOptions().map_entry
 
 
 def _base64(value: bytes) -> str:

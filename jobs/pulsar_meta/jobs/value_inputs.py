@@ -30,7 +30,7 @@ _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 # Text may be three characters a byte ("0a ").
 _TEXT_FACTOR: Final = 3
 _STORE_ROOTS: Final = ("/managed-ledgers", "/ledgers", "/schemas", "/admin", "/loadbalance")
-_snapshot_re = re.compile(rb'\s*\{(?=[^\n]*"path"\s*:\s*"/)(?=[^\n]*"value"\s*:\s*")')
+_SNAPSHOT: Final = rb'\s*\{(?=[^\n]*"path"\s*:\s*"/)(?=[^\n]*"value"\s*:\s*")'
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,9 @@ def is_one_value(names: Sequence[str], form: InputForm, first: Sequence[ValueInp
 
 def is_snapshot(head: bytes) -> bool:
     """Tell whether a file that begins like this holds the lines of a snapshot, plain or in zstd."""
-    return head.startswith(_ZSTD) or _snapshot_re.match(head) is not None
+    if not head.lstrip().startswith(b"{"):
+        return head.startswith(_ZSTD)
+    return re.match(_SNAPSHOT, head) is not None
 
 
 def _limit(form: InputForm) -> int:
