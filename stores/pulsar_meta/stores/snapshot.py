@@ -25,6 +25,7 @@ from pulsar_meta.stores.zstd_stream import MAGIC, ZstdStream
 
 MAX_LINE = 256 << 20
 
+# Without what `json.loads` does besides: it guesses the encoding and searches for blanks at both ends.
 _decode_json = json.JSONDecoder().raw_decode
 
 
