@@ -1,11 +1,12 @@
 """How fast compress-cursors is, and how much memory it takes.
 
-    python -m bench.rewrite --cursors 100000          # on a real ZooKeeper, against a raw kazoo loop
-    python -m bench.rewrite --memory 1000000          # peak memory at a million generated cursors
+    python bench/rewrite.py                      # 20 000 cursors, against a raw kazoo loop
+    python bench/rewrite.py --cursors 100000     # so many
+    python bench/rewrite.py --memory 1000000     # peak memory at a million generated cursors
 
 The raw loop only sets the same bytes, 256 requests under way, and looks at nothing; compress-cursors scans,
 decodes, packs, checks what it packed, looks at the guards, syncs the undo file and compares-and-sets.
-Each gets a fresh tree of the same values.
+Each gets a fresh tree of the same values. Needs Java, and the package with its extra `zookeeper`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import random
 import resource
+import sys
 import tempfile
 import time
 from collections import deque
@@ -146,6 +148,8 @@ def raw_loop(address: str, values: list[tuple[str, bytes]]) -> float:
 
 def on_zookeeper(count: int) -> dict[str, object]:
     """Return cursors a second of both, each on a server of its own."""
+    # The server is that of the tests.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from tests.servers.zookeeper import ZookeeperServer
 
     with tempfile.TemporaryDirectory() as name, ZookeeperServer(Path(name)) as server:

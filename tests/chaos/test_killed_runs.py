@@ -14,7 +14,8 @@ import pytest
 
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store
-from tests.chaos import actors
+from tests.chaos import actors, sizes
+from tests.chaos.sizes import Tell
 from tests.servers import zookeeper
 from tests.servers.restartable import skip_or_fail
 
@@ -114,14 +115,17 @@ def _lines(path: str) -> int:
         return 0
 
 
-def play(scene: Scene, deaths: int) -> None:
-    """Kill runs until so many died in the middle of their work."""
+def play(scene: Scene, deaths: int, tell: Tell = print) -> None:
+    """Kill runs until so many died in the middle of their work, or the time for that is over."""
     begun, rounds, died, writes = time.monotonic(), 0, 0, 0
     while died < deaths:
         killed, count = scene.round(rounds)
         rounds, died, writes = rounds + 1, died + killed, writes + count
+        seconds = time.monotonic() - begun
+        if rounds % 10 == 0 or died == deaths:
+            tell(f"{died} of {deaths} died in {rounds} rounds, {writes} cursors updated, {seconds:.0f} s")
         assert rounds < 4 * deaths, "they end before they can be killed"
-    print(f"{died} of {rounds} died, {writes} cursors updated, {time.monotonic() - begun:.0f} s")
+        assert seconds < sizes.SECONDS, f"nothing lost, but only {died} of {deaths} died: {sizes.LONGER}"
     assert writes > rounds
 
 
@@ -133,6 +137,7 @@ def test_nothing_is_lost_when_a_run_is_killed(
 
 @pytest.mark.chaos
 def test_nothing_is_lost_when_a_run_is_killed_many_times(
-    server: str, tmp_path: Path, processes: ForkServerContext
+    server: str, tmp_path: Path, processes: ForkServerContext, tell: Tell
 ) -> None:
-    play(Scene(server, tmp_path, processes, cursors=2000, seed=200), deaths=200)
+    tell(f"{sizes.DEATHS} deaths over {sizes.CURSORS} cursors, seed {sizes.SEED}")
+    play(Scene(server, tmp_path, processes, sizes.CURSORS, sizes.SEED), sizes.DEATHS, tell)

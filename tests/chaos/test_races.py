@@ -16,7 +16,9 @@ from pulsar_meta.jobs.rewrite.tally import Tally
 from pulsar_meta.jobs.rewrite.undo_file import UndoLog
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store
+from tests.chaos import sizes
 from tests.chaos.actors import TOPIC, cursor, make_run, rule, writes_of
+from tests.chaos.sizes import Tell
 from tests.servers import zookeeper
 from tests.servers.restartable import skip_or_fail
 
@@ -35,30 +37,30 @@ class Writer(threading.Thread):
     def __init__(self, url: str, path: str, updates: int) -> None:
         super().__init__()
         self.url, self.path, self.updates = url, path, updates
-        self.conflicts = 0
-        self.lost = False
+        self.conflicts = self.done = 0
+        self.lost = self.given_up = False
 
     def run(self) -> None:
         with open_store(self.url, read_only=False) as store:
-            done = 0
-            while done < self.updates:
+            while self.done < self.updates and not self.given_up:
                 # A breath, or the rewriter, who asks the guards before each write, hardly ever wins.
                 time.sleep(0.001)
                 seen = store.read(self.path)
-                self.lost |= writes_of(seen.value) != done
+                self.lost |= writes_of(seen.value) != self.done
                 try:
-                    store.put(self.path, cursor(done + 1, holes=3), seen.version)
-                    done += 1
+                    store.put(self.path, cursor(self.done + 1, holes=3), seen.version)
+                    self.done += 1
                 except ConflictError:
                     self.conflicts += 1
 
 
-def race(url: str, undo_file: Path, updates: int) -> None:
+def race(url: str, undo_file: Path, updates: int, tell: Tell = print) -> None:
     path = f"{TOPIC}/race-{updates}"
     with open_store(url, read_only=False) as store:
         store.put(path, cursor(0, holes=3), ABSENT)
         undo = UndoLog(undo_file, "race", read_identity(store))
         writer, total = Writer(url, path, updates), Tally()
+        begun, told = time.monotonic(), 0
         writer.start()
         for codec in cycle(("zstd", "lz4")):
             chosen = rule(codec)
@@ -68,11 +70,18 @@ def race(url: str, undo_file: Path, updates: int) -> None:
             run.apply([(seen, chosen(seen))], chosen)
             if not writer.is_alive():
                 break
+            if writer.done >= told + 10_000:
+                told = writer.done
+                tell(f"{told} of {updates} updates, {time.monotonic() - begun:.0f} s")
+            writer.given_up = time.monotonic() - begun > sizes.SECONDS
         writer.join()
         undo.close()
-        print(f"{updates} updates, {total.rewritten} rewritten, {writer.conflicts} conflicts of the writer")
+        tell(
+            f"{writer.done} updates, {total.rewritten} rewritten, {writer.conflicts} conflicts of the writer"
+        )
         assert not writer.lost
-        assert writes_of(store.read(path).value) == updates
+        assert writes_of(store.read(path).value) == writer.done
+        assert writer.done == updates, f"nothing lost, but the time is over: {sizes.LONGER}"
     assert total.rewritten > 0
     assert writer.conflicts > 0
 
@@ -82,5 +91,5 @@ def test_no_update_is_lost(server: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.chaos
-def test_no_update_is_lost_in_a_hundred_thousand(server: str, tmp_path: Path) -> None:
-    race(server, tmp_path / "undo", 100_000)
+def test_no_update_is_lost_in_a_hundred_thousand(server: str, tmp_path: Path, tell: Tell) -> None:
+    race(server, tmp_path / "undo", sizes.RACES, tell)

@@ -142,11 +142,12 @@ class _Sender:
 
     def _send(self, group: list[Decided]) -> list[tuple[Decided, Versioned]]:
         """Write a group; return those that met a conflict, each with the value that is there now."""
+        # Before the guards look, so that nothing but the undo records lies between them and the writes.
+        self._wait(len(group))
         self.run.guards.check_migration()
         allowed = self._allowed(group)
         if not allowed:
             return []
-        self._wait(len(allowed))
         changes = [Change.of(seen, decision) for seen, decision in allowed]
         self.run.undo.append(changes)
         versions = self.batches.write(changes)
