@@ -163,15 +163,20 @@ def test_too_few_bytes_for_an_entry(ledger: dict[int, bytes]) -> None:
 
 
 def test_indexes_go_on_from_ledger_to_ledger(ledger: dict[int, bytes]) -> None:
-    def half(first: int, last: int) -> LedgerReport:
-        source: Any = Entries(ledger)
-        return check_range(Range(LedgerChoice(LEDGER), first, last), source, SEAL)
+    def part(first: int, last: int) -> LedgerReport:
+        """Check a ledger of its own made of these entries."""
+        entries, length = {}, 0
+        for number, entry_id in enumerate(range(first, last + 1)):
+            frame = bytes(decode_bookie_entry(ledger[entry_id]).data)
+            length += len(frame)
+            entries[number] = encode_bookie_entry(LEDGER, number, number - 1, length, frame)
+        return check(entries, known=len(entries))
 
-    joined = list(check_joints(iter([half(0, 9), half(10, 29)])))
-    assert [fault.layer for report in joined for fault in report.faults] == ["length"]
-    torn = list(check_joints(iter([half(0, 9), half(12, 29)])))
-    (fault,) = [fault for fault in torn[1].faults if fault.layer == "index"]
-    assert (fault.entry_id, "left out" in fault.fault) == (12, True)
+    joined = list(check_joints(iter([part(0, 9), part(10, 29)])))
+    assert not [fault for report in joined for fault in report.faults]
+    torn = list(check_joints(iter([part(0, 9), part(12, 29)])))
+    (fault,) = [fault for report in torn for fault in report.faults]
+    assert (fault.entry_id, fault.layer, "left out" in fault.fault) == (0, "index", True)
 
 
 def test_every_layer_of_every_topic_of_a_capture(capture: Capture) -> None:
@@ -224,3 +229,39 @@ def test_spark_says_the_same(capture: Capture) -> None:
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_a_range_is_checked_by_itself(ledger: dict[int, bytes]) -> None:
+    broken = dict(ledger) | {entry_id: ledger[entry_id][:-1] + b"?" for entry_id in (3, 8, 12)}
+    source: Any = Entries(broken)
+    report = check_range(Range(LedgerChoice(LEDGER, 30), 5, 10), source, SEAL)
+    assert (report.entries, report.cut) == (6, True)
+    assert {fault.entry_id for fault in report.faults} == {8}
+    whole: Any = Entries(ledger)
+    for first, last in ((0, None), (29, 29), (7, None), (0, 4)):
+        assert not check_range(Range(LedgerChoice(LEDGER, 30), first, last), whole, SEAL).faults
+
+
+def test_ranges_that_are_cut_join_nothing(ledger: dict[int, bytes]) -> None:
+    source: Any = Entries(ledger)
+    known = LedgerChoice(LEDGER, 30)
+    for last in (9, None):
+        reports = [check_range(Range(known, 0, last), source, SEAL), check_range(Range(known), source, SEAL)]
+        jumps = [fault.layer for report in check_joints(iter(reports)) for fault in report.faults]
+        assert jumps == ([] if last else ["index"])
+
+
+@pytest.mark.parametrize(
+    ("limits", "entries"),
+    [(["--from", "-10"], 10), (["-n", "25"], 25), (["-n", "0"], 0), (["--from", "3", "--to", "4"], None)],
+)
+def test_limits_on_the_command_line(capture: Capture, limits: list[str], entries: int | None) -> None:
+    folder = capture("pulsar-4.2.4")
+    sources = ["--store", f"rocksdb:{folder}/rocksdb", "--entries", f"bookie-disk:{folder}/bookie0"]
+    done = subprocess.run(
+        [PROGRAM, "verify-entries", "orders", *sources, *limits, "-v"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout
+    counted = int(done.stderr.split(" entries in ")[0].rsplit(maxsplit=1)[-1])
+    assert counted == entries if entries is not None else 2 < counted < 30

@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from pulsar_meta.cli.engine_options import EngineOptions
+from pulsar_meta.cli.entry_limits import LimitOptions
 from pulsar_meta.cli.entry_rows import each_message, entry_view, message_view
 from pulsar_meta.cli.errors import report
 from pulsar_meta.cli.option_groups import grouped
@@ -20,7 +22,7 @@ from pulsar_meta.codecs.entry_json import PAYLOAD_FORMS
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.joined import told_by
-from pulsar_meta.jobs.entry_choice import Bound, Limits, choose
+from pulsar_meta.jobs.entry_choice import choose
 from pulsar_meta.jobs.entry_dump import DataEntry, Look, describe_entries, read_entries
 from pulsar_meta.jobs.entry_filter import FilterCounts
 from pulsar_meta.jobs.entry_sources import open_entry_sources
@@ -46,18 +48,12 @@ def dump_entries(
             "--payload", metavar="text|hex|base64|hash|DIR", help="Show payloads, or write them into DIR."
         ),
     ] = None,
-    ledger: Annotated[
-        list[int] | None, typer.Option("--ledger", help="Only this ledger of the topics, repeatable.")
-    ] = None,
-    first: Annotated[
-        str | None, typer.Option("--from", help="First ENTRY or LEDGER:ENTRY; -10: the last ten.")
-    ] = None,
-    last: Annotated[str | None, typer.Option("--to", help="Last ENTRY or LEDGER:ENTRY, included.")] = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=0, help="At most so many.")] = None,
     max_size: Annotated[
         int, typer.Option("--max-size", min=1, metavar="MIB", help="Largest payload to decompress.")
     ] = 256,
+    bounds: LimitOptions = LimitOptions(),  # noqa: B008
     where: Where = Where(),  # noqa: B008
+    engine: EngineOptions = EngineOptions(),  # noqa: B008
 ) -> None:
     """Show the entries of topics and ledgers, from bookies' disks or files of frames.
 
@@ -75,7 +71,7 @@ def dump_entries(
       pulsar-meta dump-entries 42 --deep --payload text -o ndjson
       pulsar-meta dump-entries orders --where "region=eu and not retired"
     """
-    limits = Limits(frozenset(ledger or ()), _bound(first), _bound(last))
+    limits, count = bounds.limits, bounds.count
     look = _look(deep, payload, max_size * SIZE_UNIT)
     told = Told(shell)
     with ExitStack() as stack:
@@ -85,8 +81,10 @@ def dump_entries(
         source = stack.enter_context(open_entry_sources(shell.entries_urls(entries), opened))
         choices = choose(names or [], opened, source, told)
         chosen = where.filter(look.max_size)
+        if chosen is None and engine != EngineOptions():
+            raise UsageError("--engine, --master and --conf go with --where")
         if chosen is not None:
-            matches = Matches(shell, where, chosen, look, count, told, FilterCounts())
+            matches = Matches(shell, engine, chosen, look, count, told, FilterCounts())
             if shell.format is Format.RAW:
                 _emit_frames(shell, matches.entries(choices, limits, source, opened))
             else:
@@ -157,10 +155,6 @@ def _store(shell: Shell, url: str | None, names: list[str]) -> Store | None:
                 raise UsageError(f"{name!r} is a topic: its ledgers are in the store, give --store URL")
         return None
     return shell.store(url)
-
-
-def _bound(text: str | None) -> Bound | None:
-    return None if text is None else Bound.parse(text)
 
 
 def _look(deep: bool, payload: str | None, max_size: int) -> Look:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 
 ENGINE = "Engine"
@@ -49,3 +50,12 @@ class EngineOptions:
             if not equals or not key:
                 raise UsageError(f"--conf is KEY=VALUE, not {key!r}")
         return {key: value for key, _, value in pairs}
+
+    def chosen(self, shell: Shell, entries: int) -> str:
+        """Return "local" or "spark" for a command that reads so many entries; tell why `auto` cannot."""
+        from pulsar_meta.jobs.engine import choose_engine_to_read
+
+        chosen, why = choose_engine_to_read(str(self.engine), entries, self.master)
+        if why:
+            shell.say(why)
+        return chosen

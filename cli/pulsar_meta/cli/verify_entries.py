@@ -9,18 +9,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pulsar_meta.cli.dump_entries import Told
-from pulsar_meta.cli.engine_options import Engine
+from pulsar_meta.cli.engine_options import EngineOptions
+from pulsar_meta.cli.entry_limits import LimitOptions
+from pulsar_meta.cli.option_groups import grouped
 from pulsar_meta.cli.output import Document, View
 from pulsar_meta.cli.shell import EntriesUrls, Exit, Shell, StoreUrl
 
 if TYPE_CHECKING:
+    from pulsar_meta.entries.base import EntrySource
     from pulsar_meta.jobs.entry_check import LedgerReport
+    from pulsar_meta.jobs.entry_checks import Checker
 
 SIZE_UNIT = 2**20
 
 
+@grouped
 def verify_entries(
     shell: Shell,
+    bounds: LimitOptions,
+    engine: EngineOptions,
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="TOPIC|LEDGER", help="Topics (with --store) or ledgers; else all."),
@@ -30,10 +37,6 @@ def verify_entries(
     max_size: Annotated[
         int, typer.Option("--max-size", min=1, metavar="MIB", help="Largest payload to decompress.")
     ] = 256,
-    engine: Annotated[
-        Engine, typer.Option("--engine", help="auto: Spark with --master, if Java 17 is here; else local.")
-    ] = Engine.AUTO,
-    master: Annotated[str | None, typer.Option("--master", help="Spark's; default local[*].")] = None,
 ) -> None:
     """Check every layer of entries: a line for each fault and exit code 1, silence when all is well.
 
@@ -45,27 +48,21 @@ def verify_entries(
       pulsar-meta verify-entries orders --store zk://zk1:2181 --entries bookie:
       pulsar-meta verify-entries --entries bookie-disk:/data/bookie --engine spark
     """
-    from pulsar_meta.jobs.engine import choose_engine
-    from pulsar_meta.jobs.entry_checks import check_here, plan_checks, run_checks
+    from pulsar_meta.jobs.entry_checks import first_checks, plan_checks, run_checks
+    from pulsar_meta.jobs.entry_choice import choose
     from pulsar_meta.jobs.entry_sources import open_entry_sources
 
-    told, faulty = Told(shell), False
-    chosen, note = choose_engine(str(engine), 0, master)
-    if note:
-        shell.say(note)
+    told, faulty, limits = Told(shell), False, bounds.limits
     with ExitStack() as stack:
-        store_url = store or shell.settings.store
-        opened = stack.enter_context(shell.store(store)) if store_url else None
-        source = stack.enter_context(open_entry_sources(shell.entries_urls(entries), opened))
-        tasks = plan_checks(names or [], opened, source, told)
-        check = check_here(source, max_size * SIZE_UNIT)
-        if chosen == "spark":
-            from pulsar_meta.jobs.spark.verify import check_with_spark
-
-            urls = shell.entries_urls(entries)
-            check = check_with_spark(
-                urls, store_url, max_size * SIZE_UNIT, master=master, verbose=shell.verbose
-            )
+        opened = stack.enter_context(shell.store(store)) if store or shell.settings.store else None
+        urls = shell.entries_urls(entries)
+        source = stack.enter_context(open_entry_sources(urls, opened))
+        planned = plan_checks(choose(names or [], opened, source, told), limits, source, opened, told)
+        tasks = first_checks(planned, bounds.count, source)
+        work = sum(task.part.ledger.entries or 0 for task in tasks)
+        spark = engine.chosen(shell, work) == "spark"
+        store_url, size = opened.url if opened else None, max_size * SIZE_UNIT
+        check = _by_spark(shell, engine, urls, store_url, size) if spark else _here(source, size)
         count = _Count()
         shell.emit(_faults(run_checks(tasks, check), count), _VIEW)
         shell.detail(f"{count.entries} entries in {len(tasks)} ledgers, {count.faults} faults")
@@ -73,6 +70,19 @@ def verify_entries(
         told.end(source)
     if faulty:
         raise typer.Exit(Exit.FAULT)
+
+
+def _here(source: EntrySource, max_size: int) -> Checker:
+    from pulsar_meta.jobs.entry_checks import check_here
+
+    return check_here(source, max_size)
+
+
+def _by_spark(shell: Shell, how: EngineOptions, urls: list[str], store: str | None, max_size: int) -> Checker:
+    from pulsar_meta.jobs.spark.verify import check_with_spark
+
+    master = how.master or shell.settings.master
+    return check_with_spark(urls, store, max_size, master=master, conf=how.settings, verbose=shell.verbose)
 
 
 class _Count:

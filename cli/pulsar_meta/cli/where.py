@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pulsar_meta.cli.engine_options import EngineOptions
 from pulsar_meta.cli.output import Document
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
@@ -33,13 +34,6 @@ class Level(StrEnum):
     ENTRY = "entry"
     MESSAGE = "message"
     ANY = "any"
-
-
-class FilterEngine(StrEnum):
-    """What reads and filters."""
-
-    LOCAL = "local"
-    SPARK = "spark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +63,6 @@ class Where:
             "--hoisted", rich_help_panel=PANEL, help="Properties that batches of these producers share: a,b."
         ),
     ] = ""
-    engine: Annotated[
-        FilterEngine, typer.Option("--engine", rich_help_panel=PANEL, help="What runs the filter.")
-    ] = FilterEngine.LOCAL
-    master: Annotated[
-        str | None, typer.Option("--master", rich_help_panel=PANEL, help="Spark's; default local[*].")
-    ] = None
 
     def filter(self, max_size: int) -> EntryFilter | None:
         """Return the filter, None without --where; UsageError where options miss it or it means nothing."""
@@ -82,8 +70,8 @@ class Where:
         from pulsar_meta.jobs.filters import parse_filter
 
         if self.where is None:
-            if self.level is not Level.ANY or self.hoisted or self.engine is not FilterEngine.LOCAL:
-                raise UsageError("--level, --hoisted and --engine go with --where")
+            if self.level is not Level.ANY or self.hoisted:
+                raise UsageError("--level and --hoisted go with --where")
             return None
         names = frozenset(name.strip() for name in self.hoisted.split(",") if name.strip())
         return EntryFilter(parse_filter(self.where), self.level.value, names, max_size)
@@ -94,7 +82,7 @@ class Matches:
     """What a filter lets through of some choices, here or by Spark; counted as it is written."""
 
     shell: Shell
-    where: Where
+    engine: EngineOptions
     chosen: EntryFilter
     look: Look
     count: int | None
@@ -110,12 +98,14 @@ class Matches:
         urls: list[str],
     ) -> Iterator[Document]:
         """Yield the documents of what matches, in reading order."""
-        if self.where.engine is FilterEngine.SPARK:
-            return islice(self._by_spark(choices, limits, source, store, urls), self.count)
+        planned = list(choices)
+        work = sum(ledger.entries or 0 for choice in planned for ledger in choice.ledgers)
+        if self.engine.chosen(self.shell, work) == "spark":
+            return islice(self._by_spark(planned, limits, source, store, urls), self.count)
         from pulsar_meta.jobs.entry_dump import read_entries
         from pulsar_meta.jobs.matching_entries import describe_matching
 
-        entries = read_entries(iter(choices), limits, source, store, self.tell)
+        entries = read_entries(iter(planned), limits, source, store, self.tell)
         return describe_matching(entries, self.chosen, self.counts, self.look, self.count, self.tell)
 
     def entries(
@@ -155,5 +145,10 @@ class Matches:
             for part in parts
         ]
         return match_with_spark(
-            lots, self.counts, self.tell, master=self.where.master, verbose=self.shell.verbose
+            lots,
+            self.counts,
+            self.tell,
+            master=self.engine.master or self.shell.settings.master,
+            conf=self.engine.settings,
+            verbose=self.shell.verbose,
         )

@@ -8,6 +8,8 @@ from pulsar_meta.jobs.java import why_no_java
 
 # A local search answers thousands of questions in the seconds that Spark takes to start.
 WORTH_SPARK: Final = 50_000
+# From so many entries to read on, Spark is worth its start.
+WORTH_SPARK_ENTRIES: Final = 10_000_000
 
 
 def choose_engine(asked: str, questions: int, master: str | None = None) -> tuple[str, str | None]:
@@ -21,3 +23,8 @@ def choose_engine(asked: str, questions: int, master: str | None = None) -> tupl
         return "local", None
     missing = why_no_java()
     return ("spark", None) if missing is None else ("local", f"running without Spark: {missing}")
+
+
+def choose_engine_to_read(asked: str, entries: int, master: str | None = None) -> tuple[str, str | None]:
+    """As `choose_engine`, for work that reads `entries` entries: worth it from WORTH_SPARK_ENTRIES on."""
+    return choose_engine(asked, WORTH_SPARK if entries >= WORTH_SPARK_ENTRIES else 0, master)

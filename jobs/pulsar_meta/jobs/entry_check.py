@@ -49,13 +49,17 @@ class IndexMark:
 
 @dataclass(slots=True)
 class LedgerReport:
-    """What the check of one ledger's range found; the two marks join it to its neighbours."""
+    """What the check of one ledger's range found; the two marks join it to its neighbours.
+
+    `cut`: the range ends before the ledger does, so nothing joins on to it.
+    """
 
     ledger_id: int
     entries: int = 0
     faults: list[Fault] = field(default_factory=list)
     before: IndexMark | None = None
     last: IndexMark | None = None
+    cut: bool = False
 
     @property
     def lacks_entries(self) -> bool:
@@ -67,17 +71,16 @@ def check_range(
     part: Range, source: EntrySource, seal: LedgerSeal, *, max_size: int = DEFAULT_MAX_SIZE
 ) -> LedgerReport:
     """Return the faults of a ledger's entries within a range, in their order."""
-    check = _LedgerCheck(LedgerReport(part.ledger.ledger_id), seal, max_size)
+    cut = part.last is not None and part.last + 1 != part.ledger.entries
+    check = _LedgerCheck(LedgerReport(part.ledger.ledger_id, cut=cut), seal, max_size, part.first)
     expected = part.first
     for entry_id in source.entry_ids(part.ledger.ledger_id, part.first, part.last):
         check.missing(expected, entry_id - 1)
         check.entry(source, entry_id)
         expected = entry_id + 1
-    end = None if not part.ledger.entries else part.ledger.entries - 1
-    if part.last is not None:
-        end = part.last if end is None else min(end, part.last)
-    if end is not None:
-        check.missing(expected, end)
+    if part.ledger.entries:
+        end = part.ledger.entries - 1
+        check.missing(expected, end if part.last is None else min(end, part.last))
     return check.report
 
 
@@ -88,16 +91,17 @@ def check_joints(reports: Iterator[LedgerReport]) -> Iterator[LedgerReport]:
         if known is not None and report.before is not None and known.index != report.before.index:
             jump = _jump(known.index, report.before.index)
             report.faults.append(Fault(report.ledger_id, report.before.entry_id, "index", jump))
-        known = None if report.lacks_entries else report.last or known
+        known = None if report.lacks_entries or report.cut else report.last or known
         yield report
 
 
 class _LedgerCheck:
     """The check of one ledger; it remembers what the entry before said."""
 
-    def __init__(self, report: LedgerReport, seal: LedgerSeal, max_size: int) -> None:
+    def __init__(self, report: LedgerReport, seal: LedgerSeal, max_size: int, first: int) -> None:
         self.report, self._seal, self._max_size = report, seal, max_size
-        self._length: int | None = 0
+        self._from_start = first == 0
+        self._length: int | None = 0 if self._from_start else None
         self._index: int | None = None
 
     def missing(self, first: int, last: int) -> None:
@@ -155,7 +159,7 @@ class _LedgerCheck:
         before = frame.index - frame.index_width
         if self._index is not None and before != self._index:
             self._fault(entry_id, "index", _jump(self._index, before))
-        if self.report.before is None and not self.report.lacks_entries:
+        if self._from_start and self.report.before is None and not self.report.lacks_entries:
             self.report.before = IndexMark(before, entry_id)
         self._index = frame.index
         self.report.last = IndexMark(frame.index, entry_id)

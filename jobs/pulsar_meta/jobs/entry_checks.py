@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entry_check import LedgerReport, check_joints, check_range
-from pulsar_meta.jobs.entry_choice import Limits, Range, Tell, choose, ranges
+from pulsar_meta.jobs.entry_choice import Choice, Limits, Range, Tell, first_entries, ranges
 from pulsar_meta.jobs.ledger_seal import LedgerSeal, ledger_seal
 from pulsar_meta.stores.base import Store
 
@@ -25,16 +25,21 @@ Checker = Callable[[Sequence[LedgerTask]], Iterator[LedgerReport]]
 
 
 def plan_checks(
-    names: Sequence[str], store: Store | None, source: EntrySource, tell: Tell
-) -> list[LedgerTask]:
-    """Return the ledgers of what was named, all that the source has without names, in reading order."""
-    tasks = []
-    for topic, choice in enumerate(choose(names, store, source, tell)):
-        for part in ranges(choice, Limits(), source):
-            # Ledgers chosen without a topic have no neighbours: each is checked by itself.
-            group = topic if choice.name.startswith(("persistent:", "topic:", "segment:")) else -1
-            tasks.append(LedgerTask(group, part, ledger_seal(store, part.ledger.ledger_id, tell)))
-    return tasks
+    choices: Iterable[Choice], limits: Limits, source: EntrySource, store: Store | None, tell: Tell
+) -> Iterator[LedgerTask]:
+    """Yield what is to be checked of what was chosen, ledger by ledger, in reading order."""
+    for topic, choice in enumerate(choices):
+        # Ledgers chosen without a topic have no neighbours: each is checked by itself.
+        group = topic if choice.name.startswith(("persistent:", "topic:", "segment:")) else -1
+        for part in ranges(choice, limits, source):
+            yield LedgerTask(group, part, ledger_seal(store, part.ledger.ledger_id, tell))
+
+
+def first_checks(tasks: Iterable[LedgerTask], count: int | None, source: EntrySource) -> list[LedgerTask]:
+    """Return the tasks that check the first `count` entries, the last one cut; all where it is None."""
+    planned = list(tasks)
+    parts = first_entries((task.part for task in planned), count, source)
+    return [replace(task, part=part) for task, part in zip(planned, parts, strict=False)]
 
 
 def check_here(source: EntrySource, max_size: int) -> Checker:

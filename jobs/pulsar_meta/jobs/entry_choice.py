@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UsageError
 from pulsar_meta.codecs.managed_ledger import decode_managed_ledger, ledgers_by_id
@@ -104,6 +105,19 @@ def ranges(choice: Choice, limits: Limits, source: EntrySource) -> Iterator[Rang
         start, stop = _clip(ledger.ledger_id, first, last)
         if stop is None or stop >= start:
             yield Range(ledger, start, stop)
+
+
+def first_entries(parts: Iterable[Range], count: int | None, source: EntrySource) -> Iterator[Range]:
+    """Yield the ranges that hold the first `count` entries of all, the last one cut; all where it is None."""
+    for part in parts:
+        if count is None:
+            yield part
+            continue
+        if count == 0:
+            return
+        held = list(islice(source.entry_ids(part.ledger.ledger_id, part.first, part.last), count))
+        count -= len(held)
+        yield part if count else replace(part, last=held[-1])
 
 
 def _topic_ledgers(store: Store, topic: TopicName) -> list[LedgerChoice]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -42,13 +42,19 @@ class Found:
 
 
 def match_with_spark(
-    lots: Sequence[Lot], counts: FilterCounts, tell: Tell, *, master: str | None = None, verbose: bool = False
+    lots: Sequence[Lot],
+    counts: FilterCounts,
+    tell: Tell,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    verbose: bool = False,
 ) -> Iterator[Document]:
     """Yield the documents of what matches in the order of the lots, one ledger in memory at a time.
 
     Raises what opening the entries raises, and UnreachableError where Spark does not start.
     """
-    with spark_session(master=master, verbose=verbose) as session:
+    with spark_session(master=master, conf=conf, verbose=verbose) as session:
         work = session.sparkContext.parallelize(lots, max(len(lots), 1)).map(match_lot)
         for found in work.toLocalIterator(prefetchPartitions=True):
             if isinstance(found, PulsarMetaError):
