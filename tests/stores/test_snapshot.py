@@ -86,6 +86,8 @@ def test_is_never_written(written: Callable[[str], Store], tmp_path: Path) -> No
         '{"path": "/c", "version": 1, "value": "", "modified": "soon"}\n',
         '{"path": "/c", "version": 1, "value": "AA',
         "\udcff\n",
+        "[" * 100_000 + "\n",
+        '{"path": "/c", "version": 1, "value": ""} {}\n',
     ],
 )
 def test_a_bad_line_is_named(written: Callable[[str], Store], bad: str) -> None:
@@ -94,6 +96,16 @@ def test_a_bad_line_is_named(written: Callable[[str], Store], bad: str) -> None:
         assert [next(scan).path, next(scan).path] == ["/a", "/b"]
         with pytest.raises(DecodeError, match="line 3"):
             list(scan)
+
+
+def test_lines_of_other_writers_are_read(written: Callable[[str], Store]) -> None:
+    text = line("/a", b"1").replace("\n", "\r\n") + " " + line("/é", b"2") + line("/c", b"3").rstrip("\n")
+    with written(text) as store:
+        assert [(found.path, found.value) for found in store.scan()] == [
+            ("/a", b"1"),
+            ("/é", b"2"),
+            ("/c", b"3"),
+        ]
 
 
 def test_a_path_twice_is_told_when_reading_by_path(written: Callable[[str], Store]) -> None:
