@@ -341,3 +341,29 @@ def test_no_credential_is_told(place: Place) -> None:
     )
     assert done.returncode == 6
     assert b"geheim" not in done.stderr + done.stdout
+
+
+def test_the_outage_step_by_step(place: Place) -> None:
+    """What docs/rewriting.md tells an operator to type."""
+    before = place.values()
+    check = ("check-readable", "--for-version", "4.2.4")
+    assert len(place.run(*check, code=1).stdout.splitlines()) == 3
+    plan = place.root / "plan.ndjson"
+    words = ("compress-cursors", "--compression", "none", "--only-with-properties")
+    plan.write_bytes(place.run(*words, "--dry-run").stdout)
+    summary = place.json("compress-cursors", "--plan", plan, "--yes")
+    assert summary["rewritten"] == 3
+    assert place.run(*check).stdout == b""
+    place.run("undo", summary["undo_file"], code=7)
+    assert place.run(*check).stdout == b""
+    place.run("undo", summary["undo_file"], "--allow-unreadable")
+    assert place.values() == before
+
+
+@pytest.mark.parametrize("form", ["html", "raw", "parquet", "csv"])
+def test_a_form_that_cannot_tell_what_was_written_is_refused_before(place: Place, form: str) -> None:
+    before = place.values()
+    done = place.run("compress-cursors", "--compression", "none", "--yes", "-o", form, code=2)
+    assert f"-o {form}".encode() in done.stderr
+    assert place.values() == before
+    assert not place.state.exists()
