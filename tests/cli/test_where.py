@@ -100,3 +100,12 @@ def test_spark_shows_the_same(capture: Capture) -> None:
     assert there.returncode == 0, there.stderr
     assert there.stdout == here.stdout
     assert there.stderr == here.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--engine", "spark"], ["--where", "a", "--engine", "spark", "-o", "raw"]]
+)
+def test_where_spark_does_not_go(capture: Capture, arguments: list[str], tmp_path: Path) -> None:
+    done = dump(capture("pulsar-4.2.4"), "orders", *arguments, "--output", str(tmp_path / "out"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--engine" in done.stderr

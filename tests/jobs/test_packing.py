@@ -165,6 +165,32 @@ def test_the_command(capture: Capture) -> None:
     done = run("plan-batches", "orders", "--keys", "region", *sources, "-o", "json")
     assert done.returncode == 0
     told = json.loads(done.stdout)
-    assert (told["topic"], told["messages"], told["before"]["batches"]) == ("orders", 4500, 163)
+    assert (told["topic"], told["messages"], told["before"]["batches"]) == (
+        "persistent://public/default/orders",
+        4500,
+        163,
+    )
     assert run("plan-batches", "nowhere", "--keys", "region", *sources).returncode == 3
     assert run("plan-batches", "orders", "--keys", "a,a", *sources).returncode == 2
+    few = json.loads(run("plan-batches", "orders", "--keys", "a", *sources, "-n", "7", "-o", "json").stdout)
+    assert few["before"]["batches"] == 7
+    end = json.loads(
+        run("plan-batches", "orders", "--keys", "a", *sources, "--from", "-5", "-o", "json").stdout
+    )
+    assert end["before"]["batches"] == 5
+
+
+@pytest.mark.spark
+def test_topics_are_planned_by_themselves_by_spark_too(capture: Capture) -> None:
+    folder = capture("pulsar-4.2.4")
+    sources = ["--store", f"rocksdb:{folder}/rocksdb", "--entries", f"bookie-disk:{folder}/bookie0"]
+    asked = ["plan-batches", "parted", "orders", "--keys", "region", *sources, "-o", "json"]
+    here = run(*asked)
+    assert (here.returncode, here.stderr) == (0, b"")
+    plans = json.loads(here.stdout)
+    assert len(plans) > 2
+    assert plans[0]["topic"] == "persistent://public/default/parted-partition-0"
+    assert plans[-1]["topic"] == "persistent://public/default/orders"
+    there = run(*asked, "--engine", "spark", "--master", "local[1]")
+    assert there.returncode == 0, there.stderr
+    assert json.loads(there.stdout) == plans

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,12 +14,18 @@ import typer
 
 from pulsar_meta.cli.dump_entries import Told
 from pulsar_meta.cli.encode import Codec
+from pulsar_meta.cli.engine_options import EngineOptions
+from pulsar_meta.cli.entry_limits import LimitOptions
+from pulsar_meta.cli.option_groups import grouped
 from pulsar_meta.cli.output import Detail, Document
 from pulsar_meta.cli.shell import EntriesUrls, Shell, StoreUrl
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from pulsar_meta.jobs.batching import Rule
+    from pulsar_meta.entries.base import EntrySource
+    from pulsar_meta.jobs.batching import Batching, Rule
+    from pulsar_meta.jobs.entry_choice import Choice, Limits
+    from pulsar_meta.stores.base import Store
 
 Keys = Annotated[str, typer.Option("--keys", help="Properties that a batch's messages share: region,type.")]
 MaxMessages = Annotated[int, typer.Option("--max-messages", min=1, help="Most messages in a batch.")]
@@ -32,10 +39,15 @@ class Strategy(StrEnum):
     BY_PROPERTIES = "by-properties"
 
 
+@grouped
 def plan_batches(
     shell: Shell,
-    topic: Annotated[str, typer.Argument(help="persistent://tenant/namespace/name, shorter, or a ledger.")],
+    names: Annotated[
+        list[str], typer.Argument(metavar="TOPIC|LEDGER", help="Topics (with --store) or ledgers.")
+    ],
     keys: Keys,
+    bounds: LimitOptions,
+    engine: EngineOptions,
     entries: EntriesUrls = None,
     store: StoreUrl = None,
     strategy: Annotated[
@@ -59,37 +71,67 @@ def plan_batches(
 
     The rule of #16680: a message joins the open batch only if it has the same values of the keys. Another
     transaction, another schema and the limits end a batch too, and so does the end of an entry (a flush)
-    unless --rebatch. Nothing is written.
+    unless --rebatch. Each topic, and each partition, is planned by itself; --count is for each. Nothing is
+    written.
 
     Examples:
       pulsar-meta plan-batches orders --keys region,type --entries bookie:
+      pulsar-meta plan-batches orders --keys region --from -1000 -o json
     """
-    from pulsar_meta.jobs.batch_plan import BatchPlan
     from pulsar_meta.jobs.batching import Batching
-    from pulsar_meta.jobs.entry_choice import Limits, choose
-    from pulsar_meta.jobs.entry_dump import read_entries
+    from pulsar_meta.jobs.entry_choice import choose
     from pulsar_meta.jobs.entry_sources import open_entry_sources
 
     if as_proposed and strategy is not Strategy.SAME_VALUES:
         raise UsageError("--as-proposed is a rule by itself: leave --strategy out")
     rule: Rule = "as-proposed" if as_proposed else strategy.value
     batching = Batching(parse_keys(keys), rule, max_messages, max_bytes, not one_schema)
-    plan, told = BatchPlan(batching, rebatch=rebatch), Told(shell)
+    told, limits = Told(shell), bounds.limits
     with ExitStack() as stack:
-        known = store or shell.settings.store
-        opened = stack.enter_context(shell.store(store)) if known else None
-        source = stack.enter_context(open_entry_sources(shell.entries_urls(entries), opened))
-        chosen = choose([topic], opened, source, told)
-        for entry, seal in read_entries(chosen, Limits(), source, opened, told):
-            if seal.content is not None:
-                continue
-            try:
-                plan.add(entry.data)
-            except DecodeError as error:
-                where = f"entry {entry.ledger_id}:{entry.entry_id}"
-                told(DecodeError(error.message, offset=error.offset, source=where))
-        shell.emit([{"topic": topic, **plan.document()}], Detail(_lines), single=True)
+        opened = stack.enter_context(shell.store(store)) if store or shell.settings.store else None
+        urls = shell.entries_urls(entries)
+        source = stack.enter_context(open_entry_sources(urls, opened))
+        choices = list(choose(names, opened, source, told))
+        work = _Plans(shell, told, tuple(urls), opened, choices, limits, bounds.count, batching, rebatch)
+        entry_count = sum(ledger.entries or 0 for choice in choices for ledger in choice.ledgers)
+        spark = engine.chosen(shell, entry_count) == "spark"
+        plans = work.by_spark(engine) if spark else work.here(source)
+        topics = ({"topic": choice.name, **plan} for choice, plan in zip(choices, plans, strict=True))
+        shell.emit(topics, Detail(_lines), single=len(names) == len(choices) == 1)
         told.end(source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plans:
+    """A plan for each choice, here or by Spark."""
+
+    shell: Shell
+    told: Told
+    urls: tuple[str, ...]
+    store: Store | None
+    choices: Sequence[Choice]
+    limits: Limits
+    count: int | None
+    batching: Batching
+    rebatch: bool
+
+    def here(self, source: EntrySource) -> Iterator[Document]:
+        from pulsar_meta.jobs.batch_plan import BatchPlan, plan_entries
+        from pulsar_meta.jobs.entry_dump import read_entries
+
+        for choice in self.choices:
+            entries = read_entries(iter([choice]), self.limits, source, self.store, self.told)
+            plan = BatchPlan(self.batching, rebatch=self.rebatch)
+            yield plan_entries(plan, entries, self.count, self.told)
+
+    def by_spark(self, how: EngineOptions) -> Iterator[Document]:
+        from pulsar_meta.jobs.spark.planning import Lot, plan_with_spark
+
+        url = None if self.store is None else self.store.url
+        rule = (self.limits, self.count, self.batching, self.rebatch)
+        lots = [Lot(self.urls, url, choice, *rule) for choice in self.choices]
+        master = how.master or self.shell.settings.master
+        return plan_with_spark(lots, self.told, master=master, conf=how.settings, verbose=self.shell.verbose)
 
 
 def pack_entries(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pulsar_meta.cli.engine_options import EngineOptions
+from pulsar_meta.cli.engine_options import Engine, EngineOptions
 from pulsar_meta.cli.output import Document
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
@@ -111,7 +111,9 @@ class Matches:
     def entries(
         self, choices: Iterable[Choice], limits: Limits, source: EntrySource, store: Store | None
     ) -> Iterator[tuple[DataEntry, LedgerSeal]]:
-        """Yield the entries that match, as many as are wanted."""
+        """Return the entries that match, as many as are wanted; UsageError where Spark is asked for."""
+        if self.engine.engine is Engine.SPARK:
+            raise UsageError("-o raw goes without Spark: leave --engine out")
         from pulsar_meta.jobs.entry_dump import read_entries
         from pulsar_meta.jobs.matching_entries import matching_entries
 

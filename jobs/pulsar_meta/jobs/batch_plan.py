@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from pulsar_meta.codecs.batch import DEFAULT_MAX_SIZE, open_entry
 from pulsar_meta.codecs.broker_metadata import strip_broker_metadata
 from pulsar_meta.codecs.entry_json import readable
+from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frame import decode_frame
 from pulsar_meta.jobs.batching import Batch, Batcher, Batching, Breaks, OrderWatch, wrong_for
+from pulsar_meta.jobs.entry_choice import Tell
+from pulsar_meta.jobs.entry_dump import DataEntry
+from pulsar_meta.jobs.ledger_seal import LedgerSeal
 from pulsar_meta.jobs.outgoing import Numbering, messages_of_entry, outgoing
 from pulsar_meta.jobs.packing import Packing, pack_batch
 
@@ -107,3 +112,18 @@ class BatchPlan:
             properties, schema = wrong_for(batch, self._batching)
             self._wrong["properties"] += properties
             self._wrong["schema"] += schema
+
+
+def plan_entries(
+    plan: BatchPlan, entries: Iterable[tuple[DataEntry, LedgerSeal]], count: int | None, tell: Tell
+) -> Document:
+    """Give a plan the first `count` entries (None: all) and return its document; the unreadable are told."""
+    for entry, seal in islice(entries, count):
+        if seal.content is not None:
+            continue
+        try:
+            plan.add(entry.data)
+        except DecodeError as error:
+            where = f"entry {entry.ledger_id}:{entry.entry_id}"
+            tell(DecodeError(error.message, offset=error.offset, source=where))
+    return plan.document()
