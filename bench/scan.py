@@ -1,6 +1,6 @@
 """Scanning an entry log: columns against the loop over entries, against `cat`, and by Spark.
 
-    python bench/scan.py [--entries 300000] [--size 1024] [--spark]
+    python bench/scan.py [--entries 300000] [--size 1024] [--spark [--rounds 8]]
 
 Writes entry logs with the project's own encoder into a temporary directory, reads them once (so that they
 lie in the page cache), and measures processor time, best of three; Spark and the one process that it is
@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import argparse
 import mmap
+import os
 import random
 import resource
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 CHECKED = ("ledger_id", "entry_id", "first_index", "last_index", "broken")
 TIMES = 3
 CORES = 2
+PARTITIONS_PER_CORE = 4
 # Of the loop so many entries are enough.
 LOOPED = 50_000
 
@@ -137,31 +139,45 @@ def rows_of(path: str) -> Iterator[tuple[int, int, int]]:
     yield from zip(*lists, strict=True)
 
 
-def by_spark(paths: list[Path]) -> None:
-    """Report Spark on all logs against one process after start-up, by the clock."""
+def share(paths: Iterable[Path]) -> Iterator[tuple[int, float]]:
+    """Yield what one partition comes to: entries, and the processor time that they took."""
+    start = time.process_time()
+    count = sum(by_columns(path)[0] for path in paths)
+    yield count, time.process_time() - start
+
+
+def by_spark(paths: list[Path], rounds: int) -> None:
+    """Report Spark on all logs, `rounds` times over, against one process after start-up, by the clock."""
     from pulsar_meta.jobs.spark.session import spark_session
 
-    start = time.perf_counter()
-    count = sum(by_columns(path)[0] for path in paths)
-    alone = time.perf_counter() - start
-    names = [str(path) for path in paths]
+    work = paths * rounds
+    count = sum(entries for entries, _ in share(paths)) * rounds
     with spark_session(master=f"local[{CORES}]") as session:
         context = session.sparkContext
-        warm = context.parallelize(names, len(names)).map(lambda name: by_columns(Path(name))[0])
-        assert warm.sum() == count
+        partitions = context.parallelize(work, CORES * PARTITIONS_PER_CORE)
+        # Start-up is over when each worker has done some of the work.
+        context.parallelize(paths, CORES * PARTITIONS_PER_CORE).mapPartitions(share).collect()
+        alone, used_alone = timed(lambda: list(share(work)), count)
+        aggregated, used = timed(partitions.mapPartitions(share).collect, count)
         start = time.perf_counter()
-        warm.sum()
-        aggregated = time.perf_counter() - start
-        start = time.perf_counter()
-        assert context.parallelize(names, len(names)).flatMap(rows_of).count() == count
+        names = context.parallelize([str(path) for path in paths], len(paths))
+        assert names.flatMap(rows_of).count() == count // rounds
         one_by_one = time.perf_counter() - start
-    print(f"one process               {alone:7.2f} s for {count} entries in {len(paths)} logs")
-    print(
-        f"Spark, aggregated         {aggregated:7.2f} s   {alone / aggregated / CORES:5.2f} x {CORES} cores"
-    )
-    print(
-        f"Spark, rows one by one    {one_by_one:7.2f} s   {alone / one_by_one / CORES:5.2f} x {CORES} cores"
-    )
+    print(f"{count} entries, {len(paths)} logs {rounds} times over:")
+    print(f"  one process             {alone:7.2f} s, the processor for {used_alone:.2f} s")
+    print(f"  Spark, aggregated       {aggregated:7.2f} s, the processor for {used:.2f} s", end="")
+    print(f"{alone / aggregated / CORES:8.2f} x {CORES} cores; by processor time {used_alone / used:.2f}")
+    print(f"  Spark, rows one by one  {one_by_one:7.2f} s for one time", end="")
+    print(f"{alone / rounds / one_by_one / CORES:8.2f} x {CORES} cores")
+
+
+def timed(work: Callable[[], list[tuple[int, float]]], count: int) -> tuple[float, float]:
+    """Return (seconds by the clock, seconds of the processor) of scanning `count` entries."""
+    start = time.perf_counter()
+    shares = work()
+    seconds = time.perf_counter() - start
+    assert sum(entries for entries, _ in shares) == count
+    return seconds, sum(used for _, used in shares)
 
 
 def main() -> None:
@@ -170,7 +186,9 @@ def main() -> None:
     options.add_argument("--entries", type=int, default=300_000)
     options.add_argument("--size", type=int, default=1024)
     options.add_argument("--spark", action="store_true", help="Spark too: eight logs of --entries each")
+    options.add_argument("--rounds", type=int, default=8, help="how often Spark reads the logs (default: 8)")
     chosen = options.parse_args()
+    print(f"others on this machine: load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory(prefix="scan-") as folder:
         for vary in (False, True):
             path = Path(folder) / f"{int(vary)}.log"
@@ -182,7 +200,7 @@ def main() -> None:
             for number in range(1, 8):
                 paths.append(Path(folder) / f"spark-{number}.log")
                 write_log(paths[-1], chosen.entries, chosen.size, vary=True, ledger=number)
-            by_spark(paths)
+            by_spark(paths, chosen.rounds)
 
 
 if __name__ == "__main__":
