@@ -116,6 +116,22 @@ def test_limits(where: list[str]) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (["--ledger", "5"], 3),
+        (["--from", "3", "--to", "1"], 2),
+        (["--from", "-1", "--to", "-3"], 2),
+        (["--from", "22:0", "--to", "18:0"], 2),
+    ],
+)
+def test_limits_that_leave_nothing_are_told(where: list[str], options: list[str], code: int) -> None:
+    result = run("orders", *where, *options)
+    assert result.returncode == code
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
 def test_ledgers_by_number_need_no_store(where: list[str]) -> None:
     by_number = dump("18", *where[:2])
     assert by_number == dump("orders", *where, "--ledger", "18")

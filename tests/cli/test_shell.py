@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -221,3 +222,32 @@ def test_bytes_of_others_do_not_steer_a_terminal() -> None:
     out = io.StringIO()
     output.write_plain(hostile, out, output.Detail(lines=lambda document: [document["n"] + "\tc"]))
     assert out.getvalue() == "a\\x1b[2J\\x0db\\x9b\tc\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["nope"], "nope"),
+        (["seek", "--engine", "rar"], "rar"),
+        (["decode", "--nope"], "--nope"),
+        (["undo"], "undo"),
+    ],
+)
+def test_a_usage_error_is_one_line_that_names_the_help(arguments: list[str], names: str) -> None:
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert names in result.stderr
+    assert "--help" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["seek", "--help"]])
+def test_a_reader_of_help_may_leave(arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as broken:
+        result = subprocess.run(
+            [PROGRAM, *arguments], stdout=broken, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    assert result.returncode == 0
+    assert result.stderr == b""

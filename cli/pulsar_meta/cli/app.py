@@ -90,6 +90,17 @@ def swallow_pipe(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def usage_failure(error: Any) -> UsageError:
+    """Return what Typer found wrong with the command line, with the command whose --help says more."""
+    if not error.format_message():
+        # The program alone: Typer has shown the help.
+        sys.exit(Exit.USAGE)
+    asked = error.ctx.command_path if error.ctx is not None else "pulsar-meta"
+    return UsageError(
+        f"{error.format_message().replace('Value error, ', '').rstrip('.')} (see {asked} --help)"
+    )
+
+
 def main() -> None:
     """Run the command line; the one place where an error becomes an exit code."""
     first = sys.argv[1] if len(sys.argv) > 1 else None
@@ -98,15 +109,18 @@ def main() -> None:
     gc.disable()
     try:
         app = build_app(first if first in COMMANDS else None)
-        sys.exit(app(standalone_mode=not as_json))
+        sys.exit(app(standalone_mode=False))
     except PulsarMetaError as error:
         failure = error
     except TyperUsageError as error:
-        failure = UsageError(error.format_message())
+        failure = usage_failure(error)
     except OSError as error:
         failure = os_failure(error)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         sys.exit(Exit.INTERRUPTED)
+    except SystemExit as leaving:
+        # Typer ends with 1 where the reader of --help left, which is no error either.
+        sys.exit(0 if isinstance(leaving.__context__, BrokenPipeError) else leaving.code)
     finally:
         gc.enable()
     report(failure, as_json=as_json)

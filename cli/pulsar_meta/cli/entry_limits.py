@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.jobs.entry_choice import Bound, Limits
 
 LIMITS = "Limits"
@@ -37,7 +38,10 @@ class LimitOptions:
     @property
     def limits(self) -> Limits:
         """All but the count; UsageError for a bound that is none."""
-        return Limits(frozenset(self.ledger or ()), _bound(self.first), _bound(self.last))
+        first, last = _bound(self.first), _bound(self.last)
+        if first is not None and last is not None and first.is_behind(last):
+            raise UsageError(f"--from {self.first} lies behind --to {self.last}")
+        return Limits(frozenset(self.ledger or ()), first, last)
 
 
 def _bound(text: str | None) -> Bound | None:

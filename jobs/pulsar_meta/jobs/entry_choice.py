@@ -38,6 +38,14 @@ class Bound:
             raise UsageError(f"{text!r}: expected ENTRY or LEDGER:ENTRY")
         return bound
 
+    def is_behind(self, other: Bound) -> bool:
+        """Tell whether this bound is after `other`; False where that depends on the topic."""
+        if self.ledger_id is not None and other.ledger_id is not None:
+            return (self.ledger_id, self.entry_id) > (other.ledger_id, other.entry_id)
+        same_kind = self.ledger_id is None and other.ledger_id is None
+        same_end = (self.entry_id < 0) == (other.entry_id < 0)
+        return same_kind and same_end and self.entry_id > other.entry_id
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -96,6 +104,8 @@ def choose(names: Sequence[str], store: Store | None, source: EntrySource, tell:
 def ranges(choice: Choice, limits: Limits, source: EntrySource) -> Iterator[Range]:
     """Yield the ranges of entries that are left of a choice within its limits, in reading order."""
     kept = [ledger for ledger in choice.ledgers if not limits.ledgers or ledger.ledger_id in limits.ledgers]
+    if limits.ledgers and not kept:
+        raise NotFoundError(f"{choice.name} has no ledger {', '.join(map(str, sorted(limits.ledgers)))}")
     first, last = limits.first, limits.last
     if first is not None and first.entry_id < 0:
         first = _from_end(kept, -first.entry_id, source)
