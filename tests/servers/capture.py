@@ -1,20 +1,18 @@
-"""Make a new capture: `python -m tests.servers.capture VERSION DIRECTORY [BOOKIES]`.
+"""Make a new capture: `python -m tests.servers.capture VERSION DIRECTORY [BOOKIES]`, see docs/captures.md.
 
 A standalone of VERSION is driven by real clients through four starts of the broker and stopped; its
-bytes and what it said of them are written to DIRECTORY in the form of the shipped captures
-(`bookie0/`, `rocksdb/`, `metadata*.ndjson`, `truth.json`). The steps and the topics are those of the
-shipped ones, smaller: see STEPS. Each run writes other bytes (ids, times, payloads of the clients).
-
-Missing against the shipped captures: the topics `strings` (schema), `delayed`, `delayed-buckets` and
-`with-properties` (`marks` has a subscription with properties); ledger properties through Pulsar's own
-API; the second start that is killed (`-killed`); the truth after reverting (`truth-after-revert.json`).
+bytes and what it said of them are written to DIRECTORY in the form of the shipped captures. With one
+bookie it is started once more and killed before its bookie flushes: DIRECTORY-killed. Each run writes
+other bytes (ids, times, payloads of the clients).
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import random
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -28,6 +26,7 @@ from tests.servers.metadata import dump
 from tests.servers.pulsar import PulsarStandalone, release
 
 JAVA: Final = "tests.servers.clients.java"
+YEAR: Final = 365 * 24 * 3600
 DEFAULT: Final = "persistent://public/default"
 CODECS: Final = ("none", "lz4", "zlib", "zstd", "snappy")
 
@@ -36,6 +35,18 @@ _ALWAYS: Final = {
     "managedLedgerMinLedgerRolloverTimeMinutes": "0",
     "managedLedgerMaxEntriesPerLedger": "50",
 }
+
+
+_LONG_ARRAYS: Final = {"managedLedgerPersistIndividualAckAsLongArray": "true"}
+_BUCKETS: Final = {
+    "delayedDeliveryTrackerFactoryClassName": (
+        "org.apache.pulsar.broker.delayed.BucketDelayedDeliveryTrackerFactory"
+    ),
+    "delayedDeliveryMinIndexCountPerBucket": "50",
+    "delayedDeliveryMaxIndexesPerBucketSnapshotSegment": "20",
+}
+# No flush for ten minutes: what is written stays in the journal.
+_NO_FLUSH: Final = {"flushInterval": "600000", "dbStorage_writeCacheMaxSizeMb": "64"}
 
 
 def _compression(ledgers: str, cursors: str, over: int = 0, cursors_over: int = 0) -> dict[str, str]:
@@ -96,7 +107,9 @@ def everything(driver: Driver) -> None:
     """Step 2: broker metadata; ledgers LZ4, cursors ZSTD, no thresholds."""
     driver.produce("late-index", 300, batch=10)
     driver.produce("orders", 1000, ("batch-idx",), batch=20, compression="lz4")
-    driver.acknowledge("orders", "batch-idx", 200, list(range(0, 200, 3)))
+    # A whole entry at last: else 4.2.4 does not write the parts of batches (apache/pulsar#26498).
+    driver.acknowledge("orders", "batch-idx", 200, [*range(0, 180, 3), *range(180, 200)])
+    _schema_and_delays(driver)
     driver.produce("plain", 230)
     for codec in CODECS:
         driver.produce(f"codec-{codec}", 200, compression=codec, batch=13)
@@ -124,6 +137,8 @@ def everything(driver: Driver) -> None:
 def crash(driver: Driver) -> None:
     """Step 3: ledgers SNAPPY, cursors ZLIB, acknowledgements as long arrays; killed after a flush."""
     driver.produce("orders", 200, batch=20, compression="zstd")
+    if release(driver.pulsar.version) >= (3, 0):
+        _delayed(driver, "delayed-buckets", 400)
     # Not on `marks`: 4.2.4 cannot load a compressed cursor with properties any more, nor its topic.
     driver.acknowledge("fanout", "fan-001", 300, list(range(1, 300, 2)))
     # A second and more after the last write: the bookie flushes every second.
@@ -134,14 +149,53 @@ def last(driver: Driver) -> None:
     """Step 4: ledgers ZSTD over 256 bytes, cursors LZ4 over 64 bytes."""
     driver.produce("orders", 300, batch=30, compression="zstd")
     driver.produce("plain-old", 20, ("s1",))
+    if release(driver.pulsar.version) >= (4, 2):
+        _ledger_properties(driver)
+
+
+def last_words(driver: Driver) -> None:
+    """The start after the last step: killed before the bookie flushes, so all of it is in its journal."""
+    driver.produce("last-words", 550, batch=10)
+    driver.produce("orders", 50, batch=10)
 
 
 STEPS: Final[list[tuple[dict[str, str], Callable[[Driver], None]]]] = [
     (_compression("NONE", "NONE") | {"brokerEntryMetadataInterceptors": ""}, without_broker_metadata),
     (_compression("LZ4", "ZSTD"), everything),
-    (_compression("SNAPPY", "ZLIB") | {"managedLedgerPersistIndividualAckAsLongArray": "true"}, crash),
+    (_compression("SNAPPY", "ZLIB") | _LONG_ARRAYS | _BUCKETS, crash),
     (_compression("ZSTD", "LZ4", 256, 64), last),
 ]
+
+
+def _schema_and_delays(driver: Driver) -> None:
+    """A topic with a schema, one with properties, and one whose messages are to be delivered in a year."""
+    texts = [{"payload": f"text {number} ü".encode()} for number in range(30)]
+    driver.call("subscribe", f"{DEFAULT}/strings", "keep")
+    driver.call("produce", f"{DEFAULT}/strings", texts, {"schema": "STRING"})
+    driver.produce("with-properties", 60, batch=10)
+    if release(driver.pulsar.version) >= (2, 10):
+        driver.admin("PUT", "with-properties", "/properties", {"team": "billing", "x": "y"})
+    _delayed(driver, "delayed", 30)
+
+
+def _delayed(driver: Driver, name: str, count: int) -> None:
+    driver.call("subscribe", f"{DEFAULT}/{name}", "later", {}, True)
+    driver.produce(name, count, ("later",), delay=YEAR)
+    driver.call("subscribe", f"{DEFAULT}/{name}", "later", {}, True)
+
+
+def _ledger_properties(driver: Driver) -> None:
+    """Properties through Pulsar's own API (PIP-404, 4.2 on), on `orders`: its index and others."""
+    topic = f"{DEFAULT}/orders"
+    ledgers = [ledger["ledgerId"] for ledger in driver.admin("GET", "orders", "/internalStats")["ledgers"]]
+    for ledger, key, value in (
+        (ledgers[0], "first-index", "0"),
+        (ledgers[1], "a", "one"),
+        (ledgers[1], "b", "zwei €"),
+        (ledgers[2], "gone", "soon"),
+    ):
+        driver.pulsar.call("tests.servers.inside:add_ledger_property", topic, ledger, key, value)
+    driver.pulsar.call("tests.servers.inside:remove_ledger_property", topic, ledgers[2], "gone")
 
 
 def _other_clients(driver: Driver) -> None:
@@ -199,40 +253,93 @@ def _marks(driver: Driver) -> None:
 
 
 def make(version: str, directory: Path, bookies: int = 1) -> None:
-    """Run the steps and write the capture; FileExistsError if `directory` is not empty."""
+    """Run the steps and write the capture, and with one bookie the killed one; FileExistsError."""
     directory.mkdir(parents=True, exist_ok=True)
-    if any(directory.iterdir()):
-        raise FileExistsError(f"{directory} is not empty")
+    killed = directory.with_name(f"{directory.name}-killed")
+    if any(directory.iterdir()) or killed.exists():
+        raise FileExistsError(f"{directory} is not empty, or {killed} exists")
     quorums = {f"managedLedgerDefault{name}": str(min(bookies, 2)) for name in ("WriteQuorum", "AckQuorum")}
     fixed = {**_ALWAYS, "managedLedgerDefaultEnsembleSize": str(bookies), **quorums}
-    pulsar = PulsarStandalone(version, settings=fixed, bookies=bookies)
-    with_metadata = dict(pulsar.settings)
+    pulsar = PulsarStandalone(version, settings=fixed, bookies=bookies, inside=release(version) >= (4, 2))
+    plain = dict(pulsar.settings)
     try:
         for number, (settings, step) in enumerate(STEPS, 1):
-            pulsar.settings = {**with_metadata, **settings}
+            pulsar.settings = {**plain, **settings}
             _run_step(pulsar, number, step, directory)
         pulsar.save_data(directory)
     finally:
         pulsar.close()
+    if not pulsar.uses_zookeeper:
+        _tell_after_revert(version, directory, fixed)
+        if bookies == 1:
+            _kill_after_last_words(version, directory, killed, fixed)
+
+
+def _tell_after_revert(version: str, directory: Path, fixed: dict[str, str]) -> None:
+    """Write the truth of the topics that could not be loaded, once no cursor is compressed any more."""
+    told = json.loads((directory / "truth.json").read_text())
+    lost = [name for name, topic in told.items() if isinstance(topic["internalStats"], str)]
+    if not lost:
+        return
+    pulsar = PulsarStandalone(version, data=directory, settings=fixed)
+    store = f"rocksdb:{pulsar.metadata_dir}"
+    command = [sys.executable, "-c", "from pulsar_meta.cli.app import main; main()", "compress-cursors"]
+    environment = {**os.environ, "XDG_STATE_HOME": str(pulsar.directory / "state")}
+    subprocess.run(
+        [*command, "--compression", "none", "--yes", "--store", store], env=environment, check=True
+    )
+    with pulsar:
+        again = _told(pulsar)
+    cured = {name: again[name] for name in lost}
+    _write_json(directory / "truth-after-revert.json", cured)
+    print(f"{version}: loads again with plain cursors: {', '.join(lost)}", flush=True)
+
+
+def _kill_after_last_words(version: str, directory: Path, killed: Path, fixed: dict[str, str]) -> None:
+    """Start the capture once more, write and kill; the truth is what the next start reads."""
+    with PulsarStandalone(version, data=directory, settings={**fixed, **STEPS[-1][0], **_NO_FLUSH}) as pulsar:
+        with Jvm(version, heap="1g") as java:
+            last_words(Driver(pulsar, java))
+        pulsar.kill()
+        pulsar.save_data(killed)
+        _write_metadata(killed / "metadata.ndjson", dump(pulsar))
+        pulsar.start()
+        _write_json(killed / "truth.json", _told(pulsar))
+    print(f"{version}: killed after its last words", flush=True)
 
 
 def _run_step(pulsar: PulsarStandalone, number: int, step: Callable[[Driver], None], directory: Path) -> None:
     pulsar.start()
     with Jvm(pulsar.version, heap="1g") as java:
         step(Driver(pulsar, java))
-        if number == len(STEPS):
-            told = truth.told(pulsar, java)
-            (directory / "truth.json").write_text(json.dumps(told, ensure_ascii=False, sort_keys=True))
         java.call(f"{JAVA}:close")
+    if number == len(STEPS):
+        _write_json(directory / "truth.json", _told(pulsar))
     # Before 2.11 the metadata is in ZooKeeper, which is in the same process.
     values = dump(pulsar) if pulsar.uses_zookeeper else None
     pulsar.kill() if step is crash else pulsar.stop()
     suffix = "" if number == len(STEPS) else f"-after-step-{number}" + ("-killed" if step is crash else "")
-    with (directory / f"metadata{suffix}.ndjson").open("w") as file:
-        for value in dump(pulsar) if values is None else values:
-            value["value"] = base64.b64encode(value["value"]).decode()
-            file.write(json.dumps(value) + "\n")
+    _write_metadata(directory / f"metadata{suffix}.ndjson", dump(pulsar) if values is None else values)
     print(f"{pulsar.version}: step {number} of {len(STEPS)} done", flush=True)
+
+
+def _told(pulsar: PulsarStandalone) -> dict[str, Any]:
+    with Jvm(pulsar.version, heap="1g") as java:
+        told = truth.told(pulsar, java)
+        java.call(f"{JAVA}:close")
+    return told
+
+
+def _write_json(file: Path, value: object) -> None:
+    file.write_text(json.dumps(value, ensure_ascii=False, sort_keys=True))
+
+
+def _write_metadata(file: Path, values: list[dict[str, Any]]) -> None:
+    """Write values in the form of a `snapshot:` store."""
+    with file.open("w") as lines:
+        for value in values:
+            value["value"] = base64.b64encode(value["value"]).decode()
+            lines.write(json.dumps(value) + "\n")
 
 
 def main() -> None:

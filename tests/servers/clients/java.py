@@ -20,12 +20,13 @@ def produce(url: str, topic: str, messages: list[dict[str, Any]], options: dict[
     """Publish `messages` (payload, key, properties, event_time; all but payload may be missing).
 
     `options`: compression ("NONE"), batch (messages a batch; 0: none), chunk (largest chunk in bytes),
-    public_key (PEM file: encrypt), transaction ("commit", "abort").
+    public_key (PEM file: encrypt), transaction ("commit", "abort"), schema ("STRING": payloads are text),
+    delay (seconds until a message may be delivered).
     """
     client = client_for(url)
     with _closing(_producer_builder(client, topic, options).create()) as producer:
         transaction = _begin(client) if "transaction" in options else None
-        sent = [_send(producer, message, transaction) for message in messages]
+        sent = [_send(producer, message, transaction, options) for message in messages]
         producer.flush()
         for future in sent:
             future.get()
@@ -33,10 +34,17 @@ def produce(url: str, topic: str, messages: list[dict[str, Any]], options: dict[
             (transaction.commit() if options["transaction"] == "commit" else transaction.abort()).get()
 
 
-def subscribe(url: str, topic: str, subscription: str, properties: dict[str, str] | None = None) -> None:
-    """Make a durable subscription at the start of the topic."""
-    with _consumer(url, topic, subscription, {"properties": properties or {}}):
-        pass
+def subscribe(
+    url: str, topic: str, subscription: str, properties: dict[str, str] | None = None, wait: bool = False
+) -> None:
+    """Make a durable subscription at the start of the topic.
+
+    `wait`: a shared one that waits a second for messages, so that the broker tracks delayed ones.
+    """
+    shared = {"type": "Shared"} if wait else {}
+    with _consumer(url, topic, subscription, {"properties": properties or {}, **shared}) as consumer:
+        if wait:
+            _receive(consumer, 1, needed=False)
 
 
 def acknowledge(
@@ -95,7 +103,8 @@ def client_for(url: str) -> Any:
 
 def _producer_builder(client: Any, topic: str, options: dict[str, Any]) -> Any:
     types, units = JClass(f"{_API}.CompressionType"), JClass("java.util.concurrent.TimeUnit")
-    builder = client.newProducer(JClass(f"{_API}.Schema").BYTES).topic(topic).maxPendingMessages(10_000)
+    schema = getattr(JClass(f"{_API}.Schema"), options.get("schema", "BYTES"))
+    builder = client.newProducer(schema).topic(topic).maxPendingMessages(10_000)
     builder = builder.compressionType(types.valueOf(options.get("compression", "NONE").upper()))
     builder = builder.sendTimeout(0, units.SECONDS).enableBatching(bool(options.get("batch")))
     if options.get("batch"):
@@ -114,7 +123,7 @@ def _begin(client: Any) -> Any:
     return client.newTransaction().withTransactionTimeout(5, minutes).build().get()
 
 
-def _send(producer: Any, message: dict[str, Any], transaction: Any) -> Any:
+def _send(producer: Any, message: dict[str, Any], transaction: Any, options: dict[str, Any]) -> Any:
     builder = producer.newMessage() if transaction is None else producer.newMessage(transaction)
     if message.get("key") is not None:
         builder = builder.key(message["key"])
@@ -122,8 +131,12 @@ def _send(producer: Any, message: dict[str, Any], transaction: Any) -> Any:
         builder = builder.property(name, value)
     if message.get("event_time"):
         builder = builder.eventTime(message["event_time"])
+    if "delay" in options:
+        builder = builder.deliverAfter(options["delay"], JClass("java.util.concurrent.TimeUnit").SECONDS)
     payload = message["payload"]
-    return builder.value(None if payload is None else JArray(JByte)(payload)).sendAsync()
+    if isinstance(payload, bytes):
+        payload = payload.decode() if options.get("schema") == "STRING" else JArray(JByte)(payload)
+    return builder.value(payload).sendAsync()
 
 
 @contextmanager
@@ -139,7 +152,8 @@ def _consumer(url: str, topic: str, subscription: str, options: dict[str, Any]) 
     builder = client_for(url).newConsumer(JClass(f"{_API}.Schema").BYTES).topic(topic)
     builder = builder.subscriptionName(subscription).enableBatchIndexAcknowledgment(True)
     builder = builder.acknowledgmentGroupTime(0, units.SECONDS).isAckReceiptEnabled(True)
-    builder = builder.subscriptionType(JClass(f"{_API}.SubscriptionType").Exclusive)
+    types = JClass(f"{_API}.SubscriptionType")
+    builder = builder.subscriptionType(types.valueOf(options.get("type", "Exclusive")))
     builder = builder.subscriptionInitialPosition(JClass(f"{_API}.SubscriptionInitialPosition").Earliest)
     if options.get("properties"):
         builder = builder.subscriptionProperties(JClass("java.util.HashMap")(options["properties"]))
