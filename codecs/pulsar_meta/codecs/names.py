@@ -137,7 +137,7 @@ def split_managed_ledger_path(path: str) -> tuple[TopicName, str | None] | None:
 
 
 def ledger_path(ledger_id: int) -> str:
-    """Return the path of a ledger's LedgerMetadata (HierarchicalLedgerManager: short below 2³¹-1, else long)."""
+    """Return the path of a ledger's LedgerMetadata (HierarchicalLedgerManager: short below 2³¹-1)."""
     if not 0 <= ledger_id <= MAX_LEDGER_ID:
         raise UsageError(f"a ledger id is 0 to {MAX_LEDGER_ID}, not {ledger_id}")
     if ledger_id < SHORT_LEDGER_LIMIT:
