@@ -61,7 +61,7 @@ class Jvm:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """Start the child on the jars of `version` (None: only Java itself); NoJars where there are none."""
-        self.version = version
+        self.version = version or ""
         self._scratch = tempfile.TemporaryDirectory(prefix="jvm-")
         theirs_in, ours_out = os.pipe()
         ours_in, theirs_out = os.pipe()
