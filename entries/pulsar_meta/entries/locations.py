@@ -88,6 +88,14 @@ class TableLocations:
         table.entry_ids.append(entry_id)
         table.locations.append(location)
 
+    def extend(self, more: LedgerLocations, *, ascending: bool) -> None:
+        """Note entries of one ledger, at least one; `ascending`: each comes after the one before."""
+        table = self._tables.setdefault(more.ledger_id, LedgerLocations(more.ledger_id))
+        if not ascending or (table.entry_ids and table.entry_ids[-1] >= more.entry_ids[0]):
+            self._unsorted.add(more.ledger_id)
+        table.entry_ids.extend(more.entry_ids)
+        table.locations.extend(more.locations)
+
     def ledgers(self) -> list[int]:
         """Return all ledgers in ascending order."""
         return sorted(self._tables)

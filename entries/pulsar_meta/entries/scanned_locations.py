@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from pulsar_meta.codecs.entry_log import Damage, Record, decode_log_header, scan_records
+from pulsar_meta.codecs.entry_log import Damage, Record, decode_log_header
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.journal import is_entry, journal_records
 from pulsar_meta.entries.data_files import DataFiles
-from pulsar_meta.entries.locations import TableLocations
+from pulsar_meta.entries.locations import LedgerLocations, TableLocations
+
+if TYPE_CHECKING:
+    from pulsar_meta.codecs.column_words import Positions, WordReader
 
 Tell = Callable[[DecodeError], None]
 
@@ -18,6 +23,9 @@ def scan_entry_logs(files: DataFiles, tell: Tell) -> TableLocations:
 
     A torn last record is no damage, a bookie was killed while it wrote; nor is a log of zeros, made ahead.
     """
+    from pulsar_meta.codecs.column_words import WordReader
+    from pulsar_meta.codecs.record_offsets import find_records
+
     found = TableLocations()
     for number in files.paths:
         view = files.view(number)
@@ -26,12 +34,29 @@ def scan_entry_logs(files: DataFiles, tell: Tell) -> TableLocations:
                 decode_log_header(view)
         except DecodeError as error:
             tell(DecodeError(error.message, offset=error.offset, source=files.name(number)))
-        for record in scan_records(view):
-            if isinstance(record, Record):
-                found.add(record.ledger_id, record.entry_id, number << 32 | record.offset)
-            elif record.end < len(view):
-                tell(_damaged(record, files.name(number)))
+        places = find_records(view)
+        for more, ascending in _by_ledger(WordReader(view), places.offsets, number):
+            found.extend(more, ascending=ascending)
+        for damage in places.damage:
+            if damage.end < len(view):
+                tell(_damaged(damage, files.name(number)))
     return found
+
+
+def _by_ledger(reader: WordReader, offsets: Positions, number: int) -> Iterator[tuple[LedgerLocations, bool]]:
+    """Yield the records of file `number` ledger by ledger, and whether their entries ascend."""
+    import numpy as np
+
+    ledgers, entry_ids = reader.big_endian(offsets), reader.big_endian(offsets + 8)
+    order = np.argsort(ledgers, kind="stable")
+    ends = np.flatnonzero(np.diff(ledgers[order])) + 1
+    for rows in np.split(order, ends) if order.size else ():
+        here = entry_ids[rows]
+        locations = offsets[rows] | number << 32
+        more = LedgerLocations(
+            int(ledgers[rows[0]]), array("q", here.tobytes()), array("q", locations.tobytes())
+        )
+        yield more, bool((np.diff(here) > 0).all())
 
 
 def scan_journals(files: DataFiles, start: int, tell: Tell) -> TableLocations:
