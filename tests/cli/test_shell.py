@@ -195,10 +195,15 @@ def test_help_lists_every_command() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shell_completion_is_offered(shell: str) -> None:
+    # As the shell's own start-up file asks; --show-completion would look for the shell among our parents.
     assert (
-        "_PULSAR_META_COMPLETE"
-        in run("--show-completion", PATH="/usr/bin:/bin", SHELL=f"/bin/{shell}").stdout
+        "_PULSAR_META_COMPLETE" in run(PATH="/usr/bin:/bin", _PULSAR_META_COMPLETE=f"source_{shell}").stdout
     )
+
+
+def test_a_shell_completes_commands() -> None:
+    asked = {"_PULSAR_META_COMPLETE": "complete_bash", "COMP_WORDS": "pulsar-meta comp", "COMP_CWORD": "1"}
+    assert run(PATH="/usr/bin:/bin", **asked).stdout.split() == ["compress-cursors", "compress-ledgers"]
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
