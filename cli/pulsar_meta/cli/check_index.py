@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from pulsar_meta.jobs.index_check import Document, IndexedTopic
     from pulsar_meta.stores.base import Store
 
-# From so many entries on Spark is worth its start.
-WORTH_SPARK = 10_000_000
-
 COUNTS = ("gaps", "overlaps", "steps_back", "without_index", "unreadable", "missing")
 COLUMNS = ("topic", "ledger_id", "ok", "entries", "first_index", "last_index", *COUNTS, "property")
 
@@ -68,15 +65,10 @@ def check_index(
 def _checked(
     shell: Shell, store: Store, urls: Sequence[str], topics: Sequence[IndexedTopic], how: EngineOptions
 ) -> Iterator[Document]:
-    from pulsar_meta.jobs import engine
     from pulsar_meta.jobs.entry_sources import open_entry_sources
 
     entries = sum(ledger.entries or 0 for topic in topics for ledger in topic.ledgers)
-    questions = engine.WORTH_SPARK if entries >= WORTH_SPARK else 0
-    chosen, why = engine.choose_engine(str(how.engine), questions, how.master)
-    if why:
-        shell.say(why)
-    if chosen == "local":
+    if how.chosen(shell, entries) == "local":
         from pulsar_meta.jobs.index_check import check_indexes
 
         count = sum(len(topic.ledgers) for topic in topics)
