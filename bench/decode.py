@@ -23,11 +23,11 @@ from statistics import median
 
 import zstandard
 
-from pulsar_meta.codecs.cursor import decode_cursor
-from pulsar_meta.codecs.document import DecodeOptions, decode_document
-from pulsar_meta.codecs.envelope import read_header, seal
-from pulsar_meta.codecs.json_text import dumps
-from pulsar_meta.jobs.value_inputs import InputForm, values_of_files
+from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
+from pulsar_meta.codecs.json_form.json_text import dumps
+from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.envelope import read_header, seal
+from pulsar_meta.jobs.values.value_inputs import InputForm, values_of_files
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
 from pulsar_meta.stores.registry import open_store
 

@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pulsar_meta.codecs.bookie_entry import encode_bookie_entry
-from pulsar_meta.codecs.entry_columns import decode_entry_columns
-from pulsar_meta.codecs.entry_log import HEADER_SIZE, Record, scan_records
-from pulsar_meta.codecs.entry_row import COLUMN_TYPES
-from pulsar_meta.codecs.frame import decode_frame, encode_frame
-from pulsar_meta.codecs.record_offsets import find_records
+from pulsar_meta.codecs.bookie_files.entry_log import HEADER_SIZE, Record, scan_records
+from pulsar_meta.codecs.columns.entry_columns import decode_entry_columns
+from pulsar_meta.codecs.columns.entry_row import COLUMN_TYPES
+from pulsar_meta.codecs.columns.record_offsets import find_records
+from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
+from pulsar_meta.codecs.frames.frame import decode_frame, encode_frame
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 
 CHECKED = ("ledger_id", "entry_id", "first_index", "last_index", "broken")

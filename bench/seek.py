@@ -15,9 +15,9 @@ import random
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from pulsar_meta.jobs.outline import LedgerSpan, Outline
-from pulsar_meta.jobs.readings import Knowledge, Read, Reading, by_index
-from pulsar_meta.jobs.search import Topic, search
+from pulsar_meta.jobs.seek.outline import LedgerSpan, Outline
+from pulsar_meta.jobs.seek.readings import Knowledge, Read, Reading, by_index
+from pulsar_meta.jobs.seek.search import Topic, search
 
 LEDGERS, PER_LEDGER, POOL, BATCH_READ = 20_000, 50_000, 1 << 21, 100
 GOALS = {"all": (3, 8), "half": (3, 8), "none": (5, 8)}

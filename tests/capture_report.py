@@ -20,11 +20,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from pulsar_meta.codecs.batch import decompress_payload
-from pulsar_meta.codecs.bookie_entry import decode_bookie_entry
-from pulsar_meta.codecs.envelope import open_envelope
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.frame import decode_frame
+from pulsar_meta.codecs.frames.batch import decompress_payload
+from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
+from pulsar_meta.codecs.frames.frame import decode_frame
+from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.stores.registry import open_store

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pulsar_meta.codecs.batch import decompress_payload
-from pulsar_meta.codecs.bookie_entry import decode_bookie_entry
-from pulsar_meta.codecs.frame import Frame, decode_frame
+from pulsar_meta.codecs.frames.batch import decompress_payload
+from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
+from pulsar_meta.codecs.frames.frame import Frame, decode_frame
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 

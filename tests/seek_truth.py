@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pulsar_meta.codecs.bookie_entry import decode_bookie_entry
-from pulsar_meta.codecs.frame import decode_frame
+from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
+from pulsar_meta.codecs.frames.frame import decode_frame
+from pulsar_meta.codecs.frames.raw_message import decode_raw_message
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.codecs.raw_message import decode_raw_message
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.entry_readings import read_one
-from pulsar_meta.jobs.questions import INDEX, Question, SeekOptions
-from pulsar_meta.jobs.readings import CLOCKS, Reading, State
-from pulsar_meta.jobs.seeker import Document, Seeker
-from pulsar_meta.jobs.topic_plan import outline_of, plan_topic
+from pulsar_meta.jobs.seek.entry_readings import read_one
+from pulsar_meta.jobs.seek.questions import INDEX, Question, SeekOptions
+from pulsar_meta.jobs.seek.readings import CLOCKS, Reading, State
+from pulsar_meta.jobs.seek.seeker import Document, Seeker
+from pulsar_meta.jobs.seek.topic_plan import outline_of, plan_topic
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
 

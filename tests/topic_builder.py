@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-from pulsar_meta.codecs.bookie_entry import encode_bookie_entry
 from pulsar_meta.codecs.errors import NotFoundError
-from pulsar_meta.codecs.frame import encode_frame
+from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
+from pulsar_meta.codecs.frames.frame import encode_frame
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import RawEntry
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo

@@ -10,9 +10,9 @@ import random
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
-from pulsar_meta.codecs.cursor import decode_cursor
-from pulsar_meta.codecs.envelope import seal
 from pulsar_meta.codecs.errors import ConflictError
+from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.envelope import seal
 from pulsar_meta.jobs.rewrite.apply import Run, Speed
 from pulsar_meta.jobs.rewrite.batches import Batches
 from pulsar_meta.jobs.rewrite.guards import Guards, Overrides

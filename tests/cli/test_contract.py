@@ -13,7 +13,7 @@ import pytest
 from pulsar_meta.cli.commands import COMMANDS
 from pulsar_meta.cli.seek_lines import FIELDS
 from pulsar_meta.codecs import errors
-from pulsar_meta.codecs.kinds import KINDS
+from pulsar_meta.codecs.documents.kinds import KINDS
 from pulsar_meta.entries.registry import SCHEMES as ENTRY_SCHEMES
 from pulsar_meta.stores.registry import STORES as STORE_SCHEMES
 from tests.cli.program import environment, pulsar_meta_here

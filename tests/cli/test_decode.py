@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pulsar_meta.codecs.envelope import open_envelope, seal
+from pulsar_meta.codecs.metadata.envelope import open_envelope, seal
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
 
 PROGRAM = Path(sys.executable).with_name("pulsar-meta")

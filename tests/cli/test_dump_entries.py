@@ -19,7 +19,7 @@ from unittest.mock import patch
 import pytest
 
 from pulsar_meta.cli.app import main
-from pulsar_meta.codecs.frame import encode_frame
+from pulsar_meta.codecs.frames.frame import encode_frame
 from pulsar_meta.entries.joined import entry_columns
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata

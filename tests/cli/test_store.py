@@ -15,7 +15,7 @@ import pytest
 
 from pulsar_meta.cli.app import main
 from pulsar_meta.cli.sizes import size
-from pulsar_meta.codecs.document import encode_document
+from pulsar_meta.codecs.documents.document import encode_document
 
 Run = Callable[..., tuple[int, bytes, str]]
 

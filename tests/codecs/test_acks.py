@@ -7,8 +7,12 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_meta.codecs.acks import acked_indexes, acks_of, acks_of_ranges, set_runs, unacked_indexes
-from pulsar_meta.codecs.managed_meaning import IGNORED_BIT_MAPS, managed_ledger_meaning, position_meaning
+from pulsar_meta.codecs.metadata.acks import acked_indexes, acks_of, acks_of_ranges, set_runs, unacked_indexes
+from pulsar_meta.codecs.metadata.managed_meaning import (
+    IGNORED_BIT_MAPS,
+    managed_ledger_meaning,
+    position_meaning,
+)
 from pulsar_meta.proto.MLDataFormats_pb2 import (
     BatchedEntryDeletionIndexInfo,
     ManagedLedgerInfo,

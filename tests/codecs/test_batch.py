@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_meta.codecs.batch import OpenedEntry, join_batch, open_entry, split_batch
 from pulsar_meta.codecs.compression import CODECS, compress
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.frame import decode_frame, encode_frame
+from pulsar_meta.codecs.frames.batch import OpenedEntry, join_batch, open_entry, split_batch
+from pulsar_meta.codecs.frames.frame import decode_frame, encode_frame
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata, SingleMessageMetadata
 
 BATCH = [

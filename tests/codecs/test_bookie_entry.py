@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_meta.codecs.bookie_entry import (
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.frames.bookie_entry import (
     DIGEST_SIZES,
     DigestType,
     decode_bookie_entry,
     encode_bookie_entry,
 )
-from pulsar_meta.codecs.errors import DecodeError
 
 FRAME = bytes.fromhex(
     "0e02000000090880d095ffbc3110040e01064f18510000000f0a02703110071880d095ffbc31480568656c6c6f"

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pulsar_meta.codecs.cookie import decode_cookie
-from pulsar_meta.codecs.cursor import decode_cursor, decode_position_info
-from pulsar_meta.codecs.document import DecodeOptions, decode_document, encode_document
-from pulsar_meta.codecs.envelope import open_envelope
+from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document, encode_document
+from pulsar_meta.codecs.documents.kinds import KINDS, kind_of
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.codecs.json_text import dumps, loads
-from pulsar_meta.codecs.kinds import KINDS, kind_of
-from pulsar_meta.codecs.ledger_metadata import decode_ledger_metadata
-from pulsar_meta.codecs.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.json_form.json_text import dumps, loads
+from pulsar_meta.codecs.metadata.cookie import decode_cookie
+from pulsar_meta.codecs.metadata.cursor import decode_cursor, decode_position_info
+from pulsar_meta.codecs.metadata.envelope import open_envelope
+from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata
+from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from tests.codecs.golden_values import GOLDEN, JAVA_ZLIB
 
 SEEDS = [case.stored for case in GOLDEN] + [JAVA_ZLIB]

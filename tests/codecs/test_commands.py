@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_meta.codecs.command_json import (
+from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document, encode_document
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.wire.command_json import (
     command_to_json,
     decode_command_stream,
     encode_command_stream,
     json_to_command,
 )
-from pulsar_meta.codecs.commands import (
+from pulsar_meta.codecs.wire.commands import (
     body_of,
     command_name,
     decode_commands,
@@ -23,8 +25,6 @@ from pulsar_meta.codecs.commands import (
     newer_type,
     take_command,
 )
-from pulsar_meta.codecs.document import DecodeOptions, decode_document, encode_document
-from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, CommandConnect
 
 STREAMS = sorted((Path(__file__).parents[2] / "fixtures" / "commands").glob("*.bin"))

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsar_meta.codecs.bookie_entry import encode_bookie_entry
-from pulsar_meta.codecs.column import Column, wrapped
-from pulsar_meta.codecs.column_words import MARGIN, WordReader
-from pulsar_meta.codecs.entry_columns import decode_entry_columns
-from pulsar_meta.codecs.entry_log import Damage, Record, scan_records
-from pulsar_meta.codecs.entry_row import decode_row
+from pulsar_meta.codecs.bookie_files.entry_log import Damage, Record, scan_records
+from pulsar_meta.codecs.columns.column import Column, wrapped
+from pulsar_meta.codecs.columns.column_words import MARGIN, WordReader
+from pulsar_meta.codecs.columns.entry_columns import decode_entry_columns
+from pulsar_meta.codecs.columns.entry_row import decode_row
+from pulsar_meta.codecs.columns.record_offsets import find_records
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.codecs.frame import encode_frame
-from pulsar_meta.codecs.record_offsets import find_records
+from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
+from pulsar_meta.codecs.frames.frame import encode_frame
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 
 CAPTURES = (
@@ -100,7 +100,7 @@ def test_hardly_any_entry_of_a_topic_is_read_by_itself(
         alone.append(args)
         return decode_row(*args, **options)  # type: ignore[arg-type, return-value]
 
-    monkeypatch.setattr("pulsar_meta.codecs.entry_columns.decode_row", counted)
+    monkeypatch.setattr("pulsar_meta.codecs.columns.entry_columns.decode_row", counted)
     decode_entry_columns(log, places.offsets[~frames], places.sizes[~frames])
     assert len(alone) <= 3
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_meta.codecs.bookie_entry import encode_bookie_entry
-from pulsar_meta.codecs.entry_log import (
+from pulsar_meta.codecs.bookie_files.entry_log import (
     Damage,
     Record,
     decode_log_header,
@@ -21,6 +20,7 @@ from pulsar_meta.codecs.entry_log import (
     split_location,
 )
 from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
 
 HEADER = b"BKLO" + struct.pack(">iqi", 1, 0, 0) + bytes(1004)
 DIRECT = HEADER + struct.pack(">iq", 3068, -1) + bytes(3060)

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, compress, decompress, salvage
-from pulsar_meta.codecs.envelope import open_envelope, read_header, seal, stored_form
 from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.metadata.envelope import open_envelope, read_header, seal, stored_form
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
 
 codecs = pytest.mark.parametrize("codec", CODECS)

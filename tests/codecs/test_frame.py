@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pulsar_meta.codecs.checksum import crc32c
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.frame import decode_broker_metadata, decode_frame, encode_frame
+from pulsar_meta.codecs.frames.frame import decode_broker_metadata, decode_frame, encode_frame
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 
 # Made by hand from the rules of PIP-70 and Commands.java: 9 bytes of broker metadata, a checksum, "hello".

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.interleaved_index import (
+from pulsar_meta.codecs.bookie_files.interleaved_index import (
     decode_index_header,
     index_name,
     location_of,
     locations,
 )
+from pulsar_meta.codecs.errors import DecodeError
 
 
 def header(version: int = 1, key: bytes = b"k" * 20, state: int = 1, lac: bytes = b"") -> bytes:

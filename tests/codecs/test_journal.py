@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_meta.codecs.bookie_entry import encode_bookie_entry
+from pulsar_meta.codecs.bookie_files.journal import (
+    MASTER_KEY,
+    decode_mark,
+    is_entry,
+    journal_records,
+    journal_start,
+)
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.journal import MASTER_KEY, decode_mark, is_entry, journal_records, journal_start
+from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
 
 STARTS = {
     version: b"BKLG" + struct.pack(">i", version) + bytes(0 if version < 5 else 504)

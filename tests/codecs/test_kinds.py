@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pulsar_meta.codecs.document import DecodeOptions, decode_document, encode_document
-from pulsar_meta.codecs.envelope import seal
+from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document, encode_document
+from pulsar_meta.codecs.documents.kinds import kind_of, kind_of_path, store_path_of_file
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.codecs.kinds import kind_of, kind_of_path, store_path_of_file
+from pulsar_meta.codecs.metadata.envelope import seal
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 
 LEDGER = bytes.fromhex("0a090807100a18e8072001")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.raw_message import decode_raw_message, encode_raw_message
+from pulsar_meta.codecs.frames.raw_message import decode_raw_message, encode_raw_message
 from pulsar_meta.proto.PulsarApi_pb2 import MessageIdData
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pulsar_meta.codecs.document import Decoded, decode_document, encode_document
-from pulsar_meta.codecs.json_text import dumps
+from pulsar_meta.codecs.documents.document import Decoded, decode_document, encode_document
+from pulsar_meta.codecs.json_form.json_text import dumps
 from pulsar_meta.codecs.names import TopicName
 
 CAPTURES = [

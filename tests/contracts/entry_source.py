@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from pulsar_meta.codecs.bookie_entry import decode_bookie_entry, read_header
 from pulsar_meta.codecs.errors import NotFoundError
+from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry, read_header
 from pulsar_meta.entries.base import EntrySource, RawEntry
 
 Held = Mapping[int, Sequence[int]]

@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from pulsar_meta.codecs.bookie_protocol import decode_answer, encode_batch_read, encode_read
 from pulsar_meta.codecs.errors import DecodeError, UnreachableError
+from pulsar_meta.codecs.wire.bookie_protocol import decode_answer, encode_batch_read, encode_read
 from pulsar_meta.entries.bookie_client import BookieClient
 
 Talk = Callable[[socket.socket], None]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.codecs.bookie_entry import encode_bookie_entry
+from pulsar_meta.codecs.bookie_files.interleaved_index import index_name
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
-from pulsar_meta.codecs.interleaved_index import index_name
+from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.joined import JoinedEntries, entry_columns, told_by
 from pulsar_meta.entries.registry import open_entries

@@ -10,15 +10,15 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from pulsar_meta.codecs.bookie_entry import decode_bookie_entry
+from pulsar_meta.codecs.bookie_files.offload_object import decode_offload_index
 from pulsar_meta.codecs.errors import (
     DecodeError,
     NotFoundError,
     UnreachableError,
     UsageError,
 )
-from pulsar_meta.codecs.frame import decode_frame
-from pulsar_meta.codecs.offload_object import decode_offload_index
+from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
+from pulsar_meta.codecs.frames.frame import decode_frame
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from tests.codecs.offload_objects import offloaded, segments

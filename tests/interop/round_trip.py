@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from pulsar_meta.codecs.envelope import open_envelope
+from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.stores.registry import open_store
 from tests.servers.clients import programs
 from tests.servers.jvm import Jvm

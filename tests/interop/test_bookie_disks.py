@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.codecs.bookie_entry import decode_bookie_entry
+from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.joined import located_parts, told_by
 from pulsar_meta.entries.located_entries import LocatedEntries

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from pulsar import Client, Producer
 
-from pulsar_meta.codecs.bookie_entry import DigestType, decode_bookie_entry
 from pulsar_meta.codecs.errors import NotFoundError, UnreachableError, UsageError
-from pulsar_meta.codecs.frame import decode_frame
-from pulsar_meta.codecs.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.frames.bookie_entry import DigestType, decode_bookie_entry
+from pulsar_meta.codecs.frames.frame import decode_frame
+from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource, RawEntry
 from pulsar_meta.entries.bookie_client import BookieClient
-from pulsar_meta.jobs.entry_sources import open_entry_sources
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
 from tests.contracts.entry_source import EntrySourceContract, Held

@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 
-from pulsar_meta.codecs.bookie_entry import DigestType, decode_bookie_entry, encode_bookie_entry
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.ledger_metadata import LedgerMetadata, decode_ledger_metadata, encode_ledger_metadata
+from pulsar_meta.codecs.frames.bookie_entry import DigestType, decode_bookie_entry, encode_bookie_entry
+from pulsar_meta.codecs.metadata.ledger_metadata import (
+    LedgerMetadata,
+    decode_ledger_metadata,
+    encode_ledger_metadata,
+)
 from pulsar_meta.codecs.names import ledger_of_path
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat

@@ -16,9 +16,9 @@ from urllib.parse import quote_plus, unquote_plus
 
 import pytest
 
-from pulsar_meta.codecs.bookie_entry import decode_bookie_entry
-from pulsar_meta.codecs.cursor import decode_position_info
-from pulsar_meta.codecs.managed_meaning import position_meaning
+from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
+from pulsar_meta.codecs.metadata.cursor import decode_position_info
+from pulsar_meta.codecs.metadata.managed_meaning import position_meaning
 from pulsar_meta.entries.registry import open_entries
 from tests.interop.round_trip import CODECS, JAVA, SETTINGS, Cluster, Topic, java_topics, other_topics
 from tests.servers.admin import AdminError

@@ -15,11 +15,11 @@ import pytest
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.entry_readings import read_one
-from pulsar_meta.jobs.questions import Question, SeekOptions
-from pulsar_meta.jobs.readings import Reading
-from pulsar_meta.jobs.seeker import Document, Seeker
-from pulsar_meta.jobs.topic_plan import outline_of, plan_topic
+from pulsar_meta.jobs.seek.entry_readings import read_one
+from pulsar_meta.jobs.seek.questions import Question, SeekOptions
+from pulsar_meta.jobs.seek.readings import Reading
+from pulsar_meta.jobs.seek.seeker import Document, Seeker
+from pulsar_meta.jobs.seek.topic_plan import outline_of, plan_topic
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
 from tests.servers.admin import AdminError

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from pulsar_meta.jobs.entry_sources import open_entry_sources
-from pulsar_meta.jobs.questions import Question, SeekOptions
-from pulsar_meta.jobs.seek import Cluster, seek
-from pulsar_meta.jobs.seeker import Document
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.seek.questions import Question, SeekOptions
+from pulsar_meta.jobs.seek.seek import Cluster, seek
+from pulsar_meta.jobs.seek.seeker import Document
 from pulsar_meta.jobs.spark.seek import seek_with_spark
 from pulsar_meta.stores.registry import open_store
 from tests.servers.admin import AdminError

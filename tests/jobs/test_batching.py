@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_meta.jobs.batching import (
+from pulsar_meta.jobs.batches.batching import (
     RULES,
     Batch,
     Batcher,

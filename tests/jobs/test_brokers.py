@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.jobs.brokers import STOCK, broker_document, match_broker, match_notes
-from pulsar_meta.jobs.lookup_properties import published_properties
+from pulsar_meta.jobs.brokers.lookup_properties import published_properties
+from pulsar_meta.jobs.brokers.registered import STOCK, broker_document, match_broker, match_notes
 
 PROGRAM = Path(sys.executable).with_name("pulsar-meta")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.jobs.client_conf import read_client_conf, read_secret, token_credentials
+from pulsar_meta.jobs.brokers.client_conf import read_client_conf, read_secret, token_credentials
 
 PROGRAM = Path(sys.executable).with_name("pulsar-meta")
 PLUGINS = "org.apache.pulsar.client.impl.auth."

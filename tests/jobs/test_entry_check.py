@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from pulsar_meta.codecs.bookie_entry import BookieEntry, decode_bookie_entry, encode_bookie_entry
 from pulsar_meta.codecs.errors import NotFoundError
-from pulsar_meta.codecs.frame import Frame, decode_frame, encode_frame, encode_prefix
+from pulsar_meta.codecs.frames.bookie_entry import BookieEntry, decode_bookie_entry, encode_bookie_entry
+from pulsar_meta.codecs.frames.frame import Frame, decode_frame, encode_frame, encode_prefix
 from pulsar_meta.entries.base import RawEntry
-from pulsar_meta.jobs.entry_check import Fault, LedgerReport, check_joints, check_range
-from pulsar_meta.jobs.entry_choice import LedgerChoice, Range
-from pulsar_meta.jobs.ledger_seal import LedgerSeal
+from pulsar_meta.jobs.entries.entry_check import Fault, LedgerReport, check_joints, check_range
+from pulsar_meta.jobs.entries.entry_choice import LedgerChoice, Range
+from pulsar_meta.jobs.entries.ledger_seal import LedgerSeal
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
 from tests.jobs.captured_frames import frames_of
 

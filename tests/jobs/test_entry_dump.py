@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.cli.entry_rows import each_message, entry_view, message_view
-from pulsar_meta.codecs.bookie_entry import decode_bookie_entry
-from pulsar_meta.codecs.entry_json import PAYLOAD_FORMS
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
-from pulsar_meta.codecs.json_text import dumps
+from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
+from pulsar_meta.codecs.frames.entry_json import PAYLOAD_FORMS
+from pulsar_meta.codecs.json_form.json_text import dumps
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.entry_choice import Bound
-from pulsar_meta.jobs.entry_dump import DataEntry, Look, describe
-from pulsar_meta.jobs.ledger_seal import LedgerSeal
+from pulsar_meta.jobs.entries.entry_choice import Bound
+from pulsar_meta.jobs.entries.entry_dump import DataEntry, Look, describe
+from pulsar_meta.jobs.entries.ledger_seal import LedgerSeal
 
 ROUNDS = 3_000
 

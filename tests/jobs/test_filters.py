@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.jobs.filters import parse_filter
+from pulsar_meta.jobs.entries.filters import parse_filter
 
 EU = {"region": "eu", "type": "order", "odd name": "a=b", "empty": "", "and": "1"}
 

@@ -14,15 +14,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_meta.codecs.broker_metadata import (
+from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.frames.broker_metadata import (
     INTERCEPTORS,
     MetadataAppender,
     parse_interceptors,
     strip_broker_metadata,
 )
-from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.codecs.frame import decode_frame, encode_frame
-from pulsar_meta.jobs.frame_stream import FrameCount, attach_frames, read_frames, strip_frames, write_frame
+from pulsar_meta.codecs.frames.frame import decode_frame, encode_frame
+from pulsar_meta.jobs.batches.frame_stream import (
+    FrameCount,
+    attach_frames,
+    read_frames,
+    strip_frames,
+    write_frame,
+)
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
 from tests.jobs.captured_frames import frames_of
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
-from pulsar_meta.codecs.frame import encode_frame
+from pulsar_meta.codecs.frames.frame import encode_frame
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.chosen_topics import chosen_topics
-from pulsar_meta.jobs.index_build import (
+from pulsar_meta.jobs.index.build import (
     EMPTY,
     MISSING,
     NO_INDEX,
@@ -24,8 +24,8 @@ from pulsar_meta.jobs.index_build import (
     first_index,
     topics_of,
 )
-from pulsar_meta.jobs.index_check import check_indexes
-from pulsar_meta.jobs.properties import list_properties
+from pulsar_meta.jobs.index.check import check_indexes
+from pulsar_meta.jobs.index.properties import list_properties
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 from pulsar_meta.stores.base import ABSENT, Store

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.codecs.column import wrapped
-from pulsar_meta.codecs.entry_row import COLUMN_TYPES, decode_row
+from pulsar_meta.codecs.columns.column import wrapped
+from pulsar_meta.codecs.columns.entry_row import COLUMN_TYPES, decode_row
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.ledger_columns import read_columns
+from pulsar_meta.jobs.entries.ledger_columns import read_columns
 from tests.codecs.offload_objects import offloaded
 
 UUID = "0a1b2c3d-0000-4000-8000-0123456789ab"

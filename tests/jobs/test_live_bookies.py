@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pulsar_meta.codecs.ledger_metadata import LedgerMetadata, encode_ledger_metadata
+from pulsar_meta.codecs.metadata.ledger_metadata import LedgerMetadata, encode_ledger_metadata
 from pulsar_meta.codecs.names import ledger_path
-from pulsar_meta.jobs import live_bookies
-from pulsar_meta.jobs.live_bookies import StoredCluster
+from pulsar_meta.jobs.entries import live_bookies
+from pulsar_meta.jobs.entries.live_bookies import StoredCluster
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
-from pulsar_meta.codecs.service_url import BrokerAddress, parse_service_url
-from pulsar_meta.jobs.lookup import (
+from pulsar_meta.codecs.wire.service_url import BrokerAddress, parse_service_url
+from pulsar_meta.jobs.brokers.lookup import (
     Ask,
     Connect,
     Credentials,

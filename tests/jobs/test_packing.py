@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from pulsar_meta.codecs.batch import open_entry
-from pulsar_meta.codecs.broker_metadata import strip_broker_metadata
-from pulsar_meta.codecs.entry_json import properties_of
-from pulsar_meta.codecs.frame import decode_frame
-from pulsar_meta.jobs.batch_plan import BatchPlan
-from pulsar_meta.jobs.batching import Batching
-from pulsar_meta.jobs.frame_stream import read_frames
+from pulsar_meta.codecs.frames.batch import open_entry
+from pulsar_meta.codecs.frames.broker_metadata import strip_broker_metadata
+from pulsar_meta.codecs.frames.entry_json import properties_of
+from pulsar_meta.codecs.frames.frame import decode_frame
+from pulsar_meta.jobs.batches.batch_plan import BatchPlan
+from pulsar_meta.jobs.batches.batching import Batching
+from pulsar_meta.jobs.batches.frame_stream import read_frames
 from tests.jobs.captured_frames import frames_of
 
 PROGRAM = Path(sys.executable).with_name("pulsar-meta")

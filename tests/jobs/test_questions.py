@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.jobs.outline import Position
-from pulsar_meta.jobs.questions import (
+from pulsar_meta.jobs.seek.outline import Position
+from pulsar_meta.jobs.seek.questions import (
     Question,
     parse_duration,
     parse_index,

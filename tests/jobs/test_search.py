@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsar_meta.jobs.outline import LedgerSpan, Outline, Position
-from pulsar_meta.jobs.readings import CLOCKS, Knowledge, Read, Reading, State, by_index
-from pulsar_meta.jobs.search import Outcome, Topic, search
+from pulsar_meta.jobs.seek.outline import LedgerSpan, Outline, Position
+from pulsar_meta.jobs.seek.readings import CLOCKS, Knowledge, Read, Reading, State, by_index
+from pulsar_meta.jobs.seek.search import Outcome, Topic, search
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_meta.codecs.column import wrapped
-from pulsar_meta.codecs.entry_row import decode_row
+from pulsar_meta.codecs.columns.column import wrapped
+from pulsar_meta.codecs.columns.entry_row import decode_row
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.chosen_topics import chosen_topics
-from pulsar_meta.jobs.index_build import first_index, topics_of
-from pulsar_meta.jobs.index_check import check_indexes
+from pulsar_meta.jobs.index.build import first_index, topics_of
+from pulsar_meta.jobs.index.check import check_indexes
 from pulsar_meta.jobs.spark.datasources import PUSHDOWN, register
 from pulsar_meta.jobs.spark.entry_source import EntryPartition, FilteredEntryReader
 from pulsar_meta.jobs.spark.ledgers import (

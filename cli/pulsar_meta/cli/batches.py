@@ -23,8 +23,8 @@ from pulsar_meta.codecs.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from pulsar_meta.entries.base import EntrySource
-    from pulsar_meta.jobs.batching import Batching, Rule
-    from pulsar_meta.jobs.entry_choice import Choice, Limits
+    from pulsar_meta.jobs.batches.batching import Batching, Rule
+    from pulsar_meta.jobs.entries.entry_choice import Choice, Limits
     from pulsar_meta.stores.base import Store
 
 Keys = Annotated[str, typer.Option("--keys", help="Properties that a batch's messages share: region,type.")]
@@ -78,9 +78,9 @@ def plan_batches(
       pulsar-meta plan-batches orders --keys region,type --entries bookie:
       pulsar-meta plan-batches orders --keys region --from -1000 -o json
     """
-    from pulsar_meta.jobs.batching import Batching
-    from pulsar_meta.jobs.entry_choice import choose
-    from pulsar_meta.jobs.entry_sources import open_entry_sources
+    from pulsar_meta.jobs.batches.batching import Batching
+    from pulsar_meta.jobs.entries.entry_choice import choose
+    from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 
     if as_proposed and strategy is not Strategy.SAME_VALUES:
         raise UsageError("--as-proposed is a rule by itself: leave --strategy out")
@@ -116,8 +116,8 @@ class _Plans:
     rebatch: bool
 
     def here(self, source: EntrySource) -> Iterator[Document]:
-        from pulsar_meta.jobs.batch_plan import BatchPlan, plan_entries
-        from pulsar_meta.jobs.entry_dump import read_entries
+        from pulsar_meta.jobs.batches.batch_plan import BatchPlan, plan_entries
+        from pulsar_meta.jobs.entries.entry_dump import read_entries
 
         for choice in self.choices:
             entries = read_entries(iter([choice]), self.limits, source, self.store, self.told)
@@ -169,9 +169,9 @@ def pack_entries(
     """
     import time
 
-    from pulsar_meta.jobs.batching import Batching
-    from pulsar_meta.jobs.outgoing import Numbering, messages_of_lines
-    from pulsar_meta.jobs.packing import Packing, pack_messages
+    from pulsar_meta.jobs.batches.batching import Batching
+    from pulsar_meta.jobs.batches.outgoing import Numbering, messages_of_lines
+    from pulsar_meta.jobs.batches.packing import Packing, pack_messages
 
     now = time.time_ns() // 1_000_000 if publish_time is None else publish_time
     chosen = parse_keys(keys)

@@ -33,7 +33,7 @@ def brokers(
     """
     from pulsar_meta.cli.lookup import property_pairs
     from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-    from pulsar_meta.jobs.brokers import BROKERS, match_broker, match_notes, registered_brokers
+    from pulsar_meta.jobs.brokers.registered import BROKERS, match_broker, match_notes, registered_brokers
 
     wanted = property_pairs(match or [])
     with shell.store(store) as opened:
@@ -61,7 +61,7 @@ def lookup_properties(
       pulsar-meta lookup-properties conf/broker.conf
     """
     from pulsar_meta.codecs.errors import DecodeError
-    from pulsar_meta.jobs.lookup_properties import published_properties
+    from pulsar_meta.jobs.brokers.lookup_properties import published_properties
 
     try:
         document = published_properties(_read(file))

@@ -15,7 +15,7 @@ from pulsar_meta.cli.rewriting import BulkOptions, Job, WriteOptions, open_for_w
 from pulsar_meta.cli.shell import EntriesUrls, Exit, Shell, StoreUrl
 
 if TYPE_CHECKING:
-    from pulsar_meta.jobs.index_build import FirstIndexes, IndexBuild
+    from pulsar_meta.jobs.index.build import FirstIndexes, IndexBuild
     from pulsar_meta.stores.base import Store
 
 
@@ -46,7 +46,7 @@ def build_index(
       pulsar-meta build-index --all --yes --engine spark --entries bookie:
     """
     from pulsar_meta.jobs.chosen_topics import chosen_topics
-    from pulsar_meta.jobs.index_build import MISSING, UNREADABLE, IndexBuild
+    from pulsar_meta.jobs.index.build import MISSING, UNREADABLE, IndexBuild
 
     urls = shell.entries_urls(entries)
     with open_for_writing(shell, store, writing) as opened, _reader(shell, opened, urls, engine) as read:
@@ -68,13 +68,13 @@ def build_index(
 def _reader(shell: Shell, store: Store, urls: Sequence[str], how: EngineOptions) -> Iterator[FirstIndexes]:
     """Give what reads first entries: this process, or one Spark for the whole run."""
     from pulsar_meta.jobs.engine import choose_engine
-    from pulsar_meta.jobs.entry_sources import open_entry_sources
+    from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 
     chosen, why = choose_engine(str(how.engine), 0, how.master)
     if why:
         shell.say(why)
     if chosen == "local":
-        from pulsar_meta.jobs.index_build import first_index
+        from pulsar_meta.jobs.index.build import first_index
 
         with open_entry_sources(urls, store) as source:
             yield lambda ledgers: [first_index(source, ledger) for ledger in ledgers]
@@ -88,7 +88,7 @@ def _reader(shell: Shell, store: Store, urls: Sequence[str], how: EngineOptions)
 
 
 def _tell(shell: Shell, build: IndexBuild) -> None:
-    from pulsar_meta.jobs.properties import LAST_LEDGER
+    from pulsar_meta.jobs.index.properties import LAST_LEDGER
 
     if build.last_ledgers:
         shell.warn(f"{len(build.last_ledgers)} of the ledgers are {LAST_LEDGER}")

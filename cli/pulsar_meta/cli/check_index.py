@@ -13,7 +13,7 @@ from pulsar_meta.cli.output import View
 from pulsar_meta.cli.shell import EntriesUrls, Exit, Shell, StoreUrl
 
 if TYPE_CHECKING:
-    from pulsar_meta.jobs.index_check import Document, IndexedTopic
+    from pulsar_meta.jobs.index.check import Document, IndexedTopic
     from pulsar_meta.stores.base import Store
 
 COUNTS = ("gaps", "overlaps", "steps_back", "without_index", "unreadable", "missing")
@@ -49,7 +49,7 @@ def check_index(
       pulsar-meta check-index --all --faulty --engine spark -o ndjson
     """
     from pulsar_meta.jobs.chosen_topics import chosen_topics
-    from pulsar_meta.jobs.index_build import topics_of
+    from pulsar_meta.jobs.index.build import topics_of
 
     urls = shell.entries_urls(entries)
     with shell.store(store) as opened:
@@ -65,11 +65,11 @@ def check_index(
 def _checked(
     shell: Shell, store: Store, urls: Sequence[str], topics: Sequence[IndexedTopic], how: EngineOptions
 ) -> Iterator[Document]:
-    from pulsar_meta.jobs.entry_sources import open_entry_sources
+    from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 
     entries = sum(ledger.entries or 0 for topic in topics for ledger in topic.ledgers)
     if how.chosen(shell, entries) == "local":
-        from pulsar_meta.jobs.index_check import check_indexes
+        from pulsar_meta.jobs.index.check import check_indexes
 
         count = sum(len(topic.ledgers) for topic in topics)
         with open_entry_sources(urls, store) as source, shell.progress(count, "ledgers") as progress:

@@ -13,7 +13,7 @@ from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 
 if TYPE_CHECKING:
-    from pulsar_meta.jobs.seek import Cluster
+    from pulsar_meta.jobs.seek.seek import Cluster
 
 Clusters = Annotated[
     list[str] | None,
@@ -34,8 +34,8 @@ def open_clusters(
 
     UsageError where both are given, a name is there twice or says too little.
     """
-    from pulsar_meta.jobs.entry_sources import open_entry_sources
-    from pulsar_meta.jobs.seek import Cluster
+    from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+    from pulsar_meta.jobs.seek.seek import Cluster
 
     places = _places(named, store, entries) if named else [(None, store or "", shell.entries_urls(entries))]
     clusters = []

@@ -12,11 +12,11 @@ from pulsar_meta.cli.errors import report
 from pulsar_meta.cli.output import Detail, Format
 from pulsar_meta.cli.shell import Shell, StoreUrl
 from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
-from pulsar_meta.codecs.document import Decoded, DecodeOptions, decode_document
-from pulsar_meta.codecs.envelope import open_envelope
+from pulsar_meta.codecs.documents.document import Decoded, DecodeOptions, decode_document
+from pulsar_meta.codecs.documents.kinds import ENVELOPED, KINDS, checked_kind, kind_of
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError, UsageError
-from pulsar_meta.codecs.kinds import ENVELOPED, KINDS, checked_kind, kind_of
-from pulsar_meta.jobs.value_inputs import (
+from pulsar_meta.codecs.metadata.envelope import open_envelope
+from pulsar_meta.jobs.values.value_inputs import (
     InputForm,
     ValueInput,
     is_one_value,

@@ -18,15 +18,15 @@ from pulsar_meta.cli.option_groups import grouped
 from pulsar_meta.cli.output import Document, Format, whole_file
 from pulsar_meta.cli.shell import EntriesUrls, Shell, StoreUrl
 from pulsar_meta.cli.where import Matches, Where
-from pulsar_meta.codecs.entry_json import PAYLOAD_FORMS
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
+from pulsar_meta.codecs.frames.entry_json import PAYLOAD_FORMS
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.joined import told_by
-from pulsar_meta.jobs.entry_choice import choose
-from pulsar_meta.jobs.entry_dump import DataEntry, Look, describe_entries, read_entries
-from pulsar_meta.jobs.entry_filter import FilterCounts
-from pulsar_meta.jobs.entry_sources import open_entry_sources
-from pulsar_meta.jobs.ledger_seal import LedgerSeal
+from pulsar_meta.jobs.entries.entry_choice import choose
+from pulsar_meta.jobs.entries.entry_dump import DataEntry, Look, describe_entries, read_entries
+from pulsar_meta.jobs.entries.entry_filter import FilterCounts
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.entries.ledger_seal import LedgerSeal
 from pulsar_meta.stores.base import Store
 
 SIZE_UNIT = 2**20

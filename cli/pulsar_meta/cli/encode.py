@@ -12,9 +12,9 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.shell import Shell
-from pulsar_meta.codecs.document import Encoded, encode_document
+from pulsar_meta.codecs.documents.document import Encoded, encode_document
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.jobs.document_inputs import read_documents, read_text
+from pulsar_meta.jobs.values.document_inputs import read_documents, read_text
 
 ORDER_LOST = "the fields of the decoded value stood in another order or form; these bytes mean the same"
 

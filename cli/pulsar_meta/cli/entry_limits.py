@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.jobs.entry_choice import Bound, Limits
+from pulsar_meta.jobs.entries.entry_choice import Bound, Limits
 
 LIMITS = "Limits"
 

@@ -30,7 +30,7 @@ def strip_metadata(shell: Shell, file: FramesFile) -> None:
       pulsar-meta strip-metadata frames --output bare
       pulsar-meta dump-entries 42 -o raw | pulsar-meta strip-metadata - > bare
     """
-    from pulsar_meta.jobs.frame_stream import FrameCount, read_frames, strip_frames
+    from pulsar_meta.jobs.batches.frame_stream import FrameCount, read_frames, strip_frames
 
     count = FrameCount()
     with _opened(file) as stream:
@@ -62,8 +62,8 @@ def attach_metadata(
     Examples:
       pulsar-meta attach-metadata bare --start-index 1000 --output frames
     """
-    from pulsar_meta.codecs.broker_metadata import MetadataAppender, parse_interceptors
-    from pulsar_meta.jobs.frame_stream import FrameCount, attach_frames, read_frames
+    from pulsar_meta.codecs.frames.broker_metadata import MetadataAppender, parse_interceptors
+    from pulsar_meta.jobs.batches.frame_stream import FrameCount, attach_frames, read_frames
 
     count = FrameCount()
     chosen = parse_interceptors(interceptors)

@@ -75,10 +75,15 @@ def lookup(
       pulsar-meta lookup my/ns/t --client-conf client.conf --token env:TOKEN
     """
     from pulsar_meta.codecs.names import TopicName
-    from pulsar_meta.codecs.service_url import parse_service_url
-    from pulsar_meta.jobs.client_conf import ClientConf, read_client_conf, read_secret, token_credentials
-    from pulsar_meta.jobs.lookup import LookupRequest, OriginalClient
-    from pulsar_meta.jobs.lookup_session import LookupSession
+    from pulsar_meta.codecs.wire.service_url import parse_service_url
+    from pulsar_meta.jobs.brokers.client_conf import (
+        ClientConf,
+        read_client_conf,
+        read_secret,
+        token_credentials,
+    )
+    from pulsar_meta.jobs.brokers.lookup import LookupRequest, OriginalClient
+    from pulsar_meta.jobs.brokers.lookup_session import LookupSession
 
     conf = read_client_conf(client_conf) if client_conf else ClientConf()
     url = service_url or conf.service_url

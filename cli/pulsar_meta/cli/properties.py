@@ -14,7 +14,7 @@ from pulsar_meta.cli.shell import Shell, StoreUrl
 from pulsar_meta.codecs.errors import UsageError
 
 if TYPE_CHECKING:
-    from pulsar_meta.codecs.ledger_properties import Edit
+    from pulsar_meta.codecs.metadata.ledger_properties import Edit
 
 Topic = Annotated[
     str, typer.Argument(help="persistent://tenant/namespace/name, tenant/namespace/name or name.")
@@ -34,7 +34,7 @@ def properties(
       pulsar-meta properties public/default/orders --store zk://zk1:2181
     """
     from pulsar_meta.codecs.names import TopicName
-    from pulsar_meta.jobs.properties import list_properties
+    from pulsar_meta.jobs.index.properties import list_properties
 
     with shell.store(store) as opened:
         shell.emit(list(list_properties(opened, TopicName.parse(topic), ledger)), PROPERTIES)
@@ -57,7 +57,7 @@ def set_property(
     Examples:
       pulsar-meta set-property orders 1234 first-index=56789 --store zk://zk1:2181
     """
-    from pulsar_meta.jobs.properties import parse_sets
+    from pulsar_meta.jobs.index.properties import parse_sets
 
     _change(shell, store, topic, ledger, parse_sets(pairs), writing, "set-property")
 
@@ -76,7 +76,7 @@ def unset_property(
     Examples:
       pulsar-meta unset-property orders 1234 first-index --store zk://zk1:2181
     """
-    from pulsar_meta.codecs.ledger_properties import Edit
+    from pulsar_meta.codecs.metadata.ledger_properties import Edit
 
     _change(shell, store, topic, ledger, [Edit(key, None) for key in keys], writing, "unset-property")
 
@@ -91,7 +91,7 @@ def _change(
     command: str,
 ) -> None:
     from pulsar_meta.codecs.names import TopicName
-    from pulsar_meta.jobs.properties import property_rule, topic_edits
+    from pulsar_meta.jobs.index.properties import property_rule, topic_edits
 
     name, wanted = TopicName.parse(topic), dict.fromkeys(_numbers(ledgers.split(",")), edits)
     with open_for_writing(shell, url, writing) as store:

@@ -37,8 +37,8 @@ def put(
       pulsar-meta put topic public/default/orders --file orders.json
       pulsar-meta put /admin/flags/x --version 3 --raw < value
     """
-    from pulsar_meta.jobs.places import path_of
     from pulsar_meta.jobs.rewrite.single import current, put_rule
+    from pulsar_meta.jobs.values.places import path_of
     from pulsar_meta.stores.base import ABSENT
 
     path = path_of(where)
@@ -65,8 +65,8 @@ def rm(
     Examples:
       pulsar-meta rm /admin/policies/old/ns --store zk://zk1:2181 --version 3
     """
-    from pulsar_meta.jobs.places import path_of
     from pulsar_meta.jobs.rewrite.single import current, remove_rule
+    from pulsar_meta.jobs.values.places import path_of
 
     path = path_of(where)
     with open_for_writing(shell, store, writing) as opened:
@@ -86,7 +86,7 @@ def _read(file: Path | None) -> bytes:
 
 def _value(data: bytes, *, raw: bool) -> tuple[bytes, int | None]:
     """Return (the bytes to store, the version in the document or None)."""
-    from pulsar_meta.codecs.document import encode_document
+    from pulsar_meta.codecs.documents.document import encode_document
 
     document = None if raw else _document(data)
     if document is None:

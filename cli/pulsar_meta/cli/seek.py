@@ -18,8 +18,8 @@ from pulsar_meta.cli.seek_questions import asked
 from pulsar_meta.cli.shell import EntriesUrls, Exit, Shell, StoreUrl
 
 if TYPE_CHECKING:
-    from pulsar_meta.jobs.questions import Question, SeekOptions
-    from pulsar_meta.jobs.seek import Cluster
+    from pulsar_meta.jobs.seek.questions import Question, SeekOptions
+    from pulsar_meta.jobs.seek.seek import Cluster
 
 
 @grouped
@@ -68,7 +68,7 @@ def answered(
 ) -> Iterator[Document]:
     """Yield the answers from the engine that was asked for, or that fits."""
     from pulsar_meta.jobs.engine import choose_engine
-    from pulsar_meta.jobs.seek import seek_clusters
+    from pulsar_meta.jobs.seek.seek import seek_clusters
 
     count = sum(len(questions) for _, questions in asking)
     settings = how.settings

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from pulsar_meta.jobs.questions import SeekOptions
+    from pulsar_meta.jobs.seek.questions import SeekOptions
 
 SEARCH = "How to look"
 
@@ -94,7 +94,7 @@ class Search:
     @property
     def options(self) -> SeekOptions:
         """The options for the job; UsageError for a position that is none."""
-        from pulsar_meta.jobs.questions import SeekOptions, parse_position
+        from pulsar_meta.jobs.seek.questions import SeekOptions, parse_position
 
         return SeekOptions(
             clock=str(self.clock),

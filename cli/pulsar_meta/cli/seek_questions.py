@@ -13,7 +13,7 @@ from pulsar_meta.codecs.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from pulsar_meta.cli.seek_options import Wanted
-    from pulsar_meta.jobs.questions import Question
+    from pulsar_meta.jobs.seek.questions import Question
     from pulsar_meta.stores.base import Store
 
 # Kind, target and time to live of a question that still lacks its topic.
@@ -34,8 +34,8 @@ class Asked:
 
         Of a namespace, with a cursor, those topics count that have it.
         """
-        from pulsar_meta.jobs.questions import Question
-        from pulsar_meta.jobs.seek import topics_of_namespace
+        from pulsar_meta.jobs.seek.questions import Question
+        from pulsar_meta.jobs.seek.seek import topics_of_namespace
 
         names = [self.topic] if self.topic else []
         for namespace in self.namespaces:
@@ -59,7 +59,7 @@ def asked(topic: str | None, wanted: Wanted) -> Asked:
 
 
 def _targets(wanted: Wanted) -> list[Target]:
-    from pulsar_meta.jobs.questions import INDEX, TIME, parse_duration, parse_index, parse_time
+    from pulsar_meta.jobs.seek.questions import INDEX, TIME, parse_duration, parse_index, parse_time
 
     targets: list[Target] = [(INDEX, parse_index(text), None) for text in wanted.index or ()]
     targets += [(TIME, parse_time(text), None) for text in wanted.time or ()]
@@ -70,7 +70,7 @@ def _targets(wanted: Wanted) -> list[Target]:
 
 
 def _listed(file: str, topic: str | None) -> tuple[Question, ...]:
-    from pulsar_meta.jobs.questions import read_questions
+    from pulsar_meta.jobs.seek.questions import read_questions
 
     source = "stdin" if file == "-" else file
     try:

@@ -30,8 +30,8 @@ def ls(
       pulsar-meta ls /managed-ledgers/public/default --store zk://zk1:2181
       pulsar-meta ls topic public/default/orders -l --store rocksdb:data/metadata
     """
-    from pulsar_meta.jobs.places import path_of
-    from pulsar_meta.jobs.store_tree import list_children
+    from pulsar_meta.jobs.values.places import path_of
+    from pulsar_meta.jobs.values.store_tree import list_children
 
     view = (
         View(["name", "size", "version", "modified", "ephemeral"], _long)
@@ -61,10 +61,10 @@ def get(
       pulsar-meta get ledger 123 -o raw > ledger-123.bin
     """
     from pulsar_meta.cli.decode import document_lines
-    from pulsar_meta.codecs.document import DecodeOptions, decode_document
-    from pulsar_meta.codecs.kinds import checked_kind
-    from pulsar_meta.jobs.places import path_of
-    from pulsar_meta.jobs.store_tree import read_value
+    from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
+    from pulsar_meta.codecs.documents.kinds import checked_kind
+    from pulsar_meta.jobs.values.places import path_of
+    from pulsar_meta.jobs.values.store_tree import read_value
 
     with shell.store(store) as opened:
         held = read_value(opened, path_of(where))
@@ -95,8 +95,8 @@ def tree(
     Examples:
       pulsar-meta tree /managed-ledgers/public --store snapshot:all.ndjson -d 3
     """
-    from pulsar_meta.jobs.places import path_of
-    from pulsar_meta.jobs.store_tree import walk
+    from pulsar_meta.jobs.values.places import path_of
+    from pulsar_meta.jobs.values.store_tree import walk
 
     with shell.store(store) as opened:
         shell.emit(walk(opened, path_of(where or ["/"]), depth), Detail(_branch))

@@ -32,8 +32,8 @@ def top(
       pulsar-meta top /managed-ledgers/public --store snapshot:all.ndjson.zst
       pulsar-meta top -o html --output sizes.html
     """
-    from pulsar_meta.jobs.biggest import measure
-    from pulsar_meta.jobs.places import path_of
+    from pulsar_meta.jobs.values.biggest import measure
+    from pulsar_meta.jobs.values.places import path_of
     from pulsar_meta.stores.url import redact
 
     with shell.store(store) as opened, shell.progress(unit="values") as progress:

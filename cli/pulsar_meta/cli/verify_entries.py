@@ -17,8 +17,8 @@ from pulsar_meta.cli.shell import EntriesUrls, Exit, Shell, StoreUrl
 
 if TYPE_CHECKING:
     from pulsar_meta.entries.base import EntrySource
-    from pulsar_meta.jobs.entry_check import LedgerReport
-    from pulsar_meta.jobs.entry_checks import Checker
+    from pulsar_meta.jobs.entries.entry_check import LedgerReport
+    from pulsar_meta.jobs.entries.entry_checks import Checker
 
 SIZE_UNIT = 2**20
 
@@ -48,9 +48,9 @@ def verify_entries(
       pulsar-meta verify-entries orders --store zk://zk1:2181 --entries bookie:
       pulsar-meta verify-entries --entries bookie-disk:/data/bookie --engine spark
     """
-    from pulsar_meta.jobs.entry_checks import first_checks, plan_checks, run_checks
-    from pulsar_meta.jobs.entry_choice import choose
-    from pulsar_meta.jobs.entry_sources import open_entry_sources
+    from pulsar_meta.jobs.entries.entry_checks import first_checks, plan_checks, run_checks
+    from pulsar_meta.jobs.entries.entry_choice import choose
+    from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 
     told, faulty, limits = Told(shell), False, bounds.limits
     with ExitStack() as stack:
@@ -73,7 +73,7 @@ def verify_entries(
 
 
 def _here(source: EntrySource, max_size: int) -> Checker:
-    from pulsar_meta.jobs.entry_checks import check_here
+    from pulsar_meta.jobs.entries.entry_checks import check_here
 
     return check_here(source, max_size)
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pulsar_meta.entries.base import EntrySource
-    from pulsar_meta.jobs.entry_choice import Choice, Limits, Tell
-    from pulsar_meta.jobs.entry_dump import DataEntry, Look
-    from pulsar_meta.jobs.entry_filter import EntryFilter, FilterCounts
-    from pulsar_meta.jobs.ledger_seal import LedgerSeal
+    from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Tell
+    from pulsar_meta.jobs.entries.entry_dump import DataEntry, Look
+    from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
+    from pulsar_meta.jobs.entries.ledger_seal import LedgerSeal
     from pulsar_meta.stores.base import Store
 
 PANEL = "Filter"
@@ -66,8 +66,8 @@ class Where:
 
     def filter(self, max_size: int) -> EntryFilter | None:
         """Return the filter, None without --where; UsageError where options miss it or it means nothing."""
-        from pulsar_meta.jobs.entry_filter import EntryFilter
-        from pulsar_meta.jobs.filters import parse_filter
+        from pulsar_meta.jobs.entries.entry_filter import EntryFilter
+        from pulsar_meta.jobs.entries.filters import parse_filter
 
         if self.where is None:
             if self.level is not Level.ANY or self.hoisted:
@@ -102,8 +102,8 @@ class Matches:
         work = sum(ledger.entries or 0 for choice in planned for ledger in choice.ledgers)
         if self.engine.chosen(self.shell, work) == "spark":
             return islice(self._by_spark(planned, limits, source, store, urls), self.count)
-        from pulsar_meta.jobs.entry_dump import read_entries
-        from pulsar_meta.jobs.matching_entries import describe_matching
+        from pulsar_meta.jobs.entries.entry_dump import read_entries
+        from pulsar_meta.jobs.entries.matching_entries import describe_matching
 
         entries = read_entries(iter(planned), limits, source, store, self.tell)
         return describe_matching(entries, self.chosen, self.counts, self.look, self.count, self.tell)
@@ -114,8 +114,8 @@ class Matches:
         """Return the entries that match, as many as are wanted; UsageError where Spark is asked for."""
         if self.engine.engine is Engine.SPARK:
             raise UsageError("-o raw goes without Spark: leave --engine out")
-        from pulsar_meta.jobs.entry_dump import read_entries
-        from pulsar_meta.jobs.matching_entries import matching_entries
+        from pulsar_meta.jobs.entries.entry_dump import read_entries
+        from pulsar_meta.jobs.entries.matching_entries import matching_entries
 
         entries = read_entries(iter(choices), limits, source, store, self.tell)
         found = matching_entries(entries, self.chosen, self.counts)
@@ -129,8 +129,8 @@ class Matches:
         store: Store | None,
         urls: list[str],
     ) -> Iterator[Document]:
-        from pulsar_meta.jobs.entry_choice import ranges
-        from pulsar_meta.jobs.ledger_seal import ledger_seal
+        from pulsar_meta.jobs.entries.entry_choice import ranges
+        from pulsar_meta.jobs.entries.ledger_seal import ledger_seal
         from pulsar_meta.jobs.spark.matching import Lot, match_with_spark
 
         parts = [part for choice in choices for part in ranges(choice, limits, source)]

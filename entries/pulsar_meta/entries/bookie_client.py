@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Final, Self
 
-from pulsar_meta.codecs.bookie_protocol import (
+from pulsar_meta.codecs.errors import DecodeError, UnreachableError
+from pulsar_meta.codecs.wire.bookie_protocol import (
     BAD_VERSION,
     LAST_ENTRY,
     UNAUTHORISED,
@@ -21,7 +22,6 @@ from pulsar_meta.codecs.bookie_protocol import (
     encode_batch_read,
     encode_read,
 )
-from pulsar_meta.codecs.errors import DecodeError, UnreachableError
 
 READS_UNDER_WAY: Final = 64
 SECONDS: Final = 10.0

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from pulsar_meta.codecs.bookie_protocol import OK, ReadAnswer
 from pulsar_meta.codecs.errors import UnreachableError
+from pulsar_meta.codecs.wire.bookie_protocol import OK, ReadAnswer
 from pulsar_meta.entries.bookie_client import BookieClient
 
 # For how long a bookie that did not answer is asked last.

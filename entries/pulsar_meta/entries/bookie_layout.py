@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pulsar_meta.codecs.cookie import decode_cookie
+from pulsar_meta.codecs.bookie_files.journal import decode_mark
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
-from pulsar_meta.codecs.journal import decode_mark
+from pulsar_meta.codecs.metadata.cookie import decode_cookie
 from pulsar_meta.entries.data_files import entry_logs, journals
 from pulsar_meta.entries.interleaved_locations import PATTERN
 

@@ -12,9 +12,9 @@ from itertools import islice
 from types import TracebackType
 from typing import Final, Self
 
-from pulsar_meta.codecs.bookie_entry import decode_bookie_entry, read_header
-from pulsar_meta.codecs.bookie_protocol import NO_ENTRY, NO_LEDGER, OK, ReadAnswer
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
+from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry, read_header
+from pulsar_meta.codecs.wire.bookie_protocol import NO_ENTRY, NO_LEDGER, OK, ReadAnswer
 from pulsar_meta.entries.base import RawEntry
 from pulsar_meta.entries.bookie_client import SECONDS
 from pulsar_meta.entries.bookie_connections import BookieConnections

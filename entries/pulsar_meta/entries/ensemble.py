@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pulsar_meta.codecs.bookie_entry import DigestType
+from pulsar_meta.codecs.frames.bookie_entry import DigestType
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from pulsar_meta.codecs.bookie_files.interleaved_index import decode_index_header, location_of, locations
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.interleaved_index import decode_index_header, location_of, locations
 from pulsar_meta.entries.data_files import map_file
 from pulsar_meta.entries.locations import LedgerLocations
 

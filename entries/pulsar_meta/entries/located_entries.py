@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-from pulsar_meta.codecs.bookie_entry import read_header
-from pulsar_meta.codecs.entry_log import record_at, split_location
+from pulsar_meta.codecs.bookie_files.entry_log import record_at, split_location
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.frames.bookie_entry import read_header
 from pulsar_meta.entries.base import RawEntry
 from pulsar_meta.entries.data_files import DataFiles
 from pulsar_meta.entries.locations import LedgerLocations, LocationIndex

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
-from pulsar_meta.codecs.offload_object import (
+from pulsar_meta.codecs.bookie_files.offload_object import (
     ENTRY_HEADER,
     Block,
     BlockEntry,
@@ -26,6 +25,7 @@ from pulsar_meta.codecs.offload_object import (
     decode_block_header,
     decode_offload_index,
 )
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.entries.base import RawEntry
 from pulsar_meta.entries.offload_files import ObjectFiles
 

@@ -6,14 +6,14 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from pulsar_meta.codecs.entry_log import Damage, Record, decode_log_header
+from pulsar_meta.codecs.bookie_files.entry_log import Damage, Record, decode_log_header
+from pulsar_meta.codecs.bookie_files.journal import is_entry, journal_records
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.journal import is_entry, journal_records
 from pulsar_meta.entries.data_files import DataFiles
 from pulsar_meta.entries.locations import LedgerLocations, TableLocations
 
 if TYPE_CHECKING:
-    from pulsar_meta.codecs.column_words import Positions, WordReader
+    from pulsar_meta.codecs.columns.column_words import Positions, WordReader
 
 Tell = Callable[[DecodeError], None]
 
@@ -23,8 +23,8 @@ def scan_entry_logs(files: DataFiles, tell: Tell) -> TableLocations:
 
     A torn last record is no damage, a bookie was killed while it wrote; nor is a log of zeros, made ahead.
     """
-    from pulsar_meta.codecs.column_words import WordReader
-    from pulsar_meta.codecs.record_offsets import find_records
+    from pulsar_meta.codecs.columns.column_words import WordReader
+    from pulsar_meta.codecs.columns.record_offsets import find_records
 
     found = TableLocations()
     for number in files.paths:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.codecs.envelope import seal
 from pulsar_meta.codecs.errors import GuardError, UsageError
+from pulsar_meta.codecs.metadata.envelope import seal
 from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
 from pulsar_meta.jobs.rewrite.apply import Decided
 from pulsar_meta.jobs.rewrite.bundles import bundle_of, owned_bundles

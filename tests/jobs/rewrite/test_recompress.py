@@ -6,10 +6,10 @@ import pytest
 from google.protobuf.message import Message
 
 from pulsar_meta.codecs.compression import CODECS
-from pulsar_meta.codecs.cursor import decode_cursor
-from pulsar_meta.codecs.envelope import open_envelope, seal
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
-from pulsar_meta.codecs.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.envelope import open_envelope, seal
+from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.jobs.rewrite.broker_conf import read_broker_conf
 from pulsar_meta.jobs.rewrite.decision import Decision
 from pulsar_meta.jobs.rewrite.estimate import estimate

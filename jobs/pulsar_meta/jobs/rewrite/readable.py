@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pulsar_meta.codecs.cursor import decode_cursor
-from pulsar_meta.codecs.envelope import is_enveloped
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.codecs.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.envelope import is_enveloped
+from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import split_managed_ledger_path
 from pulsar_meta.jobs.rewrite.releases import Form, why_unreadable
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo

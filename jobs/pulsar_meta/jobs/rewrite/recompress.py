@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE
-from pulsar_meta.codecs.envelope import Envelope, open_envelope, seal
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.codecs.protobuf import parse_message
+from pulsar_meta.codecs.messages.protobuf import parse_message
+from pulsar_meta.codecs.metadata.envelope import Envelope, open_envelope, seal
 from pulsar_meta.jobs.rewrite.decision import UNDECODABLE, Decision, keep, skip, write
 from pulsar_meta.jobs.rewrite.readable import Readers, holds_properties
 from pulsar_meta.jobs.rewrite.releases import Form

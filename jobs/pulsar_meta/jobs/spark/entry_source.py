@@ -9,13 +9,13 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pulsar_meta.codecs.entry_row import COLUMN_TYPES
+from pulsar_meta.codecs.columns.entry_row import COLUMN_TYPES
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.chosen_topics import chosen_topics
-from pulsar_meta.jobs.entry_sources import LIVE
-from pulsar_meta.jobs.index_build import topics_of
-from pulsar_meta.jobs.ledger_columns import read_columns
+from pulsar_meta.jobs.entries.entry_sources import LIVE
+from pulsar_meta.jobs.entries.ledger_columns import read_columns
+from pulsar_meta.jobs.index.build import topics_of
 from pulsar_meta.jobs.spark.arrow_batches import TOPIC, entry_schema, record_batch
 from pulsar_meta.jobs.spark.ledgers import Sources
 from pulsar_meta.jobs.spark.pushdown import Wanted, wanted_by

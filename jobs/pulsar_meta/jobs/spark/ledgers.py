@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.entry_sources import LIVE, open_entry_sources
-from pulsar_meta.jobs.index_build import first_index
-from pulsar_meta.jobs.index_check import Document, IndexedTopic, check_topic
-from pulsar_meta.jobs.index_scan import LedgerScan, scan_ledger
+from pulsar_meta.jobs.entries.entry_sources import LIVE, open_entry_sources
+from pulsar_meta.jobs.index.build import first_index
+from pulsar_meta.jobs.index.check import Document, IndexedTopic, check_topic
+from pulsar_meta.jobs.index.scan import LedgerScan, scan_ledger
 from pulsar_meta.jobs.spark.session import spark_session
 from pulsar_meta.stores.registry import open_store
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulsar_meta.codecs.errors import PulsarMetaError
-from pulsar_meta.jobs.entry_choice import Range, Tell
-from pulsar_meta.jobs.entry_dump import Look
-from pulsar_meta.jobs.entry_filter import EntryFilter, FilterCounts
-from pulsar_meta.jobs.entry_sources import open_entry_sources
-from pulsar_meta.jobs.ledger_seal import LedgerSeal
-from pulsar_meta.jobs.matching_entries import describe_matching, sealed_entries
+from pulsar_meta.jobs.entries.entry_choice import Range, Tell
+from pulsar_meta.jobs.entries.entry_dump import Look
+from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.entries.ledger_seal import LedgerSeal
+from pulsar_meta.jobs.entries.matching_entries import describe_matching, sealed_entries
 from pulsar_meta.jobs.spark.session import spark_session
 from pulsar_meta.stores.registry import open_store
 

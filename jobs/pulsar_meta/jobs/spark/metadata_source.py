@@ -9,11 +9,11 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pulsar_meta.codecs.acks import acks_of
-from pulsar_meta.codecs.cursor import decode_cursor
-from pulsar_meta.codecs.envelope import open_envelope
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
-from pulsar_meta.codecs.managed_ledger import decode_managed_ledger, ledgers_by_id
+from pulsar_meta.codecs.metadata.acks import acks_of
+from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.envelope import open_envelope
+from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, ledgers_by_id
 from pulsar_meta.codecs.names import split_managed_ledger_path
 from pulsar_meta.jobs.chosen_topics import chosen_topics
 from pulsar_meta.stores.base import Store, Versioned

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulsar_meta.codecs.errors import PulsarMetaError
-from pulsar_meta.jobs.batch_plan import BatchPlan, plan_entries
-from pulsar_meta.jobs.batching import Batching
-from pulsar_meta.jobs.entry_choice import Choice, Limits, Tell
-from pulsar_meta.jobs.entry_dump import read_entries
-from pulsar_meta.jobs.entry_sources import open_entry_sources
+from pulsar_meta.jobs.batches.batch_plan import BatchPlan, plan_entries
+from pulsar_meta.jobs.batches.batching import Batching
+from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Tell
+from pulsar_meta.jobs.entries.entry_dump import read_entries
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.spark.session import spark_session
 from pulsar_meta.stores.registry import open_store
 

@@ -15,12 +15,12 @@ from typing import Final
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.entry_sources import LIVE, open_entry_sources
-from pulsar_meta.jobs.questions import Question, SeekOptions
-from pulsar_meta.jobs.seek import Cluster, expand
-from pulsar_meta.jobs.seeker import Document, Seeker
+from pulsar_meta.jobs.entries.entry_sources import LIVE, open_entry_sources
+from pulsar_meta.jobs.seek.questions import Question, SeekOptions
+from pulsar_meta.jobs.seek.seek import Cluster, expand
+from pulsar_meta.jobs.seek.seeker import Document, Seeker
+from pulsar_meta.jobs.seek.topic_plan import Note, TopicPlan, plan_topic
 from pulsar_meta.jobs.spark.session import spark_session
-from pulsar_meta.jobs.topic_plan import Note, TopicPlan, plan_topic
 from pulsar_meta.stores.registry import open_store
 
 # How many lots there are for each core, so that one slow lot does not hold up the rest.

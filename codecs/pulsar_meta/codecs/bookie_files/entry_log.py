@@ -1,0 +1,179 @@
+"""Entry logs: the files in which a bookie keeps the entries of all its ledgers, one after the other.
+
+    header of 1024 bytes: "BKLO", int32 version, int64 offset of the ledgers map, int32 number of ledgers
+    records: int32 size, bookie entry
+    ledgers map of a sealed log: records of ledger -1 and entry -2 with the bytes of each ledger
+
+A location is (log id << 32) | offset, and the offset points past the record's size, at the ledger id.
+Logs written with direct I/O pad to blocks of 4096 bytes with 0xF0 and are preallocated with zeros;
+the one rule for both is that no size is negative or zero.
+
+Sources: apache/bookkeeper DefaultEntryLogger.java, EntryLoggerAllocator.java,
+directentrylogger/DirectCompactionEntryLog.java and LogReaderScan.java, ldb/LocationsIndexRebuildOp.java.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from pulsar_meta.codecs.checksum import Buffer, byte_view
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.frames.bookie_entry import HEADER
+
+MAGIC: Final = b"BKLO"
+HEADER_SIZE: Final = 1024
+NO_LEDGER: Final = -1
+LEDGERS_MAP_ENTRY: Final = -2
+
+_HEAD: Final = struct.Struct(">4siqi")
+_SIZE: Final = struct.Struct(">i")
+_RECORD: Final = struct.Struct(">iqq")
+_MAP: Final = struct.Struct(">iqqi")
+_MAP_ROW: Final = struct.Struct(">qq")
+_PIECE: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class LogHeader:
+    """The header of an entry log. Offset and count are 0 until the log is sealed, and after a crash."""
+
+    version: int
+    ledgers_map_offset: int
+    ledgers_count: int
+
+
+class Record(NamedTuple):
+    """Where one bookie entry lies: `size` bytes at `offset`, which is past its size as in a location."""
+
+    ledger_id: int
+    entry_id: int
+    offset: int
+    size: int
+
+
+class Damage(NamedTuple):
+    """Bytes between records that are no record, [offset, end)."""
+
+    offset: int
+    end: int
+
+
+def decode_log_header(data: Buffer) -> LogHeader:
+    """Return the header of an entry log; DecodeError where `data` does not begin with one."""
+    view = byte_view(data)
+    if len(view) < HEADER_SIZE:
+        raise DecodeError(
+            f"expected the {HEADER_SIZE} bytes of an entry log's header, found {len(view)}", offset=0
+        )
+    magic, version, map_offset, count = _HEAD.unpack_from(view)
+    if magic != MAGIC:
+        raise DecodeError(f"expected an entry log's {MAGIC!r}, found {bytes(magic)!r}", offset=0)
+    return LogHeader(version, map_offset, count)
+
+
+def record_at(data: Buffer, offset: int) -> Record:
+    """Return the record that a location's `offset` points at; DecodeError where none fits there."""
+    view = byte_view(data)
+    if not 4 <= offset <= len(view) - HEADER.size:
+        raise DecodeError(
+            f"a record at {offset} would lie outside of the {len(view)} bytes of the log", offset=offset
+        )
+    size, ledger_id, entry_id = _RECORD.unpack_from(view, offset - 4)
+    if size < HEADER.size or offset + size > len(view):
+        raise DecodeError(f"a record claims {size} bytes, {len(view) - offset} are left", offset=offset - 4)
+    return Record(ledger_id, entry_id, offset, size)
+
+
+def scan_records(data: Buffer, start: int = HEADER_SIZE) -> Iterator[Record | Damage]:
+    """Yield every entry of a log from `start` on, in the order of the file.
+
+    Padding, zeros and records of no ledger are passed over. What cannot be a record is told as Damage
+    and searched for the next one; a torn last record is Damage up to the end.
+    """
+    view = byte_view(data)
+    at, end = start, len(view) - _RECORD.size
+    while at <= end:
+        size, ledger_id, entry_id = _RECORD.unpack_from(view, at)
+        if size <= 0:
+            at = _skip_fill(view, at)
+        elif ledger_id == NO_LEDGER and at + 4 + size <= len(view):
+            at += 4 + size
+        elif _plausible(view, at):
+            yield Record(ledger_id, entry_id, at + 4, size)
+            at += 4 + size
+        else:
+            found = _next_record(view, at + 1)
+            yield Damage(at, found)
+            at = found
+
+
+def ledgers_map(data: Buffer, header: LogHeader) -> dict[int, int] | None:
+    """Return how many bytes each ledger has in a sealed log, sizes of records included.
+
+    None where the log has no map that can be trusted: never sealed, or its count does not fit.
+    """
+    view, at = byte_view(data), header.ledgers_map_offset
+    if header.version < 1 or at < HEADER_SIZE or header.ledgers_count <= 0:
+        return None
+    found: dict[int, int] = {}
+    while len(found) < header.ledgers_count and at + _MAP.size <= len(view):
+        size, ledger_id, entry_id, count = _MAP.unpack_from(view, at)
+        rows = at + _MAP.size
+        fits = 0 <= count <= (len(view) - rows) // _MAP_ROW.size and size == 20 + count * _MAP_ROW.size
+        if (ledger_id, entry_id) != (NO_LEDGER, LEDGERS_MAP_ENTRY) or not fits:
+            return None
+        found.update(_MAP_ROW.iter_unpack(view[rows : rows + count * _MAP_ROW.size]))
+        at += 4 + size
+    return found if len(found) == header.ledgers_count else None
+
+
+def split_location(location: int) -> tuple[int, int]:
+    """Return (log id, offset) of a location."""
+    return location >> 32, location & 0xFFFFFFFF
+
+
+def _plausible(view: memoryview, at: int) -> bool:
+    """Tell whether a whole bookie entry can begin at `at`: a size that fits, ids that an entry can have."""
+    if at + 4 + HEADER.size > len(view):
+        return False
+    size = _SIZE.unpack_from(view, at)[0]
+    if size < HEADER.size or at + 4 + size > len(view):
+        return False
+    ledger_id, entry_id, last_confirmed, length = HEADER.unpack_from(view, at + 4)
+    return bool(ledger_id >= 0 and entry_id >= 0 and -1 <= last_confirmed <= entry_id and length >= 0)
+
+
+def _next_record(view: memoryview, at: int) -> int:
+    """Return where the next record begins that is followed by another, by fill or by the end."""
+    last = len(view) - 4 - HEADER.size
+    while at <= last:
+        if _plausible(view, at) and _follows(view, at + 4 + _SIZE.unpack_from(view, at)[0]):
+            return at
+        at += 1
+    return len(view)
+
+
+def _follows(view: memoryview, at: int) -> bool:
+    if at + _RECORD.size > len(view):
+        return True
+    size, ledger_id, _ = _RECORD.unpack_from(view, at)
+    return size <= 0 or ledger_id == NO_LEDGER or _plausible(view, at)
+
+
+def _skip_fill(view: memoryview, at: int) -> int:
+    """Return the next place after `at` where a positive size can stand: past zeros and 0xF0 at once."""
+    first = view[at]
+    if first not in (0x00, 0xF0):
+        return at + 1
+    end = at
+    while end < len(view):
+        piece = bytes(view[end : end + _PIECE])
+        rest = piece.lstrip(piece[:1]) if piece[0] == first else piece
+        end += len(piece) - len(rest)
+        if rest:
+            break
+    # A size is at most three zeros and then something.
+    return max(at + 1, end - 3) if first == 0x00 else max(at + 1, end)

@@ -1,0 +1,99 @@
+"""A bookie's journal: what it acknowledged, in the order it came, before any of it is in an entry log.
+
+    "BKLG", int32 version, header up to 8 or 512 bytes, then records: int32 size, bookie entry
+
+From version 5 on a size of -256 is padding: int32 count, so many bytes. A size of 0 ends the file, which
+is preallocated. Negative entry ids are no entries but notes of the bookie to itself.
+
+Sources: apache/bookkeeper JournalChannel.java, Journal.java, BookieImpl.java.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from pulsar_meta.codecs.bookie_files.entry_log import Record
+from pulsar_meta.codecs.checksum import Buffer, byte_view
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.frames.bookie_entry import HEADER
+
+MAGIC: Final = b"BKLG"
+PADDING: Final = -256
+
+MASTER_KEY: Final = -0x1000
+FENCE: Final = -0x2000
+FORCE_LEDGER: Final = -0x4000
+EXPLICIT_LAC: Final = -0x8000
+
+NEWEST_VERSION: Final = 6
+
+_HEAD: Final = struct.Struct(">4si")
+_SIZE: Final = struct.Struct(">i")
+_IDS: Final = struct.Struct(">qq")
+_MARK: Final = struct.Struct(">qq")
+
+
+def journal_start(data: Buffer) -> tuple[int, int]:
+    """Return (version, offset of the first record) of a journal file; DecodeError where it is none."""
+    view = byte_view(data)
+    if len(view) < _HEAD.size:
+        raise DecodeError(
+            f"expected the {_HEAD.size} bytes of a journal's header, found {len(view)}", offset=0
+        )
+    magic, version = _HEAD.unpack_from(view)
+    if magic != MAGIC:
+        # Version 1 had no header: it begins with the first record.
+        if _SIZE.unpack_from(view)[0] >= _IDS.size:
+            return 1, 0
+        raise DecodeError(f"expected a journal's {MAGIC!r}, found {bytes(magic)!r}", offset=0)
+    if not 2 <= version <= NEWEST_VERSION:
+        raise DecodeError(f"expected a journal of version 2 to {NEWEST_VERSION}, found {version}", offset=4)
+    return version, 512 if version >= 5 else 8
+
+
+def journal_records(data: Buffer) -> Iterator[Record]:
+    """Yield the records of a journal file in order, the bookie's notes (negative entry ids) included.
+
+    The end is a size of 0 or a torn last record. DecodeError where the file is no journal or a size in
+    it cannot be.
+    """
+    view = byte_view(data)
+    version, at = journal_start(view)
+    while at + _SIZE.size <= len(view):
+        size = _SIZE.unpack_from(view, at)[0]
+        if size == 0:
+            return
+        start = at + _SIZE.size
+        if size == PADDING and version >= 5:
+            at = _after_padding(view, start)
+            continue
+        if size < _IDS.size:
+            raise DecodeError(f"a journal's record claims {size} bytes", offset=at)
+        if start + size > len(view):
+            return
+        ledger_id, entry_id = _IDS.unpack_from(view, start)
+        yield Record(ledger_id, entry_id, start, size)
+        at = start + size
+
+
+def is_entry(record: Record) -> bool:
+    """Tell whether a journal's record is an entry and no note of the bookie."""
+    return record.entry_id >= 0 and record.ledger_id >= 0 and record.size >= HEADER.size
+
+
+def decode_mark(data: Buffer) -> tuple[int, int]:
+    """Return (journal file id, offset) of a `lastMark` file: what lies before is in the entry logs."""
+    if len(data) < _MARK.size:
+        raise DecodeError(f"expected the {_MARK.size} bytes of a journal mark, found {len(data)}", offset=0)
+    return _MARK.unpack_from(data)
+
+
+def _after_padding(view: memoryview, at: int) -> int:
+    if at + _SIZE.size > len(view):
+        return len(view)
+    count = _SIZE.unpack_from(view, at)[0]
+    if count < 0:
+        raise DecodeError(f"a journal's padding claims {count} bytes", offset=at)
+    return at + _SIZE.size + int(count)

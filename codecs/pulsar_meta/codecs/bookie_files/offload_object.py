@@ -1,0 +1,185 @@
+"""Ledgers that Pulsar's tiered storage moved into objects: a data object of blocks, and its index object.
+
+    data object:  blocks, each: int32 magic, int64 size of this header, int64 size of the block,
+                  int64 first entry [, int64 ledger], zeros up to the header's size;
+                  then int32 size, int64 entry, frame … ; then padding FE DC DE AD …
+    index, form 1: int32 magic, int32 size, int64 size of the data object, int64 size of a block header,
+                  int32 blocks, int32 size, LedgerMetadata; a row a block: int64 first entry, int32 part,
+                  int64 offset
+    index, form 2: int32 magic, size, size of the data object, size of a block header; then for each ledger
+                  int64 ledger, int32 blocks, int32 size, LedgerInfo, rows as above
+
+Entries have no bookie header and no digest. Form 2 is in Pulsar's code, but nothing there writes it.
+
+Sources: apache/pulsar tiered-storage/jcloud OffloadIndexBlockImpl.java, OffloadIndexBlockV2Impl.java,
+DataBlockHeaderImpl.java, BlockAwareSegmentInputStreamImpl.java.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from pulsar_meta.codecs.checksum import Buffer, byte_view
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.messages.protobuf import parse_message
+from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
+
+INDEX_MAGIC: Final = 0xDE47DE47
+SEGMENT_INDEX_MAGIC: Final = 0x3D1FB0BC
+BLOCK_MAGIC: Final = 0xFBDBABCB
+SEGMENT_BLOCK_MAGIC: Final = 0x26A66D32
+PADDING: Final = bytes.fromhex("FEDCDEAD")
+BLOCK_HEADER_SIZE: Final = 128
+ENTRY_HEADER: Final = struct.Struct(">iq")
+
+_INDEX: Final = struct.Struct(">Iiqq")
+_COUNTS: Final = struct.Struct(">ii")
+_LEDGER: Final = struct.Struct(">q")
+_ROW: Final = struct.Struct(">qiq")
+_BLOCK: Final = struct.Struct(">Iqqq")
+
+
+class Block(NamedTuple):
+    """A block of the data object: its first entry, its part's number, and its bytes [offset, end)."""
+
+    first_entry: int
+    part: int
+    offset: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadedLedger:
+    """One ledger of an index object. `last_entry` is None where its metadata does not tell."""
+
+    ledger_id: int | None
+    last_entry: int | None
+    blocks: tuple[Block, ...]
+
+    def block_of(self, entry_id: int) -> Block | None:
+        """Return the block that an entry lies in, None before the first."""
+        at = bisect_right(self.blocks, entry_id, key=lambda block: block.first_entry)
+        return self.blocks[at - 1] if at else None
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadIndex:
+    """An index object. A ledger of form 1 does not say its id: the object's name does."""
+
+    data_size: int
+    block_header_size: int
+    ledgers: tuple[OffloadedLedger, ...]
+
+
+class BlockEntry(NamedTuple):
+    """An entry within the bytes of a block: its frame is `size` bytes at `offset`."""
+
+    entry_id: int
+    offset: int
+    size: int
+
+
+def decode_offload_index(data: Buffer) -> OffloadIndex:
+    """Return what an index object says; DecodeError where it breaks its format."""
+    view = byte_view(data)
+    magic, size, data_size, header_size = _unpack(_INDEX, view, 0, "an offload index")
+    if magic not in (INDEX_MAGIC, SEGMENT_INDEX_MAGIC):
+        raise DecodeError(f"expected an offload index, found 0x{magic:08x}", offset=0)
+    if size != len(view):
+        raise DecodeError(f"the index claims {size} bytes, there are {len(view)}", offset=4)
+    if data_size < 0 or header_size < _BLOCK.size:
+        raise DecodeError(f"data of {data_size} bytes in blocks with headers of {header_size}", offset=8)
+    if magic == INDEX_MAGIC:
+        ledger, at = _ledger(view, _INDEX.size)
+        if at != len(view):
+            raise DecodeError(f"{len(view) - at} bytes after the last block", offset=at)
+        return OffloadIndex(data_size, header_size, _with_blocks([ledger], data_size))
+    return OffloadIndex(data_size, header_size, _with_blocks(list(_segments(view, _INDEX.size)), data_size))
+
+
+def decode_block_header(data: Buffer) -> tuple[int, int, int]:
+    """Return (size of the header, size of the block, first entry) of the block that `data` begins with."""
+    magic, header_size, block_size, first_entry = _unpack(_BLOCK, byte_view(data), 0, "a block")
+    if magic not in (BLOCK_MAGIC, SEGMENT_BLOCK_MAGIC):
+        raise DecodeError(f"expected a block of offloaded entries, found 0x{magic:08x}", offset=0)
+    if not _BLOCK.size <= header_size <= block_size:
+        raise DecodeError(f"a block of {block_size} bytes with a header of {header_size}", offset=4)
+    return header_size, block_size, first_entry
+
+
+def block_entries(data: Buffer, at: int = 0) -> Iterator[BlockEntry]:
+    """Yield the entries of (the first part of) a block from `at` on, while they are whole.
+
+    Ends at the padding and at an entry of which not all bytes are here.
+    """
+    view = byte_view(data)
+    while at + ENTRY_HEADER.size <= len(view):
+        size, entry_id = ENTRY_HEADER.unpack_from(view, at)
+        end = at + ENTRY_HEADER.size + size
+        if size < 0 or end > len(view):
+            return
+        yield BlockEntry(entry_id, at + ENTRY_HEADER.size, size)
+        at = end
+
+
+class _Rows(NamedTuple):
+    ledger_id: int | None
+    last_entry: int | None
+    blocks: list[tuple[int, int, int]]
+
+
+def _with_blocks(ledgers: list[_Rows], data_size: int) -> tuple[OffloadedLedger, ...]:
+    """Return the ledgers with blocks that go on to the next one, of whichever ledger, or to the end."""
+    offsets = sorted({offset for ledger in ledgers for _, _, offset in ledger.blocks})
+    if offsets and not 0 <= offsets[0] <= offsets[-1] < data_size:
+        raise DecodeError(f"blocks from {offsets[0]} to {offsets[-1]} in {data_size} bytes of data")
+    ends = dict(zip(offsets, [*offsets[1:], data_size], strict=True))
+    made = []
+    for ledger_id, last_entry, rows in ledgers:
+        blocks = tuple(Block(first, part, offset, ends[offset]) for first, part, offset in rows)
+        if any(one.first_entry >= two.first_entry or one.end > two.offset for one, two in pairwise(blocks)):
+            raise DecodeError("blocks that do not follow each other")
+        made.append(OffloadedLedger(ledger_id, last_entry, blocks))
+    return tuple(made)
+
+
+def _segments(view: memoryview, at: int) -> Iterator[_Rows]:
+    while at < len(view):
+        (ledger_id,) = _unpack(_LEDGER, view, at, "a ledger's id")
+        ledger, at = _ledger(view, at + _LEDGER.size, ledger_id)
+        yield ledger
+
+
+def _ledger(view: memoryview, at: int, ledger_id: int | None = None) -> tuple[_Rows, int]:
+    """Return what the index says of a ledger, and where that ends; the id is known in form 2 only."""
+    count, metadata_size = _unpack(_COUNTS, view, at, "the counts of an index")
+    at += _COUNTS.size
+    rows = at + metadata_size
+    end = rows + count * _ROW.size
+    if count < 0 or metadata_size < 0 or end > len(view):
+        raise DecodeError(f"{count} blocks and {metadata_size} bytes of metadata do not fit", offset=at - 8)
+    try:
+        last_entry = _last_entry(view[at:rows], segment=ledger_id is not None)
+    except DecodeError as error:
+        raise DecodeError(error.message, offset=at + (error.offset or 0)) from error
+    return _Rows(ledger_id, last_entry, list(_ROW.iter_unpack(view[rows:end]))), end
+
+
+def _last_entry(metadata: memoryview, *, segment: bool) -> int | None:
+    if segment:
+        info = parse_message(ManagedLedgerInfo.LedgerInfo, metadata)
+        return info.entries - 1 if info.HasField("entries") else None
+    ledger = parse_message(LedgerMetadataFormat, metadata)
+    return ledger.lastEntryId if ledger.HasField("lastEntryId") else None
+
+
+def _unpack(shape: struct.Struct, view: memoryview, at: int, what: str) -> tuple[int, ...]:
+    if len(view) < at + shape.size:
+        raise DecodeError(f"expected {shape.size} bytes of {what}, found {max(0, len(view) - at)}", offset=at)
+    return shape.unpack_from(view, at)

@@ -1,0 +1,1 @@
+"""Many entries decoded at once into columns. Needs NumPy."""

@@ -1,0 +1,173 @@
+"""Where the entries of an entry log lie, as arrays. Needs NumPy.
+
+Each record's size tells where the next one begins, so this is a chain that one goes along link by link;
+where it is long, starts of records further on are guessed, gone along from all at once, and kept where
+the pieces meet. What is no plain chain (padding, damage, the ledgers map) is left to
+`entry_log.scan_records`; both find the same records.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from pulsar_meta.codecs.bookie_files.entry_log import HEADER_SIZE, NO_LEDGER, Damage, Record, scan_records
+from pulsar_meta.codecs.checksum import Buffer, byte_view
+from pulsar_meta.codecs.columns.column_words import Positions, Rows, WordReader
+from pulsar_meta.codecs.frames.bookie_entry import HEADER
+
+_SIZE: Final = struct.Struct(">i")
+# After so many links the chain is gone along at many places at once: at most as many as were right the
+# last time, doubled, each for about so many records, and only where records are small enough to find.
+_LINKS_ALONE: Final = 64
+_LINKS_TOGETHER: Final = 64
+_FEWEST_PIECES: Final = 64
+_MOST_PIECES: Final = 1 << 11
+_LARGEST_MEAN: Final = 1 << 15
+# Records that are worked on together: few enough for the processor's cache.
+_ROWS_AT_ONCE: Final = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOffsets:
+    """Entries of a log: `sizes` bytes at `offsets`, which are past the sizes as in a location.
+
+    `damage` is what between them is no record.
+    """
+
+    offsets: Positions
+    sizes: Positions
+    damage: tuple[Damage, ...] = ()
+
+
+def find_records(data: Buffer, start: int = HEADER_SIZE) -> RecordOffsets:
+    """Return where all entries lie from `start` on, in the order of the file, and what is damaged."""
+    view, reader = byte_view(data), WordReader(data)
+    found: list[Positions] = []
+    damage: list[Damage] = []
+    at, most = start, len(view)
+    while at < len(view):
+        chain, chain_end = _follow_chain(view, reader, at, most)
+        entry, other = _examine(reader, chain)
+        if other.any():
+            # Not an entry, not a record of no ledger: the chain was none from here on.
+            first, most = int(np.argmax(other)), _LINKS_ALONE
+            chain, entry, chain_end = chain[:first], entry[:first], int(chain[first]) - 4
+        else:
+            # Where many are none, chains stay short: what is cut off was gone along in vain.
+            most = min(2 * most, len(view))
+        found.append(chain[entry])
+        at = len(view)
+        for record in scan_records(view, chain_end):
+            if isinstance(record, Record):
+                found.append(np.array([record.offset], np.int64))
+                at = record.offset + record.size
+                break
+            damage.append(record)
+    offsets = np.concatenate([*found, np.zeros(0, np.int64)])
+    return RecordOffsets(offsets, sizes_at(reader, offsets), tuple(damage))
+
+
+def _follow_chain(view: memoryview, reader: WordReader, at: int, most: int) -> tuple[Positions, int]:
+    """Return (offsets of the records that follow each other from `at` on, where the chain ends).
+
+    It is left once there are `most`, which may be passed by one leap.
+    """
+    chain = array("q")
+    pieces = _FEWEST_PIECES
+    while len(chain) < most:
+        start, before = at, len(chain)
+        at = _follow_links(view, at, chain)
+        links = len(chain) - before
+        if links < _LINKS_ALONE:
+            break
+        step = at - chain[-1] + 4
+        if all(chain[row + 1] - chain[row] == step for row in range(before, len(chain) - 1)):
+            right, end = _follow_equal(reader, at, step, pieces * _LINKS_TOGETHER)
+        else:
+            starts = _guess_starts(view, at, (at - start) // links, chain[-1], pieces)
+            right, end = _follow_pieces(reader, starts), int(starts[-1])
+        chain.frombytes(right.tobytes())
+        if right.size:
+            at = int(right[-1]) + _SIZE.unpack_from(view, int(right[-1]) - 4)[0]
+        pieces = min(2 * pieces, _MOST_PIECES) if at == end else _FEWEST_PIECES
+    if at > len(view):
+        at = chain.pop() - 4
+    return np.frombuffer(chain, np.int64), at
+
+
+def _follow_links(view: memoryview, at: int, chain: array[int]) -> int:
+    """Add the offsets of up to _LINKS_ALONE records from `at` on; return where the next one begins."""
+    end = len(view) - 4 - HEADER.size
+    for _ in range(_LINKS_ALONE):
+        if at > end:
+            break
+        (size,) = _SIZE.unpack_from(view, at)
+        if size < HEADER.size:
+            break
+        chain.append(at + 4)
+        at += 4 + size
+    return at
+
+
+def _follow_equal(reader: WordReader, at: int, step: int, most: int) -> tuple[Positions, int]:
+    """Return (offsets of the records from `at` on that take `step` bytes too, where `most` of them end)."""
+    count = max(0, min(most, (reader.size - 4 - HEADER.size - at) // step))
+    offsets = at + 4 + step * np.arange(count)
+    same = sizes_at(reader, offsets) == step - 4
+    return offsets if same.all() else offsets[: int(np.argmin(same))], at + step * count
+
+
+def _guess_starts(view: memoryview, at: int, mean: int, known: int, pieces: int) -> Positions:
+    """Return `at` and places behind it, at most `pieces`, that look like the starts of records.
+
+    Looked for is the ledger of the record at `known`, every _LINKS_TOGETHER records of `mean` bytes.
+    """
+    starts = [at]
+    ledger, piece = bytes(view[known : known + 8]), _LINKS_TOGETHER * mean
+    last = len(view) - 4 - HEADER.size if mean <= _LARGEST_MEAN else 0
+    for near in range(at + piece, min(last, at + pieces * piece) + 1, piece):
+        found = bytes(view[near : near + 4 * mean]).find(ledger)
+        if found >= 4 and near + found - 4 <= last:
+            starts.append(near + found - 4)
+    return np.array(starts, np.int64)
+
+
+def _follow_pieces(reader: WordReader, starts: Positions) -> Positions:
+    """Return the offsets of the records from the first of `starts` on.
+
+    All pieces of the chain are gone along together, each up to the start of the next one. What was
+    guessed is right where one piece ends exactly there; the answer goes as far as that holds.
+    """
+    at, limits, last = starts[:-1], starts[1:], starts[-1]
+    links = [np.zeros_like(at)]
+    more = at < limits
+    while more.any():
+        sizes = sizes_at(reader, np.minimum(at, last) + 4)
+        more &= (at < limits) & (sizes >= HEADER.size)
+        links.append(np.where(more, at + 4, 0))
+        at = np.where(more, at + 4 + sizes, at)
+    wrong = np.flatnonzero(at != limits)
+    whole = int(wrong[0]) + 1 if wrong.size else len(limits)
+    offsets = np.stack(links, axis=1)[:whole].ravel()
+    return offsets[offsets > 0]
+
+
+def sizes_at(reader: WordReader, offsets: Positions) -> Positions:
+    """Return what the records' own sizes say, which stand before `offsets`; those must lie in the log."""
+    return reader.big_endian(offsets - 4) >> 32
+
+
+def _examine(reader: WordReader, chain: Positions) -> tuple[Rows, Rows]:
+    """Tell which records are entries, and which are neither entries nor records of no ledger."""
+    entry, other = np.zeros(len(chain), bool), np.zeros(len(chain), bool)
+    for start in range(0, len(chain), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        ledger, number, confirmed, length = (reader.big_endian(chain[rows] + step) for step in (0, 8, 16, 24))
+        entry[rows] = (ledger | number | length >= 0) & (confirmed >= -1) & (confirmed <= number)
+        other[rows] = ~entry[rows] & (ledger != NO_LEDGER)
+    return entry, other

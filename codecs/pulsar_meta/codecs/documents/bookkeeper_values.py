@@ -1,0 +1,80 @@
+"""LedgerMetadata and cookies in the JSON form: the fields of their .proto and the number of their layout."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pulsar_meta.codecs.documents.value import Value
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.json_form.json_checks import integer
+from pulsar_meta.codecs.json_form.json_message import json_to_message
+from pulsar_meta.codecs.json_form.message_json import message_to_json, readable
+from pulsar_meta.codecs.metadata.cookie import CURRENT_LAYOUT, Cookie, decode_cookie, encode_cookie
+from pulsar_meta.codecs.metadata.ledger_metadata import (
+    CURRENT_VERSION,
+    LedgerMetadata,
+    decode_ledger_metadata,
+    encode_ledger_metadata,
+)
+from pulsar_meta.codecs.times import iso_time
+from pulsar_meta.proto.DataFormats_pb2 import CookieFormat, LedgerMetadataFormat
+
+FORMAT_VERSION: Final = "metadata_format_version"
+LAYOUT_VERSION: Final = "layout_version"
+
+
+def decode_value(kind: str, data: bytes) -> Value:
+    """Return what `data` says; nothing of it where it is broken."""
+    try:
+        return _decode_ledger(data) if kind == "LedgerMetadata" else _decode_cookie(data)
+    except DecodeError as error:
+        return Value(None, error=error)
+
+
+def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
+    """Return the bytes of the value; DecodeError names the place that is wrong."""
+    if not isinstance(value, dict):
+        raise DecodeError(f"{path}: expected an object")
+    fields = dict(value)
+    if kind == "Cookie":
+        layout = integer(fields.pop(LAYOUT_VERSION, CURRENT_LAYOUT), f"{path}.{LAYOUT_VERSION}", 3, 999)
+        return encode_cookie(Cookie(layout, json_to_message(CookieFormat, fields, path)))
+    version = integer(fields.pop(FORMAT_VERSION, CURRENT_VERSION), f"{path}.{FORMAT_VERSION}", 1, 3)
+    return encode_ledger_metadata(
+        LedgerMetadata(version, json_to_message(LedgerMetadataFormat, fields, path))
+    )
+
+
+def _decode_ledger(data: bytes) -> Value:
+    ledger = decode_ledger_metadata(data)
+    value = {FORMAT_VERSION: ledger.format_version, **message_to_json(ledger.metadata)}
+    return Value(value, ledger_meaning(ledger.metadata), encode_ledger_metadata(ledger) == data)
+
+
+def _decode_cookie(data: bytes) -> Value:
+    cookie = decode_cookie(data)
+    value = {LAYOUT_VERSION: cookie.layout_version, **message_to_json(cookie.fields)}
+    return Value(value, {}, encode_cookie(cookie) == data)
+
+
+def ledger_meaning(metadata: LedgerMetadataFormat) -> dict[str, Any]:
+    """Return whose ledger it is, where its entries are and how far it goes."""
+    closed = metadata.state == LedgerMetadataFormat.CLOSED
+    meaning: dict[str, Any] = {
+        "state": LedgerMetadataFormat.State.Name(metadata.state),
+        "write_quorum": metadata.quorumSize,
+        "ack_quorum": metadata.ackQuorumSize if metadata.HasField("ackQuorumSize") else metadata.quorumSize,
+        "last_entry": metadata.lastEntryId if closed else None,
+        "ensembles": [
+            {
+                "first_entry": segment.firstEntryId,
+                "bookies": [readable(bookie) for bookie in segment.ensembleMember],
+            }
+            for segment in metadata.segment
+        ],
+    }
+    if metadata.ctime > 0:
+        meaning["created"] = iso_time(metadata.ctime)
+    if len(metadata.customMetadata):
+        meaning["custom"] = {readable(item.key): readable(item.value) for item in metadata.customMetadata}
+    return meaning

@@ -1,0 +1,198 @@
+"""The document that `decode` answers with and `encode` takes back.
+
+`{"source", "kind", "path"?, "version"?, "envelope", "value", "meaning"}`; of these `encode` reads `kind`,
+`envelope.codec` and `value`. A value whose fields would come back in another order or form has
+`"order_kept": false` in it, so that both directions can say so. One that could be read only in part has
+`"error"` beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Final
+
+from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, check_claim, salvage
+from pulsar_meta.codecs.documents.kinds import ENVELOPED, FAMILIES, checked_kind, kind_of
+from pulsar_meta.codecs.documents.value import JSON_KINDS, Value
+from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
+from pulsar_meta.codecs.metadata.envelope import (
+    Envelope,
+    EnvelopeHeader,
+    is_enveloped,
+    open_envelope,
+    read_header,
+    seal,
+    stored_form,
+)
+
+ORDER_KEPT: Final = "order_kept"
+_MAY_HOLD_SECRETS: Final = frozenset({"LedgerMetadata", "Command", *JSON_KINDS})
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A document, whether encoding it gives the same message, and what broke if it is not whole."""
+
+    document: dict[str, Any]
+    same_bytes: bool = True
+    error: PulsarMetaError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """The bytes of a value; `path` and `version` as its document told; whether the order was kept."""
+
+    data: bytes = field(repr=False)
+    path: str | None
+    version: int
+    order_kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeOptions:
+    """How to decode: the kind if known, the largest message to unpack (bytes), secrets shown or not."""
+
+    kind: str | None = None
+    max_size: int = DEFAULT_MAX_SIZE
+    show_secrets: bool = False
+
+
+def decode_document(
+    data: bytes,
+    *,
+    source: str,
+    path: str | None = None,
+    version: int | None = None,
+    options: DecodeOptions | None = None,
+) -> Decoded:
+    """Return what the bytes of one value say. Nothing is raised: a fault is told in the answer."""
+    options = options or DecodeOptions()
+    document: dict[str, Any] = {"source": source}
+    known = {"path": path, "version": version}
+    document |= {name: told for name, told in known.items() if told is not None}
+    try:
+        kind = kind_of(data, named=options.kind, path=path, max_size=options.max_size)
+    except PulsarMetaError as error:
+        return _failed(document | {"kind": None, "envelope": None}, Value(None), error)
+    document["kind"] = kind
+    envelope, value = _open(kind, data, options.max_size)
+    document["envelope"] = envelope
+    if value.error is not None:
+        return _failed(document, value, value.error)
+    document["value"] = _shown(kind, value, options.show_secrets)
+    document["meaning"] = value.meaning
+    return Decoded(document, value.same_bytes)
+
+
+def encode_document(
+    document: Any, *, codec: str | None = None, threshold: int | None = None, place: str = ""
+) -> Encoded:
+    """Return the bytes that a document stands for; `codec` and `threshold` (bytes) override its envelope.
+
+    `place` is put before the paths in errors. DecodeError where the document is not one, or describes
+    what cannot be stored.
+    """
+    if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+        raise DecodeError(f"{place or 'document'}: expected an object with kind and value")
+    if document.get("error") is not None or document.get("value") is None:
+        raise DecodeError(f"{place or 'document'}: only a part of this value could be decoded")
+    kind = checked_kind(document["kind"])
+    value, order_kept = document["value"], True
+    if kind not in JSON_KINDS and isinstance(value, dict) and ORDER_KEPT in value:
+        order_kept = value[ORDER_KEPT] is not False
+        value = {name: member for name, member in value.items() if name != ORDER_KEPT}
+    payload: bytes = _family(kind).encode_value(kind, value, f"{place}value")
+    data = _stored(kind, payload, document.get("envelope"), codec, threshold)
+    return Encoded(data, _path(document), _version(document.get("version")), order_kept)
+
+
+def _family(kind: str) -> Any:
+    return import_module(f"pulsar_meta.codecs.documents.{FAMILIES[kind]}")
+
+
+def _open(kind: str, data: bytes, max_size: int) -> tuple[dict[str, Any] | None, Value]:
+    """Return what the envelope tells, if there is one, and the value inside."""
+    if kind not in ENVELOPED:
+        return None, _family(kind).decode_value(kind, data)
+    header = None
+    try:
+        header = read_header(data) if is_enveloped(data) else None
+        envelope = open_envelope(data, max_size=max_size)
+    except DecodeError as error:
+        return _envelope_claim(header, data), _salvaged(kind, header, data, max_size, error)
+    payload = data if envelope is None else envelope.payload
+    return _envelope(envelope), _family(kind).decode_value(kind, payload)
+
+
+def _envelope(envelope: Envelope | None) -> dict[str, Any] | None:
+    if envelope is None:
+        return None
+    sizes = {"stored_size": envelope.stored_size, "raw_size": envelope.raw_size}
+    return {"codec": envelope.codec, **sizes}
+
+
+def _envelope_claim(header: EnvelopeHeader | None, data: bytes) -> dict[str, Any] | None:
+    if header is None:
+        return None
+    return {"codec": header.codec, "stored_size": len(data), "raw_size": header.raw_size}
+
+
+def _salvaged(
+    kind: str, header: EnvelopeHeader | None, data: bytes, max_size: int, error: DecodeError
+) -> Value:
+    """Return what can be read of a message whose compressed form is damaged."""
+    if header is None:
+        return Value(None, error=error)
+    body = memoryview(data)[header.body_at :]
+    try:
+        check_claim(header.codec, len(body), header.raw_size, max_size)
+    except DecodeError:
+        return Value(None, error=error)
+    good = salvage(header.codec, body, header.raw_size)
+    found: Value = _family(kind).decode_value(kind, good) if good else Value(None)
+    return Value(found.value, found.meaning, False, error)
+
+
+def _failed(document: dict[str, Any], value: Value, error: PulsarMetaError) -> Decoded:
+    fault: dict[str, Any] = {"error": error.kind, "message": error.message}
+    if isinstance(error, DecodeError) and error.offset is not None:
+        fault["offset"] = error.offset
+    document = document | {"value": value.value, "meaning": value.meaning, "error": fault}
+    return Decoded(document, False, error)
+
+
+def _shown(kind: str, value: Value, show_secrets: bool) -> Any:
+    shown = value.value
+    if kind in _MAY_HOLD_SECRETS and not show_secrets:
+        from pulsar_meta.codecs.secrets import redact
+
+        shown = redact(shown)
+    if not value.same_bytes and kind not in JSON_KINDS and isinstance(shown, dict):
+        shown = {**shown, ORDER_KEPT: False}
+    return shown
+
+
+def _stored(kind: str, payload: bytes, envelope: Any, codec: str | None, threshold: int | None) -> bytes:
+    if kind not in ENVELOPED:
+        return payload
+    told = envelope.get("codec") if isinstance(envelope, dict) else None
+    if told is not None and told not in CODECS:
+        raise DecodeError(f"envelope.codec: expected one of {', '.join(CODECS)}, found {told!r}")
+    if codec is None and threshold is None:
+        return payload if told is None else seal(payload, told)
+    return stored_form(payload, codec or told or "none", threshold=threshold)
+
+
+def _path(document: dict[str, Any]) -> str | None:
+    """Return the value's path in its store; for a file one that is made of its name."""
+    path, source = document.get("path"), document.get("source")
+    if isinstance(path, str):
+        return path
+    return "/" + source.lstrip("/") if isinstance(source, str) and source.strip("/-") else None
+
+
+def _version(version: Any) -> int:
+    if isinstance(version, str) and version.removeprefix("-").isdecimal():
+        return int(version)
+    return version if type(version) is int else 0

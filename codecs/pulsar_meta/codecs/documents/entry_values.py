@@ -1,0 +1,156 @@
+"""Frames, bookie entries and wire commands in the JSON form, in which their bytes can be made again.
+
+A checksum or digest that is right is told as "ok" and computed anew by `encode_value`; a wrong one
+stands as it was stored, so that the same wrong bytes come out.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Final
+
+from pulsar_meta.codecs.documents.value import Value
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.frames.bookie_entry import (
+    DIGEST_SIZES,
+    HEADER,
+    DigestType,
+    decode_bookie_entry,
+    encode_bookie_entry,
+)
+from pulsar_meta.codecs.frames.frame import CHECKSUM_MAGIC, Frame, decode_frame, encode_frame, encode_prefix
+from pulsar_meta.codecs.json_form.json_checks import from_base64, integer, shown
+from pulsar_meta.codecs.json_form.json_message import json_to_message
+from pulsar_meta.codecs.json_form.message_json import message_to_json
+from pulsar_meta.codecs.times import iso_time
+from pulsar_meta.codecs.wire.command_json import decode_command_stream, encode_command_stream
+from pulsar_meta.codecs.wire.commands import decode_commands
+from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
+
+KINDS: Final = ("Frame", "BookieEntry", "Command")
+_INT64: Final = (-(2**63), 2**63 - 1)
+_HEADER_FIELDS: Final = ("ledger_id", "entry_id", "last_confirmed", "length")
+
+
+def decode_value(kind: str, data: bytes) -> Value:
+    """Return what `data` says; nothing of it where it is broken."""
+    try:
+        value, meaning = _DECODERS[kind](data)
+        return Value(value, meaning, encode_value(kind, value) == data)
+    except DecodeError as error:
+        return Value(None, error=error)
+
+
+def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
+    """Return the bytes of the value; DecodeError names the place that is wrong."""
+    if not isinstance(value, dict):
+        raise DecodeError(f"{path}: expected an object, found {shown(value)}")
+    if kind == "Frame":
+        return _encode_frame(value, path)
+    return _encode_bookie_entry(value, path) if kind == "BookieEntry" else encode_command_stream(value, path)
+
+
+def fits(kind: str, data: bytes) -> bool:
+    """Tell whether `data` is surely of `kind`: a checksum or digest is right, or nothing is left over."""
+    try:
+        if kind == "BookieEntry":
+            entry = decode_bookie_entry(data)
+            return entry.digest == "ok" and entry.digest_type != "DUMMY"
+        if kind == "Command":
+            return bool(list(decode_commands(data)))
+        frame = decode_frame(data)
+        return frame.checksum == "ok" or frame.metadata.publish_time > 0
+    except DecodeError:
+        return False
+
+
+def _decode_frame(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    frame = decode_frame(data)
+    return _frame_value(frame), frame_meaning(frame)
+
+
+def _frame_value(frame: Frame) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    if frame.broker_metadata is not None:
+        value["broker_metadata"] = message_to_json(frame.broker_metadata)
+    if frame.stored_checksum is not None:
+        value["checksum"] = "ok" if frame.checksum == "ok" else frame.stored_checksum
+    value["metadata"] = message_to_json(frame.metadata)
+    value["payload"] = _base64(frame.payload)
+    return value
+
+
+def frame_meaning(frame: Frame) -> dict[str, Any]:
+    """Return what a frame says about itself, its payload left closed."""
+    meaning: dict[str, Any] = {
+        "frame_checksum": frame.checksum,
+        "messages": frame.message_count,
+        "published": iso_time(frame.metadata.publish_time),
+    }
+    if frame.broker_timestamp is not None:
+        meaning["broker_time"] = iso_time(frame.broker_timestamp)
+    if frame.index_range is not None:
+        meaning["first_index"], meaning["last_index"] = frame.index_range
+    return meaning
+
+
+def _encode_frame(value: dict[str, Any], path: str) -> bytes:
+    _only(value, path, "broker_metadata", "checksum", "metadata", "payload")
+    broker, checksum = value.get("broker_metadata"), value.get("checksum")
+    body = encode_frame(
+        json_to_message(MessageMetadata, value.get("metadata"), f"{path}.metadata"),
+        from_base64(value.get("payload"), f"{path}.payload"),
+        checksum=checksum == "ok",
+    )
+    if checksum is not None and checksum != "ok":
+        stored = integer(checksum, f"{path}.checksum", 0, 2**32 - 1)
+        body = CHECKSUM_MAGIC.to_bytes(2, "big") + stored.to_bytes(4, "big") + body
+    if broker is None:
+        return body
+    return encode_prefix(json_to_message(BrokerEntryMetadata, broker, f"{path}.broker_metadata")) + body
+
+
+def _decode_bookie_entry(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    entry = decode_bookie_entry(data)
+    header = (entry.ledger_id, entry.entry_id, entry.last_confirmed, entry.length)
+    value: dict[str, Any] = dict(zip(_HEADER_FIELDS, header, strict=True))
+    value["digest_type"] = entry.digest_type
+    stored = data[HEADER.size : HEADER.size + DIGEST_SIZES[entry.digest_type]]
+    value["digest"] = "ok" if entry.digest == "ok" else _base64(stored)
+    value["data"] = _base64(entry.data)
+    meaning = {"position": f"{entry.ledger_id}:{entry.entry_id}", "digest": entry.digest}
+    try:
+        frame = decode_frame(entry.data)
+    except DecodeError:
+        return value, meaning  # The ledgers of cursors, schemas and compacted topics hold no frames.
+    return value, meaning | {"frame": _frame_value(frame) | {"meaning": frame_meaning(frame)}}
+
+
+def _encode_bookie_entry(value: dict[str, Any], path: str) -> bytes:
+    _only(value, path, *_HEADER_FIELDS, "digest_type", "digest", "data")
+    header = [integer(value.get(name), f"{path}.{name}", *_INT64) for name in _HEADER_FIELDS]
+    kind: DigestType = value.get("digest_type", "CRC32C")
+    if kind not in DIGEST_SIZES:
+        raise DecodeError(f"{path}.digest_type: expected one of {', '.join(DIGEST_SIZES)}")
+    data = from_base64(value.get("data"), f"{path}.data")
+    if value.get("digest", "ok") == "ok":
+        ledger_id, entry_id, last_confirmed, length = header
+        return encode_bookie_entry(ledger_id, entry_id, last_confirmed, length, data, digest_type=kind)
+    return HEADER.pack(*header) + from_base64(value["digest"], f"{path}.digest") + data
+
+
+def _only(value: dict[str, Any], path: str, *names: str) -> None:
+    for name in value:
+        if name not in names:
+            raise DecodeError(f"{path}.{name}: no such field; there are {', '.join(names)}")
+
+
+def _base64(data: bytes | memoryview) -> str:
+    return base64.b64encode(data).decode()
+
+
+_DECODERS: Final = {
+    "Frame": _decode_frame,
+    "BookieEntry": _decode_bookie_entry,
+    "Command": decode_command_stream,
+}

@@ -1,0 +1,189 @@
+"""Which kind of value some bytes are: as named, else by their path in the store, else by their content.
+
+Kinds are the names that `--type` and the field `kind` of a document have.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
+from pulsar_meta.codecs.documents.value import JSON_KINDS
+from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.metadata.envelope import is_enveloped, open_envelope
+from pulsar_meta.codecs.names import ledger_of_path, split_managed_ledger_path
+
+# The module that decodes and encodes each kind, imported when a value of it turns up.
+FAMILIES: Final = {
+    "ManagedLedgerInfo": "message_values",
+    "ManagedCursorInfo": "message_values",
+    "PositionInfo": "message_values",
+    "LedgerMetadata": "bookkeeper_values",
+    "Cookie": "bookkeeper_values",
+    "BookieServiceInfo": "message_values",
+    "BrokerLookupData": "plain_values",
+    "LocalBrokerData": "plain_values",
+    "SchemaLocator": "message_values",
+    "SchemaEntry": "message_values",
+    "Frame": "entry_values",
+    "BookieEntry": "entry_values",
+    "Command": "entry_values",
+    "Json": "plain_values",
+    "Text": "plain_values",
+    "Bytes": "plain_values",
+}
+KINDS: Final = tuple(FAMILIES)
+ENVELOPED: Final = ("ManagedLedgerInfo", "ManagedCursorInfo")
+
+# What lies at a path of the store, where the path alone tells. Patterns are compiled (and kept by `re`)
+# when a path is first compared with them: many a run has none.
+_PATHS: Final = (
+    (r"/ledgers/cookies/[^/]+", "Cookie"),
+    (r"/ledgers/available/(readonly/)?(?!readonly$)[^/]+", "BookieServiceInfo"),
+    (r"/schemas/[^/]+/[^/]+/[^/]+", "SchemaLocator"),
+)
+_BROKERS: Final = r"/loadbalance/brokers/[^/]+"
+_ROOTS: Final = r"/(managed-ledgers|ledgers|schemas|loadbalance|admin)/.+"
+
+
+def kind_of_path(path: str) -> str | None:
+    """Return the kind of the value at a path of the store, None where the path does not tell."""
+    location = split_managed_ledger_path(path)
+    if location is not None:
+        return "ManagedLedgerInfo" if location[1] is None else "ManagedCursorInfo"
+    if ledger_of_path(path) is not None:
+        return "LedgerMetadata"
+    return next((kind for pattern, kind in _PATHS if re.fullmatch(pattern, path)), None)
+
+
+def store_path_of_file(file: str) -> str | None:
+    """Return the path of the store that a file's name ends with, None where it names no kind of value."""
+    match = re.search(_ROOTS, "/" + file.removesuffix("/.value"))
+    return match[0] if match and kind_of_path(match[0]) else None
+
+
+def kind_of(
+    data: bytes, *, named: str | None = None, path: str | None = None, max_size: int = DEFAULT_MAX_SIZE
+) -> str:
+    """Return the kind of `data`, of which at most `max_size` bytes are unpacked to find out.
+
+    UsageError where only the content is left to tell and it fits several kinds, DecodeError where it
+    fits none. At a path of the store that holds no kind of ours it is JSON, text or bytes.
+    """
+    if named is not None:
+        return checked_kind(named)
+    if path is None:
+        return _only_one(fitting_kinds(data, max_size), "the content" if data else "being empty it")
+    known = kind_of_path(path)
+    if known is not None:
+        return known
+    plain = _plain_kind(data)
+    if re.fullmatch(_BROKERS, path) and plain == "Json":
+        return "BrokerLookupData"
+    return plain
+
+
+def checked_kind(name: str) -> str:
+    """Return the kind of that name, upper or lower case; UsageError for a name that is none."""
+    by_name = {kind.lower(): kind for kind in KINDS}
+    if name.lower() not in by_name:
+        raise UsageError(f"no kind {name!r}: there are {', '.join(KINDS)}")
+    return by_name[name.lower()]
+
+
+def fitting_kinds(data: bytes, max_size: int = DEFAULT_MAX_SIZE) -> list[str]:
+    """Return the kinds that `data` fits to its last byte with nothing unknown in it, in a fixed order.
+
+    DecodeError for a broken envelope, whose content could be of two kinds.
+    """
+    from pulsar_meta.codecs.documents import message_values
+    from pulsar_meta.codecs.metadata.ledger_metadata import HEADER
+
+    if not data:
+        return ["ManagedLedgerInfo", "Text", "Bytes"]
+    if is_enveloped(data):
+        return _enveloped_kinds(data, max_size)
+    if data.startswith(HEADER):
+        return ["LedgerMetadata"]
+    if _is_cookie(data):
+        return ["Cookie"]
+    if data[:1] in (b"{", b"[") and _plain_kind(data) in JSON_KINDS:
+        return [_plain_kind(data)]
+    found = [kind for kind in message_values.KINDS if message_values.fits(kind, data)]
+    found += _entry_kinds(data)
+    if _is_printable(data):
+        found += [_old_text_kind(data) or "Text"]
+    return found
+
+
+def _only_one(kinds: list[str], what: str) -> str:
+    if len(kinds) == 1:
+        return kinds[0]
+    if not kinds:
+        raise DecodeError(f"{what} fits no kind of value: name it with --type")
+    raise UsageError(f"{what} fits {', '.join(kinds[:-1])} and {kinds[-1]}: choose one with --type")
+
+
+def _enveloped_kinds(data: bytes, max_size: int) -> list[str]:
+    from pulsar_meta.codecs.documents import message_values
+
+    envelope = open_envelope(data, max_size=max_size)
+    payload = envelope.payload if envelope is not None else data
+    for fit in (message_values.fits, message_values.parses):
+        found = [kind for kind in ENVELOPED if payload and fit(kind, payload)]
+        if found:
+            return found
+    return list(ENVELOPED)
+
+
+def _entry_kinds(data: bytes) -> list[str]:
+    from pulsar_meta.codecs.documents import entry_values
+
+    return [kind for kind in entry_values.KINDS if entry_values.fits(kind, data)]
+
+
+def _is_cookie(data: bytes) -> bool:
+    from pulsar_meta.codecs.metadata.cookie import decode_cookie
+
+    if not data[:1].isdigit():
+        return False
+    try:
+        decode_cookie(data)
+    except DecodeError:
+        return False
+    return True
+
+
+def _plain_kind(data: bytes) -> str:
+    from pulsar_meta.codecs.documents import plain_values
+
+    if data[:1] in (b"{", b"["):
+        value = plain_values.decode_value("Json", data)
+        if value.error is None:
+            return plain_values.broker_kind(value.value) or "Json"
+    return "Text" if not data or _is_printable(data) else "Bytes"
+
+
+def _is_printable(data: bytes) -> bool:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return False
+    return all(letter.isprintable() or letter in "\t\r\n" for letter in text)
+
+
+def _old_text_kind(data: bytes) -> str | None:
+    """Return the kind of a value in protobuf's text format, which brokers before 1.20 wrote."""
+    from pulsar_meta.codecs.documents import message_values
+    from pulsar_meta.codecs.messages.text_message import looks_like_text, parse_text
+
+    for kind in ENVELOPED:
+        message: Any = message_values.message_type(kind)
+        if looks_like_text(message, data):
+            try:
+                parse_text(message, data.decode())
+            except DecodeError:
+                continue
+            return kind
+    return None

@@ -1,0 +1,111 @@
+"""Values that are one binary protobuf message: managed ledgers, cursors, schemas, bookie services."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError as ProtobufError
+from google.protobuf.message import Message
+
+from pulsar_meta.codecs.documents.value import Value
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.json_form.message_json import encoder_of, has_unknown_fields
+from pulsar_meta.codecs.metadata.cursor import foreign_position_form
+
+# Kind → module and name of its message, module and name of what it means.
+_PROTO: Final = "pulsar_meta.proto."
+_MANAGED: Final = "pulsar_meta.codecs.metadata.managed_meaning"
+_MESSAGES: Final[dict[str, tuple[str, str]]] = {
+    "ManagedLedgerInfo": ("MLDataFormats_pb2", "ManagedLedgerInfo"),
+    "ManagedCursorInfo": ("MLDataFormats_pb2", "ManagedCursorInfo"),
+    "PositionInfo": ("MLDataFormats_pb2", "PositionInfo"),
+    "BookieServiceInfo": ("DataFormats_pb2", "BookieServiceInfoFormat"),
+    "SchemaLocator": ("SchemaStorageFormat_pb2", "SchemaLocator"),
+    "SchemaEntry": ("SchemaStorageFormat_pb2", "SchemaEntry"),
+}
+_MEANINGS: Final = {
+    "ManagedLedgerInfo": "managed_ledger_meaning",
+    "ManagedCursorInfo": "cursor_meaning",
+    "PositionInfo": "position_meaning",
+}
+KINDS: Final = tuple(_MESSAGES)
+
+
+def message_type(kind: str) -> type[Message]:
+    """Return the generated class of the message that a value of `kind` is."""
+    module, name = _MESSAGES[kind]
+    found: type[Message] = getattr(import_module(_PROTO + module), name)
+    return found
+
+
+def parses(kind: str, data: bytes) -> bool:
+    """Tell whether `data` is a message of `kind` with its required fields; others may be in it."""
+    try:
+        return message_type(kind).FromString(data).IsInitialized()
+    except ProtobufError:
+        return False
+
+
+def fits(kind: str, data: bytes) -> bool:
+    """Tell whether `data` is a message of `kind` to the last byte, with nothing in it that is unknown."""
+    if not parses(kind, data):
+        return False
+    message = message_type(kind).FromString(data)
+    message.DiscardUnknownFields()
+    return message.SerializePartialToString() == data
+
+
+def decode_value(kind: str, data: bytes) -> Value:
+    """Return the message in `data`, as far as it can be read."""
+    foreign = foreign_position_form(data) if kind == "PositionInfo" else None
+    if foreign:
+        return Value(None, error=DecodeError(foreign, offset=0))
+    error = None
+    try:
+        message = message_type(kind).FromString(data)
+    except ProtobufError:
+        message, error = _decode_old_or_partly(kind, data)
+    if error is None and not message.IsInitialized():
+        error = _missing(kind, message, len(data))
+    careful = not message.IsInitialized() or has_unknown_fields(message)
+    value = encoder_of(message.DESCRIPTOR, careful)(message)
+    same = error is None and message.SerializePartialToString() == data
+    if same and careful:
+        # Protobuf hands on the very bytes of unknown fields; JSON only their numbers and values.
+        same = encode_value(kind, value) == data
+    return Value(value, meaning_of(kind, message), same, error)
+
+
+def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
+    """Return the bytes of the message that `value` describes; DecodeError names the place that is wrong."""
+    from pulsar_meta.codecs.json_form.json_message import json_to_message
+
+    return json_to_message(message_type(kind), value, path).SerializeToString()
+
+
+def meaning_of(kind: str, message: Message) -> dict[str, Any]:
+    """Return what a message means, nothing for kinds that say it all themselves."""
+    name = _MEANINGS.get(kind)
+    if name is None:
+        return {}
+    meaning: dict[str, Any] = getattr(import_module(_MANAGED), name)(message)
+    return meaning
+
+
+def _decode_old_or_partly(kind: str, data: bytes) -> tuple[Message, DecodeError | None]:
+    from pulsar_meta.codecs.messages.partial import parse_partly
+    from pulsar_meta.codecs.messages.text_message import looks_like_text, parse_text
+
+    if looks_like_text(message_type(kind), data):
+        # What brokers before 1.20 wrote; none of today's reads it.
+        try:
+            return parse_text(message_type(kind), data.decode()), None
+        except DecodeError as error:
+            return message_type(kind)(), error
+    return parse_partly(message_type(kind), data)
+
+
+def _missing(kind: str, message: Any, size: int) -> DecodeError:
+    missing = ", ".join(message.FindInitializationErrors())
+    return DecodeError(f"not a {kind}: required {missing} missing", offset=size)

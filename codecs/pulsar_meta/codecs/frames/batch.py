@@ -1,0 +1,172 @@
+"""The messages of an entry: decided, decompressed and split as Pulsar's own consumer does.
+
+A batch is `num_messages_in_batch` times: uint32 size, SingleMessageMetadata, payload. It is the
+presence of that field, not its value, that makes a batch.
+
+Sources: apache/pulsar ConsumerImpl.java and MessageParser.java (order of the decisions),
+Commands.deSerializeSingleMessageInBatch, MessageImpl.getIndex, PIP-429 (compacted batch indexes).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from pulsar_meta.codecs.checksum import Buffer, byte_view
+from pulsar_meta.codecs.compression import decompress
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.frames.frame import Frame, parse_at
+from pulsar_meta.proto.PulsarApi_pb2 import CompressionType, MessageMetadata, SingleMessageMetadata
+
+DEFAULT_MAX_SIZE: Final = 256 * 1024 * 1024
+
+MARKERS: Final = {
+    0: "UNKNOWN", 10: "REPLICATED_SUBSCRIPTION_SNAPSHOT_REQUEST",
+    11: "REPLICATED_SUBSCRIPTION_SNAPSHOT_RESPONSE", 12: "REPLICATED_SUBSCRIPTION_SNAPSHOT",
+    13: "REPLICATED_SUBSCRIPTION_UPDATE", 20: "TXN_COMMITTING", 21: "TXN_COMMIT", 22: "TXN_ABORT",
+}  # fmt: skip
+
+_U32: Final = struct.Struct(">I")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message. `batch_index` is None where the entry is no batch; `index` where the broker gave none.
+
+    `metadata` is what the entry keeps of this one message: SingleMessageMetadata in a batch, else the
+    entry's MessageMetadata.
+    """
+
+    batch_index: int | None
+    index: int | None
+    metadata: MessageMetadata | SingleMessageMetadata
+    payload: memoryview = field(repr=False)
+
+    @property
+    def compacted_out(self) -> bool:
+        """Whether compaction removed the message and left this placeholder."""
+        return isinstance(self.metadata, SingleMessageMetadata) and self.metadata.compacted_out
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedEntry:
+    """The messages of an entry, or the reason why they cannot be told one by one."""
+
+    messages: Sequence[Message]
+    unopened: str | None = None
+
+
+def compression_name(metadata: MessageMetadata) -> str:
+    """Return none, lz4, zlib, zstd or snappy; DecodeError for a number that Pulsar has not given away."""
+    if not metadata.HasField("compression"):
+        # A number that the enum does not have is kept as an unknown field.
+        unknowns = UnknownFieldSet(metadata)
+        for unknown in (unknowns[at] for at in range(len(unknowns))):
+            if unknown.field_number == MessageMetadata.COMPRESSION_FIELD_NUMBER:
+                raise DecodeError(f"no compression has the number {unknown.data}")
+    return CompressionType.Name(metadata.compression).lower()
+
+
+def why_unopened(metadata: MessageMetadata) -> str | None:
+    """Return why an entry's payload is not the messages of a user, None where it is."""
+    if metadata.HasField("marker_type"):
+        return f"marker {MARKERS.get(metadata.marker_type, metadata.marker_type)}"
+    if metadata.encryption_keys:
+        return "encrypted"
+    if metadata.num_chunks_from_msg > 1:
+        return f"chunk {metadata.chunk_id + 1} of {metadata.num_chunks_from_msg}"
+    return None
+
+
+def open_entry(frame: Frame, *, max_size: int = DEFAULT_MAX_SIZE) -> OpenedEntry:
+    """Return the messages of a frame, payloads decompressed and up to `max_size` bytes together.
+
+    A marker, a chunk or an encrypted entry has none and says so. DecodeError where the payload cannot be
+    decompressed or a batch does not fit what its entry says; offsets count from the start of the
+    decompressed payload.
+    """
+    reason = why_unopened(frame.metadata)
+    if reason is not None:
+        return OpenedEntry((), reason)
+    payload = decompress_payload(frame.metadata, frame.payload, max_size=max_size)
+    if not frame.metadata.HasField("num_messages_in_batch"):
+        return OpenedEntry((Message(None, frame.index, frame.metadata, payload),))
+    return OpenedEntry(tuple(_number(frame, list(split_batch(payload, frame.message_count)))))
+
+
+def decompress_payload(
+    metadata: MessageMetadata, payload: Buffer, *, max_size: int = DEFAULT_MAX_SIZE
+) -> memoryview:
+    """Return the payload as the producer had it; for a chunked message give the chunks joined."""
+    codec = compression_name(metadata)
+    if codec == "none":
+        return byte_view(payload)
+    return memoryview(decompress(codec, byte_view(payload), metadata.uncompressed_size, max_size=max_size))
+
+
+def split_batch(payload: Buffer, count: int) -> Iterator[tuple[SingleMessageMetadata, memoryview]]:
+    """Yield metadata and payload of the messages in a decompressed batch of at most `count`.
+
+    It may end early, after a whole message: a compacted batch need not keep placeholders. DecodeError
+    where a size does not fit, or bytes are left over.
+    """
+    view, at = byte_view(payload), 0
+    for _ in range(count):
+        if at == len(view):
+            return
+        metadata, start = _single_metadata(view, at)
+        at = start + metadata.payload_size
+        if metadata.payload_size < 0 or at > len(view):
+            raise DecodeError(
+                f"a message claims {metadata.payload_size} bytes, {len(view) - start} are left", offset=start
+            )
+        yield metadata, view[start:at]
+    if at != len(view):
+        raise DecodeError(f"{len(view) - at} bytes follow the last of {count} messages", offset=at)
+
+
+def join_batch(messages: Sequence[tuple[SingleMessageMetadata, Buffer]]) -> bytes:
+    """Return the bytes of a batch before compression; sets `payload_size` of copies, not of what is given."""
+    parts: list[bytes] = []
+    for metadata, payload in messages:
+        sized = SingleMessageMetadata()
+        sized.CopyFrom(metadata)
+        sized.payload_size = len(payload)
+        head = sized.SerializeToString()
+        parts += (_U32.pack(len(head)), head, bytes(payload))
+    return b"".join(parts)
+
+
+def _single_metadata(view: memoryview, at: int) -> tuple[SingleMessageMetadata, int]:
+    if len(view) < at + 4:
+        raise DecodeError(f"expected 4 bytes of a message's size, found {len(view) - at}", offset=at)
+    size = int(_U32.unpack_from(view, at)[0])
+    end = at + 4 + size
+    if end > len(view):
+        raise DecodeError(
+            f"SingleMessageMetadata claims {size} bytes, {len(view) - at - 4} are left", offset=at
+        )
+    return parse_at(SingleMessageMetadata, view[at + 4 : end], at + 4), end
+
+
+def _number(frame: Frame, found: list[tuple[SingleMessageMetadata, memoryview]]) -> Iterator[Message]:
+    """Give each message its place in the batch and its index."""
+    last, width = frame.index, frame.index_width
+    for place, (metadata, payload) in zip(_places(frame, len(found)), found, strict=True):
+        index = None if last is None else max(0, last - max(0, width - 1 - place))
+        yield Message(place, index, metadata, payload)
+
+
+def _places(frame: Frame, found: int) -> Sequence[int]:
+    """Return the batch index of each message found: all of them, or those that compaction kept."""
+    count = frame.message_count
+    if found == count:
+        return range(count)
+    kept = list(frame.metadata.compacted_batch_indexes)
+    if len(kept) == found and all(0 <= place < count for place in kept):
+        return kept
+    raise DecodeError(f"the entry says {count} messages, its payload has {found}")

@@ -1,0 +1,89 @@
+"""The JSON form of entries and their messages, as `dump-entries` writes it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable
+from typing import Any, Final, Literal, get_args
+
+from pulsar_meta.codecs.frames.batch import Message, OpenedEntry
+from pulsar_meta.codecs.frames.frame import Frame
+from pulsar_meta.codecs.json_form.message_json import message_to_json, unknown_fields
+from pulsar_meta.proto.PulsarApi_pb2 import KeyValue, MessageMetadata, SingleMessageMetadata
+
+PayloadForm = Literal["text", "hex", "base64", "hash"]
+
+PAYLOAD_FORMS: Final[tuple[PayloadForm, ...]] = get_args(PayloadForm)
+
+_PARTITION_KEY: Final = "partition_key"
+
+
+def frame_to_json(frame: Frame) -> dict[str, Any]:
+    """Return what a frame says of its entry; what it does not say is absent."""
+    told: dict[str, Any] = {"frame_checksum": frame.checksum}
+    if frame.broker_timestamp is not None:
+        told["broker_timestamp"] = frame.broker_timestamp
+    if frame.index_range is not None:
+        told["index"] = frame.index
+        told["first_index"], told["last_index"] = frame.index_range
+    if frame.broker_metadata is not None and (unknown := unknown_fields(frame.broker_metadata)):
+        told["broker_metadata"] = {"unknown_fields": unknown}
+    return {**told, "metadata": metadata_to_json(frame.metadata)}
+
+
+def metadata_to_json(metadata: MessageMetadata | SingleMessageMetadata) -> dict[str, Any]:
+    """Return metadata with `properties` as an object and the partition key as `key`.
+
+    Of two properties of one name the later counts, as for Pulsar's own clients.
+    """
+    told = message_to_json(metadata)
+    if _PARTITION_KEY in told:
+        told["key"] = told.pop(_PARTITION_KEY)
+    if metadata.properties:
+        told["properties"] = properties_of(metadata.properties)
+    return told
+
+
+def properties_of(pairs: Iterable[KeyValue]) -> dict[str, str]:
+    """Return properties as a dictionary; bytes that are no UTF-8 are escaped."""
+    return {readable(pair.key): readable(pair.value) for pair in pairs}
+
+
+def readable(text: str | bytes) -> str:
+    """Return a string field as text; protobuf hands out bytes where they are no UTF-8."""
+    return text if isinstance(text, str) else text.decode("utf-8", "backslashreplace")
+
+
+def opened_to_json(opened: OpenedEntry, form: PayloadForm | None = None) -> dict[str, Any]:
+    """Return `messages`, and `unopened` where there is a reason why there are none."""
+    told: dict[str, Any] = {"messages": [message_to_document(message, form) for message in opened.messages]}
+    return told if opened.unopened is None else {**told, "unopened": opened.unopened}
+
+
+def message_to_document(message: Message, form: PayloadForm | None = None) -> dict[str, Any]:
+    """Return one message; without `form` only the size of its payload."""
+    told: dict[str, Any] = {}
+    if message.batch_index is not None:
+        told["batch_index"] = message.batch_index
+    if message.index is not None:
+        told["index"] = message.index
+    told["metadata"] = metadata_to_json(message.metadata)
+    told["payload_size"] = len(message.payload)
+    if form is not None:
+        name = "payload_sha256" if form == "hash" else "payload"
+        told[name] = payload_text(message.payload, form)
+    return told
+
+
+def payload_text(payload: memoryview, form: PayloadForm) -> str:
+    """Return a payload in one of the forms; in `text` what is no UTF-8 is escaped."""
+    match form:
+        case "text":
+            return bytes(payload).decode("utf-8", "backslashreplace")
+        case "hex":
+            return payload.hex()
+        case "base64":
+            return base64.b64encode(payload).decode()
+        case "hash":
+            return hashlib.sha256(payload).hexdigest()

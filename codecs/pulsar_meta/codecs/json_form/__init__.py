@@ -1,0 +1,1 @@
+"""The JSON form of messages and documents, there and back."""

@@ -1,0 +1,220 @@
+"""JSON values back to protobuf messages: the way back of `message_json`, with the path in every error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError as ProtobufError
+from google.protobuf.message import Message
+
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.json_form.json_checks import from_base64, integer, shown
+from pulsar_meta.codecs.json_form.message_json import UNKNOWN_FIELDS
+from pulsar_meta.codecs.messages.wire_fields import (
+    BYTES,
+    END_GROUP,
+    FIXED32,
+    FIXED64,
+    GROUP,
+    VARINT,
+    bytes_field,
+    write_varint,
+)
+
+M = TypeVar("M", bound=Message)
+
+Reader = Callable[[Any, str], Any]
+# Puts the JSON of one field into a message: (message, JSON, path of the field).
+Filler = Callable[[Any, Any, str], None]
+
+_WIDTHS = {FIXED64: 8, FIXED32: 4}
+_RANGES = {
+    FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
+    FieldDescriptor.CPPTYPE_INT64: (-(2**63), 2**63 - 1),
+    FieldDescriptor.CPPTYPE_UINT32: (0, 2**32 - 1),
+    FieldDescriptor.CPPTYPE_UINT64: (0, 2**64 - 1),
+}
+_MAX_NUMBER = 2**29 - 1
+
+
+def json_to_message(kind: type[M], value: Any, path: str = "value") -> M:
+    """Return the message that `value` (parsed JSON) describes; numbers may be numbers or digits in quotes.
+
+    `path` is where `value` stands in its document. DecodeError, naming the place, where a field does not
+    exist, has a value that it cannot have, or is required and missing.
+    """
+    message = kind()
+    fill_message(message, value, path)
+    if not message.IsInitialized():
+        missing = ", ".join(message.FindInitializationErrors())  # type: ignore[attr-defined]
+        raise DecodeError(f"{path}: required {missing} missing")
+    return message
+
+
+def fill_message(message: Any, value: Any, path: str) -> None:
+    """Put every field of the JSON object `value` into `message`; null counts as absent."""
+    if not isinstance(value, dict):
+        raise DecodeError(f"{path}: expected an object, found {shown(value)}")
+    fillers = fillers_of(message.DESCRIPTOR)
+    for name, member in value.items():
+        if member is None:
+            continue
+        filler = fillers.get(name)
+        if filler is None:
+            raise DecodeError(f"{path}.{name}: {message.DESCRIPTOR.name} has no such field")
+        filler(message, member, f"{path}.{name}")
+
+
+@cache
+def fillers_of(descriptor: Descriptor) -> dict[str, Filler]:
+    """Return how to fill each field of a message type, by the field's name."""
+    fillers: dict[str, Filler] = {field.name: _filler(field) for field in descriptor.fields}
+    fillers[UNKNOWN_FIELDS] = _fill_unknown
+    return fillers
+
+
+def _filler(field: FieldDescriptor) -> Filler:
+    if field.message_type is not None:
+        if field.message_type.GetOptions().map_entry:
+            return _map_filler(field.name)
+        return _messages_filler(field.name) if field.is_repeated else _message_filler(field.name)
+    reader = _reader(field)
+    return _values_filler(field, reader) if field.is_repeated else _value_filler(field, reader)
+
+
+def _value_filler(field: FieldDescriptor, reader: Reader) -> Filler:
+    name, number = field.name, field.number
+
+    def fill(message: Any, value: Any, path: str) -> None:
+        read = reader(value, path)
+        if type(read) is NotText:
+            message.MergeFromString(bytes_field(number, read))
+        else:
+            setattr(message, name, read)
+
+    return fill
+
+
+def _values_filler(field: FieldDescriptor, reader: Reader) -> Filler:
+    name, number = field.name, field.number
+
+    def fill(message: Any, values: Any, path: str) -> None:
+        for at, value in enumerate(_list(values, path)):
+            read = reader(value, f"{path}[{at}]")
+            if type(read) is NotText:
+                message.MergeFromString(bytes_field(number, read))
+            else:
+                getattr(message, name).append(read)
+
+    return fill
+
+
+def _message_filler(name: str) -> Filler:
+    def fill(message: Any, value: Any, path: str) -> None:
+        inner = getattr(message, name)
+        inner.SetInParent()
+        fill_message(inner, value, path)
+
+    return fill
+
+
+def _messages_filler(name: str) -> Filler:
+    def fill(message: Any, values: Any, path: str) -> None:
+        add = getattr(message, name).add
+        for at, value in enumerate(_list(values, path)):
+            fill_message(add(), value, f"{path}[{at}]")
+
+    return fill
+
+
+def _map_filler(name: str) -> Filler:
+    def fill(message: Any, value: Any, path: str) -> None:
+        if not isinstance(value, dict):
+            raise DecodeError(f"{path}: expected an object, found {shown(value)}")
+        for key, member in value.items():
+            getattr(message, name)[_text(key, path)] = _text(member, f"{path}.{key}")
+
+    return fill
+
+
+def _reader(field: FieldDescriptor) -> Reader:
+    if field.enum_type is not None:
+        return _enum_reader(field)
+    if field.cpp_type in _RANGES:
+        low, high = _RANGES[field.cpp_type]
+        return lambda value, path: integer(value, path, low, high)
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return from_base64
+    return _boolean if field.type == FieldDescriptor.TYPE_BOOL else _text
+
+
+def _enum_reader(field: FieldDescriptor) -> Reader:
+    values = field.enum_type.values if field.enum_type is not None else []
+    numbers: dict[str | int, int] = {value.name: value.number for value in values}
+
+    def read(value: Any, path: str) -> int:
+        number = numbers.get(value, value) if isinstance(value, (str, int)) else None
+        if isinstance(number, int) and not isinstance(value, bool) and number in numbers.values():
+            return number
+        raise DecodeError(f"{path}: expected one of {', '.join(map(str, numbers))}, found {shown(value)}")
+
+    return read
+
+
+class NotText(bytes):
+    """The bytes of a string field that are not UTF-8."""
+
+
+def _text(value: Any, path: str) -> Any:
+    if isinstance(value, dict) and value.keys() == {"base64"}:
+        return NotText(from_base64(value["base64"], path))
+    try:
+        value.encode()
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise DecodeError(f"{path}: expected a string, found {shown(value)}") from error
+    return value
+
+
+def _boolean(value: Any, path: str) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise DecodeError(f"{path}: expected true or false, found {shown(value)}")
+
+
+def _list(value: Any, path: str) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    raise DecodeError(f"{path}: expected a list, found {shown(value)}")
+
+
+def _fill_unknown(message: Any, fields: Any, path: str) -> None:
+    try:
+        message.MergeFromString(unknown_bytes(fields, path))
+    except ProtobufError as error:
+        raise DecodeError(f"{path}: these fields cannot stand in a {message.DESCRIPTOR.name}") from error
+
+
+def unknown_bytes(fields: Any, path: str) -> bytes:
+    """Return the wire bytes of fields given as `number`, `wire_type` and `value`."""
+    return b"".join(_unknown_field(field, f"{path}[{at}]") for at, field in enumerate(_list(fields, path)))
+
+
+def _unknown_field(field: Any, path: str) -> bytes:
+    if not isinstance(field, dict) or not {"number", "wire_type", "value"} <= field.keys():
+        raise DecodeError(f"{path}: expected number, wire_type and value, found {shown(field)}")
+    number = integer(field["number"], f"{path}.number", 1, _MAX_NUMBER)
+    wire_type = integer(field["wire_type"], f"{path}.wire_type", 0, 5)
+    tag, value, at = write_varint(number << 3 | wire_type), field["value"], f"{path}.value"
+    if wire_type == VARINT:
+        return tag + write_varint(integer(value, at, 0, 2**64 - 1))
+    if wire_type in _WIDTHS:
+        width = _WIDTHS[wire_type]
+        return tag + integer(value, at, 0, 256**width - 1).to_bytes(width, "little")
+    if wire_type == BYTES:
+        return bytes_field(number, from_base64(value, at))
+    if wire_type == GROUP:
+        return tag + unknown_bytes(value, at) + write_varint(number << 3 | END_GROUP)
+    raise DecodeError(f"{path}.wire_type: expected 0, 1, 2, 3 or 5, found {wire_type}")

@@ -1,0 +1,132 @@
+"""The envelope around a compressed ManagedLedgerInfo or ManagedCursorInfo.
+
+    0    2  magic 0x4778, big-endian
+    2    4  size M of the header message, signed, big-endian
+    6    M  ManagedLedgerInfoMetadata or ManagedCursorInfoMetadata (the same shape): codec, raw size
+    6+M  …  the compressed message, to the end of the value
+
+A protobuf value cannot begin with 0x47 (a tag of wire type 7), so the magic is unambiguous.
+Sources: apache/pulsar MetaStoreImpl.java, MetadataCompressionConfig.java, PIP-146, PIP-270.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, compress, decompress
+from pulsar_meta.codecs.errors import DecodeError, UsageError
+
+if TYPE_CHECKING:
+    from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
+
+MAGIC: Final = b"\x47\x78"
+_HEADER_AT: Final = 6
+_MAX_RAW_SIZE: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class EnvelopeHeader:
+    """What the envelope says of itself: the codec's name, the claimed raw size, where the body begins."""
+
+    codec: str
+    raw_size: int
+    body_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """An opened envelope: the codec's name, the size of the whole value and of the message, the message."""
+
+    codec: str
+    stored_size: int
+    raw_size: int
+    payload: bytes = field(repr=False)
+
+
+def is_enveloped(data: bytes) -> bool:
+    """Tell whether a value begins with the envelope's magic."""
+    return data[:2] == MAGIC
+
+
+def open_envelope(data: bytes, *, max_size: int = DEFAULT_MAX_SIZE) -> Envelope | None:
+    """Return the opened envelope, or None where the value has none and is the message itself.
+
+    DecodeError where the header or the compressed message is broken or claims more than `max_size` bytes.
+    """
+    if not is_enveloped(data):
+        return None
+    header = read_header(data)
+    try:
+        body = memoryview(data)[header.body_at :]
+        payload = decompress(header.codec, body, header.raw_size, max_size=max_size)
+    except DecodeError as error:
+        at = header.body_at + (error.offset or 0)
+        raise DecodeError(f"envelope: {error.message}", offset=at) from error
+    return Envelope(header.codec, len(data), header.raw_size, payload)
+
+
+def read_header(data: bytes) -> EnvelopeHeader:
+    """Return what an enveloped value says of itself, or raise DecodeError."""
+    if len(data) < _HEADER_AT:
+        raise DecodeError(
+            f"envelope: {len(data)} bytes, its header alone needs {_HEADER_AT}", offset=len(data)
+        )
+    size = int.from_bytes(data[2:_HEADER_AT], "big", signed=True)
+    body_at = _HEADER_AT + size
+    if size < 0 or body_at > len(data):
+        raise DecodeError(
+            f"envelope: header message of {size} bytes, {len(data) - _HEADER_AT} follow", offset=2
+        )
+    # Imported here: most values have no envelope, and protobuf is a third of a command's start-up.
+    from pulsar_meta.codecs.messages.protobuf import parse_part
+    from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
+
+    try:
+        header = parse_part(ManagedLedgerInfoMetadata, data[_HEADER_AT:body_at])
+    except DecodeError as error:
+        raise DecodeError("envelope: the header message is not protobuf", offset=_HEADER_AT) from error
+    return EnvelopeHeader(_codec_of(header), _raw_size_of(header), body_at)
+
+
+def seal(payload: bytes, codec: str) -> bytes:
+    """Return `payload` in an envelope, also for the codec "none" (which Pulsar reads and never writes)."""
+    if codec not in CODECS:
+        raise UsageError(f"no codec {codec!r}: there are {', '.join(CODECS)}")
+    if len(payload) > _MAX_RAW_SIZE:
+        raise UsageError(f"an envelope holds at most {_MAX_RAW_SIZE} bytes, not {len(payload)}")
+    from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
+
+    header = ManagedLedgerInfoMetadata(uncompressedSize=len(payload))
+    header.compressionType = CODECS.index(codec)  # type: ignore[assignment]
+    message = header.SerializeToString()
+    return b"".join((MAGIC, len(message).to_bytes(4, "big"), message, compress(codec, payload)))
+
+
+def stored_form(payload: bytes, codec: str, *, threshold: int | None = None) -> bytes:
+    """Return what a broker stores: an envelope if `codec` is not "none" and the size exceeds `threshold`.
+
+    The comparison is strict, as Pulsar's; without a threshold everything is compressed, the empty value
+    excepted, which every broker writes and reads bare.
+    """
+    if codec == "none" or not payload or (threshold is not None and len(payload) <= threshold):
+        return payload
+    return seal(payload, codec)
+
+
+def _codec_of(header: ManagedLedgerInfoMetadata) -> str:
+    if header.HasField("compressionType"):
+        return CODECS[header.compressionType]
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
+    # The enum is closed: a number it does not know is parsed into the unknown fields.
+    for unknown in UnknownFieldSet(header):  # type: ignore[attr-defined]
+        if unknown.field_number == 1:
+            raise DecodeError(f"envelope: unknown compression type {unknown.data}", offset=_HEADER_AT)
+    raise DecodeError("envelope: the header names no compression type", offset=_HEADER_AT)
+
+
+def _raw_size_of(header: ManagedLedgerInfoMetadata) -> int:
+    if not header.HasField("uncompressedSize"):
+        raise DecodeError("envelope: the header tells no uncompressed size", offset=_HEADER_AT)
+    return header.uncompressedSize

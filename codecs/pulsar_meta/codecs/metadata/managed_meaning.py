@@ -1,0 +1,159 @@
+"""What managed ledgers and cursors say, for people and scripts: the `meaning` of a decoded document."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+from pulsar_meta.codecs.json_form.message_json import readable
+from pulsar_meta.codecs.metadata.acks import acked_indexes, acks_of, unacked_indexes
+from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD
+from pulsar_meta.codecs.metadata.managed_ledger import ledgers_by_id
+from pulsar_meta.codecs.times import iso_time
+from pulsar_meta.proto.MLDataFormats_pb2 import (
+    BatchedEntryDeletionIndexInfo,
+    ManagedCursorInfo,
+    ManagedLedgerInfo,
+    OffloadContext,
+    PositionInfo,
+)
+
+LedgerInfo = ManagedLedgerInfo.LedgerInfo
+SNAPSHOT_ONLY = (
+    "the position in this record is only a snapshot: the state is the last entry of the cursor's ledger"
+)
+IGNORED_BIT_MAPS = "brokers read individualDeletedMessages and ignore individualDeletedMessageRanges"
+
+
+def managed_ledger_meaning(info: ManagedLedgerInfo) -> dict[str, Any]:
+    """Return the summary of a managed ledger: counts, ends, the open ledger, what is special about which."""
+    ledgers = ledgers_by_id(info)
+    meaning: dict[str, Any] = {
+        "ledger_count": len(ledgers),
+        "entries": sum(ledger.entries for ledger in ledgers),
+        "size": sum(ledger.size for ledger in ledgers),
+    }
+    if info.HasField("terminatedPosition"):
+        end = info.terminatedPosition
+        meaning["terminated_at"] = f"{end.ledgerId}:{end.entryId}"
+    if ledgers:
+        meaning |= _ends(ledgers)
+        meaning |= _irregularities([ledger.ledgerId for ledger in info.ledgerInfo], ledgers)
+        special = [_special(ledger) for ledger in ledgers if _is_special(ledger)]
+        if special:
+            meaning["ledgers"] = special
+    if len(info.properties):
+        meaning["properties"] = {readable(item.key): readable(item.value) for item in info.properties}
+    return meaning
+
+
+def _ends(ledgers: list[LedgerInfo]) -> dict[str, Any]:
+    closed = [ledger.timestamp for ledger in ledgers if ledger.timestamp > 0]
+    ends: dict[str, Any] = {
+        "first_ledger": ledgers[0].ledgerId,
+        "last_ledger": ledgers[-1].ledgerId,
+        "open_ledger": None if ledgers[-1].HasField("entries") else ledgers[-1].ledgerId,
+    }
+    if closed:
+        ends["first_closed"] = iso_time(min(closed))
+        ends["last_closed"] = iso_time(max(closed))
+    return ends
+
+
+def _irregularities(stored: list[int], ledgers: list[LedgerInfo]) -> dict[str, Any]:
+    """Return what a reader must know before trusting order and sums."""
+    found: dict[str, Any] = {}
+    ordered = sorted(stored)
+    if stored != ordered:
+        found["unordered"] = True
+    if len(set(stored)) < len(stored):
+        found["duplicate_ledgers"] = sorted({one for one, other in pairwise(ordered) if one == other})
+    uncounted = [
+        ledger.ledgerId for ledger in ledgers[:-1] if not ledger.entries and not ledger.HasField("entries")
+    ]
+    if uncounted:
+        found["ledgers_without_entries"] = uncounted
+    return found
+
+
+def _is_special(ledger: LedgerInfo) -> bool:
+    return ledger.HasField("offloadContext") or len(ledger.properties) > 0
+
+
+def _special(ledger: LedgerInfo) -> dict[str, Any]:
+    shown: dict[str, Any] = {"ledger_id": ledger.ledgerId}
+    if len(ledger.properties):
+        shown["properties"] = {readable(item.key): readable(item.value) for item in ledger.properties}
+    if ledger.HasField("offloadContext"):
+        shown["offload"] = offload_meaning(ledger.offloadContext)
+    return shown
+
+
+def offload_meaning(context: OffloadContext) -> dict[str, Any]:
+    """Return where and how far a ledger was offloaded; the UUID is part of the objects' names."""
+    shown: dict[str, Any] = {"complete": context.complete, "bookkeeper_deleted": context.bookkeeperDeleted}
+    if context.HasField("uidMsb") and context.HasField("uidLsb"):
+        shown["uuid"] = str(UUID(int=(context.uidMsb % 2**64) << 64 | context.uidLsb % 2**64))
+    if context.HasField("driverMetadata"):
+        shown["driver"] = readable(context.driverMetadata.name)
+    if context.timestamp > 0:
+        shown["time"] = iso_time(context.timestamp)
+    return shown
+
+
+def cursor_meaning(record: ManagedCursorInfo) -> dict[str, Any]:
+    """Return what a cursor's record says, and whether that is the truth or only a snapshot."""
+    in_record = record.cursorsLedgerId == STATE_IN_RECORD
+    meaning: dict[str, Any] = {"state": "record" if in_record else "cursor-ledger"}
+    if not in_record:
+        meaning |= {"cursor_ledger": record.cursorsLedgerId, "snapshot_only": True, "note": SNAPSHOT_ONLY}
+    if record.HasField("markDeleteLedgerId") or record.HasField("markDeleteEntryId"):
+        meaning["mark_delete"] = f"{record.markDeleteLedgerId}:{record.markDeleteEntryId}"
+    meaning |= _acks(record)
+    if record.HasField("lastActive"):
+        meaning["last_active"] = iso_time(record.lastActive)
+    if len(record.cursorProperties):
+        meaning["cursor_properties"] = {
+            readable(item.name): readable(item.value) for item in record.cursorProperties
+        }
+    return meaning
+
+
+def position_meaning(position: PositionInfo) -> dict[str, Any]:
+    """Return what an entry of a cursor ledger says; the last entry of the ledger is the cursor's state."""
+    meaning = {"mark_delete": f"{position.ledgerId}:{position.entryId}", **_acks(position)}
+    if len(position.individualDeletedMessages) and len(position.individualDeletedMessageRanges):
+        meaning["note"] = IGNORED_BIT_MAPS
+    return meaning
+
+
+def _acks(state: ManagedCursorInfo | PositionInfo) -> dict[str, Any]:
+    acks = acks_of(state)
+    meaning: dict[str, Any] = {"acked_entries": acks.entry_count, "acked_ranges": acks.range_count}
+    if acks.entries:
+        meaning["acked"] = [
+            {"ledger_id": ledger, "entries": ranges} for ledger, ranges in acks.entries.items()
+        ]
+    if acks.spanning:
+        meaning["acked_across_ledgers"] = [
+            {"after": _position(after), "through": _position(through)} for after, through in acks.spanning
+        ]
+    if len(state.batchedEntryDeletionIndexInfo):
+        meaning["batches"] = [_batch(batch) for batch in state.batchedEntryDeletionIndexInfo]
+    if len(state.properties):
+        meaning["properties"] = {readable(item.name): item.value for item in state.properties}
+    return meaning
+
+
+def _position(position: tuple[int, int]) -> str:
+    return f"{position[0]}:{position[1]}"
+
+
+def _batch(batch: BatchedEntryDeletionIndexInfo) -> dict[str, Any]:
+    unacked = unacked_indexes(batch)
+    return {
+        "position": f"{batch.position.ledgerId}:{batch.position.entryId}",
+        "acked": acked_indexes(unacked),
+        "unacked": unacked,
+    }

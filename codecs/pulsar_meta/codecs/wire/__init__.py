@@ -1,0 +1,1 @@
+"""What travels on connections to brokers and bookies."""

@@ -1,0 +1,1 @@
+"""Messages grouped into batches, and batches made into frames."""

@@ -1,0 +1,129 @@
+"""What a batching rule would make of the messages that a topic holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, open_entry
+from pulsar_meta.codecs.frames.broker_metadata import strip_broker_metadata
+from pulsar_meta.codecs.frames.entry_json import readable
+from pulsar_meta.codecs.frames.frame import decode_frame
+from pulsar_meta.jobs.batches.batching import Batch, Batcher, Batching, Breaks, OrderWatch, wrong_for
+from pulsar_meta.jobs.batches.outgoing import Numbering, messages_of_entry, outgoing
+from pulsar_meta.jobs.batches.packing import Packing, pack_batch
+from pulsar_meta.jobs.entries.entry_choice import Tell
+from pulsar_meta.jobs.entries.entry_dump import DataEntry
+from pulsar_meta.jobs.entries.ledger_seal import LedgerSeal
+
+Document = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Tally:
+    """Batches, the messages in them, and their bytes as entries (without the broker's part)."""
+
+    batches: int = 0
+    messages: int = 0
+    largest: int = 0
+    bytes: int = 0
+
+    def add(self, messages: int, size: int) -> None:
+        """Count one batch."""
+        self.batches += 1
+        self.messages += messages
+        self.largest = max(self.largest, messages)
+        self.bytes += size
+
+    def document(self) -> Document:
+        """Return it in the JSON form of `plan-batches`."""
+        average = round(self.messages / self.batches, 3) if self.batches else 0
+        sizes = {"messages_per_batch": average, "largest_batch": self.largest, "bytes": self.bytes}
+        return {"batches": self.batches, **sizes}
+
+
+@dataclass(slots=True)
+class _Producer:
+    batcher: Batcher
+    order: OrderWatch = field(default_factory=OrderWatch)
+
+
+class BatchPlan:
+    """The plan for one topic: give it every frame in order, then ask for the document.
+
+    Entries are flushes: what a producer published together stays together unless the rule parts it.
+    With `rebatch` only the rule and the limits part what follows one another.
+    """
+
+    def __init__(
+        self, batching: Batching, *, rebatch: bool = False, max_size: int = DEFAULT_MAX_SIZE
+    ) -> None:
+        """`max_size` bounds what a payload is decompressed to, in bytes."""
+        self._batching, self._rebatch, self._max_size = batching, rebatch, max_size
+        self._before, self._after, self._breaks = Tally(), Tally(), Breaks()
+        self._wrong = {"properties": 0, "schema": 0}
+        self._unopened: dict[str, int] = {}
+        self._numbering = Numbering()
+        self._producers: dict[str, _Producer] = {}
+
+    def add(self, data: memoryview) -> None:
+        """Take the next entry's data; DecodeError where it cannot be read."""
+        frame = decode_frame(data, verify=False)
+        opened = open_entry(frame, max_size=self._max_size)
+        name = readable(frame.metadata.producer_name)
+        producer = self._producers.setdefault(name, _Producer(Batcher(self._batching, self._breaks)))
+        if opened.unopened is not None:
+            self._unopened[opened.unopened] = self._unopened.get(opened.unopened, 0) + 1
+            self._publish(producer, producer.batcher.finish())
+            return
+        messages = list(messages_of_entry(frame, opened))
+        self._before.add(len(messages), len(strip_broker_metadata(data)[0]))
+        for place, message in enumerate(messages):
+            flush = place == 0 and not self._rebatch
+            sent = outgoing(message, self._numbering.number(name), flush=flush)
+            self._publish(producer, producer.batcher.add(sent))
+
+    def document(self) -> Document:
+        """Publish what is open and return the plan in the JSON form of `plan-batches`."""
+        for producer in self._producers.values():
+            self._publish(producer, producer.batcher.finish())
+        return {
+            "keys": list(self._batching.keys),
+            "strategy": self._batching.rule,
+            "producers": len(self._producers),
+            "messages": self._before.messages,
+            "unopened": self._unopened,
+            "before": self._before.document(),
+            "after": self._after.document(),
+            "breaks": self._breaks.reasons,
+            "breaking_keys": {key: self._breaks.keys.get(key, 0) for key in self._batching.keys},
+            "wrong_batches": self._wrong,
+            "out_of_order": sum(producer.order.left_behind for producer in self._producers.values()),
+        }
+
+    def _publish(self, producer: _Producer, batches: Iterable[Batch]) -> None:
+        for batch in batches:
+            packing = Packing(keys=self._batching.keys)
+            self._after.add(len(batch.messages), len(pack_batch(batch, packing)))
+            producer.order.see(batch)
+            properties, schema = wrong_for(batch, self._batching)
+            self._wrong["properties"] += properties
+            self._wrong["schema"] += schema
+
+
+def plan_entries(
+    plan: BatchPlan, entries: Iterable[tuple[DataEntry, LedgerSeal]], count: int | None, tell: Tell
+) -> Document:
+    """Give a plan the first `count` entries (None: all) and return its document; the unreadable are told."""
+    for entry, seal in islice(entries, count):
+        if seal.content is not None:
+            continue
+        try:
+            plan.add(entry.data)
+        except DecodeError as error:
+            where = f"entry {entry.ledger_id}:{entry.entry_id}"
+            tell(DecodeError(error.message, offset=error.offset, source=where))
+    return plan.document()

@@ -1,0 +1,1 @@
+"""Asking the brokers: connections, lookups, and what is registered in the store."""

@@ -1,0 +1,135 @@
+"""How to reach and enter a cluster: Pulsar's own client.conf, tokens from files and the environment.
+
+Sources: apache/pulsar conf/client.conf, AuthenticationToken, AuthenticationBasic, AuthenticationTls,
+AuthenticationUtil (the `key:value,key:value` form of parameters).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.java_properties import decode_properties, last_values
+from pulsar_meta.jobs.brokers.connection import TlsSettings
+from pulsar_meta.jobs.brokers.lookup import Credentials
+
+_PLUGINS: Final = "org.apache.pulsar.client.impl.auth."
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConf:
+    """What a client needs to know before it connects."""
+
+    service_url: str | None = None
+    credentials: Credentials = field(default_factory=Credentials)
+    tls: TlsSettings = field(default_factory=TlsSettings)
+
+
+def read_client_conf(path: Path) -> ClientConf:
+    """Return what a client.conf says; UsageError for what is in it and cannot be honoured."""
+    try:
+        settings = last_values(decode_properties(path.read_bytes()))
+    except OSError as error:
+        raise UsageError(error.strerror or str(error), source=str(path)) from error
+    if _true(settings.get("useKeyStoreTls")):
+        raise UsageError("useKeyStoreTls: Java key stores are not read, give PEM files", source=str(path))
+    tls = TlsSettings(
+        trust_certs=_path(settings.get("tlsTrustCertsFilePath")),
+        certificate=_path(settings.get("tlsCertificateFilePath")),
+        key=_path(settings.get("tlsKeyFilePath")),
+        insecure=_true(settings.get("tlsAllowInsecureConnection")),
+        check_hostname=settings.get("tlsEnableHostnameVerification", "").strip().lower() != "false",
+    )
+    plugin, parameters = settings.get("authPlugin", "").strip(), settings.get("authParams", "").strip()
+    credentials, tls = _credentials(plugin, parameters, tls, path)
+    return ClientConf(settings.get("brokerServiceUrl", "").strip() or None, credentials, tls)
+
+
+def token_credentials(source: str) -> Credentials:
+    """Return token authentication from `file:PATH` or `env:NAME`, read anew whenever it is sent."""
+    return Credentials("token", read_secret(source))
+
+
+def read_secret(source: str) -> Callable[[], bytes]:
+    """Return how to read the secret at `file:PATH` or `env:NAME`; UsageError where there is none.
+
+    A secret on the command line would be seen by every user of the machine, hence no other form.
+    """
+    scheme, _, name = source.partition(":")
+    if scheme not in ("file", "env") or not name:
+        raise UsageError("a secret comes from file:PATH or env:NAME, never from the command line itself")
+    path = Path(name.removeprefix("//"))
+    read = partial(_read_file, path) if scheme == "file" else partial(_read_env, name)
+    read()
+    return read
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        return path.read_bytes().strip()
+    except OSError as error:
+        raise UsageError(f"cannot read the secret: {error.strerror}", source=str(path)) from error
+
+
+def _read_env(name: str) -> bytes:
+    value = os.environ.get(name, "").strip()
+    if not value:
+        raise UsageError(f"the environment has no secret in {name}")
+    return value.encode()
+
+
+def _credentials(
+    plugin: str, parameters: str, tls: TlsSettings, conf: Path
+) -> tuple[Credentials, TlsSettings]:
+    match plugin.removeprefix(_PLUGINS):
+        case "" | "AuthenticationDisabled":
+            return Credentials(), tls
+        case "AuthenticationToken" | "token":
+            return _token(parameters), tls
+        case "AuthenticationBasic" | "basic":
+            given = _parameters(parameters)
+            secret = f"{given.get('userId', '')}:{given.get('password', '')}".encode()
+            return Credentials("basic", lambda: secret), tls
+        case "AuthenticationTls" | "tls":
+            given = _parameters(parameters)
+            certificate, key = _path(given.get("tlsCertFile")), _path(given.get("tlsKeyFile"))
+            return Credentials("tls"), replace(tls, certificate=certificate, key=key)
+    raise UsageError(
+        f"authPlugin {plugin} is not known here: none, token, basic and tls are", source=str(conf)
+    )
+
+
+def _token(parameters: str) -> Credentials:
+    """Return the token in any form that AuthenticationToken takes: token:, file:, env:, JSON or as it is."""
+    if parameters.startswith(("file:", "env:")):
+        return token_credentials(parameters)
+    if parameters.startswith("{"):
+        token = _parameters(parameters).get("token", "")
+    else:
+        token = parameters.removeprefix("token:")
+    return Credentials("token", lambda: token.encode())
+
+
+def _parameters(text: str) -> dict[str, str]:
+    """Return parameters given as a JSON object or as `key:value,key:value`."""
+    if text.startswith("{"):
+        try:
+            return {str(key): str(value) for key, value in json.loads(text).items()}
+        except (ValueError, AttributeError) as error:
+            raise UsageError("authParams is not a JSON object") from error
+    pairs = (part.partition(":") for part in text.split(",") if part)
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text.strip().removeprefix("file://")) if text and text.strip() else None
+
+
+def _true(text: str | None) -> bool:
+    return (text or "").strip().lower() == "true"

@@ -1,0 +1,234 @@
+"""Where a topic is served: the lookup of a client, hop by hop, without any socket.
+
+`look_up` is a generator: it yields `Connect` and `Ask` and is sent what came back, so the same protocol
+runs over a socket and over the bytes of a test. A lookup does what a client's does: a bundle that no
+broker owns gets an owner by it.
+
+Sources: apache/pulsar BinaryProtoLookupService.findBroker (redirects, authoritative, which URL),
+ClientCnx (CONNECT, PING, AUTH_CHALLENGE), ServerCnx.handleLookup, LookupProxyHandler; PIP-368.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pulsar_meta.codecs.errors import (
+    DecodeError,
+    NotFoundError,
+    PulsarMetaError,
+    UnreachableError,
+    UsageError,
+)
+from pulsar_meta.codecs.wire.commands import body_of, command_name, text_of
+from pulsar_meta.codecs.wire.service_url import BrokerAddress, parse_service_url
+from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, CommandLookupTopicResponse, ServerError
+
+PROTOCOL_VERSION: Final = 21
+# 21 came before lookup properties did, so whoever agrees on less cannot know them (PIP-368, Pulsar 4.0).
+OLDEST_WITH_PROPERTIES: Final = (4, 0)
+MAX_REDIRECTS: Final = 20
+
+_version_re = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """How to authenticate: Pulsar's name of the method, and a function that returns the current secret."""
+
+    method: str = "none"
+    secret: Callable[[], bytes] = field(default=lambda: b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OriginalClient:
+    """What a proxy tells of the client it speaks for."""
+
+    principal: str | None = None
+    auth_data: str | None = field(default=None, repr=False)
+    auth_method: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LookupRequest:
+    """One lookup: the full name of a topic and everything that goes along with it."""
+
+    topic: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+    listener_name: str | None = None
+    authoritative: bool = False
+    credentials: Credentials = field(default_factory=Credentials)
+    original: OriginalClient = field(default_factory=OriginalClient)
+    max_redirects: int = MAX_REDIRECTS
+    client_version: str = "pulsar-meta"
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Wanted: a fresh connection to the first of these that answers. The address is sent back."""
+
+    addresses: Sequence[BrokerAddress]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Wanted: send this command, and send back the next one that arrives."""
+
+    command: BaseCommand
+
+
+Step = Connect | Ask
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One broker that was asked: who it says it is, and its answer (None where it failed before one)."""
+
+    address: BrokerAddress
+    authoritative: bool
+    server_version: str
+    protocol_version: int
+    answer: CommandLookupTopicResponse
+
+
+def look_up(addresses: Sequence[BrokerAddress], request: LookupRequest) -> Generator[Step | Hop, Any, Hop]:
+    """Yield what to do and each Hop when it is known; return the last one, which names the topic's broker.
+
+    NotFoundError where there is no such topic, UsageError where its name is refused, UnreachableError for
+    every other refusal and for more than `max_redirects` redirects, DecodeError for an answer of nonsense.
+    """
+    authoritative = request.authoritative
+    for _ in range(request.max_redirects + 1):
+        hop = yield from _ask_broker(addresses, request, authoritative)
+        yield hop
+        if not hop.answer.HasField("response") or hop.answer.response == CommandLookupTopicResponse.Failed:
+            raise refusal(hop.address, hop.answer.error, hop.answer.message)
+        target = next_address(hop)
+        if hop.answer.response == CommandLookupTopicResponse.Connect:
+            return hop
+        addresses, authoritative = [target], hop.answer.authoritative
+    raise UnreachableError(f"more than {request.max_redirects} redirects for {request.topic}")
+
+
+def next_address(hop: Hop) -> BrokerAddress:
+    """Return the broker that an answer names, by the URL that fits how we came: plain or TLS."""
+    tls = hop.address.tls
+    url = hop.answer.brokerServiceUrlTls if tls else hop.answer.brokerServiceUrl
+    if not url:
+        kind = "TLS" if tls else "plain"
+        raise UnreachableError(f"the answer names no {kind} URL of a broker", source=str(hop.address))
+    try:
+        return parse_service_url(text_of(url))[0]
+    except UsageError as error:
+        raise DecodeError(
+            f"not a broker's URL in the answer: {error.message}", source=str(hop.address)
+        ) from error
+
+
+def knows_properties(hop: Hop) -> bool | None:
+    """Tell whether the broker's version knows lookup properties; None where what it says does not show it."""
+    if hop.protocol_version < PROTOCOL_VERSION:
+        return False
+    version = _version_re.search(hop.server_version)
+    return (int(version[1]), int(version[2])) >= OLDEST_WITH_PROPERTIES if version else None
+
+
+def refusal(address: BrokerAddress, error: int, message: str | bytes) -> PulsarMetaError:
+    """Return the error, with its exit code, for a ServerError that a broker answered."""
+    name = ServerError.Name(error) if error in ServerError.values() else f"error {error}"
+    text = " ".join(f"{name}: {text_of(message)}".split())
+    if error in (ServerError.TopicNotFound,):
+        return NotFoundError(text, source=str(address))
+    if error in (ServerError.InvalidTopicName,):
+        return UsageError(text, source=str(address))
+    return UnreachableError(f"refused, {text}", source=str(address))
+
+
+def _ask_broker(
+    addresses: Sequence[BrokerAddress], request: LookupRequest, authoritative: bool
+) -> Generator[Step, Any, Hop]:
+    address = yield Connect(addresses)
+    reply = yield from converse(address, connect_command(request), request, "CONNECTED")
+    connected = reply.connected
+    reply = yield from converse(address, lookup_command(request, authoritative), request, "LOOKUP_RESPONSE")
+    return Hop(
+        address=address,
+        authoritative=authoritative,
+        server_version=text_of(connected.server_version),
+        protocol_version=connected.protocol_version,
+        answer=reply.lookupTopicResponse,
+    )
+
+
+def converse(
+    address: BrokerAddress, command: BaseCommand, request: LookupRequest, wanted: str
+) -> Generator[Step, Any, BaseCommand]:
+    """Send `command` and return the `wanted` one; what the broker asks meanwhile is answered.
+
+    Raises the broker's refusal, DecodeError where another command comes back.
+    """
+    reply: BaseCommand = yield Ask(command)
+    while (name := command_name(reply)) in _ANSWERS:
+        reply = yield Ask(_ANSWERS[name](request))
+    if name == "ERROR":
+        raise refusal(address, reply.error.error, reply.error.message)
+    if name != wanted or body_of(reply) is None:
+        raise DecodeError(f"expected {wanted} from the broker, found {name}", source=str(address))
+    return reply
+
+
+def connect_command(request: LookupRequest) -> BaseCommand:
+    """Return the CONNECT that opens every connection."""
+    command = BaseCommand(type=BaseCommand.CONNECT)
+    connect = command.connect
+    connect.client_version = request.client_version
+    connect.protocol_version = PROTOCOL_VERSION
+    connect.auth_method_name = request.credentials.method
+    connect.auth_data = request.credentials.secret()
+    connect.feature_flags.supports_auth_refresh = True
+    tell_original(connect, request.original)
+    return command
+
+
+def lookup_command(request: LookupRequest, authoritative: bool) -> BaseCommand:
+    """Return the LOOKUP, properties in the order given."""
+    command = BaseCommand(type=BaseCommand.LOOKUP)
+    lookup = command.lookupTopic
+    lookup.topic, lookup.request_id, lookup.authoritative = request.topic, 1, authoritative
+    if request.listener_name:
+        lookup.advertised_listener_name = request.listener_name
+    for key, value in request.properties.items():
+        lookup.properties.add(key=key, value=value)
+    tell_original(lookup, request.original)
+    return command
+
+
+def tell_original(body: Any, original: OriginalClient) -> None:
+    """Put the original client into a command: each has a place for it, newer brokers believe CONNECT only."""
+    for name in ("principal", "auth_data", "auth_method"):
+        value = getattr(original, name)
+        if value is not None:
+            setattr(body, f"original_{name}", value)
+
+
+def _pong(request: LookupRequest) -> BaseCommand:
+    command = BaseCommand(type=BaseCommand.PONG)
+    command.pong.SetInParent()
+    return command
+
+
+def _auth_response(request: LookupRequest) -> BaseCommand:
+    command = BaseCommand(type=BaseCommand.AUTH_RESPONSE)
+    response = command.authResponse
+    response.client_version, response.protocol_version = request.client_version, PROTOCOL_VERSION
+    response.response.auth_method_name = request.credentials.method
+    response.response.auth_data = request.credentials.secret()
+    return command
+
+
+_ANSWERS: Final[dict[str, Callable[[LookupRequest], BaseCommand]]] = {
+    "PING": _pong,
+    "AUTH_CHALLENGE": _auth_response,
+}

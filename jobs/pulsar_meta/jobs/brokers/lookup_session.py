@@ -1,0 +1,187 @@
+"""A lookup over real connections: every hop with its times, and what came of it in the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+
+from pulsar_meta.codecs.errors import PulsarMetaError
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.codecs.wire.commands import text_of
+from pulsar_meta.codecs.wire.service_url import BrokerAddress
+from pulsar_meta.jobs.brokers.connection import BrokerConnection, TlsSettings, connect_to_any
+from pulsar_meta.jobs.brokers.lookup import (
+    OLDEST_WITH_PROPERTIES,
+    Connect,
+    Hop,
+    LookupRequest,
+    Step,
+    knows_properties,
+    look_up,
+    next_address,
+)
+from pulsar_meta.jobs.brokers.partition_count import PartitionAnswer, ask_partitions
+from pulsar_meta.proto.PulsarApi_pb2 import CommandLookupTopicResponse, ServerError
+
+Document = dict[str, Any]
+Result = TypeVar("Result")
+PARTITIONED: Final = ("persistent", "non-persistent")
+
+
+@dataclass(slots=True)
+class LookupOutcome:
+    """What a lookup found: a document per hop, the last hop's answer, or the error that ended it."""
+
+    request: LookupRequest
+    hops: list[Document] = field(default_factory=list)
+    last: Hop | None = None
+    error: PulsarMetaError | None = None
+    remarks: list[str] = field(default_factory=list)
+
+    def document(self) -> Document:
+        """Return it in the JSON form of `lookup`."""
+        told: Document = {"topic": self.request.topic, "properties": dict(self.request.properties)}
+        if self.error is not None:
+            told |= {"status": "failed", "error": str(self.error)}
+        elif self.last is not None:
+            told |= {"status": "found", "broker": str(next_address(self.last)), **_answer(self.last)}
+        return told | {"notes": self.notes(), "hops": self.hops}
+
+    def notes(self) -> list[str]:
+        """Return what one should know of the properties that were sent."""
+        hops = [hop["broker"] for hop in self.hops if hop["knows_properties"] is False]
+        notes = list(self.remarks)
+        if self.request.properties and hops:
+            version = ".".join(map(str, OLDEST_WITH_PROPERTIES))
+            notes.append(f"{', '.join(hops)} ignored the properties: Pulsar knows them from {version} on")
+        if self.request.properties and any(hop["proxy_through_service_url"] for hop in self.hops):
+            notes.append(
+                "the answer says to connect through the service URL (a standalone always says so): where a"
+                " Pulsar proxy stands there, it passed the lookup on without its properties"
+            )
+        return notes
+
+
+@dataclass(frozen=True, slots=True)
+class LookupSession:
+    """Lookups over sockets, starting at any of `addresses`, each hop within `timeout` seconds."""
+
+    addresses: Sequence[BrokerAddress]
+    tls: TlsSettings
+    timeout: float
+
+    def look_up(self, request: LookupRequest) -> LookupOutcome:
+        """Look one topic up; what fails is in the outcome."""
+        outcome, wire = LookupOutcome(request), _Wire(self.tls, self.timeout)
+        try:
+            outcome.last = _run(look_up(self.addresses, request), wire, outcome.hops)
+        except PulsarMetaError as error:
+            outcome.error = error
+        return outcome
+
+    def partitions(self, request: LookupRequest) -> PartitionAnswer:
+        """Ask how many partitions the topic has; raises as `ask_partitions`."""
+        return _run(ask_partitions(self.addresses, request), _Wire(self.tls, self.timeout), [])
+
+    def look_up_all(self, request: LookupRequest, tell: Callable[[str], None]) -> Iterator[LookupOutcome]:
+        """Yield the outcome of the topic, or of each partition where it has some.
+
+        `tell` is given why the broker was not asked for partitions.
+        """
+        name = TopicName.parse(request.topic)
+        answer = PartitionAnswer(0)
+        if name.partition is None and name.domain in PARTITIONED:
+            try:
+                answer = self.partitions(request)
+            except PulsarMetaError as error:
+                yield LookupOutcome(request, error=error)
+                return
+        if not answer.count:
+            outcome = self.look_up(request)
+            if answer.why is not None:
+                outcome.remarks.append(answer.why) if answer.refused else tell(answer.why)
+            yield outcome
+        for number in range(answer.count or 0):
+            yield self.look_up(replace(request, topic=str(name.with_partition(number))))
+
+
+def _run(talk: Generator[Step | Hop, Any, Result], wire: _Wire, hops: list[Document]) -> Result:
+    """Do what `talk` wants until it returns; hops are told in `hops`."""
+    sent: Any = None
+    try:
+        while True:
+            step = talk.send(sent)
+            if isinstance(step, Hop):
+                hops.append(hop_document(step, wire.connect_ms, wire.answer_ms))
+                sent = None
+            elif isinstance(step, Connect):
+                sent = wire.connect(step.addresses)
+            else:
+                sent = wire.ask(step.command)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    finally:
+        wire.close()
+
+
+def hop_document(hop: Hop, connect_ms: float, answer_ms: float) -> Document:
+    """Return a hop in the JSON form of `lookup`; times in milliseconds."""
+    answer = hop.answer
+    told: Document = {
+        "broker": str(hop.address),
+        "server_version": hop.server_version,
+        "protocol_version": hop.protocol_version,
+        "knows_properties": knows_properties(hop),
+        "asked_authoritative": hop.authoritative,
+        "response": CommandLookupTopicResponse.LookupType.Name(answer.response).lower(),
+        **_answer(hop),
+        "connect_ms": round(connect_ms, 3),
+        "answer_ms": round(answer_ms, 3),
+    }
+    if answer.HasField("error"):
+        told |= {"error": ServerError.Name(answer.error), "message": text_of(answer.message)}
+    return told
+
+
+def _answer(hop: Hop) -> Document:
+    answer = hop.answer
+    return {
+        "broker_service_url": text_of(answer.brokerServiceUrl) or None,
+        "broker_service_url_tls": text_of(answer.brokerServiceUrlTls) or None,
+        "authoritative": answer.authoritative,
+        "proxy_through_service_url": answer.proxy_through_service_url,
+    }
+
+
+class _Wire:
+    """The connection of the hop at hand, and how long it took: to be connected, then to be answered."""
+
+    def __init__(self, tls: TlsSettings, timeout: float) -> None:
+        self._tls, self._timeout = tls, timeout
+        self._connection: BrokerConnection | None = None
+        self.connect_ms = self.answer_ms = 0.0
+
+    def connect(self, addresses: Sequence[BrokerAddress]) -> BrokerAddress:
+        self.close()
+        start = time.perf_counter()
+        address, self._connection = connect_to_any(addresses, tls=self._tls, timeout=self._timeout)
+        self.connect_ms, self.answer_ms = _since(start), 0.0
+        return address
+
+    def ask(self, command: Any) -> Any:
+        assert self._connection is not None
+        start = time.perf_counter()
+        try:
+            return self._connection.ask(command)
+        finally:
+            self.answer_ms += _since(start)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+def _since(start: float) -> float:
+    return (time.perf_counter() - start) * 1000

@@ -1,0 +1,121 @@
+"""The brokers that are registered in the store, and which of them fit a client's lookup properties.
+
+A broker of an extensible load manager registers BrokerLookupData, whose member `properties` holds the
+settings below `lookupPropertyPrefix` with the prefix still on (`lookup.rack`); a client sends `rack`.
+Brokers of other load managers register LocalBrokerData, which has no properties.
+
+Sources: apache/pulsar LoadManager.LOADBALANCE_BROKERS_ROOT, BrokerRegistryImpl, BrokerLookupData,
+LocalBrokerData, ServiceConfiguration.lookupProperties; PIP-192, PIP-368. Seen on 4.2.4 brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.json_form.json_text import loads
+from pulsar_meta.stores.base import Store
+
+BROKERS: Final = "/loadbalance/brokers"
+DEFAULT_PREFIX: Final = "lookup."
+STOCK: Final = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
+
+Document = dict[str, Any]
+
+
+def registered_brokers(store: Store) -> Iterator[Document]:
+    """Yield a document per registered broker, by id; one whose value is broken has an `error` in it."""
+    for broker in store.children(BROKERS):
+        try:
+            found = store.read(f"{BROKERS}/{broker}")
+        except NotFoundError:
+            # Registrations vanish with their broker, also between listing and reading them.
+            continue
+        place = {"broker": broker, "path": found.path, "version": found.version}
+        try:
+            yield place | broker_document(found.value)
+        except DecodeError as error:
+            yield place | {"kind": None, "error": error.message}
+
+
+def broker_document(value: bytes) -> Document:
+    """Return what a registration says; DecodeError where it is not one of the two kinds.
+
+    `extensible` tells whether the load manager is one that lookup properties are handed to.
+    """
+    said = loads(value)
+    if not isinstance(said, dict):
+        raise DecodeError("a broker's registration is a JSON object")
+    kind = registration_kind(said)
+    properties = said.get("properties") or {}
+    if not isinstance(properties, dict):
+        raise DecodeError("properties: expected an object of strings")
+    return {
+        "kind": kind,
+        "load_manager": said.get("loadManagerClassName"),
+        "extensible": kind == "BrokerLookupData",
+        "broker_version": said.get("brokerVersion") or said.get("brokerVersionString"),
+        "start_timestamp": said.get("startTimestamp"),
+        "service_url": said.get("pulsarServiceUrl"),
+        "service_url_tls": said.get("pulsarServiceUrlTls"),
+        "web_service_url": said.get("webServiceUrl"),
+        "web_service_url_tls": said.get("webServiceUrlTls"),
+        "advertised_listeners": said.get("advertisedListeners") or {},
+        "protocols": said.get("protocols") or {},
+        "properties": {str(key): str(one) for key, one in properties.items()},
+        "value": said,
+    }
+
+
+def registration_kind(said: Mapping[str, Any]) -> str:
+    """Return BrokerLookupData or LocalBrokerData, told by members that only one of them has."""
+    if "loadReportType" in said or "brokerVersionString" in said or "lastStats" in said:
+        return "LocalBrokerData"
+    if "pulsarServiceUrl" in said or "pulsarServiceUrlTls" in said:
+        return "BrokerLookupData"
+    raise DecodeError("neither BrokerLookupData nor LocalBrokerData: no pulsarServiceUrl")
+
+
+def match_broker(broker: Document, wanted: Mapping[str, str], prefix: str = DEFAULT_PREFIX) -> Document:
+    """Return whether a property-aware load manager could choose `broker` for a client, and why.
+
+    Each key is looked for with the prefix first, then bare; `found_as` names the stored key that counted.
+    """
+    if "error" in broker:
+        return {"could_be_chosen": False, "why": "its registration cannot be read", "keys": []}
+    if not broker["extensible"]:
+        manager = broker["load_manager"] or "its load manager"
+        why = f"{manager} is no extensible load manager: properties are ignored"
+        return {"could_be_chosen": None, "why": why, "keys": []}
+    keys = [match_key(broker["properties"], key, value, prefix) for key, value in wanted.items()]
+    failed = [_why(key) for key in keys if key["verdict"] != "equal"]
+    fits = [f"{key['key']}={key['wanted']} ({key['found_as']})" for key in keys]
+    return {"could_be_chosen": not failed, "why": "; ".join(failed or fits), "keys": keys}
+
+
+def match_key(properties: Mapping[str, str], key: str, wanted: str, prefix: str) -> Document:
+    """Return how one key fares: `verdict` is equal, other-value or missing."""
+    name = next((name for name in (prefix + key, key) if name in properties), None)
+    found = None if name is None else properties[name]
+    verdict = "missing" if found is None else "equal" if found == wanted else "other-value"
+    return {"key": key, "wanted": wanted, "verdict": verdict, "found": found, "found_as": name}
+
+
+def match_notes(brokers: list[Document]) -> list[str]:
+    """Return what one should know of a match on these brokers."""
+    notes = []
+    if any(not broker.get("extensible") for broker in brokers if "error" not in broker):
+        notes.append("brokers without an extensible load manager ignore lookup properties")
+    if any(broker.get("load_manager") == STOCK for broker in brokers):
+        notes.append(
+            "the stock ExtensibleLoadManagerImpl receives lookup properties but chooses without them;"
+            " a load manager of one's own has to use them"
+        )
+    return notes
+
+
+def _why(key: Document) -> str:
+    if key["verdict"] == "missing":
+        return f"no {key['key']}"
+    return f"{key['found_as']} is {key['found']}, not {key['wanted']}"

@@ -1,0 +1,1 @@
+"""Entries chosen, shown, filtered and checked."""

@@ -1,0 +1,191 @@
+"""Entries checked layer by layer, each layer by itself, so that a fault says what is broken.
+
+    missing   no source has the entry            sizes     a size claims more bytes than there are
+    header    another ledger or entry id         metadata  protobuf that does not parse
+    digest    BookKeeper's digest                payload   does not decompress to the size it says
+    length    the sum of data does not go on     batch     not the messages that the entry says
+    checksum  the frame's CRC-32C                index     does not go on from the entry before
+
+Sources: apache/bookkeeper DigestManager, LedgerHandle (length); apache/pulsar Commands, PIP-70.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.frames.batch import (
+    DEFAULT_MAX_SIZE,
+    decompress_payload,
+    split_batch,
+    why_unopened,
+)
+from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
+from pulsar_meta.codecs.frames.frame import Frame
+from pulsar_meta.entries.base import EntrySource, RawEntry
+from pulsar_meta.jobs.entries.entry_choice import Range
+from pulsar_meta.jobs.entries.entry_dump import find_frame
+from pulsar_meta.jobs.entries.ledger_seal import LedgerSeal
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault: where, in which layer, and what is wrong. `entry_id` is the first of several missing."""
+
+    ledger_id: int
+    entry_id: int
+    layer: str
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMark:
+    """An index and the entry that has it; of the first entry of a ledger the index before it."""
+
+    index: int
+    entry_id: int
+
+
+@dataclass(slots=True)
+class LedgerReport:
+    """What the check of one ledger's range found; the two marks join it to its neighbours.
+
+    `cut`: the range ends before the ledger does, so nothing joins on to it.
+    """
+
+    ledger_id: int
+    entries: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    before: IndexMark | None = None
+    last: IndexMark | None = None
+    cut: bool = False
+
+    @property
+    def lacks_entries(self) -> bool:
+        """Tell whether entries are missing, so that indexes cannot go on."""
+        return any(fault.layer in ("missing", "record", "sizes", "metadata") for fault in self.faults)
+
+
+def check_range(
+    part: Range, source: EntrySource, seal: LedgerSeal, *, max_size: int = DEFAULT_MAX_SIZE
+) -> LedgerReport:
+    """Return the faults of a ledger's entries within a range, in their order."""
+    cut = part.last is not None and part.last + 1 != part.ledger.entries
+    check = _LedgerCheck(LedgerReport(part.ledger.ledger_id, cut=cut), seal, max_size, part.first)
+    expected = part.first
+    for entry_id in source.entry_ids(part.ledger.ledger_id, part.first, part.last):
+        check.missing(expected, entry_id - 1)
+        check.entry(source, entry_id)
+        expected = entry_id + 1
+    if part.ledger.entries:
+        end = part.ledger.entries - 1
+        check.missing(expected, end if part.last is None else min(end, part.last))
+    return check.report
+
+
+def check_joints(reports: Iterator[LedgerReport]) -> Iterator[LedgerReport]:
+    """Yield the reports of a topic's ledgers in order, with a fault where indexes do not go on."""
+    known: IndexMark | None = None
+    for report in reports:
+        if known is not None and report.before is not None and known.index != report.before.index:
+            jump = _jump(known.index, report.before.index)
+            report.faults.append(Fault(report.ledger_id, report.before.entry_id, "index", jump))
+        known = None if report.lacks_entries or report.cut else report.last or known
+        yield report
+
+
+class _LedgerCheck:
+    """The check of one ledger; it remembers what the entry before said."""
+
+    def __init__(self, report: LedgerReport, seal: LedgerSeal, max_size: int, first: int) -> None:
+        self.report, self._seal, self._max_size = report, seal, max_size
+        self._from_start = first == 0
+        self._length: int | None = 0 if self._from_start else None
+        self._index: int | None = None
+
+    def missing(self, first: int, last: int) -> None:
+        if last < first:
+            return
+        count = last - first + 1
+        told = "no source has it" if count == 1 else f"no source has it, nor the {count - 1} behind it"
+        self._fault(first, "missing", told)
+        self._length = self._index = None
+
+    def entry(self, source: EntrySource, entry_id: int) -> None:
+        self.report.entries += 1
+        try:
+            raw = source.read(self.report.ledger_id, entry_id)
+            data, sound = self._unsealed(raw)
+        except (DecodeError, NotFoundError) as error:
+            self._fault(entry_id, "record", error.message)
+            self._length = self._index = None
+            return
+        frame, compacted_from, reason = find_frame(data, self._seal)
+        if frame is not None:
+            self._frame(entry_id, frame, numbered=compacted_from is None)
+        elif self._seal.content is None and (self._seal.frames or not sound):
+            self._fault(entry_id, "metadata" if str(reason).startswith("not a") else "sizes", str(reason))
+            self._index = None
+
+    def _unsealed(self, raw: RawEntry) -> tuple[memoryview, bool]:
+        """Return the data of an entry, and whether a digest says that it is what was written."""
+        if not raw.bookie:
+            self._length = None
+            return memoryview(raw.data), False
+        entry = decode_bookie_entry(raw.data, self._seal.digest_type, password=self._seal.password)
+        if (entry.ledger_id, entry.entry_id) != (raw.ledger_id, raw.entry_id):
+            self._fault(raw.entry_id, "header", f"it says it is {entry.ledger_id}:{entry.entry_id}")
+        if entry.digest == "bad":
+            self._fault(raw.entry_id, "digest", f"its {entry.digest_type} digest does not fit")
+        if self._length is not None and entry.length != self._length + len(entry.data):
+            expected = self._length + len(entry.data)
+            self._fault(raw.entry_id, "length", f"expected {expected} bytes so far, it says {entry.length}")
+        self._length = entry.length
+        return entry.data, entry.digest == "ok"
+
+    def _frame(self, entry_id: int, frame: Frame, *, numbered: bool) -> None:
+        if frame.checksum == "bad":
+            self._fault(entry_id, "checksum", "the CRC-32C of its frame does not fit")
+        if numbered:
+            self._numbers(entry_id, frame)
+        if why_unopened(frame.metadata) is None:
+            self._payload(entry_id, frame)
+
+    def _numbers(self, entry_id: int, frame: Frame) -> None:
+        """Check that the index goes on; entries without one are passed over, they may come and go."""
+        if frame.index is None:
+            return
+        before = frame.index - frame.index_width
+        if self._index is not None and before != self._index:
+            self._fault(entry_id, "index", _jump(self._index, before))
+        if self._from_start and self.report.before is None and not self.report.lacks_entries:
+            self.report.before = IndexMark(before, entry_id)
+        self._index = frame.index
+        self.report.last = IndexMark(frame.index, entry_id)
+
+    def _payload(self, entry_id: int, frame: Frame) -> None:
+        try:
+            payload = decompress_payload(frame.metadata, frame.payload, max_size=self._max_size)
+        except DecodeError as error:
+            self._fault(entry_id, "payload", str(error))
+            return
+        if not frame.metadata.HasField("num_messages_in_batch"):
+            return
+        try:
+            found = sum(1 for _ in split_batch(payload, frame.message_count))
+        except DecodeError as error:
+            self._fault(entry_id, "batch", str(error))
+            return
+        if found not in (frame.message_count, len(frame.metadata.compacted_batch_indexes)):
+            self._fault(entry_id, "batch", f"{found} messages, it says {frame.message_count}")
+
+    def _fault(self, entry_id: int, layer: str, told: str) -> None:
+        self.report.faults.append(Fault(self.report.ledger_id, entry_id, layer, told))
+
+
+def _jump(expected: int, found: int) -> str:
+    """Say how the index before an entry differs from that of the entry in front."""
+    if found > expected:
+        return f"{found - expected} indexes are left out: {expected + 1} to {found}"
+    return f"{expected - found} indexes are given again: {found + 1} to {expected}"

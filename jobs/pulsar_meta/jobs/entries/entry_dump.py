@@ -1,0 +1,211 @@
+"""Entries as documents: what each says of itself, and, opened, the messages in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pulsar_meta.codecs.checksum import Verdict
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UsageError
+from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, OpenedEntry, open_entry
+from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
+from pulsar_meta.codecs.frames.entry_json import PayloadForm, frame_to_json, opened_to_json
+from pulsar_meta.codecs.frames.frame import Frame, decode_frame
+from pulsar_meta.codecs.frames.raw_message import decode_raw_message
+from pulsar_meta.codecs.metadata.cursor import decode_position_info
+from pulsar_meta.entries.base import EntrySource, RawEntry
+from pulsar_meta.entries.joined import copies
+from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Range, Tell, ranges
+from pulsar_meta.jobs.entries.ledger_seal import LedgerSeal, ledger_seal
+from pulsar_meta.stores.base import Store
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How closely to look: `deep` opens entries; payloads as text in `form`, or as files in `directory`."""
+
+    deep: bool = False
+    form: PayloadForm | None = None
+    directory: Path | None = None
+    max_size: int = DEFAULT_MAX_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class DataEntry:
+    """An entry without BookKeeper's part: what its writer handed over, and the verdict on it."""
+
+    ledger_id: int
+    entry_id: int
+    data: memoryview
+    digest: Verdict
+
+
+def read_entries(
+    choices: Iterator[Choice], limits: Limits, source: EntrySource, store: Store | None, tell: Tell
+) -> Iterator[tuple[DataEntry, LedgerSeal]]:
+    """Yield the entries chosen, in reading order; what is missing or broken is told and passed over."""
+    for choice in choices:
+        for part in ranges(choice, limits, source):
+            seal = ledger_seal(store, part.ledger.ledger_id, tell)
+            for entry in _present(part, source, seal, tell):
+                yield entry, seal
+
+
+def describe_entries(
+    entries: Iterator[tuple[DataEntry, LedgerSeal]], look: Look, count: int | None, tell: Tell
+) -> Iterator[Document]:
+    """Yield a document for each entry, at most `count`; corrupt ones are told and shown as far as they go."""
+    for entry, seal in islice(entries, count):
+        yield describe(entry, seal, look, tell)
+
+
+def unseal(raw: RawEntry, seal: LedgerSeal) -> DataEntry:
+    """Return the data of an entry as its source has it, and whether its digest is right."""
+    if not raw.bookie:
+        return DataEntry(raw.ledger_id, raw.entry_id, memoryview(raw.data), "absent")
+    entry = decode_bookie_entry(raw.data, seal.digest_type, password=seal.password)
+    return DataEntry(raw.ledger_id, raw.entry_id, entry.data, entry.digest)
+
+
+def whole_copy(entry: DataEntry, source: EntrySource, seal: LedgerSeal, tell: Tell) -> DataEntry:
+    """Return the copy of a corrupt entry that another disk has whole, and tell so; else the entry itself."""
+    for raw in copies(source, entry.ledger_id, entry.entry_id):
+        copy = unseal(raw, seal)
+        if copy.digest == "ok":
+            where = f"entry {entry.ledger_id}:{entry.entry_id}"
+            tell(
+                DecodeError(
+                    "a copy of it is corrupt: its digest does not fit; another is shown", source=where
+                )
+            )
+            return copy
+    return entry
+
+
+def describe(entry: DataEntry, seal: LedgerSeal, look: Look, tell: Tell) -> Document:
+    """Return the document of one entry; what is wrong with it is told."""
+    document: Document = {
+        "ledger_id": entry.ledger_id,
+        "entry_id": entry.entry_id,
+        "size": len(entry.data),
+        "frame_checksum": "absent",
+        "digest": entry.digest,
+    }
+    faults = _Faults(f"entry {entry.ledger_id}:{entry.entry_id}", tell)
+    if entry.digest == "bad":
+        faults.tell("the digest does not fit: the entry is not what its writer wrote")
+    frame, compacted_from, reason = find_frame(entry.data, seal)
+    if frame is None:
+        if seal.content is None and (seal.frames or entry.digest != "ok"):
+            faults.tell(f"no frame can be read in it: {reason}")
+        document["metadata"] = {}
+        document |= {"messages": []} if look.deep else {}
+        return document | {"unopened": f"no frame: {reason}"}
+    if frame.checksum == "bad":
+        faults.tell("the checksum of its frame does not fit")
+    document |= frame_to_json(frame)
+    if compacted_from is not None:
+        document["compacted_from"] = compacted_from
+    return document | _opened(entry, frame, look, faults) if look.deep else document
+
+
+def find_frame(data: memoryview, seal: LedgerSeal) -> tuple[Frame | None, Document | None, str | None]:
+    """Return the frame in an entry's data, where it was before compaction, or why there is no frame."""
+    if seal.content is not None:
+        return None, None, seal.content
+    try:
+        return decode_frame(data), None, None
+    except DecodeError as error:
+        not_a_frame = error
+    try:
+        raw = decode_raw_message(data)
+        frame = decode_frame(raw.frame)
+    except DecodeError:
+        return None, None, str(not_a_frame) if seal.frames else guess_content(data) or str(not_a_frame)
+    place = {"ledger_id": raw.message_id.ledgerId, "entry_id": raw.message_id.entryId}
+    return frame, place, None
+
+
+def guess_content(data: memoryview) -> str | None:
+    """Return what data that is no frame looks like, where no store says it."""
+    try:
+        position = decode_position_info(data)
+    except DecodeError:
+        return None
+    return f"by its content the state of a cursor at {position.ledgerId}:{position.entryId}"
+
+
+def write_payloads(directory: Path, entry: DataEntry, opened: OpenedEntry) -> list[str]:
+    """Write each message's payload to a file of its own and return the files' names."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UsageError("no directory: payloads are written into one", source=str(directory)) from error
+    names = []
+    for message in opened.messages:
+        place = "" if message.batch_index is None else f"-{message.batch_index}"
+        path = directory / f"{entry.ledger_id}-{entry.entry_id}{place}.payload"
+        path.write_bytes(message.payload)
+        names.append(str(path))
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class _Faults:
+    source: str
+    teller: Callable[[PulsarMetaError], None]
+
+    def tell(self, message: str) -> None:
+        self.teller(DecodeError(message, source=self.source))
+
+
+def _opened(entry: DataEntry, frame: Frame, look: Look, faults: _Faults) -> Document:
+    try:
+        opened = open_entry(frame, max_size=look.max_size)
+    except DecodeError as error:
+        faults.tell(str(error))
+        return {"messages": [], "unopened": str(error)}
+    document = opened_to_json(opened, look.form)
+    if look.directory is not None:
+        names = write_payloads(look.directory, entry, opened)
+        for message, name in zip(document["messages"], names, strict=True):
+            message["payload_file"] = name
+    return document
+
+
+def _present(part: Range, source: EntrySource, seal: LedgerSeal, tell: Tell) -> Iterator[DataEntry]:
+    """Yield the entries of a range that can be read; tell which cannot, and how many no source has."""
+    ledger_id = part.ledger.ledger_id
+    newest = source.last_entry(ledger_id)
+    if newest is None:
+        if part.ledger.entries != 0:
+            tell(NotFoundError(f"ledger {ledger_id}: no source has an entry of it"))
+        return
+    end = newest if part.ledger.entries is None else max(newest, part.ledger.entries - 1)
+    last = end if part.last is None else min(end, part.last)
+    held = 0
+    for entry_id in source.entry_ids(ledger_id, part.first, part.last):
+        held += 1
+        try:
+            entry = unseal(source.read(ledger_id, entry_id), seal)
+            if entry.digest == "bad":
+                entry = whole_copy(entry, source, seal, tell)
+        except DecodeError as error:
+            where = f"entry {ledger_id}:{entry_id}"
+            tell(DecodeError(f"{where}: {error.message}", offset=error.offset, source=error.source))
+        else:
+            yield entry
+    missing = last - part.first + 1 - held
+    # Who exported some frames of a ledger does not miss the others.
+    whole = part.ledger.entries is not None or getattr(source, "whole_ledgers", True)
+    if missing > 0 and whole:
+        tell(
+            NotFoundError(
+                f"ledger {ledger_id}: no source has {missing} of its entries {part.first} to {last}"
+            )
+        )

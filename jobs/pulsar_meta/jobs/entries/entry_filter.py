@@ -1,0 +1,135 @@
+"""A filter over properties, decided entry by entry: from the metadata where that can tell, else opened.
+
+Where properties are depends on the producer: a single message's are in the entry's own metadata; those of
+a batch are with each message inside, and what its metadata says besides is nothing (stock Java, C++), the
+first message's (Go), or what all its messages share (a producer as issue #16680 proposes it).
+
+Sources: apache/pulsar EntryFilter, FilterContext (PIP-105: a filter sees the entry's metadata only);
+BatchMessageContainerImpl; apache/pulsar-client-go batch_builder.go; issue #16680.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, open_entry
+from pulsar_meta.codecs.frames.entry_json import properties_of
+from pulsar_meta.codecs.frames.frame import Frame
+from pulsar_meta.jobs.entries.filters import Filter
+
+Level = Literal["entry", "message", "any"]
+LEVELS: Final[tuple[Level, ...]] = ("entry", "message", "any")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a filter says of an entry: does it match, who decided, and which messages of a batch match.
+
+    `decided_at` is "entry", "message" or None where nobody could; then `why` says what was in the way.
+    """
+
+    matches: bool
+    decided_at: str | None
+    messages: tuple[int, ...] | None = None
+    why: str | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return it in the JSON form of `dump-entries --where`."""
+        told: dict[str, Any] = {"matches": self.matches, "decided_at": self.decided_at}
+        if self.messages is not None:
+            told["messages"] = list(self.messages)
+        return told | ({"why": self.why} if self.why else {})
+
+
+@dataclass(slots=True)
+class FilterCounts:
+    """How many entries were looked at, match, were decided how, and could not be decided."""
+
+    entries: int = 0
+    matched: int = 0
+    decided_at_entry: int = 0
+    decided_at_message: int = 0
+    undecided: int = 0
+    undecided_why: dict[str, int] = field(default_factory=dict)
+
+    def add(self, verdict: Verdict) -> None:
+        """Count one verdict."""
+        self.entries += 1
+        self.matched += verdict.matches
+        self.decided_at_entry += verdict.decided_at == "entry" and verdict.why is None
+        self.decided_at_message += verdict.decided_at == "message"
+        if verdict.why is not None:
+            self.undecided += 1
+            self.undecided_why[verdict.why] = self.undecided_why.get(verdict.why, 0) + 1
+
+    def merge(self, other: FilterCounts) -> None:
+        """Add what was counted elsewhere."""
+        self.entries += other.entries
+        self.matched += other.matched
+        self.decided_at_entry += other.decided_at_entry
+        self.decided_at_message += other.decided_at_message
+        self.undecided += other.undecided
+        for why, count in other.undecided_why.items():
+            self.undecided_why[why] = self.undecided_why.get(why, 0) + count
+
+    def summary(self) -> str:
+        """Return the line that is told at the end."""
+        told = (
+            f"{self.entries} entries: {self.matched} match; {self.decided_at_entry} decided by their own"
+            f" metadata, {self.decided_at_message} by opening them"
+        )
+        whys = "; ".join(f"{count} {why}" for why, count in sorted(self.undecided_why.items()))
+        return f"{told}, {self.undecided} could not be decided" + (f" ({whys})" if whys else "")
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFilter:
+    """A filter and how it is decided.
+
+    `entry`: by the entry's metadata alone, as a broker's EntryFilter would; batches whose metadata cannot
+    speak for their messages are told in `why`. `message`: every entry is opened. `any`: opened only where
+    its metadata cannot tell. `hoisted` names properties that producers are known to share in a batch.
+    """
+
+    filter: Filter
+    level: Level = "any"
+    hoisted: Collection[str] = ()
+    max_size: int = DEFAULT_MAX_SIZE
+
+    def decide(self, frame: Frame) -> Verdict:
+        """Return the verdict on an entry; a payload that cannot be opened leaves it undecided."""
+        if self.level == "entry":
+            holds = self.filter.holds(properties_of(frame.metadata.properties))
+            return Verdict(holds, "entry", why=None if self.speaks(frame) else "batches, only opening tells")
+        if frame.metadata.HasField("marker_type"):
+            return Verdict(False, "entry")
+        if self.level == "any" and self.speaks(frame):
+            return Verdict(self.filter.holds(properties_of(frame.metadata.properties)), "entry")
+        return self._opened(frame)
+
+    def speaks(self, frame: Frame) -> bool:
+        """Tell whether the entry's metadata has what the filter looks at, for all messages in it."""
+        if not frame.metadata.HasField("num_messages_in_batch"):
+            return True
+        return self.filter.names() <= frozenset(self.hoisted)
+
+    def _opened(self, frame: Frame) -> Verdict:
+        try:
+            opened = open_entry(frame, max_size=self.max_size)
+        except DecodeError:
+            return Verdict(False, None, why="cannot be opened")
+        if opened.unopened is not None and not frame.metadata.HasField("num_messages_in_batch"):
+            # A chunk or an encrypted message: its properties are in the clear all the same.
+            return Verdict(self.filter.holds(properties_of(frame.metadata.properties)), "entry")
+        if opened.unopened is not None:
+            return Verdict(False, None, why=f"are {opened.unopened}")
+        found = tuple(
+            message.batch_index or 0
+            for message in opened.messages
+            if not message.compacted_out and self.filter.holds(properties_of(message.metadata.properties))
+        )
+        batch = frame.metadata.HasField("num_messages_in_batch")
+        return Verdict(bool(found), "message", found if batch else None)

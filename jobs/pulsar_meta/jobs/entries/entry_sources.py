@@ -1,0 +1,48 @@
+"""Entry sources by URL, those that are found through the metadata store too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.stores.base import Store
+
+LIVE: Final = "bookie"
+
+
+def open_entry_sources(urls: Sequence[str], store: Store | None = None) -> EntrySource:
+    """Open one source, or several joined; `bookie:` reads the bookies that `store` knows.
+
+    UsageError for `bookie:` without a store, else as `open_entries`. The store stays the caller's.
+    """
+    if not any(url.partition(":")[0] == LIVE for url in urls):
+        return open_entries(urls)
+    sources: list[EntrySource] = []
+    try:
+        for url in urls:
+            sources.append(_open(url, store))
+    except BaseException:
+        for source in sources:
+            source.close()
+        raise
+    if len(sources) == 1:
+        return sources[0]
+    from pulsar_meta.entries.joined import JoinedEntries
+
+    return JoinedEntries(sources)
+
+
+def _open(url: str, store: Store | None) -> EntrySource:
+    scheme, _, rest = url.partition(":")
+    if scheme != LIVE:
+        return open_entries([url])
+    if rest:
+        raise UsageError("bookie: takes nothing behind it, the bookies come from --store", source=url)
+    if store is None:
+        raise UsageError("bookie: finds its bookies through the store: give --store URL", source=url)
+    from pulsar_meta.jobs.entries.live_bookies import open_live_bookies
+
+    return open_live_bookies(store, url=url)

@@ -1,0 +1,118 @@
+"""First indexes of ledgers as their properties (PIP-404): read from the first entries, written at once.
+
+Nothing in Pulsar writes such a property, so that a search by index has to read its way through a topic;
+with it, one look at the metadata tells the ledger.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.metadata.ledger_properties import Edit, ledger_ids
+from pulsar_meta.codecs.names import split_managed_ledger_path
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.index.check import IndexedLedger, IndexedTopic, indexed_ledgers
+from pulsar_meta.jobs.index.properties import is_last, message_of, property_rule
+from pulsar_meta.jobs.rewrite.apply import Decided
+from pulsar_meta.jobs.rewrite.decision import Decision
+from pulsar_meta.jobs.seek.entry_readings import read_one
+from pulsar_meta.jobs.seek.readings import State
+from pulsar_meta.stores.base import Versioned
+
+# Topics whose first entries are read before the first of them is written.
+TOPICS_AT_ONCE: Final = 500
+
+NO_INDEX: Final = "the first entry has no index"
+UNREADABLE: Final = "the first entry cannot be read"
+MISSING: Final = "no source has the first entry"
+EMPTY: Final = "open, and no entry is known yet"
+
+# Reads the first entries of ledgers: (ledger ids) → the first index of each, or why there is none.
+FirstIndexes = Callable[[Sequence[int]], Sequence[int | str]]
+
+
+def first_index(source: EntrySource, ledger_id: int) -> int | str:
+    """Return the index of a ledger's first message, or why there is none; UnreachableError."""
+    reading = read_one(source, ledger_id, 0)
+    if reading.state is State.UNREADABLE:
+        return UNREADABLE
+    if reading.state is State.MISSING:
+        return MISSING
+    return NO_INDEX if reading.first_index is None else reading.first_index
+
+
+@dataclass(slots=True)
+class IndexBuild:
+    """One run: which property, how first entries are read, and what was found out.
+
+    `undone` counts ledgers that get no property, by reason; `last_ledgers` are the topics' last ones that
+    get one, which released brokers may drop again.
+    """
+
+    key: str
+    read: FirstIndexes
+    undone: Counter[str] = field(default_factory=Counter)
+    last_ledgers: set[int] = field(default_factory=set)
+    _edits: dict[str, dict[int, list[Edit]]] = field(default_factory=dict)
+
+    def decided(self, topics: Iterable[Versioned]) -> Iterator[Decided]:
+        """Yield what becomes of each topic's record; first entries are read some topics at a time."""
+        waiting = iter(topics)
+        self.undone.clear()
+        self.last_ledgers.clear()
+        while some := list(islice(waiting, TOPICS_AT_ONCE)):
+            self._find(some)
+            for seen in some:
+                yield seen, self.decide(seen)
+
+    def decide(self, seen: Versioned) -> Decision:
+        """Return the decision about one record as it is now: ledgers that are gone are left out."""
+        edits = self._edits.get(seen.path, {})
+        try:
+            payload, _ = message_of(seen)
+            held = set(ledger_ids(payload))
+        except DecodeError:
+            return property_rule({})(seen)
+        chosen = {ledger: changes for ledger, changes in edits.items() if ledger in held}
+        self.last_ledgers.update(ledger for ledger in chosen if is_last(payload, ledger))
+        return property_rule(chosen)(seen)
+
+    def _find(self, records: Sequence[Versioned]) -> None:
+        """Read the first entries that the records leave open; what is known from before is not read again."""
+        wanted = [
+            (seen.path, ledger)
+            for seen in records
+            if seen.path not in self._edits
+            for ledger in self._without_property(seen)
+        ]
+        found = self.read([ledger.ledger_id for _, ledger in wanted])
+        for seen in records:
+            self._edits.setdefault(seen.path, {})
+        for (path, ledger), index in zip(wanted, found, strict=True):
+            if isinstance(index, int):
+                self._edits[path][ledger.ledger_id] = [Edit(self.key, str(index))]
+            else:
+                self.undone[EMPTY if ledger.entries is None and index == MISSING else index] += 1
+
+    def _without_property(self, seen: Versioned) -> list[IndexedLedger]:
+        """Return the ledgers of a topic that may have entries and have no such property."""
+        try:
+            topic = indexed_ledgers(seen, seen.path, self.key)
+        except DecodeError:
+            return []
+        return [one for one in topic.ledgers if one.entries != 0 and not one.values]
+
+
+def topics_of(records: Iterable[Versioned], key: str) -> Iterator[IndexedTopic]:
+    """Yield what the records say of their topics; DecodeError names the one that is broken."""
+    for seen in records:
+        place = split_managed_ledger_path(seen.path)
+        try:
+            yield indexed_ledgers(seen, str(place[0]) if place else seen.path, key)
+        except DecodeError as error:
+            raise DecodeError(error.message, offset=error.offset, source=seen.path) from error

@@ -1,0 +1,165 @@
+"""Whether the indexes of topics go on from entry to entry, and whether ledgers' properties tell the truth.
+
+A topic's ledgers are scanned one by one, here or by Spark (`scan_ledger`); the scans are then joined in
+reading order (`check_topic`), since a break can lie between two ledgers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, ledgers_by_id
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.index.properties import read_topic
+from pulsar_meta.jobs.index.scan import Break, LedgerScan, kind_of_break, scan_ledger
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
+from pulsar_meta.stores.base import Store, Versioned
+
+Document = dict[str, Any]
+
+ABSENT: Final = "absent"
+RIGHT: Final = "right"
+FALSE: Final = "false"
+NO_NUMBER: Final = "no-number"
+DOUBLED: Final = "doubled"
+UNCHECKED: Final = "unchecked"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedLedger:
+    """A ledger as the metadata tells it: `entries` None where it is open, `values` of its property."""
+
+    ledger_id: int
+    entries: int | None
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedTopic:
+    """A topic's ledgers in reading order."""
+
+    topic: str
+    ledgers: tuple[IndexedLedger, ...]
+
+
+def indexed_topic(store: Store, topic: TopicName, key: str) -> IndexedTopic:
+    """Return what the store says of a topic; NotFoundError, DecodeError."""
+    return indexed_ledgers(read_topic(store, topic), str(topic), key)
+
+
+def indexed_ledgers(seen: Versioned, topic: str, key: str) -> IndexedTopic:
+    """Return what a topic's record says; DecodeError where it is broken."""
+    info = decode_managed_ledger(seen.value)
+    ledgers = ledgers_by_id(info)
+    return IndexedTopic(topic, tuple(_ledger(info, ledger, key) for ledger in ledgers))
+
+
+def _ledger(info: ManagedLedgerInfo, ledger: ManagedLedgerInfo.LedgerInfo, key: str) -> IndexedLedger:
+    values = tuple(item.value for item in ledger.properties if item.key == key)
+    entries: int | None = ledger.entries if ledger.timestamp else None
+    if info.terminatedPosition.ledgerId == ledger.ledgerId and info.HasField("terminatedPosition"):
+        entries = max(0, info.terminatedPosition.entryId + 1)
+    return IndexedLedger(ledger.ledgerId, entries, values)
+
+
+def check_indexes(
+    source: EntrySource, topics: Iterable[IndexedTopic], advance: Callable[[int], None] = lambda count: None
+) -> Iterator[Document]:
+    """Yield a document for each ledger of the topics, scanned in this process."""
+    for topic in topics:
+        scans = {}
+        for ledger in topic.ledgers:
+            scans[ledger.ledger_id] = scan_ledger(source, ledger.ledger_id, ledger.entries)
+            advance(1)
+        yield from check_topic(topic, scans)
+
+
+def check_topic(topic: IndexedTopic, scans: Mapping[int, LedgerScan]) -> Iterator[Document]:
+    """Yield what is right and wrong with each ledger of a topic, in reading order."""
+    before: int | None = None
+    for ledger in topic.ledgers:
+        scan = scans[ledger.ledger_id]
+        scan = _joined(scan, before)
+        yield ledger_document(topic.topic, ledger, scan)
+        # After a ledger of which something is missing nobody knows where the next one should begin.
+        if scan.missing or scan.broken:
+            before = None
+        elif scan.last_index is not None:
+            before = scan.last_index
+
+
+def _joined(scan: LedgerScan, before: int | None) -> LedgerScan:
+    """Return the scan with the break, if any, between the ledger before and this one."""
+    head = scan.head
+    if before is None or head is None or (scan.missing and scan.first_entry != 0):
+        return scan
+    kind = kind_of_break(head.first_index, head.last_index, before + 1)
+    if kind is None:
+        return scan
+    found = Break(kind, head.entry_id, before + 1, head.first_index, head.last_index)
+    counts = {"gap": "gaps", "overlap": "overlaps", "step-back": "steps_back"}
+    name = counts[kind]
+    return replace(scan, breaks=(found, *scan.breaks), **{name: getattr(scan, name) + 1})
+
+
+def ledger_document(topic: str, ledger: IndexedLedger, scan: LedgerScan) -> Document:
+    """Return the document of one ledger; `ok` is false where anything is wrong."""
+    truth = property_truth(ledger.values, scan)
+    counts = {
+        "gaps": scan.gaps,
+        "overlaps": scan.overlaps,
+        "steps_back": scan.steps_back,
+        "without_index": scan.without_index,
+        "unreadable": scan.broken,
+        "missing": scan.missing,
+    }
+    document: Document = {
+        "topic": topic,
+        "ledger_id": ledger.ledger_id,
+        "ok": not any(counts.values()) and truth in (ABSENT, RIGHT, UNCHECKED),
+        "entries": scan.entries,
+    }
+    if scan.head is not None:
+        document |= {"first_index": scan.head.first_index, "last_index": scan.last_index}
+    document |= counts | {"property": truth}
+    if ledger.values:
+        document["property_values"] = list(ledger.values)
+    document["faults"] = [*_faults(scan)]
+    return document
+
+
+def property_truth(values: Sequence[str], scan: LedgerScan) -> str:
+    """Return what becomes of a ledger's first-index property when held against its first entry."""
+    if not values:
+        return ABSENT
+    if len(values) > 1:
+        return DOUBLED
+    number = index_number(values[0])
+    if number is None:
+        return NO_NUMBER
+    if scan.entries == 0 or scan.first_entry != 0 or 0 in scan.unreadable:
+        return UNCHECKED
+    return RIGHT if number == scan.entry_zero_index else FALSE
+
+
+def index_number(text: str) -> int | None:
+    """Return the index that a property says, None where it is no plain number."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else None
+
+
+def _faults(scan: LedgerScan) -> Iterator[Document]:
+    for found in scan.breaks:
+        yield {
+            "fault": found.kind,
+            "entry_id": found.entry_id,
+            "expected": found.expected,
+            "first_index": found.first_index,
+            "last_index": found.last_index,
+        }
+    for entry_id in scan.unindexed:
+        yield {"fault": "no-index", "entry_id": entry_id}
+    for entry_id in scan.unreadable:
+        yield {"fault": "unreadable", "entry_id": entry_id}

@@ -1,0 +1,104 @@
+"""Properties of a topic's ledgers (PIP-404): what there is, and changes that become one write a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.metadata.envelope import open_envelope, seal
+from pulsar_meta.codecs.metadata.ledger_properties import Edit, edit_properties, ledger_ids
+from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.jobs.rewrite.apply import Decided
+from pulsar_meta.jobs.rewrite.decision import UNDECODABLE, Decision, Rule, keep, skip, write
+from pulsar_meta.stores.base import ABSENT, Store, Versioned
+
+Edits = Mapping[int, Iterable[Edit]]
+
+LAST_LEDGER = (
+    "the last ledger of a topic: released brokers drop its properties when they close it"
+    " (apache/pulsar#26227) or load the topic again (#26509)"
+)
+
+
+def read_topic(store: Store, topic: TopicName) -> Versioned:
+    """Return the record of a topic; NotFoundError where the store has none."""
+    try:
+        return store.read(topic.path)
+    except NotFoundError as error:
+        raise NotFoundError(f"no topic {topic}", source=store.url) from error
+
+
+def list_properties(store: Store, topic: TopicName, ledger: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield a document for each ledger of a topic, or for one; NotFoundError for an unknown one."""
+    info = decode_managed_ledger(read_topic(store, topic).value)
+    ledgers = [held for held in info.ledgerInfo if ledger in (None, held.ledgerId)]
+    if ledger is not None and not ledgers:
+        raise NotFoundError(f"no ledger {ledger} in {topic}", source=store.url)
+    for held in ledgers:
+        yield {
+            "topic": str(topic),
+            "ledger_id": held.ledgerId,
+            "properties": {item.key: item.value for item in held.properties},
+        }
+
+
+def parse_sets(pairs: Iterable[str]) -> list[Edit]:
+    """Return the edits of `KEY=VALUE` arguments; UsageError for one without `=` or key."""
+    edits = []
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UsageError(f"{pair!r}: a property is KEY=VALUE")
+        edits.append(Edit(key, value))
+    return edits
+
+
+def is_last(info: bytes, ledger: int) -> bool:
+    """Tell whether `ledger` is the last one of a serialized ManagedLedgerInfo."""
+    return ledger == max(ledger_ids(info), default=None)
+
+
+def message_of(seen: Versioned) -> tuple[bytes, str | None]:
+    """Return (the serialized ManagedLedgerInfo in a value, the codec of its envelope or None)."""
+    envelope = open_envelope(seen.value)
+    return (seen.value, None) if envelope is None else (envelope.payload, envelope.codec)
+
+
+def property_rule(edits: Edits) -> Rule:
+    """Return the rule that makes `edits` in a topic's record, envelope and codec as found.
+
+    It raises NotFoundError for a ledger that the topic does not have.
+    """
+
+    def decide(seen: Versioned) -> Decision:
+        if seen.version == ABSENT:
+            raise NotFoundError("the topic is gone", source=seen.path)
+        try:
+            payload, codec = message_of(seen)
+            edited = edit_properties(payload, edits)
+            decode_managed_ledger(edited)
+        except DecodeError as error:
+            return skip(seen, UNDECODABLE, told=str(error))
+        except NotFoundError as error:
+            raise NotFoundError(error.message, source=seen.path) from error
+        if edited == payload:
+            return keep(seen, "already", codec or "none")
+        return write(seen, edited if codec is None else seal(edited, codec), codec or "none", codec or "none")
+
+    return decide
+
+
+def topic_edits(
+    store: Store, topic: TopicName, edits: Edits, warn: Callable[[str], None]
+) -> Iterator[Decided]:
+    """Yield the one decision that edits in a topic come to; warns of properties that brokers will drop."""
+    seen = read_topic(store, topic)
+    decision = property_rule(edits)(seen)
+    if decision.action == "rewrite":
+        payload, _ = message_of(seen)
+        for ledger, changes in edits.items():
+            if is_last(payload, ledger) and any(edit.value is not None for edit in changes):
+                warn(f"{topic}: ledger {ledger} is {LAST_LEDGER}")
+    yield seen, decision

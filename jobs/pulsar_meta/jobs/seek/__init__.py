@@ -1,0 +1,1 @@
+"""Where an index or a time lies in a topic."""

@@ -1,0 +1,121 @@
+"""The questions of a seek, and how people and scripts write them: times, positions, durations, files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.jobs.seek.outline import Position
+from pulsar_meta.jobs.seek.search import CLOSE_TIME_SKEW
+
+# Where `build-index` and `seek` keep a ledger's first index. Pulsar reserves no name (PIP-404).
+FIRST_INDEX: Final = "first-index"
+INDEX: Final = "index"
+TIME: Final = "time"
+MAX_INDEX: Final = 2**64 - 1
+_units: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_duration_re = re.compile(r"(\d{1,12})([smhdw]?)")
+_position_re = re.compile(r"(\d{1,19}):(-1|\d{1,19})(?::-?\d{1,10})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is looked for in a topic: an index, a time, or what a time to live has expired by a time."""
+
+    topic: str
+    kind: str
+    target: int
+    time_to_live: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SeekOptions:
+    """How to look. `skew` is in milliseconds; positions are exclusive bounds."""
+
+    clock: str = "auto"
+    skew: int = CLOSE_TIME_SKEW
+    after: Position | None = None
+    before: Position | None = None
+    cursor: str | None = None
+    index_property: str = FIRST_INDEX
+    exhaustive: bool = False
+
+
+def parse_index(text: str) -> int:
+    """Return an index, 0 to 2⁶⁴-1."""
+    if not text.isascii() or not text.isdigit() or len(text) > 20 or int(text) > MAX_INDEX:
+        raise UsageError(f"an index is a number from 0 on, not {text!r}")
+    return int(text)
+
+
+def parse_time(text: str) -> int:
+    """Return milliseconds since the epoch: a number of them, or an ISO 8601 time (UTC unless it says so)."""
+    if re.fullmatch(r"-?\d{1,18}", text):
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"a time is milliseconds or 2026-08-20T12:00:00Z, not {text!r}") from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    # Rounded up: "not before" a fraction of a millisecond is the millisecond after it.
+    return -((datetime.fromtimestamp(0, UTC) - moment) // timedelta(milliseconds=1))
+
+
+def parse_position(text: str) -> Position:
+    """Return LEDGER:ENTRY; what `seek` prints (LEDGER:ENTRY:BATCH) is taken too."""
+    match = _position_re.fullmatch(text)
+    if not match:
+        raise UsageError(f"a position is LEDGER:ENTRY, not {text!r}")
+    return Position(int(match[1]), int(match[2]))
+
+
+def parse_duration(text: str) -> int:
+    """Return seconds: a number of them, or one with s, m, h, d or w behind it."""
+    match = _duration_re.fullmatch(text)
+    if not match or int(match[1]) == 0:
+        raise UsageError(f"a duration is seconds, or like 90s, 15m, 12h, 7d, not {text!r}")
+    return int(match[1]) * _units[match[2]]
+
+
+def read_questions(lines: Iterable[str], source: str, topic: str | None = None) -> Iterator[Question]:
+    """Yield the questions of a file: `topic<TAB>index` or `{"topic", "index" | "time"}` a line.
+
+    With `topic` a line may leave its own out. UsageError with the number of a line that is neither.
+    """
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            yield _from_json(line, topic) if line.lstrip().startswith("{") else _from_fields(line, topic)
+        except UsageError as error:
+            raise UsageError(error.message, source=f"{source}, line {number}") from error
+
+
+def _from_fields(line: str, topic: str | None) -> Question:
+    fields = line.rstrip("\r\n").split("\t")
+    if len(fields) == 1 and topic is not None:
+        fields.insert(0, topic)
+    if len(fields) != 2 or not fields[0].strip():
+        raise UsageError("expected topic<TAB>index")
+    return Question(fields[0].strip(), INDEX, parse_index(fields[1].strip()))
+
+
+def _from_json(line: str, topic: str | None) -> Question:
+    try:
+        asked = json.loads(line)
+    except ValueError as error:
+        raise UsageError(f"not JSON: {error}") from error
+    name = asked.get("topic", topic)
+    if not isinstance(name, str):
+        raise UsageError('expected a "topic"')
+    kinds = [kind for kind in (INDEX, TIME) if kind in asked]
+    if len(kinds) != 1:
+        raise UsageError('expected "index" or "time"')
+    parse = parse_index if kinds[0] == INDEX else parse_time
+    return Question(name, kinds[0], parse(str(asked[kinds[0]])))

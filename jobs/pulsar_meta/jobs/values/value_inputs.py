@@ -1,0 +1,216 @@
+"""Where `decode` gets its values from: files, directories, patterns, stdin, snapshots, a store."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+from pulsar_meta.codecs.documents.kinds import store_path_of_file
+from pulsar_meta.codecs.errors import (
+    DecodeError,
+    NotFoundError,
+    PulsarMetaError,
+    UnreachableError,
+)
+
+if TYPE_CHECKING:
+    from pulsar_meta.stores.base import Store
+
+STDIN: Final = "-"
+_HEAD: Final = 1 << 16
+_PIECE: Final = 1 << 20
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+# Text may be three characters a byte ("0a ").
+_TEXT_FACTOR: Final = 3
+_STORE_ROOTS: Final = ("/managed-ledgers", "/ledgers", "/schemas", "/admin", "/loadbalance")
+_SNAPSHOT: Final = rb'\s*\{(?=[^\n]*"path"\s*:\s*"/)(?=[^\n]*"value"\s*:\s*")'
+
+
+@dataclass(frozen=True, slots=True)
+class ValueInput:
+    """The bytes of one value and where they are from; `error` where they could not be read."""
+
+    source: str
+    data: bytes = field(default=b"", repr=False)
+    path: str | None = None
+    version: int | None = None
+    error: PulsarMetaError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputForm:
+    """How bytes stand in files (raw, hex, base64), one value a file or a line, how many bytes at most."""
+
+    text: str = "raw"
+    lines: bool = False
+    max_size: int = 256 * 2**20
+
+
+def values_of_store(store: Store, prefix: str) -> Iterator[ValueInput]:
+    """Yield every value at and below `prefix`, as the store orders them; an error where there is none."""
+    found = False
+    for versioned in store.scan(prefix):
+        found = True
+        yield ValueInput(store.url, versioned.value, versioned.path, versioned.version)
+    if not found:
+        error = NotFoundError(f"nothing at or below {prefix}", source=store.url)
+        yield ValueInput(store.url, error=error)
+
+
+def values_of_files(names: Iterable[str], form: InputForm) -> Iterator[ValueInput]:
+    """Yield the values in files; one that cannot be read comes with an error, and the next follows."""
+    for name in names:
+        if name == STDIN:
+            yield from _values_of_stdin(form)
+        else:
+            yield from _values_of_name(name, form)
+
+
+def _values_of_name(name: str, form: InputForm) -> Iterator[ValueInput]:
+    files, faults = _expand(name)
+    for fault in faults:
+        source = str(fault.filename or name)
+        yield ValueInput(source, error=UnreachableError(f"cannot be read: {fault.strerror}", source=source))
+    if not files and not faults:
+        yield ValueInput(name, error=NotFoundError("no file in this directory", source=name))
+    for path in files:
+        yield from _values_of_file(path, form)
+
+
+def _expand(name: str) -> tuple[list[Path], list[OSError]]:
+    """Return the files that a name, a directory or a pattern stands for, sorted, and what hid others."""
+    from glob import glob
+
+    faults: list[OSError] = []
+    try:
+        if not _has_magic(name) or Path(name).exists():
+            return _files_at(name, faults), faults
+        found = sorted(glob(name, recursive=True)) or [name]
+        return [file for match in found for file in _files_at(match, faults)], faults
+    except OSError as error:
+        return [], [*faults, error]
+
+
+def _files_at(name: str, faults: list[OSError]) -> list[Path]:
+    path = Path(name)
+    if not path.is_dir():
+        return [path]
+    below = os.walk(path, onerror=faults.append)
+    files = (Path(folder) / file for folder, _, names in below for file in names)
+    return sorted(file for file in files if file.is_file())
+
+
+def _has_magic(name: str) -> bool:
+    return any(letter in name for letter in "*?[")
+
+
+def _values_of_file(path: Path, form: InputForm) -> Iterator[ValueInput]:
+    source = str(path)
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+            if form.text == "raw" and is_snapshot(head):
+                yield from _values_of_snapshot(source)
+                return
+            data = head + _read(file, _limit(form) + 1 - len(head))
+        yield from _split(source, data, form, store_path_of_file(path.absolute().as_posix()))
+    except FileNotFoundError:
+        hint = "; a path of a store? then --store URL" if source.startswith(_STORE_ROOTS) else ""
+        yield ValueInput(source, error=NotFoundError(f"no such file{hint}", source=source))
+    except OSError as error:
+        yield ValueInput(source, error=UnreachableError(f"cannot be read: {error.strerror}", source=source))
+
+
+def _values_of_stdin(form: InputForm) -> Iterator[ValueInput]:
+    stdin = sys.stdin.buffer
+    data = _read(stdin, _limit(form) + 1)
+    if form.text != "raw" or not is_snapshot(data):
+        yield from _split(STDIN, data, form, None)
+        return
+    import tempfile
+    from shutil import copyfileobj
+
+    with tempfile.NamedTemporaryFile(suffix=".ndjson") as spool:
+        spool.write(data)
+        copyfileobj(stdin, spool)
+        spool.flush()
+        for value in _values_of_snapshot(spool.name):
+            yield ValueInput(STDIN, value.data, value.path, value.version, value.error)
+
+
+def _values_of_snapshot(file: str) -> Iterator[ValueInput]:
+    from pulsar_meta.stores.registry import open_store
+
+    try:
+        with open_store(f"snapshot:{file}") as store:
+            for versioned in store.scan("/"):
+                yield ValueInput(file, versioned.value, versioned.path, versioned.version)
+    except PulsarMetaError as error:
+        yield ValueInput(file, error=error)
+
+
+def _read(file: IO[bytes], limit: int) -> bytes:
+    """Return at most `limit` bytes; `read(limit)` would take the memory for all of them beforehand."""
+    pieces: list[bytes] = []
+    while limit > 0 and (piece := file.read(min(limit, _PIECE))):
+        pieces.append(piece)
+        limit -= len(piece)
+    return b"".join(pieces)
+
+
+def is_one_value(names: Sequence[str], form: InputForm, first: Sequence[ValueInput]) -> bool:
+    """Tell whether `names` stands for one value by its nature: no directory, pattern, snapshot or lines.
+
+    `first` is what came from them first, if anything; the values of a snapshot have a version.
+    """
+    if len(names) != 1 or form.lines or (first and first[0].version is not None):
+        return False
+    return not Path(names[0]).is_dir() and (not _has_magic(names[0]) or Path(names[0]).exists())
+
+
+def is_snapshot(head: bytes) -> bool:
+    """Tell whether a file that begins like this holds the lines of a snapshot, plain or in zstd."""
+    if not head.lstrip().startswith(b"{"):
+        return head.startswith(_ZSTD)
+    return re.match(_SNAPSHOT, head) is not None
+
+
+def _limit(form: InputForm) -> int:
+    return form.max_size * (1 if form.text == "raw" else _TEXT_FACTOR)
+
+
+def _split(source: str, data: bytes, form: InputForm, path: str | None) -> Iterator[ValueInput]:
+    if len(data) > _limit(form):
+        limit = f"over the limit of {_limit(form)} bytes (--max-size)"
+        yield ValueInput(source, error=DecodeError(limit, source=source))
+    elif form.text == "raw":
+        yield ValueInput(source, data, path)
+    elif not form.lines:
+        yield _from_text(source, data, form.text, path)
+    elif not data.strip():
+        yield ValueInput(source, error=NotFoundError("no line with a value in it", source=source))
+    else:
+        for number, line in enumerate(data.splitlines(), 1):
+            if line.strip():
+                yield _from_text(f"{source}:{number}", line, form.text, path)
+
+
+def _from_text(source: str, text: bytes, form: str, path: str | None) -> ValueInput:
+    try:
+        data = _from_hex(text) if form == "hex" else b64decode(b"".join(text.split()), validate=True)
+    except (ValueError, Base64Error) as error:
+        uneven = len({len(line) for line in text.split()[:-1]}) > 1
+        hint = "; one value a line? then --lines" if uneven else ""
+        return ValueInput(source, error=DecodeError(f"not {form}: {error}{hint}", source=source))
+    return ValueInput(source, data, path)
+
+
+def _from_hex(text: bytes) -> bytes:
+    return bytes.fromhex(text.decode("ascii").strip().removeprefix("0x"))
