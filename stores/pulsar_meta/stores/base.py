@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, Protocol, Self, runtime_checkable
+from typing import Final, NamedTuple, Protocol, Self, runtime_checkable
 
 # The version that means "must not exist", as in Pulsar's own MetadataStore.put.
 ABSENT: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Versioned:
+class Versioned(NamedTuple):
     """A value as the store holds it.
 
     `version` is the store's own and is only ever compared, never counted on: ZooKeeper's dataVersion,
     etcd's mod_revision, Oxia's versionId, the version in the header of Pulsar's RocksDB values, for
     files a number made from their content. Times are milliseconds since the epoch, None where the
-    store keeps none.
+    store keeps none. A tuple, since a scan makes one of these for every value there is.
     """
 
     path: str
-    value: bytes = field(repr=False)
+    value: bytes
     version: int
     created: int | None = None
     modified: int | None = None
     ephemeral: bool = False
+
+    def __repr__(self) -> str:
+        # Values hold credentials, and end up in no log.
+        return f"Versioned({self.path!r}, {len(self.value)} bytes, version {self.version})"
 
 
 class Store(Protocol):

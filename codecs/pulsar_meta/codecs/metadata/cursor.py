@@ -10,7 +10,7 @@ from typing import Final
 from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.messages.protobuf import parse_message
-from pulsar_meta.codecs.metadata.envelope import open_envelope
+from pulsar_meta.codecs.metadata.envelope import MAGIC, open_envelope
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
 
 # The cursorsLedgerId of a record that itself holds the cursor's state.
@@ -22,7 +22,7 @@ _FOOTER_BEGINS: Final = ord("{")
 
 def decode_cursor(data: bytes, *, max_size: int = DEFAULT_MAX_SIZE) -> ManagedCursorInfo:
     """Return the message in a store value, plain or in an envelope; DecodeError where there is none."""
-    envelope = open_envelope(data, max_size=max_size)
+    envelope = open_envelope(data, max_size=max_size) if data[:2] == MAGIC else None
     return parse_message(ManagedCursorInfo, data if envelope is None else envelope.payload)
 
 
