@@ -89,7 +89,8 @@ def _parse_lines(text: str) -> LedgerMetadataFormat:
     metadata.ensembleSize = _number(lines[1], 32)
     metadata.length = _number(lines[2], 64)
     for at, line in enumerate(lines[3:], 3):
-        first, *bookies = line.split("\t")
+        # As Java's split, which drops the empty parts at the end.
+        first, *bookies = line.rstrip("\t").split("\t")
         if bookies == [_CLOSED] and at == len(lines) - 1:
             _close(metadata, _number(first, 64))
         elif bookies:
