@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
+import signal
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import pytest
 
-from tests.servers.processes import Process
+from tests.servers.processes import Process, Servers
 
 
-class RestartableServer(ABC):
+class RestartableServer(Servers):
     """What ZooKeeper, etcd and Oxia under test have in common."""
 
     name: str
@@ -49,21 +51,25 @@ class RestartableServer(ABC):
             self._process.kill()
             self._process = None
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """SIGSTOP, and SIGCONT at the end: meanwhile connections stay open and nothing is answered."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self._process.pid, signal.SIGCONT)
+
     def restart(self) -> None:
         """Kill the server and start it again on what it left."""
         self.kill()
         self.start()
 
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.kill()
-            raise
+    def bring_up(self) -> None:
+        self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self.kill()
 
 

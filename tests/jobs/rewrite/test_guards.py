@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,15 @@ from pulsar_meta.codecs.errors import GuardError, UsageError
 from pulsar_meta.codecs.metadata.envelope import seal
 from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
 from pulsar_meta.jobs.rewrite.apply import Decided
-from pulsar_meta.jobs.rewrite.bundles import bundle_of, owned_bundles
+from pulsar_meta.jobs.rewrite.bundles import Bundle, bundle_of, bundles_named, owners_path
 from pulsar_meta.jobs.rewrite.decision import Change, write
 from pulsar_meta.jobs.rewrite.guards import MIGRATION, Guards, Overrides
 from pulsar_meta.jobs.rewrite.identity import check_identity, read_identity
 from pulsar_meta.jobs.rewrite.readable import Readers, find_unreadable, registered_versions
 from pulsar_meta.jobs.rewrite.releases import TABLE, Form, parse_version, why_unreadable
+from pulsar_meta.jobs.rewrite.undo_file import read_records
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
-from pulsar_meta.stores.base import ABSENT, Versioned
+from pulsar_meta.stores.base import ABSENT, Store, Versioned
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.snapshot import SnapshotStore
 from tests.jobs.rewrite.conftest import MakeRun
@@ -31,6 +31,10 @@ WITH_PROPERTIES = seal(ManagedCursorInfo(cursorsLedgerId=-1, cursorProperties=[{
 
 def change(new: bytes | None = PLAIN, topic: TopicName = TOPIC) -> Change:
     return Change(topic.cursor_path("sub"), 0, b"old", new)
+
+
+def owned_bundles(store: Store, namespace: str) -> list[Bundle]:
+    return bundles_named(store.children(owners_path(namespace)))
 
 
 def guards(store: MemoryStore, **overrides: bool) -> Guards:
@@ -140,6 +144,25 @@ def test_owners_are_looked_at_again_before_each_group(make_run: MakeRun) -> None
     assert (tally.rewritten, tally.skipped_for["loaded"]) == (512, 988)
 
 
+def test_a_broker_that_comes_while_a_group_is_written_keeps_the_rest_of_it_from_us(make_run: MakeRun) -> None:
+    class Taken(MemoryStore):
+        def put(self, path: str, value: bytes, expected: int) -> int:
+            if path.endswith("sub-0100"):
+                super().put("/namespace/public/default/0x00000000_0xffffffff", b"{}", ABSENT)
+            return super().put(path, value, expected)
+
+    store = Taken()
+    for number in range(300):
+        MemoryStore.put(store, TOPIC.cursor_path(f"sub-{number:04}"), b"old", ABSENT)
+    run = make_run(store)
+    tally = run.apply(
+        [(seen, write(seen, PLAIN)) for seen in store.scan("/")], lambda seen: write(seen, PLAIN)
+    )
+    assert (tally.rewritten, tally.skipped_for["loaded"], tally.conflicts) == (101, 199, 0)
+    records = list(read_records(run.undo.path))
+    assert [record.sent is None for record in records] == [False] * 101 + [True] * 155
+
+
 def test_a_load_manager_that_keeps_owners_elsewhere_makes_every_topic_suspect() -> None:
     store = MemoryStore()
     told = {
@@ -184,7 +207,7 @@ def test_who_reads_decides() -> None:
 def test_ephemeral_values_are_never_written(make_run: MakeRun) -> None:
     store = MemoryStore()
     store.put("/e", b"1", ABSENT)
-    seen = replace(store.read("/e"), ephemeral=True)
+    seen = store.read("/e")._replace(ephemeral=True)
     every = Overrides(migration=True, loaded=True, unreadable=True)
     tally = make_run(store, overrides=every).apply(
         [(seen, write(seen, b"2"))], lambda value: write(value, b"2")

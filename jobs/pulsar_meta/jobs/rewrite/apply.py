@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
 from pulsar_meta.codecs.errors import GuardError
-from pulsar_meta.jobs.rewrite.batches import Batches
+from pulsar_meta.jobs.rewrite.batches import Batches, chunks
 from pulsar_meta.jobs.rewrite.decision import Change, Decision, Rule
 from pulsar_meta.jobs.rewrite.guards import Guards, Refusal
 from pulsar_meta.jobs.rewrite.interruption import Stop
@@ -142,7 +142,6 @@ class _Sender:
 
     def _send(self, group: list[Decided]) -> list[tuple[Decided, Versioned]]:
         """Write a group; return those that met a conflict, each with the value that is there now."""
-        # Before the guards look, so that nothing but the undo records lies between them and the writes.
         self._wait(len(group))
         self.run.guards.check_migration()
         allowed = self._allowed(group)
@@ -150,21 +149,42 @@ class _Sender:
             return []
         changes = [Change.of(seen, decision) for seen, decision in allowed]
         self.run.undo.append(changes)
-        versions = self.batches.write(changes)
-        found = self._look_again(changes, versions)
+        versions, refused = self._write(changes)
+        found = self._look_again(changes, versions, refused)
         self.run.undo.answer(versions)
-        for (_, decision), version in zip(allowed, versions, strict=True):
+        for (seen, decision), version in zip(allowed, versions, strict=True):
             if version is not None:
                 self.run.tally.rewrite(decision)
-        return [(one, found[at]) for at, one in enumerate(allowed) if versions[at] is None]
+            elif seen.path in refused:
+                self._refuse(seen, decision, refused[seen.path])
+        return [(allowed[at], now) for at, now in found.items() if versions[at] is None]
 
-    def _look_again(self, changes: list[Change], versions: list[int | None]) -> dict[int, Versioned]:
+    def _write(self, changes: list[Change]) -> tuple[list[int | None], dict[str, Refusal]]:
+        """Write what no broker has loaded meanwhile: the undo records took their time.
+
+        Looks again ahead of as many writes as are sent at once, so that none of them waits for another
+        between the look and its sending. Returns the new versions and what was refused.
+        """
+        versions: list[int | None] = []
+        refused: dict[str, Refusal] = {}
+        for part in chunks(changes, self.batches.width):
+            self.run.guards.check_migration()
+            late = self.run.guards.of_topics(part, self.batches.children)
+            done = iter(self.batches.write([change for change in part if change.path not in late]))
+            versions += [None if change.path in late else next(done) for change in part]
+            refused |= late
+        return versions, refused
+
+    def _look_again(
+        self, changes: list[Change], versions: list[int | None], refused: Collection[str]
+    ) -> dict[int, Versioned]:
         """Read what met a conflict, by its place in the group.
 
         A client that lost its connection repeats a write; where the first one had arrived, the repetition
         meets our own bytes: those were written after all, and `versions` gets theirs.
         """
-        places = [at for at, version in enumerate(versions) if version is None]
+        unsent = [changes[at].path in refused for at in range(len(changes))]
+        places = [at for at, version in enumerate(versions) if version is None and not unsent[at]]
         values = self.batches.read([changes[at].path for at in places]) if places else []
         found = {}
         for at, value in zip(places, values, strict=True):
@@ -174,18 +194,22 @@ class _Sender:
         return found
 
     def _allowed(self, group: list[Decided]) -> list[Decided]:
-        refused = self.run.guards.refusals(Change.of(seen, decision) for seen, decision in group)
+        changes = [Change.of(seen, decision) for seen, decision in group]
+        refused = self.run.guards.refusals(changes, self.batches.children)
         allowed = []
         for seen, decision in group:
             refusal = EPHEMERAL if seen.ephemeral else refused.get(seen.path)
             if refusal is None:
                 allowed.append((seen, decision))
-                continue
-            if self.run.strict:
-                raise GuardError(refusal.told, source=seen.path)
-            self.run.tally.refuse(decision, refusal.reason)
-            self.run.told(f"{seen.path}: {refusal.told}")
+            else:
+                self._refuse(seen, decision, refusal)
         return allowed
+
+    def _refuse(self, seen: Versioned, decision: Decision, refusal: Refusal) -> None:
+        if self.run.strict:
+            raise GuardError(refusal.told, source=seen.path)
+        self.run.tally.refuse(decision, refusal.reason)
+        self.run.told(f"{seen.path}: {refusal.told}")
 
     def _decide_again(self, moved: list[tuple[Decided, Versioned]]) -> list[Decided]:
         """Decide anew about values that moved; those that need a write are returned."""

@@ -66,31 +66,36 @@ def read_ahead(values: Iterable[T]) -> Iterator[T]:
 class Batches:
     """Reads and writes groups of values: by the store's own pipelining, by threads, or one by one.
 
-    Threads only where the store is on a network; `concurrency` is their number.
+    Threads only where the store is on a network; `concurrency` is their number. `width` is how many requests
+    are under way at once.
     """
 
     def __init__(self, store: Store, concurrency: int) -> None:
         """Use `store`, of which at most `concurrency` requests are under way at once."""
         self.store = store
         self.networked = "://" in store.url
-        self._width = concurrency if self.networked else 1
+        self.width = concurrency if self.networked else 1
         self._pool: ThreadPoolExecutor | None = None
 
     def ahead(self, values: Iterable[Versioned]) -> Iterator[Versioned]:
         """Yield values of the store, read ahead where it is on a network."""
-        return read_ahead(values) if self._width > 1 else iter(values)
+        return read_ahead(values) if self.width > 1 else iter(values)
 
     def read(self, paths: Sequence[str]) -> list[Versioned | None]:
         """Return the values at `paths` in their order, None where there is none."""
-        if isinstance(self.store, GroupStore) and self._width > 1:
+        if isinstance(self.store, GroupStore) and self.width > 1:
             return self.store.read_many(paths)
         return self._each(self._read, paths)
 
     def write(self, changes: Sequence[Change]) -> list[int | None]:
         """Make the changes and return each new version (ABSENT for a deletion), None for a conflict."""
-        if isinstance(self.store, GroupStore) and self._width > 1:
+        if isinstance(self.store, GroupStore) and self.width > 1:
             return self._pipelined(self.store, changes)
         return self._each(self._write, changes)
+
+    def children(self, paths: Sequence[str]) -> list[list[str]]:
+        """Return the names of the children of each path."""
+        return self._each(self.store.children, paths)
 
     def close(self) -> None:
         """Let the threads end."""
@@ -103,10 +108,10 @@ class Batches:
         return [self._write(change) if change.new is None else next(done) for change in changes]
 
     def _each(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        if self._width == 1 or len(items) == 1:
+        if self.width == 1 or len(items) == 1:
             return [call(item) for item in items]
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._width, "store")
+            self._pool = ThreadPoolExecutor(self.width, "store")
         return list(self._pool.map(call, items))
 
     def _read(self, path: str) -> Versioned | None:

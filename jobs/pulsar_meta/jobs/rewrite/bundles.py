@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pulsar_meta.codecs.errors import NotFoundError
@@ -41,10 +42,15 @@ def topic_hash(topic: TopicName) -> int:
     return zlib.crc32(str(topic).encode())
 
 
-def owned_bundles(store: Store, namespace: str) -> list[Bundle]:
-    """Return the bundles of `tenant/namespace` that a broker owns now."""
+def owners_path(namespace: str) -> str:
+    """Return below which path the owned bundles of `tenant/namespace` are registered."""
+    return f"{OWNERS}/{namespace}"
+
+
+def bundles_named(names: Iterable[str]) -> list[Bundle]:
+    """Return the bundles among the names that are registered as owned."""
     found = []
-    for name in store.children(f"{OWNERS}/{namespace}"):
+    for name in names:
         match = _bundle_re.match(name)
         if match:
             found.append(Bundle(name, int(match[1], 16), int(match[2], 16)))
@@ -62,7 +68,7 @@ def bundle_of(bundles: list[Bundle], topic: TopicName) -> Bundle | None:
 def owner_of(store: Store, namespace: str, bundle: Bundle) -> str:
     """Return the address of the broker that owns a bundle, for people."""
     try:
-        told = json.loads(store.read(f"{OWNERS}/{namespace}/{bundle.name}").value)
+        told = json.loads(store.read(f"{owners_path(namespace)}/{bundle.name}").value)
         return str(told.get("nativeUrl") or told.get("nativeUrlTls") or "a broker")
     except (NotFoundError, ValueError, AttributeError):
         return "a broker"

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError
 from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
-from pulsar_meta.jobs.rewrite.bundles import Bundle, bundle_of, owned_bundles, owner_of
+from pulsar_meta.jobs.rewrite.bundles import Bundle, bundle_of, bundles_named, owner_of, owners_path
 from pulsar_meta.jobs.rewrite.decision import Change
 from pulsar_meta.jobs.rewrite.readable import BROKERS, Readers, form_of
 from pulsar_meta.stores.base import Store
 
 MIGRATION: Final = "/pulsar/migration-coordinator/migration"
+# Lists the children of several paths, best all at once.
+Children = Callable[[Sequence[str]], list[list[str]]]
 RUNNING: Final = ("PREPARATION", "COPYING", "COMPLETED")
 EXTENSIBLE: Final = "Extensible"
 
@@ -78,16 +80,29 @@ class Guards:
                 source=MIGRATION,
             )
 
-    def refusals(self, changes: Iterable[Change]) -> dict[str, Refusal]:
+    def refusals(self, changes: Sequence[Change], children: Children | None = None) -> dict[str, Refusal]:
         """Return, by path, why changes of this group must not be made; looks at the store now."""
-        refused: dict[str, Refusal] = {}
-        seen: dict[str, list[Bundle] | None] = {}
-        blind = self._blind() if not (self.locked or self.overrides.loaded) else False
+        refused = self.of_topics(changes, children)
         for change in changes:
-            refusal = self._of_value(change) or self._of_topic(change.path, seen, blind)
+            refusal = self._of_value(change)
             if refusal is not None:
                 refused[change.path] = refusal
         return refused
+
+    def of_topics(self, changes: Sequence[Change], children: Children | None = None) -> dict[str, Refusal]:
+        """Return, by path, which changes are of topics that a broker may have loaded, as it is now."""
+        if self.locked or self.overrides.loaded:
+            return {}
+        places = {change.path: split_managed_ledger_path(change.path) for change in changes}
+        topics = {path: place[0] for path, place in places.items() if place is not None}
+        if not topics:
+            return {}
+        namespaces = sorted({topic.namespace_name for topic in topics.values()})
+        brokers, *owned = (children or self._children)([BROKERS, *map(owners_path, namespaces)])
+        if self._blind(brokers):
+            return {path: _hidden(topic) for path, topic in topics.items()}
+        bundles = {name: bundles_named(names) for name, names in zip(namespaces, owned, strict=True)}
+        return self._of_owners(topics, bundles)
 
     def _of_value(self, change: Change) -> Refusal | None:
         if change.new is None:
@@ -121,34 +136,32 @@ class Guards:
             return error.message
         return None
 
-    def _of_topic(self, path: str, seen: dict[str, list[Bundle] | None], blind: bool) -> Refusal | None:
-        place = split_managed_ledger_path(path)
-        if place is None or self.locked or self.overrides.loaded:
-            return None
-        topic = place[0]
-        if blind:
-            told = "the brokers' load manager keeps the owners of topics out of the store"
-            return Refusal("loaded", f"{topic} may be loaded: {told} (--allow-loaded to go on)")
-        return self._of_owner(topic, seen)
+    def _of_owners(
+        self, topics: dict[str, TopicName], bundles: dict[str, list[Bundle]]
+    ) -> dict[str, Refusal]:
+        owners: dict[tuple[str, Bundle], str] = {}
+        refused = {}
+        for path, topic in topics.items():
+            namespace = topic.namespace_name
+            bundle = bundle_of(bundles[namespace], topic)
+            if bundle is None:
+                continue
+            if (namespace, bundle) not in owners:
+                owners[namespace, bundle] = owner_of(self.store, namespace, bundle)
+            owner = owners[namespace, bundle]
+            told = f"{topic} may be loaded: {owner} owns its bundle {bundle.name}; unload it first"
+            refused[path] = Refusal("loaded", f"{told} (--allow-loaded to go on)")
+        return refused
 
-    def _of_owner(self, topic: TopicName, seen: dict[str, list[Bundle] | None]) -> Refusal | None:
-        namespace = topic.namespace_name
-        bundles = seen.get(namespace)
-        if bundles is None:
-            bundles = seen[namespace] = owned_bundles(self.store, namespace)
-        bundle = bundle_of(bundles, topic)
-        if bundle is None:
-            return None
-        owner = owner_of(self.store, namespace, bundle)
-        told = f"{topic} may be loaded: {owner} owns its bundle {bundle.name}; unload it first"
-        return Refusal("loaded", f"{told} (--allow-loaded to go on)")
+    def _children(self, paths: Sequence[str]) -> list[list[str]]:
+        return [self.store.children(path) for path in paths]
 
-    def _blind(self) -> bool:
+    def _blind(self, brokers: Sequence[str]) -> bool:
         """Tell whether a live broker's load manager keeps the owners elsewhere than in the store."""
-        for name in self.store.children(BROKERS):
+        for name in brokers:
             if name not in self._managers:
                 self._managers[name] = self._is_extensible(name)
-        return any(self._managers[name] for name in self.store.children(BROKERS) if name in self._managers)
+        return any(self._managers[name] for name in brokers)
 
     def _is_extensible(self, broker: str) -> bool:
         try:
@@ -156,6 +169,11 @@ class Guards:
             return EXTENSIBLE in str(told.get("loadManagerClassName", ""))
         except (NotFoundError, ValueError, AttributeError):
             return False
+
+
+def _hidden(topic: TopicName) -> Refusal:
+    told = "the brokers' load manager keeps the owners of topics out of the store"
+    return Refusal("loaded", f"{topic} may be loaded: {told} (--allow-loaded to go on)")
 
 
 def _phase(value: bytes) -> tuple[str, str]:

@@ -87,7 +87,7 @@ def foreseen(
 ) -> Iterator[Decided]:
     """Yield decisions as a run would come out now: what a guard would refuse is skipped, all is counted."""
     for group in chunks(decided, READ_GROUP):
-        refused = guards.refusals(Change.of(*one) for one in group if one[1].action == "rewrite")
+        refused = guards.refusals([Change.of(*one) for one in group if one[1].action == "rewrite"])
         for seen, decision in group:
             refusal = EPHEMERAL if seen.ephemeral else refused.get(seen.path)
             if decision.action == "rewrite" and refusal is not None:

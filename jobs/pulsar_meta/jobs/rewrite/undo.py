@@ -19,8 +19,7 @@ def undone(
     A value counts as untouched if it has the bytes and the version that our write gave it; with
     `any_version` the bytes suffice, as after a later run that was undone.
     """
-    written = (record for record in records if not (record.answered and record.sent is None))
-    for group in chunks(written, READ_GROUP):
+    for group in chunks(_in_effect(records), READ_GROUP):
         values = batches.read([record.path for record in group])
         for record, value in zip(group, values, strict=True):
             seen = value or Versioned(record.path, b"", ABSENT)
@@ -30,6 +29,23 @@ def undone(
 def touched(seen: Versioned) -> Decision:
     """Return what becomes of a value that somebody wrote since: it is theirs now."""
     return skip(seen, "touched", told="was written since by somebody else; left as it is")
+
+
+def _in_effect(records: Iterable[UndoRecord]) -> Iterator[UndoRecord]:
+    """Yield the records whose writes happened, or may have: of those that follow on a crash, the later one.
+
+    What was under way when the run stopped comes last, as a resumed run may have written it anew.
+    """
+    unanswered: dict[str, UndoRecord] = {}
+    for record in records:
+        if not record.answered:
+            unanswered[record.path] = record
+        elif record.sent is not None:
+            before = unanswered.get(record.path)
+            if before is not None and before.old_sha256 == record.old_sha256:
+                del unanswered[record.path]
+            yield record
+    yield from unanswered.values()
 
 
 def _decide(record: UndoRecord, seen: Versioned, *, any_version: bool) -> Decision:

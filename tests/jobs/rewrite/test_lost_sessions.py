@@ -1,0 +1,248 @@
+"""A real ZooKeeper forgets the session of a run, or dies under it: no value is lost, the run can go on."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from pulsar_meta.codecs.errors import UnreachableError
+from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.jobs.rewrite.apply import Run, Speed
+from pulsar_meta.jobs.rewrite.batches import Batches, chunks
+from pulsar_meta.jobs.rewrite.decision import Change
+from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
+from pulsar_meta.jobs.rewrite.identity import read_identity
+from pulsar_meta.jobs.rewrite.readable import Readers
+from pulsar_meta.jobs.rewrite.recompress import Recompression
+from pulsar_meta.jobs.rewrite.scope import Scope, select
+from pulsar_meta.jobs.rewrite.undo import touched, undone
+from pulsar_meta.jobs.rewrite.undo_file import UndoLog, is_finished, read_records
+from pulsar_meta.stores import zookeeper_groups
+from pulsar_meta.stores.registry import open_store
+from pulsar_meta.stores.zookeeper import ZookeeperStore
+from pulsar_meta.stores.zookeeper_groups import Write, send_transaction
+from tests.chaos.actors import TOPIC, cursor
+from tests.cli.program import MAIN, environment, pulsar_meta_here
+from tests.servers import zookeeper
+from tests.servers.restartable import skip_or_fail
+
+CURSORS = 1500
+SESSION = 1.0
+PACK = Recompression("cursor", "zstd", threshold=64)
+WORDS = ("compress-cursors", "--compression", "zstd", "--threshold", "64", "--yes", "--rate", "1500")
+
+Values = dict[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zookeeper.ZookeeperServer]:
+    """A server that gives no session more than a second."""
+    skip_or_fail(zookeeper.why_not())
+    settings = f"minSessionTimeout=500\nmaxSessionTimeout={SESSION * 1000:.0f}"
+    with zookeeper.ZookeeperServer(tmp_path_factory.mktemp("zookeeper"), settings=settings) as running:
+        yield running
+
+
+@pytest.fixture
+def before(server: zookeeper.ZookeeperServer) -> Values:
+    """Plain cursors in the store."""
+    values = {f"{TOPIC}/cursor-{number:05}": cursor(number) for number in range(CURSORS)}
+    client = KazooClient(server.address)
+    client.start(timeout=10)
+    client.delete(TOPIC, recursive=True)
+    client.ensure_path(TOPIC)
+    for paths in chunks(sorted(values), 250):
+        transaction = client.transaction()
+        for path in paths:
+            transaction.create(path, values[path])
+        transaction.commit()
+    client.stop()
+    client.close()
+    return values
+
+
+def url_of(server: zookeeper.ZookeeperServer, seconds: float = 30) -> str:
+    return f"zk://{server.address}?timeout={seconds:g}"
+
+
+def values_in(server: zookeeper.ZookeeperServer) -> Values:
+    with open_store(url_of(server)) as store:
+        return {held.path: held.value for held in store.scan(TOPIC) if held.path != TOPIC}
+
+
+def check_nothing_is_lost(before: Values, now: Values) -> int:
+    """Check that each value is its old one or its new one of the same meaning; return how many are new."""
+    assert set(now) == set(before)
+    changed = [path for path in now if now[path] != before[path]]
+    assert all(decode_cursor(now[path]) == decode_cursor(before[path]) for path in changed)
+    return len(changed)
+
+
+class Program:
+    """compress-cursors over the server, in a process of its own."""
+
+    def __init__(self, url: str, state: Path) -> None:
+        self.env = environment(state, PULSAR_META_STORE=url)
+        self.undo_file = state / "undo.ndjson"
+
+    def start(self) -> subprocess.Popen[bytes]:
+        words = [*MAIN, *WORDS, "--undo-file", str(self.undo_file), "-o", "json"]
+        return subprocess.Popen(words, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def wait_for_records(self, count: int) -> None:
+        """Return when more undo records than that are on the disk: the last of them are being sent."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if self.undo_file.exists() and self.undo_file.read_bytes().count(b"\n") > count:
+                return
+        raise AssertionError("the run does not begin")
+
+    def run(self, *words: str) -> Any:
+        done = pulsar_meta_here(*words, env=self.env)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def go_on(self, told: bytes) -> Any:
+        """Type what a stopped run told."""
+        line = next(line for line in told.decode().splitlines() if "to go on: " in line)
+        words = shlex.split(line.partition("to go on: ")[2])
+        assert (words[0], words[-1]) == ("pulsar-meta", "--resume")
+        return self.run(*words[1:])
+
+
+def check_stopped_then_finished_then_undone(
+    program: Program, server: zookeeper.ZookeeperServer, before: Values, told: bytes
+) -> None:
+    changed = check_nothing_is_lost(before, values_in(server))
+    resumed = program.go_on(told)
+    # What a server that was paused had in its buffers may still have come.
+    assert 0 < resumed["rewritten"] <= CURSORS - changed
+    assert resumed["rewritten"] + resumed["kept"] == CURSORS
+    assert check_nothing_is_lost(before, values_in(server)) == CURSORS
+    undone = program.run("undo", str(program.undo_file), "-o", "json")
+    assert (undone["rewritten"], undone["conflicts"]) == (CURSORS, 0)
+    assert values_in(server) == before
+
+
+@pytest.mark.parametrize("records", [1, 600])
+def test_a_server_that_says_nothing_for_longer_than_a_session_lasts(
+    server: zookeeper.ZookeeperServer, before: Values, tmp_path: Path, records: int
+) -> None:
+    program = Program(url_of(server, 3), tmp_path)
+    child = program.start()
+    program.wait_for_records(records)
+    with server.paused():
+        out, told = child.communicate(timeout=30)
+        time.sleep(SESSION)
+    assert child.returncode == 6, told
+    assert out == b""
+    assert b"Traceback" not in told
+    check_stopped_then_finished_then_undone(program, server, before, told)
+
+
+def test_a_server_that_is_killed(server: zookeeper.ZookeeperServer, before: Values, tmp_path: Path) -> None:
+    program = Program(url_of(server, 3), tmp_path)
+    child = program.start()
+    program.wait_for_records(600)
+    server.kill()
+    out, told = child.communicate(timeout=30)
+    server.start()
+    assert child.returncode == 6, told
+    assert out == b""
+    assert b"Traceback" not in told
+    check_stopped_then_finished_then_undone(program, server, before, told)
+
+
+class EndedStore(ZookeeperStore):
+    """Its session ends on the server, as when it expires: another client that has its id closes it."""
+
+    ended: int = 0
+
+    def end(self) -> None:
+        other = KazooClient(",".join(self._parsed.endpoints), client_id=self._client.client_id)
+        other.start(timeout=10)
+        other.stop()
+        other.close()
+        self.ended += 1
+
+
+@pytest.mark.parametrize("sent", [0, 3, 8])
+def test_a_session_that_expires_in_the_middle_of_a_group(
+    server: zookeeper.ZookeeperServer,
+    before: Values,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sent: int,
+) -> None:
+    """The session ends when so many of a group's eight requests are sent (8: none of the next group's)."""
+    path, failures = tmp_path / "undo", 0
+    with EndedStore(url_of(server), read_only=False) as store:
+        calls = count()
+
+        def send(client: Any, group: Sequence[Write]) -> Any:
+            number = next(calls)
+            if number == sent:
+                store.end()
+            return send_transaction(client, group)
+
+        monkeypatch.setattr(zookeeper_groups, "send_transaction", send)
+        while not path.exists() or not is_finished(path):
+            undo = UndoLog(path, "test", read_identity(store), resume=True)
+            run = Run(Guards.of(store, Overrides(), Readers()), undo, Speed(concurrency=512, largest=512))
+            try:
+                run.apply(((seen, PACK(seen)) for seen in select(store, Scope(), "cursor")), PACK)
+            except UnreachableError:
+                failures += 1
+            finally:
+                undo.close()
+            check_nothing_is_lost(before, values_in(server))
+        # The same connection went on, in a session of its own.
+        assert (failures, store.ended) == (1, 1)
+    assert check_nothing_is_lost(before, values_in(server)) == CURSORS
+    with ZookeeperStore(url_of(server), read_only=False) as plain:
+        log = UndoLog(tmp_path / "own", "undo", read_identity(plain))
+        run = Run(Guards.of(plain, Overrides(), Readers()), log, Speed())
+        tally = run.apply(undone(read_records(path), Batches(plain, 64)), touched)
+        log.close()
+    assert (tally.rewritten, tally.conflicts) == (CURSORS, 0)
+    assert values_in(server) == before
+
+
+def test_a_broker_that_takes_the_bundle_while_undo_records_are_written(
+    server: zookeeper.ZookeeperServer, before: Values, tmp_path: Path
+) -> None:
+    """Between the look that made the plan and the sending lies the sync of the undo file."""
+    broker = KazooClient(server.address)
+    broker.start(timeout=10)
+
+    class Log(UndoLog):
+        def append(self, changes: Sequence[Change]) -> None:
+            super().append(changes)
+            if "cursor-00600" in {change.path.rpartition("/")[2] for change in changes}:
+                owner = "/namespace/public/default/0x00000000_0xffffffff"
+                broker.create(owner, b'{"nativeUrl":"pulsar://b1:6650"}', ephemeral=True, makepath=True)
+
+    with open_store(url_of(server), read_only=False) as store:
+        log, told = Log(tmp_path / "undo", "test", read_identity(store)), list[str]()
+        run = Run(Guards.of(store, Overrides(), Readers()), log, Speed(), told=told.append)
+        tally = run.apply(((seen, PACK(seen)) for seen in select(store, Scope(), "cursor")), PACK)
+        log.close()
+    broker.stop()
+    broker.close()
+    # The first two groups were written before.
+    assert (tally.rewritten, tally.skipped_for["loaded"]) == (512, CURSORS - 512)
+    assert tally.conflicts == 0
+    assert all("pulsar://b1:6650" in line for line in told)
+    now = values_in(server)
+    assert check_nothing_is_lost(before, now) == 512
+    assert all(now[path] == before[path] for path in sorted(before)[512:])
+    assert sum(record.sent is not None for record in read_records(tmp_path / "undo")) == 512
