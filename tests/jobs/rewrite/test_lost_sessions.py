@@ -36,7 +36,7 @@ from tests.servers import zookeeper
 from tests.servers.restartable import skip_or_fail
 
 CURSORS = 1500
-SESSION = 1.0
+SESSION = 3.0
 PACK = Recompression("cursor", "zstd", threshold=64)
 WORDS = ("compress-cursors", "--compression", "zstd", "--threshold", "64", "--yes", "--rate", "1500")
 
@@ -45,7 +45,7 @@ Values = dict[str, bytes]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zookeeper.ZookeeperServer]:
-    """A server that gives no session more than a second."""
+    """A server that gives no session more than three seconds."""
     skip_or_fail(zookeeper.why_not())
     settings = f"minSessionTimeout=500\nmaxSessionTimeout={SESSION * 1000:.0f}"
     with zookeeper.ZookeeperServer(tmp_path_factory.mktemp("zookeeper"), settings=settings) as running:
