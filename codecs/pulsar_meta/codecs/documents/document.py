@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
@@ -107,6 +108,7 @@ def encode_document(
     return Encoded(data, _path(document), _version(document.get("version")), order_kept)
 
 
+@cache
 def _family(kind: str) -> Any:
     return import_module(f"pulsar_meta.codecs.documents.{FAMILIES[kind]}")
 

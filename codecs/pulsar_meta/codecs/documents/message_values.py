@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ _MEANINGS: Final = {
 KINDS: Final = tuple(_MESSAGES)
 
 
+@cache
 def message_type(kind: str) -> type[Message]:
     """Return the generated class of the message that a value of `kind` is."""
     module, name = _MESSAGES[kind]
@@ -86,11 +88,15 @@ def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
 
 def meaning_of(kind: str, message: Message) -> dict[str, Any]:
     """Return what a message means, nothing for kinds that say it all themselves."""
-    name = _MEANINGS.get(kind)
-    if name is None:
+    if kind not in _MEANINGS:
         return {}
-    meaning: dict[str, Any] = getattr(import_module(_MANAGED), name)(message)
+    meaning: dict[str, Any] = _meaning(kind)(message)
     return meaning
+
+
+@cache
+def _meaning(kind: str) -> Any:
+    return getattr(import_module(_MANAGED), _MEANINGS[kind])
 
 
 def _decode_old_or_partly(kind: str, data: bytes) -> tuple[Message, DecodeError | None]:
