@@ -11,7 +11,8 @@ from typing import Final
 import numpy as np
 
 from pulsar_meta.codecs.columns.column_fields import FieldWalk, Found, Shape, sized_tag, varint_tag
-from pulsar_meta.codecs.columns.column_words import Positions, Rows, WordReader, Words
+from pulsar_meta.codecs.columns.column_heads import MARGIN, Heads, Place, anywhere, common, nearer
+from pulsar_meta.codecs.columns.column_words import Positions, Rows
 from pulsar_meta.codecs.columns.entry_row import COMPRESSIONS
 from pulsar_meta.codecs.frames.frame import BROKER_METADATA_MAGIC, CHECKSUM_MAGIC
 
@@ -45,71 +46,60 @@ _MESSAGE_METADATA: Final = Shape(
 class FrameColumns:
     """The fields of each row's frame by name, and the rows that the codec for one entry must read.
 
-    `metadata_at` is where the frame's checksum begins to cover; it stands 4 bytes before.
+    Those rows are `odd`, some of them only because their metadata does not fit into the heads: `long`.
     """
 
     fields: dict[str, Found]
     has_metadata: Rows
     has_checksum: Rows
-    metadata_at: Positions
     odd: Rows
+    long: Rows
 
 
-def read_frames(reader: WordReader, starts: Positions, ends: Positions, fields: set[str]) -> FrameColumns:
-    """Read the frames in [starts, ends); every `ends` must leave `MARGIN` bytes of the buffer behind it.
+def read_frames(heads: Heads, start: int, ends: Positions, fields: set[str]) -> FrameColumns:
+    """Read the frames in [start, ends) of the entries, each of 4 bytes at least.
 
     Without any field of MessageMetadata in `fields` that message is passed over.
     """
-    head = _head(reader, starts)
+    bounds = _Bounds(ends, heads.width - MARGIN)
+    head = heads.big_endian(start)
     has_metadata: Rows = (head >> np.uint64(48)) == BROKER_METADATA_MAGIC
     broker_size = ((head >> np.uint64(16)) & np.uint64(0xFFFFFFFF)).view(np.int64)
-    broker_at = np.where(has_metadata, starts + 6, starts)
-    at = np.where(has_metadata, broker_at + broker_size, starts)
-    odd: Rows = at + 4 > ends
-    at = np.where(odd, starts, at)
-    broker = _walk(
-        reader, broker_at, np.where(odd | ~has_metadata, broker_at, at), BROKER_FIELDS, fields, Shape()
-    )
-    has_checksum: Rows = (_head(reader, at) >> np.uint64(48)) == CHECKSUM_MAGIC
-    at = np.where(has_checksum, at + 6, at)
-    odd |= broker.odd | (at + 4 > ends)
-    found = _named(BROKER_FIELDS, broker)
-    if fields & MESSAGE_FIELDS.keys():
-        message = _message(reader, at, ends, odd, fields)
-        odd |= message.odd
-        found |= _named(MESSAGE_FIELDS, message)
-    return FrameColumns(found, has_metadata, has_checksum, at, odd | _unusual(found))
+    at = bounds.within(np.where(has_metadata, start + 6 + broker_size, start), 4, start)
+    broker = FieldWalk(heads, _tags(BROKER_FIELDS, fields))
+    broker.run(nearer(start + 6, at), at, Shape())
+    has_checksum: Rows = (heads.big_endian(at) >> np.uint64(48)) == CHECKSUM_MAGIC
+    at = bounds.within(np.where(has_checksum, at + 6, at), 4, at)
+    message = FieldWalk(heads, _tags(MESSAGE_FIELDS, fields))
+    if message.found:
+        size = (heads.big_endian(at) >> np.uint64(32)).view(np.int64)
+        message.run(at + 4, bounds.within(at + 4 + size, 0, at + 4), _MESSAGE_METADATA)
+    found = _named(BROKER_FIELDS, broker) | _named(MESSAGE_FIELDS, message)
+    odd = bounds.broken | bounds.long | broker.odd | message.odd | _unusual(found)
+    return FrameColumns(found, has_metadata, has_checksum, odd, bounds.long & ~bounds.broken)
 
 
-def _message(reader: WordReader, at: Positions, ends: Positions, odd: Rows, fields: set[str]) -> FieldWalk:
-    at = np.where(odd, ends - 4, at)
-    start = at + 4
-    size = (_head(reader, at) >> np.uint64(32)).view(np.int64)
-    end = start + size
-    too_long = end > ends
-    walk = _walk(
-        reader, start, np.where(odd | too_long, start, end), MESSAGE_FIELDS, fields, _MESSAGE_METADATA
-    )
-    walk.odd |= too_long
-    return walk
+class _Bounds:
+    """Takes note of the rows that claim more bytes than there are: `broken`, or than heads hold: `long`."""
+
+    def __init__(self, ends: Positions, reach: int) -> None:
+        self._ends, self._reach = ends, reach
+        self.broken: Rows = np.zeros(len(ends), bool)
+        self.long: Rows = np.zeros(len(ends), bool)
+
+    def within(self, at: Positions, more: int, known: Place) -> Place:
+        """Return `at`, but `known` in the rows that do not have `more` bytes there."""
+        place = common(at)
+        broken, long = place + more > self._ends, place + more > self._reach
+        if not anywhere(broken | long):
+            return place
+        self.broken |= broken
+        self.long |= long
+        return common(np.where(broken | long, known, place))
 
 
-def _head(reader: WordReader, at: Positions) -> Words:
-    """Return the eight bytes at each position as a big-endian number."""
-    return reader.words(at).byteswap()
-
-
-def _walk(
-    reader: WordReader,
-    start: Positions,
-    end: Positions,
-    tags: dict[str, int],
-    fields: set[str],
-    shape: Shape,
-) -> FieldWalk:
-    walk = FieldWalk(reader, start, end, [tag for name, tag in tags.items() if name in fields])
-    walk.run(shape)
-    return walk
+def _tags(tags: dict[str, int], fields: set[str]) -> list[int]:
+    return [tag for name, tag in tags.items() if name in fields]
 
 
 def _named(tags: dict[str, int], walk: FieldWalk) -> dict[str, Found]:

@@ -10,8 +10,9 @@ import numpy as np
 
 from pulsar_meta.codecs.columns.column import Column
 from pulsar_meta.codecs.columns.column_frames import FrameColumns, read_frames
+from pulsar_meta.codecs.columns.column_heads import Heads
 from pulsar_meta.codecs.columns.column_texts import number_texts
-from pulsar_meta.codecs.columns.column_words import Positions, Rows, WordReader
+from pulsar_meta.codecs.columns.column_words import Positions, Rows
 from pulsar_meta.codecs.columns.entry_row import COMPRESSIONS, VERDICTS
 from pulsar_meta.codecs.frames.bookie_entry import DIGEST_SIZES, HEADER, DigestType
 
@@ -22,10 +23,8 @@ _INT32: Final = frozenset({"marker_type", "chunk_id"})
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A buffer, and how entries lie in it."""
+    """How entries lie in their buffer: as a bookie has them with a digest, or as frames."""
 
-    view: memoryview
-    reader: WordReader
     bookie: bool
     digest_type: DigestType | None
 
@@ -36,17 +35,13 @@ class Layout:
 
 
 class EntryRun:
-    """Entries that lie in [starts, ends) of a buffer, each with `MARGIN` bytes of it behind.
+    """Entries decoded from their heads. The columns mean nothing in the rows that are `odd`."""
 
-    The columns mean nothing in the rows that are `odd`.
-    """
-
-    def __init__(self, layout: Layout, starts: Positions, ends: Positions, wanted: tuple[str, ...]) -> None:
-        self.layout = layout
-        self.starts, self.ends = starts, ends
+    def __init__(self, layout: Layout, heads: Heads, sizes: Positions, wanted: tuple[str, ...]) -> None:
+        self.layout, self.heads, self.sizes = layout, heads, sizes
         fields: set[str] = set().union(*(_made_of(name) for name in wanted))
-        self.frames: FrameColumns = read_frames(layout.reader, starts + layout.head, ends, fields)
-        self.every: Rows = np.ones(len(starts), bool)
+        self.frames: FrameColumns = read_frames(heads, layout.head, sizes, fields)
+        self.every: Rows = np.ones(len(sizes), bool)
         self.odd = self.frames.odd | self._other_digest()
 
     def column(self, name: str) -> Column:
@@ -59,7 +54,7 @@ class EntryRun:
 
     def header(self, offset: int) -> Column:
         """Return the number at `offset` of the bookie entry's header."""
-        return Column(self.layout.reader.big_endian(self.starts + offset), self.every & self.layout.bookie)
+        return Column(self.heads.big_endian(offset).view(np.int64), self.every & self.layout.bookie)
 
     def full(self, values: Positions | Rows, names: tuple[str, ...] | None = None) -> Column:
         """Return a column that every entry has."""
@@ -69,7 +64,7 @@ class EntryRun:
         """Tell where the digest seems to be a CRC32: eight bytes, of which the first four are zeros."""
         if not self.layout.bookie or self.layout.digest_type is not None:
             return ~self.every
-        zeros: Rows = (self.layout.reader.words(self.starts + HEADER.size) << np.uint64(32)) == 0
+        zeros: Rows = (self.heads.words(HEADER.size) << np.uint64(32)) == 0
         return zeros
 
 
@@ -80,9 +75,7 @@ def _made_of(name: str) -> frozenset[str]:
 def _producer_name(run: EntryRun) -> Column:
     found = run.frames.fields["producer_name"]
     at = found.values.view(np.int64)
-    present = found.present & ~run.odd
-    numbers, names = number_texts(run.layout.view, run.layout.reader, at, found.sizes, present)
-    return run.full(numbers, names)
+    return run.full(*number_texts(run.heads, at, found.sizes, found.present & ~run.odd))
 
 
 def _message_count(run: EntryRun) -> Positions:
@@ -103,14 +96,14 @@ def _last_index(run: EntryRun) -> Column:
 
 
 def _digest(run: EntryRun) -> Column:
-    return Column(np.full(len(run.starts), _UNCHECKED), run.every & run.layout.bookie, VERDICTS)
+    return Column(np.full(len(run.sizes), _UNCHECKED), run.every & run.layout.bookie, VERDICTS)
 
 
 # Columns that are not simply the field of their name: the fields they are made of, and how.
 _MADE: Final[dict[str, tuple[frozenset[str], Callable[[EntryRun], Column]]]] = {
     "ledger_id": (frozenset(), lambda run: run.header(0)),
     "entry_id": (frozenset(), lambda run: run.header(8)),
-    "size": (frozenset(), lambda run: run.full(run.ends - run.starts - run.layout.head)),
+    "size": (frozenset(), lambda run: run.full(run.sizes - run.layout.head)),
     "broken": (frozenset({"sequence_id", "compression"}), lambda run: run.full(~run.every)),
     "has_metadata": (frozenset(), lambda run: run.full(run.frames.has_metadata)),
     "digest": (frozenset(), _digest),

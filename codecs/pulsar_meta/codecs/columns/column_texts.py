@@ -10,51 +10,40 @@ from typing import Final
 
 import numpy as np
 
-from pulsar_meta.codecs.columns.column_words import Positions, Rows, WordReader
+from pulsar_meta.codecs.columns.column_heads import Heads, common
+from pulsar_meta.codecs.columns.column_words import Positions, Rows
 
 # Different strings that are looked for among all rows before the rest is read row by row.
 _ROUNDS: Final = 32
 
 
 def number_texts(
-    view: memoryview, reader: WordReader, at: Positions, sizes: Positions, present: Rows
+    heads: Heads, at: Positions, sizes: Positions, present: Rows
 ) -> tuple[Positions, tuple[str, ...]]:
     """Return (number of each row's string, the strings); 0 where `present` is false."""
-    numbers = np.zeros(len(at), np.int64)
+    numbers = np.zeros(heads.count, np.int64)
     names: dict[bytes, int] = {}
     left = np.flatnonzero(present)
     for _ in range(_ROUNDS):
         if not left.size:
             break
-        first = left[0]
-        start, size = int(at[first]), int(sizes[first])
-        same = _equal(reader, at[left], sizes[left], start, size)
-        numbers[left[same]] = names.setdefault(bytes(view[start : start + size]), len(names))
+        sample = heads.text(int(left[0]), int(at[left[0]]), int(sizes[left[0]]))
+        same = _equal(heads, left, at[left], sizes[left], sample)
+        numbers[left[same]] = names.setdefault(sample, len(names))
         left = left[~same]
     for row in left.tolist():
-        start = int(at[row])
-        numbers[row] = names.setdefault(bytes(view[start : start + int(sizes[row])]), len(names))
+        name = heads.text(row, int(at[row]), int(sizes[row]))
+        numbers[row] = names.setdefault(name, len(names))
     return numbers, tuple(name.decode(errors="replace") for name in names) or ("",)
 
 
-def _equal(reader: WordReader, at: Positions, sizes: Positions, start: int, size: int) -> Rows:
-    """Tell where the same `size` bytes lie as at `start`."""
-    same: Rows = sizes == size
-    for step in range(0, size, 8):
-        # Shifting the bytes past the string out of both words compares the rest.
-        past = np.uint64(8 * max(0, step + 8 - size))
-        sample = reader.words(np.array([start + step]))[0] << past
-        same &= (reader.words(at + step) << past) == sample
-        if not same.all():
-            return _equal_rest(reader, at, same, start, step + 8, size)
-    return same
-
-
-def _equal_rest(reader: WordReader, at: Positions, same: Rows, start: int, done: int, size: int) -> Rows:
-    """Go on with the rows that are still the same."""
-    rows = np.flatnonzero(same)
-    if done < size and rows.size:
-        same[rows] = _equal(
-            reader, at[rows] + done, np.full(len(rows), size - done), start + done, size - done
-        )
+def _equal(heads: Heads, rows: Positions, at: Positions, sizes: Positions, sample: bytes) -> Rows:
+    """Tell in which of `rows` the bytes at `at` are `sample`."""
+    same: Rows = sizes == len(sample)
+    place = common(at)
+    for step in range(0, len(sample), 8):
+        piece = sample[step : step + 8]
+        # Shifting the bytes past the sample out of the words compares the rest.
+        past = np.uint64(8 * (8 - len(piece)))
+        same &= (heads.words(place + step, rows) << past) == int.from_bytes(piece, "little") << int(past)
     return same

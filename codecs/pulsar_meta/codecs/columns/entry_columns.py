@@ -16,14 +16,20 @@ import numpy as np
 
 from pulsar_meta.codecs.checksum import Buffer, byte_view
 from pulsar_meta.codecs.columns.column import Column, join_columns
+from pulsar_meta.codecs.columns.column_heads import Heads
 from pulsar_meta.codecs.columns.column_run import EntryRun, Layout
-from pulsar_meta.codecs.columns.column_words import MARGIN, Positions, Rows, WordReader
+from pulsar_meta.codecs.columns.column_words import Positions, Rows
 from pulsar_meta.codecs.columns.entry_row import COLUMN_TYPES, VERDICTS, decode_row
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.frames.bookie_entry import DigestType
 
 # Rows that are worked on together: enough to forget the calls, few enough for the processor's cache.
 ROWS_AT_ONCE: Final = 8192
+
+# So many bytes of each entry are looked at; the next number where more than one entry in LONG_ONE_IN has
+# longer metadata, else those few are read one by one.
+WIDTHS: Final = (192, 768, 3072)
+LONG_ONE_IN: Final = 32
 
 _VERDICTS: Final = frozenset({"digest", "frame_checksum"})
 
@@ -48,7 +54,7 @@ def decode_entry_columns(
     for name in wanted:
         if name not in COLUMN_TYPES:
             raise UsageError(f"no such column: {name!r}; there are {', '.join(COLUMN_TYPES)}")
-    decoder = _Decoder(Layout(byte_view(data), WordReader(data), bookie, digest_type), wanted, verify)
+    decoder = _Decoder(byte_view(data), Layout(bookie, digest_type), wanted, verify)
     starts = range(0, max(1, len(offsets)), ROWS_AT_ONCE)
     runs = [decoder.decode(offsets[at : at + ROWS_AT_ONCE], sizes[at : at + ROWS_AT_ONCE]) for at in starts]
     return {name: join_columns([run[name] for run in runs]) for name in wanted}
@@ -57,25 +63,38 @@ def decode_entry_columns(
 class _Decoder:
     """Decodes runs of entries, and again by the codec for one entry what stands out."""
 
-    def __init__(self, layout: Layout, wanted: tuple[str, ...], verify: bool) -> None:
-        self._layout = layout
-        self._wanted = wanted
-        self._verify = verify
+    def __init__(self, view: memoryview, layout: Layout, wanted: tuple[str, ...], verify: bool) -> None:
+        self._view, self._layout = view, layout
+        self._wanted, self._verify = wanted, verify
+        self._widths: tuple[int, ...] = WIDTHS
 
     def decode(self, offsets: Positions, sizes: Positions) -> dict[str, Column]:
-        ends = offsets + sizes
-        safe = (sizes >= self._layout.head + 4) & (ends <= self._layout.reader.size - MARGIN)
+        safe = self._safe(offsets, sizes)
         if not safe.any():
             columns = {name: _nothing(name, len(offsets)) for name in self._wanted}
             return self._reread(columns, offsets, sizes, ~safe, self._wanted)
-        # An unsafe row is read as if it were a safe one, and then again.
-        known = np.where(safe, np.arange(len(safe)), np.flatnonzero(safe)[0])
-        run = EntryRun(self._layout, offsets[known], ends[known], self._wanted)
+        run = self._run(offsets, sizes, safe)
+        if len(self._widths) > 1 and np.count_nonzero(run.frames.long) * LONG_ONE_IN > len(offsets):
+            self._widths = self._widths[1:]
+            return self.decode(offsets, sizes)
         columns = {name: run.column(name) for name in self._wanted}
         columns = self._reread(columns, offsets, sizes, ~safe | run.odd, self._wanted)
         if self._verify:
             columns = self._reread(columns, offsets, sizes, run.every, _VERDICTS.intersection(self._wanted))
         return columns
+
+    def _safe(self, offsets: Positions, sizes: Positions) -> Rows:
+        """Tell which entries are long enough, and have enough bytes after them, to be read together."""
+        needed = np.maximum(sizes, self._widths[0])
+        safe: Rows = (sizes >= self._layout.head + 4) & (offsets + needed <= len(self._view))
+        return safe
+
+    def _run(self, offsets: Positions, sizes: Positions, safe: Rows) -> EntryRun:
+        """Decode the safe rows together; one that is not is read as if it were the first that is."""
+        if not safe.all():
+            known = np.where(safe, np.arange(len(safe)), np.argmax(safe))
+            offsets, sizes = offsets[known], sizes[known]
+        return EntryRun(self._layout, Heads(self._view, offsets, self._widths[0]), sizes, self._wanted)
 
     def _reread(
         self,
@@ -89,9 +108,9 @@ class _Decoder:
         numbers = np.flatnonzero(rows).tolist()
         if not numbers or not names:
             return columns
-        view, bookie, digest = self._layout.view, self._layout.bookie, self._layout.digest_type
+        bookie, digest = self._layout.bookie, self._layout.digest_type
         read = [
-            decode_row(view[at : at + size], bookie=bookie, digest_type=digest, verify=self._verify)
+            decode_row(self._view[at : at + size], bookie=bookie, digest_type=digest, verify=self._verify)
             for at, size in zip(offsets[rows].tolist(), sizes[rows].tolist(), strict=True)
         ]
         changed = {name: columns[name].with_values(numbers, [row[name] for row in read]) for name in names}

@@ -17,6 +17,7 @@ import numpy as np
 
 from pulsar_meta.codecs.bookie_files.entry_log import HEADER_SIZE, NO_LEDGER, Damage, Record, scan_records
 from pulsar_meta.codecs.checksum import Buffer, byte_view
+from pulsar_meta.codecs.columns.column_heads import Heads
 from pulsar_meta.codecs.columns.column_words import Positions, Rows, WordReader
 from pulsar_meta.codecs.frames.bookie_entry import HEADER
 
@@ -26,10 +27,11 @@ _SIZE: Final = struct.Struct(">i")
 _LINKS_ALONE: Final = 64
 _LINKS_TOGETHER: Final = 64
 _FEWEST_PIECES: Final = 64
-_MOST_PIECES: Final = 1 << 11
+_MOST_PIECES: Final = 1 << 10
 _LARGEST_MEAN: Final = 1 << 15
 # Records that are worked on together: few enough for the processor's cache.
 _ROWS_AT_ONCE: Final = 8192
+_NONE: Final[Positions] = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,29 +49,35 @@ class RecordOffsets:
 def find_records(data: Buffer, start: int = HEADER_SIZE) -> RecordOffsets:
     """Return where all entries lie from `start` on, in the order of the file, and what is damaged."""
     view, reader = byte_view(data), WordReader(data)
-    found: list[Positions] = []
+    offsets, sizes = [_NONE], [_NONE]
     damage: list[Damage] = []
     at, most = start, len(view)
     while at < len(view):
         chain, chain_end = _follow_chain(view, reader, at, most)
-        entry, other = _examine(reader, chain)
+        found, entry, other = _examine(view, chain)
         if other.any():
             # Not an entry, not a record of no ledger: the chain was none from here on.
             first, most = int(np.argmax(other)), _LINKS_ALONE
-            chain, entry, chain_end = chain[:first], entry[:first], int(chain[first]) - 4
+            chain, found, entry, chain_end = (
+                chain[:first],
+                found[:first],
+                entry[:first],
+                int(chain[first]) - 4,
+            )
         else:
             # Where many are none, chains stay short: what is cut off was gone along in vain.
             most = min(2 * most, len(view))
-        found.append(chain[entry])
+        offsets.append(chain[entry])
+        sizes.append(found[entry])
         at = len(view)
         for record in scan_records(view, chain_end):
             if isinstance(record, Record):
-                found.append(np.array([record.offset], np.int64))
+                offsets.append(np.array([record.offset], np.int64))
+                sizes.append(np.array([record.size], np.int64))
                 at = record.offset + record.size
                 break
             damage.append(record)
-    offsets = np.concatenate([*found, np.zeros(0, np.int64)])
-    return RecordOffsets(offsets, sizes_at(reader, offsets), tuple(damage))
+    return RecordOffsets(np.concatenate(offsets), np.concatenate(sizes), tuple(damage))
 
 
 def _follow_chain(view: memoryview, reader: WordReader, at: int, most: int) -> tuple[Positions, int]:
@@ -118,7 +126,7 @@ def _follow_equal(reader: WordReader, at: int, step: int, most: int) -> tuple[Po
     """Return (offsets of the records from `at` on that take `step` bytes too, where `most` of them end)."""
     count = max(0, min(most, (reader.size - 4 - HEADER.size - at) // step))
     offsets = at + 4 + step * np.arange(count)
-    same = sizes_at(reader, offsets) == step - 4
+    same = reader.sizes(offsets - 4) == step - 4
     return offsets if same.all() else offsets[: int(np.argmin(same))], at + step * count
 
 
@@ -131,8 +139,8 @@ def _guess_starts(view: memoryview, at: int, mean: int, known: int, pieces: int)
     ledger, piece = bytes(view[known : known + 8]), _LINKS_TOGETHER * mean
     last = len(view) - 4 - HEADER.size if mean <= _LARGEST_MEAN else 0
     for near in range(at + piece, min(last, at + pieces * piece) + 1, piece):
-        found = bytes(view[near : near + 4 * mean]).find(ledger)
-        if found >= 4 and near + found - 4 <= last:
+        found = bytes(view[near : near + 4 * mean]).find(ledger, 4)
+        if 4 <= found <= last + 4 - near:
             starts.append(near + found - 4)
     return np.array(starts, np.int64)
 
@@ -140,34 +148,35 @@ def _guess_starts(view: memoryview, at: int, mean: int, known: int, pieces: int)
 def _follow_pieces(reader: WordReader, starts: Positions) -> Positions:
     """Return the offsets of the records from the first of `starts` on.
 
-    All pieces of the chain are gone along together, each up to the start of the next one. What was
-    guessed is right where one piece ends exactly there; the answer goes as far as that holds.
+    All pieces of the chain are gone along together, each until it is past the start of the next one. What
+    was guessed is right where a piece meets that start; the answer goes as far as that holds.
     """
-    at, limits, last = starts[:-1], starts[1:], starts[-1]
-    links = [np.zeros_like(at)]
-    more = at < limits
-    while more.any():
-        sizes = sizes_at(reader, np.minimum(at, last) + 4)
-        more &= (at < limits) & (sizes >= HEADER.size)
-        links.append(np.where(more, at + 4, 0))
-        at = np.where(more, at + 4 + sizes, at)
-    wrong = np.flatnonzero(at != limits)
-    whole = int(wrong[0]) + 1 if wrong.size else len(limits)
-    offsets = np.stack(links, axis=1)[:whole].ravel()
-    return offsets[offsets > 0]
+    at, limits, end = starts[:-1], starts[1:], reader.size - 8
+    steps = [at]
+    while (at < limits).any():
+        sizes = reader.sizes(at)
+        at = np.where(sizes < HEADER.size, end, np.minimum(at + 4 + sizes, end))
+        steps.append(at)
+    links = np.stack(steps, axis=1)
+    meets = (links == limits[:, None]).any(axis=1)
+    right = links[: len(meets) if meets.all() else int(np.argmin(meets))]
+    return right[right < limits[: len(right), None]] + 4
 
 
-def sizes_at(reader: WordReader, offsets: Positions) -> Positions:
-    """Return what the records' own sizes say, which stand before `offsets`; those must lie in the log."""
-    return reader.big_endian(offsets - 4) >> 32
-
-
-def _examine(reader: WordReader, chain: Positions) -> tuple[Rows, Rows]:
-    """Tell which records are entries, and which are neither entries nor records of no ledger."""
-    entry, other = np.zeros(len(chain), bool), np.zeros(len(chain), bool)
+def _examine(view: memoryview, chain: Positions) -> tuple[Positions, Rows, Rows]:
+    """Return the records' sizes, which are entries, and which are neither entries nor of no ledger."""
+    sizes, entry, other = (
+        np.zeros(len(chain), np.int64),
+        np.zeros(len(chain), bool),
+        np.zeros(len(chain), bool),
+    )
     for start in range(0, len(chain), _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
-        ledger, number, confirmed, length = (reader.big_endian(chain[rows] + step) for step in (0, 8, 16, 24))
+        heads = Heads(view, chain[rows] - 4, 4 + HEADER.size)
+        size, ledger, number, confirmed, length = (
+            heads.big_endian(at).view(np.int64) for at in (0, 4, 12, 20, 28)
+        )
+        sizes[rows] = size >> 32
         entry[rows] = (ledger | number | length >= 0) & (confirmed >= -1) & (confirmed <= number)
         other[rows] = ~entry[rows] & (ledger != NO_LEDGER)
-    return entry, other
+    return sizes, entry, other

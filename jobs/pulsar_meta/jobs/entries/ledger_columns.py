@@ -13,7 +13,6 @@ from pulsar_meta.codecs.columns.column import Column
 from pulsar_meta.codecs.columns.column_words import Positions, WordReader
 from pulsar_meta.codecs.columns.entry_columns import decode_entry_columns
 from pulsar_meta.codecs.columns.entry_row import decode_row
-from pulsar_meta.codecs.columns.record_offsets import sizes_at
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.bookie_entry import DigestType
 from pulsar_meta.entries.base import EntrySource, RawEntry
@@ -72,7 +71,7 @@ class _Reading:
         offsets = np.where(within, offsets, 0)
         sizes = np.zeros(len(offsets), np.int64)
         if within.any():
-            sizes[within] = sizes_at(WordReader(view), offsets[within])
+            sizes[within] = WordReader(view).sizes(offsets[within] - 4)
         fits = within & (sizes > 0) & (offsets + sizes <= len(view))
         columns = self._decode(view, offsets, np.where(fits, sizes, 0), bookie=True)
         right = fits & (columns["ledger_id"].values == self.ledger_id)
