@@ -31,7 +31,7 @@ def folder(capture: Callable[[str], Path]) -> Path:
 def broker(folder: Path) -> Iterator[PulsarStandalone]:
     """A broker on the captured data, with an EntryFilter for region=us that remembers its verdicts."""
     skip_or_fail(why_not(NEWEST))
-    with PulsarStandalone(NEWEST, data=folder, inside=True) as running:
+    with PulsarStandalone(NEWEST, data=folder) as running:
         running.call(f"{FILTER}:install")
         yield running
 

@@ -32,7 +32,7 @@ def pieces(payload: bytes) -> list[bytes]:
 def test_pulsar_writes_the_same_bytes(capture: Callable[[str], Path]) -> None:
     skip_or_fail(why_not(VERSION))
     plain = {"managedLedgerInfoCompressionType": "NONE"}
-    with PulsarStandalone(VERSION, data=capture(f"pulsar-{VERSION}"), inside=True, settings=plain) as pulsar:
+    with PulsarStandalone(VERSION, data=capture(f"pulsar-{VERSION}"), settings=plain) as pulsar:
         inside = "tests.servers.inside"
         pulsar.admin("GET", "persistent/public/default/orders/internalStats")
         for ledger, keys in ((18, KEYS[:4]), (21, KEYS), (22, KEYS[:14])):

@@ -67,7 +67,7 @@ def ask_broker(pulsar: PulsarStandalone, path: str) -> Any:
 
 @pytest.fixture(scope="module")
 def left() -> Iterator[Left]:
-    with PulsarStandalone("4.2.4", settings=SETTINGS, inside=True) as pulsar:
+    with PulsarStandalone("4.2.4", settings=SETTINGS) as pulsar:
         offsets = [-HOUR, 0, HOUR, 700, -90_000]
         began = time.time_ns() // 1_000_000
         sent = pulsar.call("tests.servers.clocks:publish", pulsar.service_url, TOPIC, offsets, 24, 0.003)

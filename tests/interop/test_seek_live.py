@@ -30,7 +30,7 @@ Place = tuple[int, int] | None
 @pytest.fixture(scope="module")
 def pulsar() -> Iterator[PulsarStandalone]:
     environment = {"PULSAR_STANDALONE_USE_ZOOKEEPER": "1"}
-    with PulsarStandalone("4.2.4", settings=SETTINGS, inside=True, environment=environment) as running:
+    with PulsarStandalone("4.2.4", settings=SETTINGS, environment=environment) as running:
         publish(running, 170)
         yield running
 

@@ -1,4 +1,4 @@
-"""Bookies without Pulsar: a ZooKeeper and one, three or more bookies, from the same jars.
+"""Bookies without Pulsar: a ZooKeeper and one, three or more bookies, from Pulsar's jars.
 
     with Bookies(3) as bookies:
         written = bookies.call("tests.servers.ledgers:write", [b"one", b"two"], {"ensemble": 3})
@@ -17,16 +17,15 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from tests.servers import jars
 from tests.servers.jvm import Jvm, java_options
-from tests.servers.processes import Process, ServerFailed, free_port, port_answers
+from tests.servers.processes import Process, ServerFailed, Servers, free_port
+from tests.servers.zookeeper import ZookeeperServer
 
 START_SECONDS: Final = 60
 BOOKIE: Final = "org.apache.bookkeeper.server.Main"
-ZOOKEEPER: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
 
 SETTINGS: Final[Mapping[str, str]] = {
     "advertisedAddress": "127.0.0.1",
@@ -44,7 +43,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
-class Bookies:
+class Bookies(Servers):
     """ZooKeeper and `count` bookies on loopback; see the module."""
 
     def __init__(
@@ -57,21 +56,21 @@ class Bookies:
         self.directory = Path(self._scratch.name)
         self.directories = [self.directory / f"bookie{number}" for number in range(count)]
         self.ports = [free_port() for _ in range(count)]
-        self.zookeeper_port = free_port()
+        # Brokers ask for sessions of half a minute.
+        self.zookeeper = ZookeeperServer(self.directory / "zk", settings="maxSessionTimeout=40000")
         self._settings = {**SETTINGS, **(settings or {})}
-        self._zookeeper: Process | None = None
         self._bookies: dict[int, Process] = {}
         self._client: Jvm | None = None
 
     @property
     def store_url(self) -> str:
         """The metadata store as pulsar-meta opens it."""
-        return f"zk://127.0.0.1:{self.zookeeper_port}"
+        return f"zk://{self.zookeeper.address}"
 
     @property
     def metadata_service_uri(self) -> str:
         """The metadata store as BookKeeper opens it."""
-        return f"zk+hierarchical://127.0.0.1:{self.zookeeper_port}/ledgers"
+        return f"zk+hierarchical://{self.zookeeper.address}/ledgers"
 
     def addresses(self) -> list[str]:
         """The ids under which the bookies are registered."""
@@ -106,16 +105,12 @@ class Bookies:
             self._client.kill()
         for number in list(self._bookies):
             self.kill(number)
-        if self._zookeeper is not None:
-            self._zookeeper.kill()
+        self.zookeeper.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
         self._scratch.cleanup()
 
-    def _start_all(self) -> None:
-        command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-Dzookeeper.admin.enableServer=false"]
-        command += ["-cp", self.classpath, ZOOKEEPER, str(self.zookeeper_port), str(self.directory / "zk")]
-        self._zookeeper = Process(command, log=self.directory / "zookeeper.log")
-        self._zookeeper.wait_until(lambda: port_answers(self.zookeeper_port), START_SECONDS)
+    def bring_up(self) -> None:
+        self.zookeeper.start()
         if not self.call("tests.servers.ledgers:init_cluster"):
             raise ServerFailed("BookKeeper could not initialise its metadata")
         for number in range(len(self.ports)):
@@ -132,16 +127,3 @@ class Bookies:
         file = self.directory / f"bookie{number}.conf"
         file.write_text("".join(f"{key}={value}\n" for key, value in {**self._settings, **own}.items()))
         return file
-
-    def __enter__(self) -> Self:
-        try:
-            self._start_all()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

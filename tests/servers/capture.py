@@ -116,7 +116,8 @@ def everything(driver: Driver) -> None:
         driver.produce(f"codec-{codec}", 20, compression=codec)
     _other_clients(driver)
     driver.produce("chunked", 12, chunk=100)
-    driver.produce("we ird:näme", 46, ("odd/name with %2F & ü",), batch=4)
+    # No slash here: 4.0.7 takes "TOPIC-SUBSCRIPTION" for a topic's name and never answers, see `marks`.
+    driver.produce("we ird:näme", 46, ("odd name with %2F & ü",), batch=4)
     _odd_places(driver)
     for how in ("commit", "abort", "commit"):
         driver.produce("txn", 40, batch=8, transaction=how)
@@ -173,7 +174,7 @@ def _schema_and_delays(driver: Driver) -> None:
     driver.call("subscribe", f"{DEFAULT}/strings", "keep")
     driver.call("produce", f"{DEFAULT}/strings", texts, {"schema": "STRING"})
     driver.produce("with-properties", 60, batch=10)
-    if release(driver.pulsar.version) >= (2, 10):
+    if release(driver.pulsar.version) >= (3, 0):
         driver.admin("PUT", "with-properties", "/properties", {"team": "billing", "x": "y"})
     _delayed(driver, "delayed", 30)
 
@@ -260,7 +261,7 @@ def make(version: str, directory: Path, bookies: int = 1) -> None:
         raise FileExistsError(f"{directory} is not empty, or {killed} exists")
     quorums = {f"managedLedgerDefault{name}": str(min(bookies, 2)) for name in ("WriteQuorum", "AckQuorum")}
     fixed = {**_ALWAYS, "managedLedgerDefaultEnsembleSize": str(bookies), **quorums}
-    pulsar = PulsarStandalone(version, settings=fixed, bookies=bookies, inside=release(version) >= (4, 2))
+    pulsar = PulsarStandalone(version, settings=fixed, bookies=bookies)
     plain = dict(pulsar.settings)
     try:
         for number, (settings, step) in enumerate(STEPS, 1):

@@ -15,13 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from tests.servers import admin
 from tests.servers.bookies import Bookies
 from tests.servers.jvm import Jvm, java_options
-from tests.servers.processes import Process, ServerFailed, free_port
+from tests.servers.processes import Process, ServerFailed, Servers, free_port
 
 START_SECONDS: Final = 120
 STARTER: Final = "org.apache.pulsar.PulsarBrokerStarter"
@@ -72,7 +71,7 @@ class Broker:
         return admin.ask(self.admin_url, method, path, body, seconds=seconds)
 
 
-class Cluster:
+class Cluster(Servers):
     """A broker for each of `racks` over one ZooKeeper and one bookie; see the module."""
 
     def __init__(
@@ -98,6 +97,11 @@ class Cluster:
     def store_url(self) -> str:
         """The metadata store as pulsar-meta opens it."""
         return self._bookies.store_url
+
+    @property
+    def _store(self) -> str:
+        """The metadata store as brokers open it."""
+        return f"zk:{self._bookies.zookeeper.address}"
 
     @property
     def directory(self) -> Path:
@@ -161,15 +165,15 @@ class Cluster:
             self.kill(number)
         self._bookies.close()
 
-    def _start_all(self) -> None:
-        self._bookies.__enter__()
+    def bring_up(self) -> None:
+        self._bookies.bring_up()
         first = self.brokers[0]
         self._bookies.call(
             "tests.servers.inside:init_cluster",
             {
                 "--cluster": self._settings["clusterName"],
-                "--metadata-store": f"zk:127.0.0.1:{self._bookies.zookeeper_port}",
-                "--configuration-metadata-store": f"zk:127.0.0.1:{self._bookies.zookeeper_port}",
+                "--metadata-store": self._store,
+                "--configuration-metadata-store": self._store,
                 "--web-service-url": first.admin_url,
                 "--broker-service-url": first.service_url,
                 "--existing-bk-metadata-service-uri": self._bookies.metadata_service_uri,
@@ -180,12 +184,11 @@ class Cluster:
 
     def _write_settings(self, number: int, further: Mapping[str, str] | None = None) -> Path:
         broker = self.brokers[number]
-        store = f"zk:127.0.0.1:{self._bookies.zookeeper_port}"
         own = {
             "brokerServicePort": str(broker.broker_port),
             "webServicePort": str(broker.web_port),
-            "metadataStoreUrl": store,
-            "configurationMetadataStoreUrl": store,
+            "metadataStoreUrl": self._store,
+            "configurationMetadataStoreUrl": self._store,
             "bookkeeperMetadataServiceUri": self._bookies.metadata_service_uri,
             f"{self._settings['lookupPropertyPrefix']}rack": broker.rack,
         }
@@ -193,19 +196,6 @@ class Cluster:
         settings = {**self._settings, **own, **(further or {})}
         file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         return file
-
-    def __enter__(self) -> Self:
-        try:
-            self._start_all()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _ready(broker: Broker) -> bool:

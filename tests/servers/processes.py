@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -64,6 +65,31 @@ def port_answers(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Servers(ABC):
+    """One server or several: up inside a `with` block, gone after it, also where not all came up."""
+
+    @abstractmethod
+    def bring_up(self) -> None:
+        """Start everything and return when it answers."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End everything that runs, however far it came. Safe to call twice."""
+
+    def __enter__(self) -> Self:
+        try:
+            self.bring_up()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 class Process:

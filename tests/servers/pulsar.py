@@ -8,29 +8,25 @@
         pulsar.start()                                 # on the same data and ports
 
 It works on a copy of `data` (a folder with `rocksdb/` and `bookie0/`…; before 2.11 `metadata.ndjson`
-goes into its ZooKeeper) and everything is gone after the block. `inside=True` runs the broker in a
-child where `pulsar.call("tests.servers.inside:…")` reaches its objects. `settings` go into the
-broker's and the bookies' configuration alike. A cookie binds a bookie to its address, so a standalone
-on the same capture waits until the one before has freed the bookie's port.
+goes into its ZooKeeper) and everything is gone after the block. `pulsar.call("tests.servers.inside:…")`
+reaches the broker's objects. `settings` go into the broker's and the bookies' configuration alike. A
+cookie binds a bookie to its address, so a standalone on the same capture waits until the one before
+has freed the bookie's port.
 """
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
-from urllib.parse import quote
+from typing import Any, Final
 
 from tests.servers import admin, bookie_data, jars
-from tests.servers.jvm import Jvm, java_options
-from tests.servers.processes import Process, ServerFailed, free_port
+from tests.servers.jvm import Jvm
+from tests.servers.processes import Process, ServerFailed, Servers, free_port
 
 START_SECONDS: Final = 120
-STARTER: Final = "org.apache.pulsar.PulsarStandaloneStarter"
 _INTERCEPTORS: Final = ",".join(
     f"org.apache.pulsar.common.intercept.{name}MetadataInterceptor"
     for name in ("AppendBrokerTimestamp", "AppendIndex")
@@ -73,7 +69,7 @@ def release(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:2])
 
 
-class PulsarStandalone:
+class PulsarStandalone(Servers):
     """One standalone cluster: broker, metadata store and bookies in one process; see the module."""
 
     def __init__(
@@ -83,13 +79,12 @@ class PulsarStandalone:
         data: Path | None = None,
         settings: Mapping[str, str] | None = None,
         bookies: int | None = None,
-        inside: bool = False,
         heap: str = "1g",
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """Lay out the directory; nothing runs before `start` (or `with`). NoJars where there are none."""
         self.version = version
-        self.classpath = jars.classpath(version)
+        jars.resolve(version)
         self._scratch = tempfile.TemporaryDirectory(prefix="pulsar-standalone-")
         self.directory = Path(self._scratch.name)
         self.metadata_dir = self.directory / "metadata"
@@ -98,8 +93,7 @@ class PulsarStandalone:
         self.bookies = bookies or (bookie_data.count(data) if data else 1)
         self.broker_port, self.web_port, self.zookeeper_port = free_port(), free_port(), free_port()
         self._bookie_port = free_port()
-        self._inside, self._heap, self._environment = inside, heap, dict(environment or {})
-        self.process: Process | None = None
+        self._heap, self._environment = heap, dict(environment or {})
         self._jvm: Jvm | None = None
         self._bookkeeper = self.directory / "bookkeeper"
         if data and release(version) >= (5, 0):
@@ -114,6 +108,11 @@ class PulsarStandalone:
     @property
     def admin_url(self) -> str:
         return f"http://127.0.0.1:{self.web_port}"
+
+    @property
+    def process(self) -> Process | None:
+        """The process of broker, bookies and store, while there is one."""
+        return None if self._jvm is None else self._jvm.process
 
     @property
     def running(self) -> bool:
@@ -136,45 +135,47 @@ class PulsarStandalone:
         """Start and return when the broker serves `public/default`; ServerFailed with the log's end."""
         bookie_data.wait_for_ports(self.bookie_dirs)
         arguments = ["--config", str(self._write_settings()), "-nss", "-nfw", *self._places()]
-        if self._inside:
-            self._jvm = Jvm(self.version, heap=self._heap, log=self.log, environment=self._environment)
-            self.process = self._jvm.process
-            self._jvm.call("tests.servers.inside:start_standalone", arguments)
-        else:
-            java = ["java", *java_options(self._heap), "-cp", self.classpath, STARTER, *arguments]
-            self.process = Process(java, log=self.log, environment=self._environment)
+        self._jvm = Jvm(self.version, heap=self._heap, log=self.log, environment=self._environment)
         try:
-            self.process.wait_until(self._ready, START_SECONDS)
-        except ServerFailed:
+            self._jvm.call("tests.servers.inside:start_standalone", arguments)
+            self._jvm.process.wait_until(self._ready, START_SECONDS)
+        except BaseException:
             self.kill()
             raise
 
     def stop(self) -> None:
-        """Stop in good order: topics are unloaded, so that cursors write what they know, bookies flush.
+        """Stop in good order: topics are closed, so that cursors write what they know, then bookies flush.
 
-        A SIGTERM alone loses acknowledgements of the last seconds (4.2.4 ends within one).
+        At a SIGTERM the broker and its bookies would end at the same time, and acknowledgements of the last
+        seconds be lost. Unloading the topics before that is not enough: the broker's own readers of system
+        topics come back, and with theirs all topics of their bundle are loaded and closed once more.
         """
-        if self.running:
-            with contextlib.suppress(OSError, admin.AdminError):
-                for namespace in self.admin("GET", "namespaces/public"):
-                    self.admin("PUT", f"namespaces/{quote(namespace)}/unload")
-        if self._jvm is not None and self._jvm.process.alive:
-            self._jvm.call("tests.servers.inside:stop_standalone")
-        self._end(lambda server: server.stop())
+        try:
+            if self.running:
+                self.call("tests.servers.inside:stop_standalone")
+        finally:
+            if self._jvm is not None:
+                self._jvm.stop()
+                self._jvm = None
 
     def kill(self) -> None:
         """SIGKILL, as a crash."""
-        self._end(lambda server: server.kill())
+        if self._jvm is not None:
+            self._jvm.kill()
+            self._jvm = None
 
     def call(self, target: str, *arguments: object) -> Any:
-        """Run `module:function` beside the broker (only with `inside=True`), see `tests.servers.jvm`."""
+        """Run `module:function` beside the broker, see `tests.servers.jvm`."""
         if self._jvm is None:
-            raise ServerFailed("the standalone was not started with inside=True")
+            raise ServerFailed("the standalone does not run")
         return self._jvm.call(target, *arguments)
 
     def admin(self, method: str, path: str, body: object = None, *, seconds: float = 60) -> Any:
         """Ask `/admin/v2/PATH`, as `tests.servers.admin.ask`; AdminError."""
         return admin.ask(self.admin_url, method, path, body, seconds=seconds)
+
+    def bring_up(self) -> None:
+        self.start()
 
     def close(self) -> None:
         """Stop and remove the directory."""
@@ -189,12 +190,6 @@ class PulsarStandalone:
             shutil.copytree(bookie / "current", kept, ignore=without_logs)
         if not self.uses_zookeeper:
             shutil.copytree(self.metadata_dir, into / "rocksdb", ignore=without_logs)
-
-    def _end(self, how: Callable[[Jvm | Process], None]) -> None:
-        server = self._jvm or self.process
-        self._jvm = self.process = None
-        if server is not None:
-            how(server)
 
     def _places(self) -> list[str]:
         places = ["--num-bookies", str(self.bookies)]
@@ -220,16 +215,3 @@ class PulsarStandalone:
             return "public/default" in self.admin("GET", "namespaces/public", seconds=5)
         except (OSError, admin.AdminError):
             return False
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

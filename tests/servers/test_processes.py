@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.processes import Process, ServerFailed, free_port, port_answers, port_is_free
+from tests.servers.processes import Process, ServerFailed, Servers, free_port, port_answers, port_is_free
 
 REPOSITORY = Path(__file__).parents[2]
 PARENT = """
@@ -82,3 +82,25 @@ def test_ports_are_free_and_given_once() -> None:
     ports = [free_port() for _ in range(50)]
     assert len(set(ports)) == 50
     assert all(port_is_free(port) and not port_answers(port) for port in ports)
+
+
+class _HalfUp(Servers):
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self.first: Process | None = None
+
+    def bring_up(self) -> None:
+        self.first = Process(["sleep", "600"], log=self.log)
+        raise ServerFailed("the second did not start")
+
+    def close(self) -> None:
+        assert self.first is not None
+        self.first.kill()
+
+
+def test_nothing_is_left_where_not_all_servers_came_up(tmp_path: Path) -> None:
+    servers = _HalfUp(tmp_path / "log")
+    with pytest.raises(ServerFailed, match="the second"), servers:
+        pass
+    assert servers.first is not None
+    wait_for_end(servers.first.pid)

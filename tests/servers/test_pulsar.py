@@ -53,7 +53,7 @@ def test_a_standalone_serves_the_data_of_a_capture(version: str, capture: Callab
 def test_the_broker_inside_can_be_reached() -> None:
     skip_or_fail(why_not(NEWEST))
     topic = "persistent://public/default/inside"
-    with PulsarStandalone(NEWEST, inside=True) as pulsar:
+    with PulsarStandalone(NEWEST) as pulsar:
         pulsar.admin("PUT", "persistent/public/default/inside")
         path = "persistent/public/default/inside/internalStats"
         (ledger,) = pulsar.admin("GET", path)["ledgers"]
