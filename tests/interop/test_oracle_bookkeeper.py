@@ -114,7 +114,7 @@ def test_captured_ledgers_are_read_alike(oracle: Jvm, capture: Callable[[str], P
 @pytest.mark.parametrize("form", [1, 2, 3])
 def test_bookkeeper_reads_the_ledgers_that_we_write(form: int, oracle: Jvm) -> None:
     source = random.Random(SEED + form)
-    ledgers = [generated_ledger(source, form) for _ in range(size(2000, 100_000))]
+    ledgers = [generated_ledger(source, form) for _ in range(size(2000, 20_000))]
     if form == 2 and release(oracle.version) >= (5, 0):
         # BookKeeper 4.18 reads letters beyond the first 65 536 as question marks in the text form.
         ledgers = [ledger for ledger in ledgers if "🚀" not in "".join(described(ledger)["custom"])]
@@ -125,7 +125,7 @@ def test_bookkeeper_reads_the_ledgers_that_we_write(form: int, oracle: Jvm) -> N
 def test_damaged_ledgers_that_both_read_say_the_same(form: int, oracle: Jvm) -> None:
     source = random.Random(SEED + form)
     whole = [encode_ledger_metadata(generated_ledger(source, form)) for _ in range(200)]
-    damaged = list(mutations(whole, size(2000, 50_000)))
+    damaged = list(mutations(whole, size(2000, 20_000)))
     for value, their in zip(damaged, oracle.call(f"{MODULE}:parse_ledgers", damaged), strict=True):
         try:
             ours = decode_ledger_metadata(value)
@@ -143,7 +143,7 @@ def test_damaged_ledgers_that_both_read_say_the_same(form: int, oracle: Jvm) -> 
 def test_digests_are_made_alike(kind: DigestType, password: bytes, oracle: Jvm) -> None:
     source = random.Random(SEED)
     entries = []
-    for _ in range(size(1000, 100_000)):
+    for _ in range(size(1000, 20_000)):
         ledger, entry, length = (source.randrange(2**40) for _ in range(3))
         entries.append((ledger, entry, entry - 1, length, source.randbytes(source.randrange(200))))
     ours = [encode_bookie_entry(*entry, digest_type=kind, password=password) for entry in entries]
@@ -153,7 +153,7 @@ def test_digests_are_made_alike(kind: DigestType, password: bytes, oracle: Jvm) 
 @pytest.mark.parametrize("kind", DIGESTS)
 def test_digests_are_checked_alike(kind: DigestType, oracle: Jvm) -> None:
     source, given = random.Random(SEED), []
-    for _ in range(size(1000, 100_000)):
+    for _ in range(size(1000, 20_000)):
         ledger, entry = source.randrange(2**40), source.randrange(2**40)
         body = source.randbytes(source.randrange(200))
         whole = bytearray(encode_bookie_entry(ledger, entry, entry - 1, 99, body, digest_type=kind))

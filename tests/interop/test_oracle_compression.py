@@ -32,14 +32,14 @@ def raw_values(count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_pulsar_reads_what_we_compress(codec: str, oracle: Jvm) -> None:
-    values = raw_values(size(2000, 100_000))
+    values = raw_values(size(2000, 20_000))
     given = [(compress(codec, value), len(value)) for value in values]
     assert oracle.call(f"{MODULE}:decompress", codec, given) == values
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_we_read_what_pulsar_compresses(codec: str, oracle: Jvm) -> None:
-    values = raw_values(size(2000, 100_000))
+    values = raw_values(size(2000, 20_000))
     theirs = oracle.call(f"{MODULE}:compress", codec, values)
     assert [
         decompress(codec, their, len(value)) for their, value in zip(theirs, values, strict=True)
@@ -50,7 +50,7 @@ def test_we_read_what_pulsar_compresses(codec: str, oracle: Jvm) -> None:
 def test_what_both_read_of_damaged_data_is_the_same(codec: str, oracle: Jvm) -> None:
     """Where both see data, it is the same data; we may refuse what Pulsar lets pass, and do so more often."""
     whole = [compress(codec, value) for value in raw_values(300) if len(value) < 1000]
-    damaged = [(value, 300) for value in mutations(whole, size(3000, 100_000))]
+    damaged = [(value, 300) for value in mutations(whole, size(3000, 20_000))]
     damaged += [(value, size_) for value in whole[:100] for size_ in (0, 1, 299, 301)]
     for (value, size_), their in zip(
         damaged, oracle.call(f"{MODULE}:decompress", codec, damaged), strict=True

@@ -128,7 +128,7 @@ def test_captured_frames_are_read_alike(oracle: Jvm, capture: Callable[[str], Pa
 
 
 def test_generated_frames_are_read_alike(oracle: Jvm) -> None:
-    frames = generated_frames(size(5000, 100_000), oracle)
+    frames = generated_frames(size(5000, 20_000), oracle)
     assert compare_frames(frames, oracle) == len(frames)
 
 
@@ -150,7 +150,7 @@ def test_captured_batches_are_opened_alike(oracle: Jvm, capture: Callable[[str],
 
 
 def test_generated_batches_are_opened_alike(oracle: Jvm) -> None:
-    batches = generated_batches(size(3000, 100_000), oracle)
+    batches = generated_batches(size(3000, 20_000), oracle)
     theirs = oracle.call(f"{MODULE}:open_batches", batches)
     for (metadata, payload), their in zip(batches, theirs, strict=True):
         frame = decode_frame(encode_frame(MessageMetadata.FromString(metadata), payload))
@@ -162,7 +162,7 @@ def test_frames_are_made_alike(oracle: Jvm) -> None:
     source = random.Random(SEED)
     parts = [
         (metadata.SerializeToString(), source.randbytes(source.randrange(60)), source.random() < 0.7)
-        for metadata in random_metadata(size(3000, 100_000), oracle)
+        for metadata in random_metadata(size(3000, 20_000), oracle)
     ]
     ours = [
         encode_frame(MessageMetadata.FromString(head), body, checksum=check) for head, body, check in parts

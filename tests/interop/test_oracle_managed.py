@@ -127,14 +127,14 @@ def test_captured_values_are_read_alike(kind: str, oracle: Jvm, capture: Callabl
 @pytest.mark.parametrize("kind", KINDS)
 def test_generated_values_are_read_alike(kind: str, oracle: Jvm) -> None:
     skip_before_pip_146(kind, oracle)
-    compare_reading(kind, payloads(kind, size(5000, 100_000)), oracle)
+    compare_reading(kind, payloads(kind, size(5000, 20_000)), oracle)
 
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_pulsar_reads_what_we_seal(kind: str, codec: str, oracle: Jvm) -> None:
     skip_before_pip_146(kind, oracle)
-    values = [seal(payload, codec) for payload in payloads(kind, size(2000, 100_000))]
+    values = [seal(payload, codec) for payload in payloads(kind, size(2000, 20_000))]
     if codec == "none" and release(oracle.version) < (2, 9):
         theirs = oracle.call(f"{MODULE}:parse_values", kind, values)
         assert all(isinstance(their, str) for their in theirs), "2.8 reads an envelope without codec: say so"
@@ -147,7 +147,7 @@ def test_pulsar_reads_what_we_seal(kind: str, codec: str, oracle: Jvm) -> None:
 def test_we_read_what_pulsar_compresses(kind: str, codec: str, oracle: Jvm) -> None:
     skip_before_pip_146(kind, oracle)
     # Before 3.1, which brought the threshold, even the empty message gets an envelope; ours never does.
-    given = [payload for payload in payloads(kind, size(2000, 100_000)) if payload]
+    given = [payload for payload in payloads(kind, size(2000, 20_000)) if payload]
     stored = oracle.call(f"{MODULE}:store_values", kind, codec, 0, given)
     for payload, value in zip(given, stored, strict=True):
         assert isinstance(value, bytes), value
@@ -183,7 +183,7 @@ def test_damaged_values_that_are_still_whole_are_read_alike(kind: str, oracle: J
     64 bits, a tag of more than 32, a singular message twice (protobuf merges, LightProto keeps the last).
     """
     skip_before_pip_146(kind, oracle)
-    damaged = list(mutations(payloads(kind, 500), size(5000, 100_000)))
+    damaged = list(mutations(payloads(kind, 500), size(5000, 20_000)))
     theirs = oracle.call(f"{MODULE}:parse_values", kind, damaged)
     whole = 0
     for value, their in zip(damaged, theirs, strict=True):
@@ -196,7 +196,7 @@ def test_damaged_values_that_are_still_whole_are_read_alike(kind: str, oracle: J
 
 
 def test_position_infos_are_read_alike(oracle: Jvm) -> None:
-    values = [value.SerializeToString() for value in messages(PositionInfo, size(5000, 100_000))]
+    values = [value.SerializeToString() for value in messages(PositionInfo, size(5000, 20_000))]
     theirs = oracle.call(f"{MODULE}:reserialize", "PositionInfo", values)
     for value, their in zip(values, theirs, strict=True):
         assert their == value

@@ -1,6 +1,7 @@
 """Which Pulsar versions the suites against real Pulsar run with, and what happens where there are none.
 
-`PULSAR_VERSIONS="2.8.2 4.2.4"` chooses (`make interop VERSIONS=…`); PULSAR_META_FULL=1 the full sizes.
+`PULSAR_VERSIONS="2.8.2 4.2.4"` chooses (`make interop VERSIONS=…`); PULSAR_META_FULL=1 the full sizes:
+20 000 values in each test of the oracle, more than half a million a version.
 Without Maven the tests are skipped with a reason that starts with NO_JARS; `tests.servers.report`
 prints what did not run, and in CI it is a failure.
 """
