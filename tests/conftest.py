@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import lzma
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.servers.jars import NoJars
+from tests.servers.restartable import skip_or_fail
+from tests.servers.versions import NO_JARS
 
 CAPTURES = Path(__file__).parent.parent / "fixtures" / "captures"
 
@@ -34,3 +39,28 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         return unpacked[name]
 
     return unpack
+
+
+@pytest.fixture(autouse=True)
+def nothing_frozen() -> Iterator[None]:
+    """Let garbage of the program's runs in this process be collected: it freezes what its start makes."""
+    yield
+    gc.unfreeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None]:
+    yield from _skip_or_fail_without_jars()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None]:
+    yield from _skip_or_fail_without_jars()
+
+
+def _skip_or_fail_without_jars() -> Generator[None]:
+    """What needs Pulsar's jars is skipped where there are none, and fails in CI."""
+    try:
+        yield
+    except NoJars as error:
+        skip_or_fail(f"{NO_JARS}{error}")

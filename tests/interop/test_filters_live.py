@@ -12,8 +12,6 @@ import pulsar
 import pytest
 
 from tests.servers.cluster import Cluster
-from tests.servers.restartable import skip_or_fail
-from tests.servers.versions import NEWEST, why_not
 
 pytestmark = pytest.mark.interop
 
@@ -28,7 +26,6 @@ INTERCEPTORS = ",".join(
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """A broker with an EntryFilter, and a topic of 60 messages in batches and 10 alone, still written."""
-    skip_or_fail(why_not(NEWEST))
     settings = {"brokerEntryMetadataInterceptors": INTERCEPTORS}
     with Cluster(racks=["A"], settings=settings, inside=f"{FILTER}:nothing") as running:
         client = pulsar.Client(

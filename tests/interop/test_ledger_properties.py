@@ -14,8 +14,6 @@ from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.stores.registry import open_store
 from tests.cli.program import environment, pulsar_meta
 from tests.servers.pulsar import PulsarStandalone
-from tests.servers.restartable import skip_or_fail
-from tests.servers.versions import why_not
 
 pytestmark = pytest.mark.interop
 
@@ -30,7 +28,6 @@ def pieces(payload: bytes) -> list[bytes]:
 
 
 def test_pulsar_writes_the_same_bytes(capture: Callable[[str], Path]) -> None:
-    skip_or_fail(why_not(VERSION))
     plain = {"managedLedgerInfoCompressionType": "NONE"}
     with PulsarStandalone(VERSION, data=capture(f"pulsar-{VERSION}"), settings=plain) as pulsar:
         inside = "tests.servers.inside"
@@ -58,7 +55,6 @@ def test_pulsar_writes_the_same_bytes(capture: Callable[[str], Path]) -> None:
 def test_a_broker_shows_what_was_set_while_it_was_down(
     capture: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    skip_or_fail(why_not(VERSION))
     env = environment(tmp_path)
     with PulsarStandalone(VERSION, data=capture(f"pulsar-{VERSION}")) as pulsar:
         pulsar.stop()

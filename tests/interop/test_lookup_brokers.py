@@ -15,8 +15,7 @@ from pulsar_meta.stores.registry import open_store
 from tests.interop.lookups import lookup, run, told
 from tests.servers.cluster import Cluster
 from tests.servers.pulsar import PulsarStandalone
-from tests.servers.restartable import skip_or_fail
-from tests.servers.versions import NEWEST, why_not
+from tests.servers.versions import NEWEST
 
 pytestmark = pytest.mark.interop
 
@@ -30,7 +29,6 @@ RACKS = "tests.interop.rack_load_manager"
 @pytest.fixture(scope="module")
 def racks() -> Iterator[Cluster]:
     """Two brokers with a load manager that says what it is sent and heeds `rack`."""
-    skip_or_fail(why_not(NEWEST))
     settings = {
         "loadManagerServiceUnitStateTableViewClassName": IN_STORE,
         "allowAutoTopicCreationType": "partitioned",
@@ -142,7 +140,6 @@ def test_a_name_that_the_broker_refuses(racks: Cluster) -> None:
 
 
 def test_redirects_of_a_modular_load_manager_are_followed() -> None:
-    skip_or_fail(why_not(NEWEST))
     with Cluster(settings={"loadManagerClassName": MODULAR}) as cluster:
         found = [
             lookup(cluster.brokers[number % 2].service_url, f"m-{number}", "--property", "rack=A")
@@ -181,7 +178,6 @@ def _modular_owner(store: Store, topic: str) -> str:
     [("2.8.2", False, False), ("3.0.7", False, True), ("4.0.7", True, True)],
 )
 def test_brokers_of_other_versions(version: str, knows: bool, partitions: bool) -> None:
-    skip_or_fail(why_not(version))
     with PulsarStandalone(version) as standalone:
         found = lookup(standalone.service_url, "t", "--property", "rack=A")
         standalone.admin("PUT", "persistent/public/default/parts/partitions", 2)

@@ -15,8 +15,7 @@ from tests.interop.lookups import lookup, run, told
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.processes import free_port
 from tests.servers.pulsar import PulsarStandalone
-from tests.servers.restartable import skip_or_fail
-from tests.servers.versions import NEWEST, why_not
+from tests.servers.versions import NEWEST
 
 pytestmark = pytest.mark.interop
 
@@ -57,7 +56,6 @@ class Secured:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """A broker with all of it; the tokens are in the environment."""
-    skip_or_fail(why_not(NEWEST))
     certificates, port = make_certificates(tmp_path_factory.mktemp("tls")), free_port()
     settings = {
         "brokerServicePortTls": str(port),

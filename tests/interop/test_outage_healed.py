@@ -15,8 +15,6 @@ from pulsar_meta.stores.registry import open_store
 from tests.cli.program import environment, pulsar_meta
 from tests.servers.admin import AdminError
 from tests.servers.pulsar import PulsarStandalone
-from tests.servers.restartable import skip_or_fail
-from tests.servers.versions import why_not
 
 pytestmark = pytest.mark.interop
 
@@ -71,7 +69,6 @@ def values(metadata: Path) -> dict[str, bytes]:
 
 
 def test_the_outage_is_healed_and_the_healing_undone(capture: Callable[[str], Path], tmp_path: Path) -> None:
-    skip_or_fail(why_not(VERSION))
     data, env = capture(f"pulsar-{VERSION}"), environment(tmp_path / "state")
     others = set(json.loads((data / "truth.json").read_text())) - LOST - {ENCRYPTED}
     undo_file, healed = tmp_path / "undo.ndjson", tmp_path / "healed"

@@ -62,11 +62,12 @@ class Jvm:
     ) -> None:
         """Start the child on the jars of `version` (None: only Java itself); NoJars where there are none."""
         self.version = version or ""
+        classpath = jars.classpath(version) if version else ""
         self._scratch = tempfile.TemporaryDirectory(prefix="jvm-")
         theirs_in, ours_out = os.pipe()
         ours_in, theirs_out = os.pipe()
         command = [sys.executable, "-m", "tests.servers.jvm_child", str(theirs_in), str(theirs_out)]
-        command += [jars.classpath(version) if version else "", *java_options(heap)]
+        command += [classpath, *java_options(heap)]
         self.process = Process(
             command,
             log=log or Path(self._scratch.name) / "jvm.log",

@@ -12,8 +12,7 @@ from tests.servers.bookies import Bookies
 from tests.servers.cluster import Cluster
 from tests.servers.processes import port_answers
 from tests.servers.pulsar import PulsarStandalone, release
-from tests.servers.restartable import skip_or_fail
-from tests.servers.versions import NEWEST, VERSIONS, why_not
+from tests.servers.versions import NEWEST, VERSIONS
 
 pytestmark = pytest.mark.interop
 
@@ -23,7 +22,6 @@ ORDERS = "persistent/public/default/orders/internalStats"
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_fresh_standalone_starts_stops_and_starts_again(version: str) -> None:
-    skip_or_fail(why_not(version))
     with PulsarStandalone(version) as pulsar:
         assert "public/default" in pulsar.admin("GET", "namespaces/public")
         pulsar.admin("PUT", "persistent/public/default/kept")
@@ -41,7 +39,6 @@ def test_a_fresh_standalone_starts_stops_and_starts_again(version: str) -> None:
 
 @pytest.mark.parametrize("version", [version for version in VERSIONS if version in CAPTURED])
 def test_a_standalone_serves_the_data_of_a_capture(version: str, capture: Callable[[str], Path]) -> None:
-    skip_or_fail(why_not(version))
     data = capture(f"pulsar-{version}")
     truth = json.loads((data / "truth.json").read_text())["persistent://public/default/orders"]
     with PulsarStandalone(version, data=data) as pulsar:
@@ -51,7 +48,6 @@ def test_a_standalone_serves_the_data_of_a_capture(version: str, capture: Callab
 
 
 def test_the_broker_inside_can_be_reached() -> None:
-    skip_or_fail(why_not(NEWEST))
     topic = "persistent://public/default/inside"
     with PulsarStandalone(NEWEST) as pulsar:
         pulsar.admin("PUT", "persistent/public/default/inside")
@@ -64,7 +60,6 @@ def test_the_broker_inside_can_be_reached() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_three_bookies_survive_the_death_of_one(version: str) -> None:
-    skip_or_fail(why_not(version))
     with Bookies(3, version=version) as bookies:
         entries = [b"entry %d" % number for number in range(20)]
         options = {"ensemble": 3, "write": 2, "digest": "MAC"}
@@ -77,7 +72,6 @@ def test_three_bookies_survive_the_death_of_one(version: str) -> None:
 
 @pytest.mark.parametrize("version", [version for version in VERSIONS if release(version) >= (4, 0)])
 def test_two_brokers_publish_their_racks(version: str) -> None:
-    skip_or_fail(why_not(version))
     with Cluster(racks=("A", "B"), version=version) as cluster:
         assert sorted(cluster.brokers[0].admin("GET", "brokers/test")) == sorted(
             b.name for b in cluster.brokers
