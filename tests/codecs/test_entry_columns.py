@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pulsar_meta.codecs.bookie_files.entry_log import Damage, Record, scan_records
 from pulsar_meta.codecs.columns.column import Column, wrapped
-from pulsar_meta.codecs.columns.column_heads import LONGEST_VARINT, MARGIN, Heads
+from pulsar_meta.codecs.columns.column_heads import EVERY, LONGEST_VARINT, MARGIN, Heads
 from pulsar_meta.codecs.columns.entry_columns import WIDTHS, decode_entry_columns
 from pulsar_meta.codecs.columns.entry_row import decode_row
 from pulsar_meta.codecs.columns.record_offsets import find_records
@@ -250,7 +250,8 @@ def test_varints_of_every_length(numbers: list[int], before: int) -> None:
     data = b"".join(bytes(before) + varint(number).ljust(width - before, b"\xff") for number in numbers)
     starts = np.arange(len(numbers)) * width
     for at in (before, np.full(len(numbers), before)):
-        values, lengths = Heads(data, starts, width).varints(at)
+        heads = Heads(data, starts, width)
+        values, lengths = heads.varints(at, EVERY, heads.words(at), 8)
         assert values.tolist() == numbers
         expected = [len(varint(number)) for number in numbers]
         assert np.broadcast_to(lengths, len(numbers)).tolist() == expected

@@ -98,13 +98,15 @@ class FieldWalk:
 
     def _step(self, rows: Selection, at: Place, end: Place, shape: Shape) -> Place:
         """Take one field of each of `rows`; return where the next one of each begins."""
-        groups = _groups(self._heads, at, rows)
+        words = self._heads.words(at, rows)
+        groups = _groups(words)
         if len(groups) == 1:
             tag, width, _ = groups[0]
-            return self._take(_Fields(tag, width, rows, at, end), shape)
+            return self._take(_Fields(tag, width, rows, at, end, words), shape)
         following = np.empty(len(groups[0][2]), np.int64)
         for tag, width, same in groups:
-            fields = _Fields(tag, width, _some(rows, same), chosen(at, same), chosen(end, same))
+            some = _some(rows, same)
+            fields = _Fields(tag, width, some, chosen(at, same), chosen(end, same), words[same])
             following[same] = self._take(fields, shape)
         return following
 
@@ -116,9 +118,10 @@ class FieldWalk:
             return fields.end + 1
         if kind in (FIXED64, FIXED32):
             return body + (8 if kind == FIXED64 else 4)
+        words, known = fields.words >> np.uint64(8 * fields.width), 8 - fields.width
         if kind == VARINT and tag not in self.found:
-            return body + self._heads.varint_lengths(body, fields.rows)
-        values, lengths = self._heads.varints(body, fields.rows)
+            return body + self._heads.varint_lengths(body, fields.rows, words, known)
+        values, lengths = self._heads.varints(body, fields.rows, words, known)
         if kind == SIZED:
             return self._take_sized(fields, body + lengths, values, shape)
         self._keep(fields, values)
@@ -154,6 +157,7 @@ class _Fields:
     rows: Selection
     at: Place
     end: Place
+    words: Words
 
 
 def _some(rows: Selection, mask: Rows | bool) -> Selection:
@@ -167,15 +171,16 @@ def _nothing(count: int) -> Found:
     return Found(np.zeros(count, np.uint64), np.zeros(count, bool), np.zeros(count, np.int64))
 
 
-def _groups(heads: Heads, at: Place, rows: Selection) -> list[tuple[int, int, Rows]]:
+def _groups(words: Words) -> list[tuple[int, int, Rows]]:
     """Return (tag, its length in bytes, the rows that have it); length 0 where it is over two bytes."""
-    first = heads.one_byte(at, rows)
-    if first[0] < 0x80 and (first == first[0]).all():
-        return [(int(first[0]), 1, _EVERY)]
-    low, second = first.astype(np.int64), heads.one_byte(at + 1, rows).astype(np.int64)
-    two = low >= 0x80
+    low = words & np.uint64(0xFF)
+    if low[0] < 0x80 and (low == low[0]).all():
+        return [(int(low[0]), 1, _EVERY)]
+    first = low.view(np.int64)
+    second = ((words >> np.uint64(8)) & np.uint64(0xFF)).astype(np.int64)
+    two = first >= 0x80
     widths = np.where(two, np.where(second < 0x80, 2, 0), 1)
-    keys = np.where(two, (low & 0x7F) | (second << 7), low) * 4 + widths
+    keys = np.where(two, (first & 0x7F) | (second << 7), first) * 4 + widths
     if (keys == keys[0]).all():
         return [(int(keys[0]) >> 2, int(keys[0]) & 3, _EVERY)]
     return [(int(key) >> 2, int(key) & 3, keys == key) for key in np.unique(keys)]

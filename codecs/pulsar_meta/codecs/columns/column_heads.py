@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pulsar_meta.codecs.checksum import Buffer
 from pulsar_meta.codecs.columns.column_words import Positions, Rows, Words
@@ -61,14 +60,6 @@ class Heads:
         self._words: Words = np.ndarray((self._bytes.size - 7,), "<u8", buffer=self._bytes, strides=(1,))
         self._firsts = np.arange(self.count) * width
 
-    def one_byte(self, at: Place, rows: Selection = EVERY) -> NDArray[np.uint8]:
-        """Return the byte at a place of the rows."""
-        if isinstance(at, int):
-            column: NDArray[np.uint8] = self._bytes[at :: self.width][rows]
-        else:
-            column = self._bytes[self._firsts[rows] + at]
-        return column
-
     def words(self, at: Place, rows: Selection = EVERY) -> Words:
         """Return the eight bytes from a place of the rows on, the first byte lowest."""
         if isinstance(at, int):
@@ -86,20 +77,23 @@ class Heads:
         first = row * self.width + at
         return self._bytes[first : first + size].tobytes()
 
-    def varints(self, at: Place, rows: Selection = EVERY) -> tuple[Words, Place]:
-        """Return (value, length in bytes) of the varint at a place of the rows; NO_VARINT: there is none."""
-        words = self.words(at, rows)
+    def varints(self, at: Place, rows: Selection, words: Words, known: int) -> tuple[Words, Place]:
+        """Return (value, length in bytes) of the varint at a place of the rows; NO_VARINT: there is none.
+
+        `words` has the `known` bytes from there on, which have been read before.
+        """
         length = _common_length(words)
-        if length:
+        if 0 < length <= known:
             return _close_gaps(words & _PAYLOADS[length], length), length
-        return self._varints_of_all_lengths(words, at, rows)
+        return self._varints_of_all_lengths(at, rows)
 
-    def varint_lengths(self, at: Place, rows: Selection = EVERY) -> Place:
+    def varint_lengths(self, at: Place, rows: Selection, words: Words, known: int) -> Place:
         """Return the lengths alone, which is less work."""
-        words = self.words(at, rows)
-        return _common_length(words) or self._varints_of_all_lengths(words, at, rows)[1]
+        length = _common_length(words)
+        return length if 0 < length <= known else self._varints_of_all_lengths(at, rows)[1]
 
-    def _varints_of_all_lengths(self, words: Words, at: Place, rows: Selection) -> tuple[Words, Positions]:
+    def _varints_of_all_lengths(self, at: Place, rows: Selection) -> tuple[Words, Positions]:
+        words = self.words(at, rows)
         stops = ~words & _CONTINUES
         below = (stops & (~stops + _ONE)) - _ONE
         values = _close_gaps(words & below & ~_CONTINUES)
@@ -151,5 +145,8 @@ def _common_length(words: Words) -> int:
 def _close_gaps(groups: Words, length: int = 8) -> Words:
     """Return the number whose groups of seven bits lie in the lowest `length` bytes of each word."""
     for low, high, shift in _CLOSE[: (length - 1).bit_length()]:
-        groups = (groups & low) | ((groups & high) >> shift)
+        upper = groups & high
+        upper >>= shift
+        groups = groups & low
+        groups |= upper
     return groups
