@@ -1,0 +1,93 @@
+"""`build-index` dies by SIGKILL in the middle, goes on with --resume, and is undone; on a real ZooKeeper."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.registry import open_store
+from tests.cli.program import MAIN, environment, pulsar_meta
+from tests.servers import zookeeper
+from tests.servers.restartable import skip_or_fail
+
+FOLDER = "/managed-ledgers/public/default/persistent"
+TOPICS = 60
+KILLED_AFTER = 15
+
+
+@pytest.fixture
+def store_url(tmp_path: Path) -> Iterator[str]:
+    """The URL of a real ZooKeeper."""
+    skip_or_fail(zookeeper.why_not())
+    with zookeeper.ZookeeperServer(tmp_path / "zookeeper") as running:
+        yield f"zk://{running.address}"
+
+
+def test_a_killed_run_goes_on_and_is_undone(
+    capture: Callable[[str], Path], store_url: str, tmp_path: Path
+) -> None:
+    folder = capture("pulsar-4.2.4")
+    with open_store(f"rocksdb:{folder / 'rocksdb'}") as captured:
+        before = captured.read(f"{FOLDER}/txn").value
+    with open_store(store_url, read_only=False) as store:
+        for number in range(TOPICS):
+            store.put(f"{FOLDER}/copy-{number}", before, ABSENT)
+    env = environment(
+        tmp_path, PULSAR_META_STORE=store_url, PULSAR_META_ENTRIES=f"bookie-disk:{folder / 'bookie0'}"
+    )
+    undo_file = tmp_path / "undo"
+    words = ("build-index", "--all", "--yes", "--undo-file", str(undo_file), "--concurrency", "1")
+
+    with subprocess.Popen(
+        [*MAIN, *words, "--rate", "20"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as killed:
+        wait_until(lambda: len(indexed(store_url)) >= KILLED_AFTER)
+        killed.kill()
+    some = indexed(store_url)
+    assert KILLED_AFTER <= len(some) < TOPICS
+
+    again = pulsar_meta(*words, env=env)
+    assert (again.returncode, b"exists" in again.stderr) == (2, True)
+    resumed = pulsar_meta(*words, "--resume", env=env)
+    assert (resumed.returncode, resumed.stderr.count(b"Traceback")) == (0, 0), resumed.stderr
+    every = indexed(store_url)
+    assert len(every) == TOPICS
+    # What the killed run had written is not written again.
+    assert {path: every[path] for path in some} == some
+
+    undone = pulsar_meta("undo", undo_file, "--yes", env=env)
+    assert undone.returncode == 0, undone.stderr
+    with open_store(store_url) as store:
+        assert [held.value for held in store.scan(FOLDER) if held.value] == [before] * TOPICS
+
+
+def indexed(store_url: str) -> dict[str, object]:
+    """Return the versions of the records in which the ledger with entries has its first index, 0."""
+    with open_store(store_url) as store:
+        return {
+            held.path: held.version
+            for held in store.scan(FOLDER)
+            if held.value and first_indexes(held.value).get(43) == "0"
+        }
+
+
+def first_indexes(value: bytes) -> dict[int, str]:
+    return {
+        ledger.ledgerId: one.value
+        for ledger in decode_managed_ledger(value).ledgerInfo
+        for one in ledger.properties
+        if one.key == "first-index"
+    }
+
+
+def wait_until(done: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.05)
