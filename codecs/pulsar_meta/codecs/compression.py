@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, UsageError
@@ -22,7 +22,6 @@ DEFAULT_MAX_SIZE: Final = 256 * 2**20
 _DENSEST: Final = {"none": 1, "lz4": 255, "zlib": 1032, "zstd": 2**17, "snappy": 22}
 _SLACK: Final = 64
 _contexts: Final = threading.local()
-_SALVAGE_STEP: Final = 64
 # Magic, the longest frame header, one empty block, a checksum.
 _LONGEST_EMPTY_FRAME: Final = 4 + 14 + 3 + 4
 
@@ -58,45 +57,6 @@ def check_claim(codec: str, stored: int, size: int, max_size: int) -> None:
         raise DecodeError(f"{codec}: claims {size} bytes, the limit is {max_size} (--max-size)", offset=0)
     if size > stored * _DENSEST[codec] + _SLACK:
         raise DecodeError(f"{codec}: {stored} bytes cannot hold the {size} bytes that are claimed", offset=0)
-
-
-def salvage(codec: str, data: bytes | memoryview, limit: int) -> bytes:
-    """Return what comes out of a damaged stream before the damage, at most `limit` bytes.
-
-    Only ZLIB and ZSTD give anything: the libraries for raw LZ4 and Snappy blocks return all or nothing.
-    """
-    if codec == "none":
-        return bytes(data[:limit])
-    pieces = {"zlib": _salvage_zlib, "zstd": _salvage_zstd}.get(codec)
-    return b"" if pieces is None else b"".join(pieces(bytes(data), limit))[:limit]
-
-
-def _salvage_zlib(data: bytes, limit: int) -> Iterator[bytes]:
-    stream = zlib.decompressobj()
-    for at in range(0, len(data), _SALVAGE_STEP):
-        try:
-            piece = stream.decompress(data[at : at + _SALVAGE_STEP], limit)
-        except zlib.error:
-            return
-        yield piece
-        limit -= len(piece)
-        if limit <= 0:
-            return
-
-
-def _salvage_zstd(data: bytes, limit: int) -> Iterator[bytes]:
-    import zstandard
-
-    with zstandard.ZstdDecompressor().stream_reader(data) as stream:
-        while limit > 0:
-            try:
-                piece = stream.read(min(limit, _SALVAGE_STEP))
-            except zstandard.ZstdError:
-                return
-            if not piece:
-                return
-            yield piece
-            limit -= len(piece)
 
 
 def _compress_lz4(raw: bytes) -> bytes:

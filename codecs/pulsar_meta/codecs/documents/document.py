@@ -13,7 +13,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
-from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, check_claim, salvage
+from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, check_claim
 from pulsar_meta.codecs.documents.kinds import ENVELOPED, FAMILIES, checked_kind, kind_of
 from pulsar_meta.codecs.documents.value import JSON_KINDS, Value
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
@@ -26,6 +26,7 @@ from pulsar_meta.codecs.metadata.envelope import (
     seal,
     stored_form,
 )
+from pulsar_meta.codecs.salvage import salvage
 
 ORDER_KEPT: Final = "order_kept"
 _MAY_HOLD_SECRETS: Final = frozenset({"LedgerMetadata", "Command", *JSON_KINDS})
