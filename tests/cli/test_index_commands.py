@@ -111,3 +111,17 @@ def test_build_index_of_topics_that_lack_indexes_or_entries(run: Run, tmp_path: 
     missing = run("build-index", "orders", "--dry-run", "--entries", f"frames:{tmp_path / 'some.frames'}")
     assert "no source has the first entry" in missing.stderr
     assert missing.returncode == 1
+
+
+def test_a_partitioned_topics_ledgers_are_those_of_its_partitions(run: Run) -> None:
+    lines = [json.loads(line) for line in run("properties", "parted", "-o", "ndjson").stdout.splitlines()]
+    assert {line["topic"] for line in lines} == {
+        f"persistent://public/default/parted-partition-{number}" for number in range(3)
+    }
+    assert run("set-property", "parted", "39", "a=b", "--yes").returncode == 0
+    (told,) = json.loads(run("properties", "parted", "--ledger", "39", "-o", "json").stdout)
+    assert told["properties"] == {"a": "b"}
+    assert told["topic"].endswith("-partition-1")
+    spread = run("set-property", "parted", "38,39", "a=b", "--yes")
+    assert (spread.returncode, spread.stderr.count("\n")) == (3, 1)
+    assert run("properties", "parted", "--ledger", "18").returncode == 3

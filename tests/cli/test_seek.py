@@ -127,6 +127,9 @@ def test_questions_in_no_file(run: Run, tmp_path: Path) -> None:
         ["orders", "--index", "1", "--format", "{nothing}"],
         ["orders", "--index", "1", "--format", "{topic.__class__}"],
         ["orders", "--index", "1", "--format", "{"],
+        ["orders", "--index", "1", "--format", "{topic:05d}"],
+        ["orders", "--index", "1", "--format", "{ledger_id:9999999999}"],
+        ["orders", "--index", "1", "--format", "{ledger_id:{entry_id}}"],
         ["orders", "--index", "1", "--format", "{index}", "-o", "json"],
         ["orders", "--index", "1", "--after", "x"],
         ["orders", "--time", "soon"],
@@ -277,3 +280,15 @@ def test_a_master_that_is_not_there_is_told_at_once(run: Run, master: str) -> No
     done = run("orders", "--index", "1", "--engine", "spark", "--master", master)
     assert (done.returncode, done.stdout) == (6, "")
     assert done.stderr.startswith(f"pulsar-meta: {master}: no Spark master answers")
+
+
+def test_a_template_formats_texts_and_numbers_and_keeps_to_a_line(run: Run, tmp_path: Path) -> None:
+    done = run("orders", "--index", "1234", "--format", "{status:>6s}|{ledger_id:05d}| at: 12345")
+    assert (done.returncode, done.stdout) == (0, " found|00021| at: 12345\n")
+    broken = run("a\nb\\", "--index", "1", "--format", "{topic}")
+    assert (broken.returncode, broken.stdout) == (3, "persistent://public/default/a\\nb\\\\\n")
+
+
+def test_a_name_that_is_no_text_is_a_usage_error(run: Run) -> None:
+    done = run("\udcff", "--index", "1")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

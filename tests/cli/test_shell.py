@@ -66,6 +66,12 @@ def test_plain_keeps_a_row_on_a_line() -> None:
     assert out.getvalue() == f"7\ta\\tb\n{2**63 - 1}\t[bold]\n"
 
 
+def test_plain_has_a_dash_for_nothing() -> None:
+    out = io.StringIO()
+    output.write_plain([{"l": 7, "n": ""}], out, VIEW)
+    assert out.getvalue() == "7\t-\n"
+
+
 def test_table_shows_markup_as_it_is() -> None:
     out = io.StringIO()
     output.write_table(DOCUMENTS, out, VIEW)
@@ -256,3 +262,42 @@ def test_a_reader_of_help_may_leave(arguments: list[str]) -> None:
         )
     assert result.returncode == 0
     assert result.stderr == b""
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_data_is_utf8_whatever_the_locale(encoding: str, tmp_path: Path) -> None:
+    name = "größe 日本 \udcff.bin"
+    (tmp_path / name).write_bytes(bytes.fromhex("0a090807100a18e8072001"))
+    told = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"}
+    done = subprocess.run(
+        [PROGRAM, "decode", tmp_path, "-o", "json"], capture_output=True, check=False, env=told, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(done.stdout)[0]["source"] == str(tmp_path / name)
+    subprocess.run([PROGRAM, "decode", tmp_path / name, "--output", tmp_path / "o"], check=True, env=told)
+    assert "größe 日本 \\udcff.bin" in (tmp_path / "o").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("config", "what"),
+    [
+        ("profiles = 3", "[profiles.NAME]"),
+        ('default = "x"\n[profiles.p]', "[default]"),
+        ("[profiles]\np = 3", "[profiles.NAME]"),
+        ('[profile.p]\nstore = "x"', "unknown key 'profile'"),
+        ("[profiles.p]\nstore = 3", "store: expected text"),
+        ("[profiles.p]\nentries = [1]", "entries: expected text"),
+        ('[profiles.p]\nstor = "x"', "unknown key 'stor'"),
+        ("\x00", "not a readable TOML"),
+    ],
+)
+def test_a_config_that_makes_no_sense_is_one_line(
+    config: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(config)
+    monkeypatch.setenv("PULSAR_META_CONFIG", str(file))
+    with pytest.raises(UsageError) as caught:
+        load_settings("p")
+    assert what in caught.value.message
+    assert caught.value.source == str(file)

@@ -115,10 +115,32 @@ def test_get_knows_names(words: list[str], path: str, run: Run, told: dict[str, 
     assert answer(out)["value"] is not None
 
 
-def test_get_of_a_partitioned_topic_says_where_to_look(run: Run, capture_424: Path) -> None:
-    code, _, err = run("get", "topic", "parted")
+def test_a_partitioned_topics_name_stands_for_its_partitions(run: Run, capture_424: Path) -> None:
+    base = "/managed-ledgers/public/default/persistent/parted"
+    paths = [f"{base}-partition-{number}" for number in range(3)]
+    code, out, _ = run("get", "topic", "parted", "-o", "json")
+    assert (code, [document["path"] for document in answer(out)]) == (0, paths)
+    code, out, _ = run("tree", "topic", "parted", "-o", "json")
+    assert (code, [node["path"] for node in answer(out)]) == (0, paths)
+    code, out, _ = run("top", "topic", "parted", "-o", "json")
+    assert (code, answer(out)["total"]["count"]) == (0, 3)
+    assert run("ls", "topic", "parted")[0] == 0
+    assert run("get", "topic", "parted", "-o", "raw")[:2] == (2, b"")
+    code, out, err = run("get", "cursor", "parted", "nobody")
+    assert (code, out, err.count("nothing at")) == (3, b"", 3)
+    code, _, err = run("get", base)
     assert code == 3
     assert "persistent://public/default/parted-partition-0" in err
+
+
+@pytest.mark.parametrize("where", [["topic", "\udcff"], ["/a/\udcff"], ["cursor", "t", "\ud800"]])
+@pytest.mark.parametrize("command", ["get", "ls", "tree", "top"])
+def test_bytes_that_are_no_text_are_no_name(
+    command: str, where: list[str], run: Run, capture_424: Path
+) -> None:
+    code, out, err = run(command, *where, "-o", "ndjson")
+    assert (code, out) == (2, b"")
+    assert "names and paths are UTF-8" in json.loads(err)["message"]
 
 
 def test_get_of_a_parent_says_so(run: Run, capture_424: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -101,8 +102,22 @@ def usage_failure(error: Any) -> UsageError:
     )
 
 
+def speak_utf8() -> None:
+    """Have data and talk in UTF-8 whatever the locale; bytes of a name that are none are shown as escapes.
+
+    A terminal that shows another encoding keeps it.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            encoding = stream.encoding if stream.isatty() else "utf-8"
+            stream.reconfigure(encoding=encoding, errors="backslashreplace")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+
+
 def main() -> None:
     """Run the command line; the one place where an error becomes an exit code."""
+    speak_utf8()
     first = sys.argv[1] if len(sys.argv) > 1 else None
     as_json = wants_json(sys.argv[1:])
     # Start-up makes tens of thousands of objects and no garbage; looking for some is a tenth of its time.
@@ -116,6 +131,9 @@ def main() -> None:
         failure = usage_failure(error)
     except OSError as error:
         failure = os_failure(error)
+    except UnicodeEncodeError as error:
+        # Output takes every character, so it is a name that was asked for: no store and no broker has it.
+        failure = UsageError(f"{error.object!r}: names and paths are UTF-8")
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(Exit.INTERRUPTED)
     except SystemExit as leaving:

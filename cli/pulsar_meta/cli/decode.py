@@ -66,14 +66,19 @@ def decode(
     """
     options = DecodeOptions(kind and checked_kind(kind), max_size, show_passwords)
     form = InputForm(_text_form(from_hex, from_base64, lines), lines, max_size)
-    exits = _Exits()
     values = _open_inputs(shell, inputs or [], store, form)
     if shell.format is Format.RAW:
         shell.emit_bytes([_raw_bytes(list(islice(values, 2)), options)])
         return
     first = list(islice(values, 1))
     single = store is None and is_one_value(inputs or [], form, first)
-    shell.emit(_decoded(shell, chain(first, values), options, exits), Detail(document_lines), single=single)
+    emit_values(shell, chain(first, values), options, single=single)
+
+
+def emit_values(shell: Shell, values: Iterable[ValueInput], options: DecodeOptions, *, single: bool) -> None:
+    """Write what values say, tell what is wrong with some, and leave with the exit code of the gravest."""
+    exits = _Exits()
+    shell.emit(_decoded(shell, values, options, exits), Detail(document_lines), single=single)
     if exits.code:
         raise typer.Exit(exits.code)
 

@@ -7,12 +7,14 @@ import json
 from collections.abc import Iterator
 from enum import StrEnum
 from itertools import chain
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from pulsar_meta.cli.output import Format
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.documents.document import Encoded, encode_document
+from pulsar_meta.codecs.documents.kinds import ENVELOPED, checked_kind
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.jobs.values.document_inputs import read_documents, read_text
 
@@ -45,33 +47,51 @@ def encode(
 ) -> None:
     """Turn the JSON of decode back into bytes; several values come out as lines of a snapshot.
 
+    -o ndjson makes a line of a snapshot of a single value too; there is no other form.
+
     Examples:
       pulsar-meta decode cursor.bin -o json | pulsar-meta encode > again.bin
       pulsar-meta encode cursor.json --compression zstd --output cursor.bin
     """
+    if shell.output_format not in (None, Format.RAW, Format.NDJSON):
+        raise UsageError(f"-o {shell.output_format}: there are bytes (raw) or lines of a snapshot (ndjson)")
     source = file or "-"
     documents = read_documents(read_text(file), source)
     encoded = _encoded(shell, documents, source, compression, threshold)
     first = list(_first_two(encoded))
     if not first:
         raise UsageError("nothing to encode: no document in the input", source=source)
-    if len(first) == 1:
-        shell.emit_bytes([first[0].data])
-    else:
+    if shell.output_format is Format.RAW and len(first) > 1:
+        raise UsageError("-o raw is for one value, there are several: -o ndjson makes a snapshot of them")
+    if shell.output_format is Format.NDJSON or len(first) > 1:
         _emit_snapshot(shell, chain(first, encoded))
+    else:
+        shell.emit_bytes([first[0].data])
 
 
 def _encoded(
     shell: Shell, documents: Iterator[object], source: str, compression: Codec | None, threshold: int | None
 ) -> Iterator[Encoded]:
+    bare: set[str] = set()
     for at, document in enumerate(documents):
+        place = f"{source}: document {at + 1}"
         try:
             encoded = encode_document(document, codec=compression, threshold=threshold)
         except DecodeError as error:
-            raise DecodeError(error.message, source=f"{source}: document {at + 1}") from error
+            raise DecodeError(error.message.removeprefix("document: "), source=place) from error
         if not encoded.order_kept:
-            shell.warn(f"{source}: document {at + 1}: {ORDER_LOST}")
+            shell.warn(f"{place}: {ORDER_LOST}")
+        if compression not in (None, Codec.NONE):
+            _tell_bare(shell, document, bare)
         yield encoded
+
+
+def _tell_bare(shell: Shell, document: Any, told: set[str]) -> None:
+    """Tell once of each kind that brokers never compress that it was not compressed."""
+    kind = checked_kind(document["kind"])
+    if kind not in ENVELOPED and kind not in told:
+        told.add(kind)
+        shell.warn(f"{kind}: no broker reads a compressed one, it stays as it is")
 
 
 def _first_two(encoded: Iterator[Encoded]) -> Iterator[Encoded]:

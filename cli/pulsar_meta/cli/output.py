@@ -101,7 +101,7 @@ def write_plain(documents: Iterable[Document], out: IO[str], view: View | Detail
     """Write a line a row, cells separated by tabs, no heading; or the lines of a detail."""
     for document in documents:
         if isinstance(view, View):
-            out.write("\t".join(one_line(cell) for cell in view.row(document)) + "\n")
+            out.write("\t".join(one_line(cell) or "-" for cell in view.row(document)) + "\n")
         else:
             out.writelines(harmless(line) + "\n" for line in view.lines(document))
 
@@ -175,7 +175,8 @@ def whole_file(path: Path, mode: str) -> Iterator[IO[Any]]:
     """Open `path` for writing so that it appears whole or not at all; until then an old file stays."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with open(partial, mode, encoding=None if "b" in mode else "utf-8") as out:
+        encoding, errors = (None, None) if "b" in mode else ("utf-8", "backslashreplace")
+        with open(partial, mode, encoding=encoding, errors=errors) as out:
             yield out
             out.flush()
             os.fsync(out.fileno())

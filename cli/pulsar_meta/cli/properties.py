@@ -91,10 +91,11 @@ def _change(
     command: str,
 ) -> None:
     from pulsar_meta.codecs.names import TopicName
-    from pulsar_meta.jobs.index.properties import property_rule, topic_edits
+    from pulsar_meta.jobs.index.properties import property_rule, topic_edits, topic_of_ledgers
 
-    name, wanted = TopicName.parse(topic), dict.fromkeys(_numbers(ledgers.split(",")), edits)
+    wanted = dict.fromkeys(_numbers(ledgers.split(",")), edits)
     with open_for_writing(shell, url, writing) as store:
+        name = topic_of_ledgers(store, TopicName.parse(topic), wanted)
         job = Job(
             command,
             lambda batches: topic_edits(store, name, wanted, shell.warn),

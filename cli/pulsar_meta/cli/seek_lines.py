@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from string import Formatter
 from typing import Final
@@ -20,6 +21,8 @@ TYPES: Final = {
     "oldest_expired": "bool", "entries_read": "int64", "reason": "string",
 }  # fmt: skip
 FIELDS: Final = frozenset(TYPES)
+# What a template is tried with, by type; else a number.
+_EXAMPLES: Final[dict[str, object]] = {"string": "", "bool": True}
 COLUMNS: Final = (
     "topic", "index", "time", "status", "ledger_id", "entry_id", "batch_index", "first_index", "last_index",
     "broker_timestamp", "publish_time", "entries_read", "reason",
@@ -69,14 +72,17 @@ def _cells(answer: Document, fields: tuple[str, ...]) -> list[str]:
 def parse_template(template: str) -> frozenset[str]:
     """Return the fields that a template names; UsageError for one that answers do not have."""
     try:
-        names = frozenset(name for _, name, _, _ in Formatter().parse(template) if name is not None)
+        parts = [(name, spec or "") for _, name, spec, _ in Formatter().parse(template) if name is not None]
     except ValueError as error:
         raise UsageError(f"--format {template!r}: {error}") from error
+    names = frozenset(name for name, _ in parts)
     unknown = sorted(names - FIELDS)
     if unknown:
         raise UsageError(f"--format: no field {unknown[0]!r}; there are {', '.join(sorted(FIELDS))}")
+    if any(re.search(r"\d{4}|\{", spec) for _, spec in parts):
+        raise UsageError(f"--format {template!r}: a width is a number up to 999")
     try:
-        template.format(**dict.fromkeys(FIELDS, 0))
+        template.format(**{name: _EXAMPLES.get(kind, 0) for name, kind in TYPES.items()})
     except (ValueError, LookupError) as error:
         raise UsageError(f"--format {template!r}: {error}") from error
     return names
@@ -87,4 +93,6 @@ def line_of(answer: Document, template: str = POSITION, fields: frozenset[str] |
     wanted = parse_template(template) if fields is None else fields
     if any(name not in answer for name in wanted):
         return NOTHING
-    return template.format(**answer)
+    return template.format(
+        **{name: one_line(told) if isinstance(told, str) else told for name, told in answer.items()}
+    )

@@ -15,6 +15,7 @@ An option beats the environment, the environment beats the profile, a named prof
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,15 +56,37 @@ def read_profile(name: str | None) -> dict[str, Any]:
         config = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"not a readable TOML file: {error}", source=str(path)) from error
-    profiles = config.get("profiles", {})
-    if name is not None and name not in profiles:
-        known = ", ".join(sorted(profiles)) or "none"
-        raise UsageError(f"there is no profile {name!r} (known: {known})", source=str(path))
-    merged = {**config.get("default", {}), **(profiles[name] if name is not None else {})}
-    unknown = sorted(set(merged) - set(KEYS))
+    try:
+        _check_names(config, ("default", "profiles"))
+        profiles = _table(config.get("profiles", {}))
+        if name is not None and name not in profiles:
+            raise UsageError(f"there is no profile {name!r} (known: {', '.join(sorted(profiles)) or 'none'})")
+        own = _table(profiles[name]) if name is not None else {}
+        return _checked({**_table(config.get("default", {})), **own})
+    except UsageError as error:
+        raise UsageError(error.message, source=str(path)) from error
+
+
+def _check_names(found: Mapping[str, Any], known: Sequence[str]) -> None:
+    unknown = sorted(set(found) - set(known))
     if unknown:
-        raise UsageError(f"unknown key {unknown[0]!r} (known: {', '.join(KEYS)})", source=str(path))
-    return merged
+        raise UsageError(f"unknown key {unknown[0]!r} (known: {', '.join(known)})")
+
+
+def _table(found: Any) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise UsageError(f"expected the tables [default] and [profiles.NAME], found {found!r}")
+    return found
+
+
+def _checked(profile: dict[str, Any]) -> dict[str, Any]:
+    """Return the profile; UsageError for a key that there is not, and for a value that is no text."""
+    _check_names(profile, KEYS)
+    for key, told in profile.items():
+        texts = told if key == "entries" and isinstance(told, list) else [told]
+        if not all(isinstance(text, str) for text in texts):
+            raise UsageError(f"{key}: expected text in quotes, found {told!r}")
+    return profile
 
 
 def load_settings(profile: str | None) -> Settings:

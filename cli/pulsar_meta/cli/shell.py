@@ -134,7 +134,9 @@ class Shell:
             write_parquet(documents, out, view.types)
 
     def emit_bytes(self, chunks: Iterable[bytes]) -> None:
-        """Write raw bytes to --output or to stdout, never unasked to a terminal."""
+        """Write raw bytes to --output or stdout, never unasked to a terminal, nor where -o asks for text."""
+        if self.output_format not in (None, Format.RAW):
+            raise UsageError(f"-o {self.output_format}: what comes out is bytes; leave -o out")
         if self.output is not None:
             with whole_file(self.output, "wb") as out:
                 out.writelines(chunks)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Annotated, Any
 
 import typer
 
 from pulsar_meta.cli.output import Detail, Format, View
 from pulsar_meta.cli.shell import Shell, StoreUrl
+from pulsar_meta.codecs.errors import UsageError
 
 Document = dict[str, Any]
 WHERE = "/a/path, topic NAME, cursor TOPIC NAME, ledger ID, namespace T/N, broker ID."
@@ -30,7 +32,7 @@ def ls(
       pulsar-meta ls /managed-ledgers/public/default --store zk://zk1:2181
       pulsar-meta ls topic public/default/orders -l --store rocksdb:data/metadata
     """
-    from pulsar_meta.jobs.values.places import path_of
+    from pulsar_meta.jobs.values.places import paths_of
     from pulsar_meta.jobs.values.store_tree import list_children
 
     view = (
@@ -39,7 +41,8 @@ def ls(
         else View(["name"], _name)
     )
     with shell.store(store) as opened:
-        shell.emit(list_children(opened, path_of(where or ["/"]), details=details), view)
+        found = (list_children(opened, path, details=details) for path in paths_of(opened, where or ["/"]))
+        shell.emit(chain.from_iterable(found), view)
 
 
 def get(
@@ -53,32 +56,29 @@ def get(
         bool, typer.Option("--show-passwords", help="Do not redact passwords and other secrets.")
     ] = False,
 ) -> None:
-    """Show one value, decoded; its bytes with -o raw.
+    """Show one value, decoded; its bytes with -o raw. Of a partitioned topic those of all partitions.
 
     Examples:
       pulsar-meta get topic public/default/orders --store zk://zk1:2181
       pulsar-meta get cursor public/default/orders my-subscription -o json
       pulsar-meta get ledger 123 -o raw > ledger-123.bin
     """
-    from pulsar_meta.cli.decode import document_lines
-    from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
+    from pulsar_meta.cli.decode import emit_values
+    from pulsar_meta.codecs.documents.document import DecodeOptions
     from pulsar_meta.codecs.documents.kinds import checked_kind
-    from pulsar_meta.jobs.values.places import path_of
-    from pulsar_meta.jobs.values.store_tree import read_value
+    from pulsar_meta.jobs.values.places import paths_of
+    from pulsar_meta.jobs.values.value_inputs import value_at
 
-    with shell.store(store) as opened:
-        held = read_value(opened, path_of(where))
-    if shell.format is Format.RAW:
-        return shell.emit_bytes([held.value])
     options = DecodeOptions(kind and checked_kind(kind), show_secrets=show_passwords)
-    decoded = decode_document(
-        held.value, source=opened.url, path=held.path, version=held.version, options=options
-    )
-    if decoded.document["value"] is not None or shell.format in (Format.JSON, Format.NDJSON):
-        shell.emit([decoded.document], Detail(document_lines), single=True)
-    if decoded.error is not None:
-        raise decoded.error
-    return None
+    with shell.store(store) as opened:
+        values = [value_at(opened, path) for path in paths_of(opened, where)]
+    if shell.format is not Format.RAW:
+        return emit_values(shell, values, options, single=len(values) == 1)
+    if len(values) > 1:
+        raise UsageError("-o raw is for one value: name a partition")
+    if values[0].error is not None:
+        raise values[0].error
+    return shell.emit_bytes([values[0].data])
 
 
 def tree(
@@ -95,11 +95,12 @@ def tree(
     Examples:
       pulsar-meta tree /managed-ledgers/public --store snapshot:all.ndjson -d 3
     """
-    from pulsar_meta.jobs.values.places import path_of
+    from pulsar_meta.jobs.values.places import paths_of
     from pulsar_meta.jobs.values.store_tree import walk
 
     with shell.store(store) as opened:
-        shell.emit(walk(opened, path_of(where or ["/"]), depth), Detail(_branch))
+        found = (walk(opened, path, depth) for path in paths_of(opened, where or ["/"]))
+        shell.emit(chain.from_iterable(found), Detail(_branch))
 
 
 def _name(document: Document) -> list[str]:

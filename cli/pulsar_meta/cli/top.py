@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Annotated, Any
 
 import typer
@@ -33,15 +34,15 @@ def top(
       pulsar-meta top -o html --output sizes.html
     """
     from pulsar_meta.jobs.values.biggest import measure
-    from pulsar_meta.jobs.values.places import path_of
+    from pulsar_meta.jobs.values.places import paths_of
     from pulsar_meta.stores.url import redact
 
     with shell.store(store) as opened, shell.progress(unit="values") as progress:
-        path = path_of(where or ["/"])
-        values = progressed(opened.scan(path), progress.advance)
+        paths = paths_of(opened, where or ["/"])
+        values = progressed(chain.from_iterable(map(opened.scan, paths)), progress.advance)
         document = measure(values, limit, by_raw=by_raw).document(opened.url)
         if where and not document["total"]["count"]:
-            raise NotFoundError(f"nothing at or below {path}", source=opened.url)
+            raise NotFoundError(f"nothing at or below {', '.join(paths)}", source=opened.url)
         view = Detail(top_lines, lambda told: top_page(told, redact(opened.url)))
         shell.emit([document], view, single=True)
 

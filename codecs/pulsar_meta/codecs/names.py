@@ -47,7 +47,10 @@ class TopicName:
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
-        """Read a full name, `tenant/namespace/name` or a bare name (then in `public/default`)."""
+        """Read a full name, `tenant/namespace/name` or a bare name (then in `public/default`).
+
+        What has four parts or more is a V1 name, and what is behind its namespace the topic's own.
+        """
         domain, separator, rest = text.partition("://")
         if not separator:
             domain, rest = "persistent", text
@@ -58,9 +61,9 @@ class TopicName:
             parts = ["public", "default", *parts]
         if len(parts) < 3 or not all(parts):
             raise UsageError(f"{text!r}: a topic is tenant/namespace/name or a bare name")
-        if domain == "persistent" and len(parts) == 4 and separator:
-            tenant, cluster, namespace, local = parts
-            return cls(tenant, namespace, local, domain, cluster)
+        if domain == "persistent" and len(parts) > 3:
+            tenant, cluster, namespace, *local = parts
+            return cls(tenant, namespace, "/".join(local), domain, cluster)
         return cls(parts[0], parts[1], "/".join(parts[2:]), domain)
 
     @classmethod

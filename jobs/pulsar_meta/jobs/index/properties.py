@@ -12,6 +12,7 @@ from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.rewrite.apply import Decided
 from pulsar_meta.jobs.rewrite.decision import UNDECODABLE, Decision, Rule, keep, skip, write
+from pulsar_meta.jobs.topics import named_topics
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 Edits = Mapping[int, Iterable[Edit]]
@@ -30,18 +31,32 @@ def read_topic(store: Store, topic: TopicName) -> Versioned:
         raise NotFoundError(f"no topic {topic}", source=store.url) from error
 
 
-def list_properties(store: Store, topic: TopicName, ledger: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yield a document for each ledger of a topic, or for one; NotFoundError for an unknown one."""
-    info = decode_managed_ledger(read_topic(store, topic).value)
-    ledgers = [held for held in info.ledgerInfo if ledger in (None, held.ledgerId)]
-    if ledger is not None and not ledgers:
-        raise NotFoundError(f"no ledger {ledger} in {topic}", source=store.url)
-    for held in ledgers:
-        yield {
-            "topic": str(topic),
-            "ledger_id": held.ledgerId,
-            "properties": {item.key: item.value for item in held.properties},
-        }
+def list_properties(store: Store, name: TopicName, ledger: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield a document for each ledger of a topic or of its partitions, or for one.
+
+    NotFoundError for an unknown one.
+    """
+    found = False
+    for topic in named_topics(store, name):
+        for held in decode_managed_ledger(read_topic(store, topic).value).ledgerInfo:
+            if ledger in (None, held.ledgerId):
+                found = True
+                properties = {item.key: item.value for item in held.properties}
+                yield {"topic": str(topic), "ledger_id": held.ledgerId, "properties": properties}
+    if ledger is not None and not found:
+        raise NotFoundError(f"no ledger {ledger} in {name}", source=store.url)
+
+
+def topic_of_ledgers(store: Store, name: TopicName, ledgers: Iterable[int]) -> TopicName:
+    """Return the topic itself, or the partition that has all these ledgers; NotFoundError for none."""
+    topics, wanted = named_topics(store, name), set(ledgers)
+    if topics == [name]:
+        return name
+    for topic in topics:
+        if wanted.issubset(ledger_ids(message_of(read_topic(store, topic))[0])):
+            return topic
+    told = ", ".join(map(str, sorted(wanted)))
+    raise NotFoundError(f"no partition of {name} has ledger {told}", source=store.url)
 
 
 def parse_sets(pairs: Iterable[str]) -> list[Edit]:

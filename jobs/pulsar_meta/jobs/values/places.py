@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.jobs.topics import named_topics
+from pulsar_meta.stores.base import Store
 
 NOUNS = "a path, `topic NAME`, `cursor TOPIC NAME`, `ledger ID`, `namespace TENANT/NAMESPACE` or `broker ID`"
 
@@ -26,3 +28,13 @@ def path_of(words: Sequence[str]) -> str:
         case ["broker", name] if "/" not in name:
             return f"/loadbalance/brokers/{name}"
     raise UsageError(f"{' '.join(words)!r}: expected {NOUNS}")
+
+
+def paths_of(store: Store, words: Sequence[str]) -> list[str]:
+    """Return what `path_of` does, but for the name of a partitioned topic the path of each partition."""
+    match list(words):
+        case ["topic", name]:
+            return [topic.path for topic in named_topics(store, TopicName.parse(name))]
+        case ["cursor", name, cursor]:
+            return [topic.cursor_path(cursor) for topic in named_topics(store, TopicName.parse(name))]
+    return [path_of(words)]

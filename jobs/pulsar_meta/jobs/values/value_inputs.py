@@ -64,6 +64,17 @@ def values_of_store(store: Store, prefix: str) -> Iterator[ValueInput]:
         yield ValueInput(store.url, error=error)
 
 
+def value_at(store: Store, path: str) -> ValueInput:
+    """Return the value at `path`, with an error where it cannot be had."""
+    from pulsar_meta.jobs.values.store_tree import read_value
+
+    try:
+        held = read_value(store, path)
+    except NotFoundError as error:
+        return ValueInput(store.url, path=path, error=error)
+    return ValueInput(store.url, held.value, held.path, held.version)
+
+
 def values_of_files(names: Iterable[str], form: InputForm) -> Iterator[ValueInput]:
     """Yield the values in files; one that cannot be read comes with an error, and the next follows."""
     for name in names:

@@ -1,0 +1,23 @@
+"""Two values, and the program as the tests of `decode` and `encode` run it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from pulsar_meta.codecs.metadata.envelope import open_envelope
+
+PROGRAM: Final = Path(sys.executable).with_name("pulsar-meta")
+LEDGER: Final = bytes.fromhex("0a090807100a18e8072001")
+CURSOR: Final = bytes.fromhex("08ffffffffffffffffff01100718ffffffffffffffffff01")
+
+Run = Callable[..., subprocess.CompletedProcess[bytes]]
+
+
+def payload(value: bytes) -> tuple[str | None, bytes]:
+    """Return the codec of a value's envelope, None for none, and the message in it."""
+    envelope = open_envelope(value)
+    return (None, value) if envelope is None else (envelope.codec, envelope.payload)
