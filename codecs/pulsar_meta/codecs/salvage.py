@@ -58,23 +58,22 @@ def _zstd(data: bytes, limit: int) -> Iterator[bytes]:
 
 
 def _lz4(data: bytes, limit: int) -> Iterator[bytes]:
+    found, reached = _lz4_block(data, limit)
+    # Nothing behind the place that the library names can be a whole block.
+    ends = range(min(reached, len(data)), 0, -1)[: min(_TRIES, _WORK // max(limit, 1) + 1)]
+    tried = (_lz4_block(data[:end], limit)[0] for end in ends if found is None)
+    yield found or next((block for block in tried if block is not None), b"")
+
+
+def _lz4_block(data: bytes, limit: int) -> tuple[bytes | None, int]:
+    """Return what a whole block stands for, None for what is none, and how far the library came."""
     import lz4.block
 
-    reached = len(data)
-
-    def first(end: int) -> bytes | None:
-        nonlocal reached
-        try:
-            return bytes(lz4.block.decompress(data[:end], uncompressed_size=limit))
-        except lz4.block.LZ4BlockError as error:
-            told = re.search(r"Error code: (\d+)", str(error))
-            reached = int(told[1]) if told else end
-            return None
-
-    whole = first(len(data))
-    # Nothing behind the place that the library names can be a whole block.
-    ends = range(min(reached + 1, len(data)), 0, -1)[: min(_TRIES, _WORK // max(limit, 1) + 1)]
-    yield whole or next((found for end in ends if (found := first(end)) is not None), b"")
+    try:
+        return bytes(lz4.block.decompress(data, uncompressed_size=limit)), len(data)
+    except lz4.block.LZ4BlockError as error:
+        told = re.search(r"Error code: (\d+)", str(error))
+        return None, int(told[1]) + 1 if told else len(data)
 
 
 def _snappy(data: bytes, limit: int) -> Iterator[bytes]:
