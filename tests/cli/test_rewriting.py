@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import resource
 import signal
 import subprocess
 import time
@@ -177,6 +178,11 @@ def test_a_person_is_asked(place: Place) -> None:
         ("set-property", "orders", "eighteen", "a=b"),
         ("put", "relative", "--create"),
         ("put", ORDERS),
+        ("compress-cursors", "--compression", "lz4", "--by", "tenant", "--dry-run"),
+        ("compress-cursors", "--plan", "/dev/zero", "--yes"),
+        ("undo", "/dev/zero"),
+        ("compress-cursors", "--compression", "none", "--namespace", "public", "--yes"),
+        ("compress-cursors", "--compression", "none", "--undo-file", "/dev/full", "--resume", "--yes"),
         ("rm", "topic"),
     ],
 )
@@ -197,6 +203,9 @@ def test_what_cannot_be_meant_is_usage(place: Place, words: tuple[str, ...]) -> 
         ("properties", "no-such-topic"),
         ("set-property", "no-such-topic", "1", "a=b"),
         ("rm", "/nothing"),
+        ("compress-cursors", "--compression", "none", "--topic", "no-such-topic", "--yes"),
+        ("compress-cursors", "--compression", "none", "--namespace", "public/none", "--yes"),
+        ("compress-ledgers", "--estimate", "--tenant", "no-such-tenant"),
     ],
 )
 def test_what_is_not_there_is_not_found(place: Place, words: tuple[str, ...]) -> None:
@@ -255,7 +264,9 @@ def test_put_and_rm_of_bytes(place: Place) -> None:
     place.run("put", "/new/value", "--create", stdin=b"x", code=5)
     place.run("put", "/new/value", "--version", "1", stdin=b"x", code=5)
     version = str(place.store.read("/new/value").version)
-    place.run("put", "/new/value", "--version", version, stdin=b"")
+    # Not what a failed command before the pipe leaves.
+    place.run("put", "/new/value", "--version", version, stdin=b"", code=2)
+    place.run("put", "/new/value", "--version", version, "--raw", stdin=b"")
     assert place.store.read("/new/value").value == b""
     place.run("rm", "/new/value", "--version", version, code=5)
     removed = place.json("rm", "/new/value")
@@ -367,3 +378,76 @@ def test_a_form_that_cannot_tell_what_was_written_is_refused_before(place: Place
     assert f"-o {form}".encode() in done.stderr
     assert place.values() == before
     assert not place.state.exists()
+
+
+@pytest.mark.parametrize(
+    "more", [("--topic", "orders"), ("--threshold", "5"), ("--stdin",), ("--min-gain", "5%")]
+)
+def test_a_plan_alone_says_what_is_done(place: Place, more: tuple[str, ...]) -> None:
+    plan, before = place.root / "plan", place.values()
+    plan.write_bytes(place.run("compress-cursors", "--compression", "none", "--dry-run").stdout)
+    place.run("compress-cursors", "--plan", plan, "--yes", *more, code=2)
+    assert place.values() == before
+
+
+def test_what_is_listed_and_not_there_is_told_and_the_rest_is_done(place: Place) -> None:
+    listed = b"orders\nno-such-topic\norders\n"
+    words = ("compress-cursors", "--compression", "none", "--stdin")
+    done = place.run(*words, "--yes", "-o", "json", stdin=listed, code=3)
+    summary = json.loads(done.stdout)
+    assert (summary["seen"], summary["rewritten"], summary["skipped_for"]) == (2, 1, {"not-there": 1})
+    assert b"no-such-topic: listed, but not there" in done.stderr
+    place.run(*words, "--dry-run", stdin=listed, code=3)
+
+
+def test_a_run_is_not_resumed_with_another_codec(many: Place) -> None:
+    undo_file = many.root / "undo"
+    words = ("compress-cursors", "--threshold", "64", "--cursor", "many-*", "--yes", "--undo-file", undo_file)
+    child = subprocess.Popen(
+        [*MAIN, *map(str, words), "--compression", "zstd", "--rate", "100"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=many.env,
+    )
+    deadline = time.monotonic() + 30
+    while not undo_file.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    child.kill()
+    child.wait(30)
+    told = many.run(*words, "--compression", "lz4", "--resume", code=2).stderr
+    assert b"of the codec zstd, not lz4" in told
+    many.run(*words, "--compression", "zstd", "--resume")
+
+
+def test_no_room_for_undo_records(place: Place) -> None:
+    """A limit on the size of files, as a full disk has one."""
+    before, undo_file = place.values(), place.root / "undo"
+    words = [*MAIN, "compress-cursors", "--compression", "none", "--yes", "--undo-file", str(undo_file)]
+    limit = (resource.RLIMIT_FSIZE, (8192, 8192))
+    done = subprocess.run(
+        words, env=place.env, capture_output=True, preexec_fn=lambda: resource.setrlimit(*limit), timeout=60
+    )
+    assert done.returncode == 6, done.stderr
+    first, second = done.stderr.decode().splitlines()
+    assert "to go on: pulsar-meta compress-cursors" in first
+    assert f"{undo_file}: the undo file cannot be written" in second
+    assert place.values() == before
+    assert place.json(*words[len(MAIN) :], "--resume")["rewritten"] == 37
+    place.run("undo", undo_file, "--allow-unreadable")
+    assert place.values() == before
+
+
+def test_the_undo_file_is_told_where_the_summary_cannot_be(place: Place) -> None:
+    words = [*MAIN, "compress-cursors", "--compression", "none", "--yes", "-o", "json"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(words, env=place.env, stdout=full, stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 6
+    line = next(line for line in done.stderr.decode().splitlines() if "37 values were written" in line)
+    place.run("undo", line.rpartition(" ")[2], "--allow-unreadable")
+
+
+def test_a_version_that_is_no_number(place: Place) -> None:
+    document = b'{"kind": "ManagedLedgerInfo", "version": "abc", "envelope": null, "value": {}}'
+    before = place.values()
+    place.run("put", "topic", "orders", stdin=document, code=2)
+    assert place.values() == before

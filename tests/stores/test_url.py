@@ -27,6 +27,7 @@ def test_hosts_ports_and_chroot() -> None:
 
 def test_the_slashes_may_be_left_out() -> None:
     assert parse("zk:host:2181/x").endpoints == ("host:2181",)
+    assert parse("zk:host:2181/x").url == "zk://host:2181/x"
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,14 @@ def test_the_slashes_may_be_left_out() -> None:
         "zk://a b",
         "zk://host:port",
         "zk://host:123456",
+        "zk://host:99999",
+        "etcd://host:0",
+        "etcd://host:2379/chroot",
+        "zk://host?ca=/dev/null",
+        "etcd://host?cert=/dev/null",
+        "oxia://host?key=/dev/null",
+        "zk://host?tls=true&ca=/nowhere/ca.pem",
+        "oxia://host?tls=true&ca=/nowhere/ca.pem",
         "zk://host,",
         "zk://host?tiemout=3",
         "zk://host?timeout=0",
@@ -67,7 +76,17 @@ def test_userinfo_is_refused_and_redacted() -> None:
         with pytest.raises(UsageError) as caught:
             open_store(f"{scheme}://admin:{SECRET}@host:1/x")
         assert SECRET not in str(caught.value)
-        assert "***@host" in str(caught.value)
+        assert "auth=file:" in str(caught.value)
+    for address in (
+        f"//u:{SECRET}/x@h",
+        f"u:{SECRET}@h:1",
+        f"//u:{SECRET}@x@h",
+        f"//a:1,u:{SECRET}@h",
+        f"//u:{SECRET}@",
+    ):
+        with pytest.raises(UsageError) as caught:
+            open_store(f"zk:{address}")
+        assert SECRET not in str(caught.value)
     assert redact(f"etcd://u:{SECRET}@h:1/a@b") == "etcd://***@h:1/a@b"
 
 

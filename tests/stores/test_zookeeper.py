@@ -10,7 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_acl, make_digest_acl
 
-from pulsar_meta.codecs.errors import GuardError, NotFoundError, UnreachableError
+from pulsar_meta.codecs.errors import GuardError, NotFoundError, UnreachableError, UsageError
 from pulsar_meta.stores import registry
 from pulsar_meta.stores.base import ABSENT, GroupStore, Store
 from pulsar_meta.stores.zookeeper import ZookeeperStore
@@ -179,6 +179,18 @@ class TestZookeepersOwn(ZookeeperFixtures):
         with open_store() as store:
             store.put(f"{root}/a", b"x", ABSENT)
             assert not [held for held in store.scan() if held.path.startswith("/zookeeper")]
+
+            for path in ("/zookeeper", "/zookeeper/mine"):
+                with pytest.raises(GuardError):
+                    store.put(path, b"", ABSENT)
+
+    def test_what_is_no_path(self, open_store: Opener) -> None:
+        with open_store() as store:
+            assert isinstance(store, GroupStore)
+            with pytest.raises(UsageError):
+                store.read("/a/../b")
+            with pytest.raises(UsageError):
+                store.read_many(["/a/../b"])
 
     def test_the_limit_is_the_servers(self, open_store: Opener, root: str) -> None:
         with open_store() as store:

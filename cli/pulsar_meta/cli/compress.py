@@ -25,6 +25,7 @@ from pulsar_meta.cli.shell import Exit, Shell, StoreUrl
 from pulsar_meta.codecs.errors import UsageError
 
 if TYPE_CHECKING:
+    from pulsar_meta.jobs.rewrite.decision import Decision
     from pulsar_meta.jobs.rewrite.recompress import Kind, Recompression
     from pulsar_meta.jobs.rewrite.scope import Scope
     from pulsar_meta.stores.base import Store, Versioned
@@ -152,11 +153,21 @@ class _Request:
         return f"compress-{self.rule.kind}s"
 
     def values(self, store: Store) -> Iterator[Versioned]:
-        from pulsar_meta.jobs.rewrite.scope import select, select_listed
+        from pulsar_meta.jobs.rewrite.scope import check_named, select, select_listed
 
+        check_named(store, self.scope)
         if self.stdin:
             return select_listed(store, sys.stdin, self.scope, self.rule.kind)
         return select(store, self.scope, self.rule.kind)
+
+    def decide(self, seen: Versioned) -> Decision:
+        """Return what becomes of a value that was chosen: as the rule says if it is there."""
+        from pulsar_meta.jobs.rewrite.decision import NOT_THERE, skip
+        from pulsar_meta.stores.base import ABSENT
+
+        if seen.version == ABSENT:
+            return skip(seen, NOT_THERE, told="listed, but not there")
+        return self.rule(seen)
 
 
 def _rule(kind: Kind, how: CompressOptions, *, only_with_properties: bool = False) -> Recompression:
@@ -165,8 +176,8 @@ def _rule(kind: Kind, how: CompressOptions, *, only_with_properties: bool = Fals
     from pulsar_meta.jobs.rewrite.recompress import DEFAULT_THRESHOLD, MinGain, Recompression
 
     codec, threshold = how.compression, how.threshold
-    if how.plan is not None and (codec or how.from_conf or how.estimate):
-        raise UsageError("--plan says what is to be done; leave --compression, --from-conf, --estimate away")
+    if how.by is not None and not how.estimate:
+        raise UsageError("--by is for --estimate")
     if how.from_conf is not None:
         if codec is not None or threshold is not None:
             raise UsageError("--from-conf takes type and threshold; leave --compression, --threshold away")
@@ -177,10 +188,22 @@ def _rule(kind: Kind, how: CompressOptions, *, only_with_properties: bool = Fals
     return Recompression(kind, codec or "none", over, MinGain.parse(how.min_gain), only_with_properties)
 
 
+def _check_plan_alone(request: _Request) -> None:
+    """Raise UsageError where a plan is to be applied and something else says what is meant, too."""
+    from pulsar_meta.jobs.rewrite.scope import Scope
+
+    how = request.how
+    alone = CompressOptions(plan=how.plan, allow_other_store=how.allow_other_store)
+    if how != alone or request.scope != Scope() or request.stdin or request.rule.only_with_properties:
+        raise UsageError("--plan says what is to be done to which values: no other option may")
+
+
 def _compress(
     shell: Shell, url: str | None, request: _Request, writing: WriteOptions, bulk: BulkOptions
 ) -> None:
     how = request.how
+    if how.plan is not None:
+        _check_plan_alone(request)
     if how.estimate:
         writing = replace(writing, dry_run=True)
     with open_for_writing(shell, url, writing) as store:
@@ -190,14 +213,15 @@ def _compress(
         elif how.plan is not None:
             run_job(shell, store, _planned(request, store, how.plan), writing, bulk)
         else:
-            rule, values = request.rule, request.values
-            decided = Job(
+            values, decide = request.values, request.decide
+            job = Job(
                 request.command,
-                lambda batches: ((v, rule(v)) for v in batches.ahead(values(store))),
-                rule,
+                lambda batches: ((v, decide(v)) for v in batches.ahead(values(store))),
+                request.rule,
                 confirm=True,
+                codec=request.rule.codec,
             )
-            run_job(shell, store, decided, writing, bulk)
+            run_job(shell, store, job, writing, bulk)
 
 
 def _planned(request: _Request, store: Store, path: Path) -> Job:

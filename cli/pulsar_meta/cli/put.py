@@ -42,7 +42,10 @@ def put(
     from pulsar_meta.stores.base import ABSENT
 
     path = path_of(where)
-    value, told = _value(_read(file), raw=raw)
+    data = _read(file)
+    if not data and file is None and not raw:
+        raise UsageError("nothing came on stdin; an empty value is written with --raw")
+    value, told = _value(data, raw=raw)
     expected = ABSENT if create else version if version is not None else told
     if expected is None:
         raise UsageError("which version is it to replace? --version V, as read; --create for a new one")
@@ -92,7 +95,10 @@ def _value(data: bytes, *, raw: bool) -> tuple[bytes, int | None]:
     if document is None:
         return data, None
     encoded = encode_document(document, place="put ")
-    return encoded.data, None if document.get("version") is None else encoded.version
+    told = document.get("version")
+    if told is not None and str(told) != str(encoded.version):
+        raise UsageError(f"the document's version is no number: {told!r}")
+    return encoded.data, None if told is None else encoded.version
 
 
 def _document(data: bytes) -> dict[str, object] | None:

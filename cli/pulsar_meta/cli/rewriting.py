@@ -14,7 +14,7 @@ import typer
 from pulsar_meta.cli.output import Detail, Format, View
 from pulsar_meta.cli.rewrite_progress import watched
 from pulsar_meta.cli.shell import Exit, Shell
-from pulsar_meta.codecs.errors import UnreachableError, UsageError
+from pulsar_meta.codecs.errors import PulsarMetaError, UnreachableError, UsageError
 
 if TYPE_CHECKING:
     from pulsar_meta.jobs.rewrite.apply import Decided
@@ -93,6 +93,7 @@ class Job:
     `decided` is called once for each pass over the store. `strict`: one refusal ends it (commands about
     single values). `with_new`: the plan has to carry the new values. `confirm`: nothing is written in a
     script without --yes; otherwise a person at a terminal is asked, unless it is about a single value.
+    `codec`: what every value is given, where that is what it is about.
     """
 
     command: str
@@ -101,6 +102,7 @@ class Job:
     strict: bool = False
     with_new: bool = False
     confirm: bool = False
+    codec: str | None = None
 
 
 def open_for_writing(shell: Shell, url: str | None, options: WriteOptions) -> Store:
@@ -162,7 +164,7 @@ def _write(
     from pulsar_meta.jobs.rewrite.undo_file import UndoLog
 
     path = undo_path(job.command, identity, named=options.undo_file, resume=bulk.resume)
-    undo = UndoLog(path, job.command, identity, resume=bulk.resume)
+    undo = UndoLog(path, job.command, identity, resume=bulk.resume, codec=job.codec)
     again = resume_command(sys.argv[1:], path)
     batches = Batches(store, bulk.concurrency)
     run = Run(_guards(store, options), undo, Speed(bulk.rate, bulk.concurrency), strict=job.strict)
@@ -170,9 +172,11 @@ def _write(
         run.told = shell.warn
         try:
             run.apply(job.decided(batches), job.again)
-        except UnreachableError:
-            if undo.written:
+        except (PulsarMetaError, OSError) as error:
+            if undo.written and not job.strict:
                 shell.warn(f"the run stopped half-way; to go on: {again}")
+            elif undo.written and isinstance(error, UnreachableError):
+                shell.warn(f"whether it was written is not known; to take it back: pulsar-meta undo {path}")
             raise
         finally:
             batches.close()
@@ -180,7 +184,12 @@ def _write(
     undo_file = str(path) if undo.written else None
     if getattr(store, "checkpoint", None) is not None:
         shell.say(f"the database as it was: {getattr(store, 'checkpoint', None)}")
-    shell.emit([run.tally.document(undo_file)], Detail(_summary), single=True)
+    try:
+        shell.emit([run.tally.document(undo_file)], Detail(_summary), single=True)
+    except (PulsarMetaError, OSError):
+        if undo_file is not None:
+            shell.warn(f"{run.tally.rewritten} values were written; undo with: pulsar-meta undo {undo_file}")
+        raise
     if run.stop.signal is not None:
         shell.warn(f"interrupted; to go on: {again}")
         raise typer.Exit(128 + run.stop.signal)
@@ -189,6 +198,7 @@ def _write(
 
 def finish(shell: Shell, tally: Tally) -> None:
     """Leave with the code of the worst that happened; hints for what was left alone."""
+    from pulsar_meta.jobs.rewrite.decision import NOT_THERE
     from pulsar_meta.jobs.rewrite.guards import LOADED_TOPIC
 
     if tally.kept_for["threshold"]:
@@ -204,6 +214,8 @@ def finish(shell: Shell, tally: Tally) -> None:
         shell.warn(f"{tally.skipped_for['loaded']} values of topics that may be loaded: {LOADED_TOPIC}")
     if tally.refused:
         raise typer.Exit(Exit.REFUSED)
+    if tally.skipped_for[NOT_THERE]:
+        raise typer.Exit(Exit.NOT_FOUND)
     if tally.conflicts or tally.undecodable or tally.skipped_for["packs-differently"]:
         raise typer.Exit(Exit.FAULT)
 
@@ -221,6 +233,7 @@ def _guards(store: Store, options: WriteOptions) -> Any:
 
 def _show_plan(shell: Shell, store: Store, job: Job, options: WriteOptions, identity: StoreIdentity) -> None:
     from pulsar_meta.jobs.rewrite.batches import Batches
+    from pulsar_meta.jobs.rewrite.decision import NOT_THERE
     from pulsar_meta.jobs.rewrite.plan import foreseen, plan_header, plan_line
     from pulsar_meta.jobs.rewrite.tally import Tally
 
@@ -241,6 +254,8 @@ def _show_plan(shell: Shell, store: Store, job: Job, options: WriteOptions, iden
         shell.say(f"store: {identity.instance_id or identity.url}")
         shell.emit(lines, PLAN)
     shell.say("; ".join(_summary(tally.document(None))))
+    if tally.skipped_for[NOT_THERE]:
+        raise typer.Exit(Exit.NOT_FOUND)
     if tally.undecodable:
         raise typer.Exit(Exit.FAULT)
 

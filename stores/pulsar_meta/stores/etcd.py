@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError
+from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UsageError
 from pulsar_meta.proto import Etcd_pb2 as api
 from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.grpc_client import GrpcClient
@@ -41,7 +41,10 @@ class EtcdStore(GuardedStore):
     def __init__(self, url: str, *, read_only: bool = True) -> None:
         """Connect; UnreachableError where no server answers in time or the password is refused."""
         parsed = ServerUrl.parse(url, default_port=2379, options=("max_request_bytes",))
-        self.url = url
+        self.url = parsed.url
+        if parsed.path:
+            raise UsageError("etcd has no chroot: only options follow the servers", source=self.url)
+        parsed.check_tls(used=parsed.scheme == "etcds", how="etcds://")
         self.writable = not read_only
         self._max_request = int(parsed.number("max_request_bytes", MAX_REQUEST_BYTES))
         self.max_value_size = self._max_request - REQUEST_OVERHEAD

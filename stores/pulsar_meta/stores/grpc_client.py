@@ -26,8 +26,6 @@ Taken = TypeVar("Taken")
 
 def open_channel(endpoint: str, url: ServerUrl, *, tls: bool) -> grpc.Channel:
     """Return a channel to one server; nothing is sent yet."""
-    # gRPC's core writes to stderr by itself.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     import grpc
 
     options = [
@@ -52,6 +50,8 @@ class GrpcClient:
 
     def __init__(self, url: ServerUrl, *, tls: bool) -> None:
         """Prepare a channel to each server; connections are made by the first call."""
+        # gRPC's core writes to stderr by itself, unless it finds this when it is first imported.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         self._url = url
         self._timeout = url.timeout
         self._tls = tls

@@ -45,7 +45,8 @@ class OxiaStore(GuardedStore):
     def __init__(self, url: str, *, read_only: bool = True) -> None:
         """Connect and learn the shards; UnreachableError where no server answers or knows the namespace."""
         parsed = ServerUrl.parse(url, default_port=6648, options=("tls",))
-        self.url = url
+        self.url = parsed.url
+        parsed.check_tls(used=parsed.flag("tls"), how="tls=true")
         self.writable = not read_only
         self._namespace = parsed.path or "default"
         self._client = GrpcClient(parsed, tls=parsed.flag("tls"))

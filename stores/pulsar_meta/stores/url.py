@@ -22,6 +22,7 @@ from urllib.parse import parse_qsl, unquote
 from pulsar_meta.codecs.errors import UsageError
 
 DEFAULT_TIMEOUT = 10.0
+LAST_PORT = 65535
 COMMON_OPTIONS = frozenset({"timeout", "auth", "ca", "cert", "key"})
 
 _userinfo_re = re.compile(r"(?<=://)[^/?#@]*@")
@@ -43,7 +44,10 @@ def split_scheme(url: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ServerUrl:
-    """A networked store's URL, taken apart. `path` is the chroot or namespace without its slashes."""
+    """A networked store's URL, taken apart. `path` is the chroot or namespace without its slashes.
+
+    `url` is the whole, with the slashes that may be left out.
+    """
 
     url: str
     scheme: str
@@ -55,13 +59,23 @@ class ServerUrl:
     def parse(cls, url: str, *, default_port: int, options: Collection[str] = ()) -> ServerUrl:
         """Take `url` apart; UsageError for credentials in it, a bad address or an unknown option."""
         scheme, rest = split_scheme(url)
-        if _userinfo_re.search(url):
-            raise UsageError(f"{redact(url)}: credentials go into a file or the environment (?auth=file:…)")
         address, _, query = rest.removeprefix("//").partition("?")
         hosts, _, path = address.partition("/")
+        known = all(_endpoint_re.match(host) for host in hosts.split(","))
+        if "@" in hosts or ("@" in address and not known):
+            # Nothing of the address is told: where the password ends is not known.
+            raise UsageError(f"{scheme}://***: credentials go into a file or the environment (?auth=file:…)")
+        url = f"{scheme}://{rest.removeprefix('//')}"
         endpoints = tuple(_endpoint(host, default_port, url) for host in hosts.split(","))
-        given = _query(query, frozenset(options) | COMMON_OPTIONS, redact(url))
+        given = _query(query, frozenset(options) | COMMON_OPTIONS, url)
         return cls(url, scheme, endpoints, unquote(path).strip("/"), given)
+
+    def check_tls(self, *, used: bool, how: str) -> None:
+        """Raise UsageError where certificates are named that cannot be read, or would not be used."""
+        for name in ("ca", "cert", "key"):
+            if name in self.options and not used:
+                raise UsageError(f"{name}=… is for TLS, which {how} turns on", source=self.url)
+            self.file(name)
 
     @property
     def timeout(self) -> float:
@@ -127,9 +141,10 @@ def user_password(secret: str, name: str = "auth") -> tuple[str, str]:
 
 
 def _endpoint(text: str, default_port: int, url: str) -> str:
-    if not _endpoint_re.match(text):
-        raise UsageError(f"{redact(url)}: a server is HOST or HOST:PORT")
-    return text if re.search(r":\d+$", text) else f"{text}:{default_port}"
+    port = re.search(r":(\d+)$", text)
+    if not _endpoint_re.match(text) or (port and not 0 < int(port[1]) <= LAST_PORT):
+        raise UsageError(f"{url}: a server is HOST or HOST:PORT")
+    return text if port else f"{text}:{default_port}"
 
 
 def _query(query: str, known: frozenset[str], url: str) -> dict[str, str]:

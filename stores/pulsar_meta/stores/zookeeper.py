@@ -19,6 +19,7 @@ from pulsar_meta.codecs.errors import (
     GuardError,
     NotFoundError,
     UnreachableError,
+    UsageError,
 )
 from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.guarded import GuardedStore
@@ -45,7 +46,7 @@ class ZookeeperStore(GuardedStore):
         self._parsed = parsed = ServerUrl.parse(
             url, default_port=2181, options=("tls", "sasl", "jute_maxbuffer")
         )
-        self.url = url
+        self.url = parsed.url
         self.writable = not read_only
         self._jute = int(parsed.number("jute_maxbuffer", JUTE_MAXBUFFER))
         self.max_value_size = self._jute - REQUEST_OVERHEAD
@@ -91,7 +92,8 @@ class ZookeeperStore(GuardedStore):
 
     def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
         """Return the values at `paths` in their order, None where there is none; all asked for at once."""
-        found = self._nodes(list(dict.fromkeys(paths)))
+        with self._told(", ".join(paths[:1])):
+            found = self._nodes(list(dict.fromkeys(paths)))
         return [_versioned(path, *found[path]) if path in found else None for path in paths]
 
     def put_many(self, writes: Sequence[Write]) -> list[int | None]:
@@ -123,6 +125,8 @@ class ZookeeperStore(GuardedStore):
     def check_write(self, path: str, value: bytes = b"") -> None:
         """Raise GuardError for what the server would answer by dropping the connection."""
         super().check_write(path, value)
+        if not self._chroot and is_within(path, OWN_NODES):
+            raise GuardError(f"{path} is ZooKeeper's own", source=self.url)
         size = len(self._chroot.encode()) + len(path.encode()) + len(value) + REQUEST_OVERHEAD
         if size > self._jute:
             text = f"{path}: a request of {size} bytes, the server takes {self._jute} (jute.maxbuffer)"
@@ -254,6 +258,8 @@ class ZookeeperStore(GuardedStore):
             raise NotFoundError(f"nothing at {path}", source=self.url) from error
         except (kazoo.BadVersionError, kazoo.NodeExistsError) as error:
             raise ConflictError(f"{path}: changed since it was read", source=self.url) from error
+        except ValueError as error:
+            raise UsageError(f"{path!r}: no path: {error}") from error
         except kazoo.NotEmptyError as error:
             raise GuardError(f"{path} has children", source=self.url) from error
         except (kazoo.KazooException, self._client.handler.timeout_exception) as error:

@@ -57,6 +57,7 @@ def _client(url: ServerUrl) -> Any:
 
     silent = logging.Logger("pulsar_meta.zookeeper", logging.CRITICAL + 1)
     silent.addHandler(logging.NullHandler())
+    url.check_tls(used=url.flag("tls"), how="tls=true")
     secret = url.secret()
     return KazooClient(
         hosts=",".join(url.endpoints),

@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.jobs.rewrite.apply import Decided, Run, Speed
+from pulsar_meta.jobs.rewrite.batches import Batches
+from pulsar_meta.jobs.rewrite.decision import Decision, keep, write
 from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
 from pulsar_meta.jobs.rewrite.identity import read_identity
 from pulsar_meta.jobs.rewrite.readable import Readers
-from pulsar_meta.jobs.rewrite.undo_file import UndoLog
-from pulsar_meta.stores.base import ABSENT, Store
+from pulsar_meta.jobs.rewrite.tally import Tally
+from pulsar_meta.jobs.rewrite.undo import touched, undone
+from pulsar_meta.jobs.rewrite.undo_file import UndoLog, read_records
+from pulsar_meta.stores.base import ABSENT, Store, Versioned
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.snapshot import SnapshotStore
 
@@ -76,3 +80,23 @@ def values_of(store: MemoryStore) -> dict[str, bytes]:
 def decide(values: Iterable[Decided]) -> list[Decided]:
     """Return decisions as a list, so that a run does not read what it wrote."""
     return list(values)
+
+
+def upper(seen: Versioned) -> Decision:
+    new = seen.value.upper()
+    return keep(seen, "already") if new == seen.value else write(seen, new)
+
+
+def letters(count: int = 10) -> MemoryStore:
+    store = MemoryStore()
+    for number in range(count):
+        store.put(f"/v{number:05}", b"old", ABSENT)
+    return store
+
+
+def all_upper(store: MemoryStore) -> list[Decided]:
+    return [(seen, upper(seen)) for seen in store.scan("/")]
+
+
+def undo_all(run: Run, path: Path) -> Tally:
+    return run.apply(undone(read_records(path), Batches(run.guards.store, 1)), touched)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from google.protobuf.message import Message
@@ -172,8 +173,11 @@ def test_a_list_of_topics_and_paths(captured: MemoryStore) -> None:
     listed = list(select_listed(captured, ["fanout\n", "\n", path], Scope(), "cursor"))
     assert len(listed) == 61
     assert listed[-1].path == path
-    with pytest.raises(NotFoundError):
-        list(select_listed(captured, [path + "x"], Scope(), "cursor"))
+    names = ["fanout", "public/default/fanout", "fan*", f"{_path('fanout')}/fan-000"]
+    assert len(list(select_listed(captured, names, Scope(), "cursor"))) == 60
+    absent = list(select_listed(captured, [path + "x", "no-such-topic", "no-such-*"], Scope(), "cursor"))
+    assert [held.path for held in absent] == [path + "x", _path("no-such-topic")]
+    assert {held.version for held in absent} == {ABSENT}
     with pytest.raises(UsageError):
         list(select_listed(captured, ["/admin/policies/public/default"], Scope(), "cursor"))
 
@@ -200,15 +204,23 @@ def test_the_settings_of_a_broker(tmp_path) -> None:  # type: ignore[no-untyped-
         "managedCursorInfoCompressionType = ZSTD\nmanagedCursorInfoCompressionThresholdInBytes=64\n"
     )
     assert read_broker_conf(conf, "cursor") == ("zstd", 64)
+    with pytest.raises(DecodeError, match="has no managedLedgerInfoCompressionType"):
+        read_broker_conf(conf, "ledger")
+    conf.write_text("managedLedgerInfoCompressionType=")
     assert read_broker_conf(conf, "ledger") == ("none", 16384)
     conf.write_text("managedCursorInfoCompressionType=GZIP")
     with pytest.raises(DecodeError):
         read_broker_conf(conf, "cursor")
-    conf.write_text("managedCursorInfoCompressionThresholdInBytes=many")
+    conf.write_text("managedCursorInfoCompressionType=LZ4\nmanagedCursorInfoCompressionThresholdInBytes=many")
     with pytest.raises(DecodeError):
         read_broker_conf(conf, "cursor")
     with pytest.raises(NotFoundError):
         read_broker_conf(tmp_path / "nowhere", "cursor")
+    conf.write_text("a=\\u00zz")
+    with pytest.raises(DecodeError, match=r"broker\.conf"):
+        read_broker_conf(conf, "cursor")
+    with pytest.raises(DecodeError, match=r"no broker\.conf"):
+        read_broker_conf(Path("/dev/zero"), "cursor")
 
 
 def test_a_value_that_is_gone_is_no_fault() -> None:

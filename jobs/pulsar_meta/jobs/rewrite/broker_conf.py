@@ -9,19 +9,20 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.java_properties import decode_properties, last_values
 from pulsar_meta.jobs.rewrite.recompress import DEFAULT_THRESHOLD, Kind
 
+MAX_SIZE = 16 << 20
 _NAMES: dict[Kind, str] = {"cursor": "managedCursorInfoCompression", "ledger": "managedLedgerInfoCompression"}
 
 
 def read_broker_conf(path: Path, kind: Kind) -> tuple[str, int]:
     """Return (codec, threshold in bytes) that brokers with this configuration write `kind` with.
 
-    NotFoundError for a file that cannot be read, DecodeError for a setting no broker starts with.
+    NotFoundError for a file that cannot be read, DecodeError for a setting no broker starts with, and for a
+    file without the setting: brokers then write plainly, but more likely it is the wrong file.
     """
-    try:
-        settings = last_values(decode_properties(path.read_bytes()))
-    except OSError as error:
-        raise NotFoundError(f"cannot be read: {error.strerror}", source=str(path)) from error
+    settings = _settings(path)
     name = f"{_NAMES[kind]}Type"
+    if name not in settings:
+        raise DecodeError(f"has no {name}; to brokers that is --compression none", source=str(path))
     codec = settings.get(name, "").strip().lower() or "none"
     if codec not in CODECS:
         raise DecodeError(f"{name}={settings[name]}: there are {', '.join(CODECS)}", source=str(path))
@@ -30,3 +31,17 @@ def read_broker_conf(path: Path, kind: Kind) -> tuple[str, int]:
     if not threshold.isdecimal():
         raise DecodeError(f"{name}={threshold}: not a size in bytes", source=str(path))
     return codec, int(threshold)
+
+
+def _settings(path: Path) -> dict[str, str]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_SIZE + 1)
+    except OSError as error:
+        raise NotFoundError(f"cannot be read: {error.strerror}", source=str(path)) from error
+    if len(data) > MAX_SIZE:
+        raise DecodeError(f"over {MAX_SIZE} bytes: no broker.conf", source=str(path))
+    try:
+        return last_values(decode_properties(data))
+    except DecodeError as error:
+        raise DecodeError(error.message, offset=error.offset, source=str(path)) from error

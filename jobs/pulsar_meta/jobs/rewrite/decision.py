@@ -12,6 +12,8 @@ from pulsar_meta.stores.base import ABSENT, Versioned
 Action = Literal["rewrite", "keep", "skip"]
 
 UNDECODABLE: Final = "undecodable"
+# What was named one by one and does not exist.
+NOT_THERE: Final = "not-there"
 # Since the plan was made, and since the run that is being undone.
 MOVED: Final = frozenset({"moved", "touched"})
 

@@ -23,6 +23,7 @@ from pulsar_meta.jobs.rewrite.decision import Change, Decision, digest, keep, sk
 from pulsar_meta.jobs.rewrite.guards import Guards
 from pulsar_meta.jobs.rewrite.identity import StoreIdentity
 from pulsar_meta.jobs.rewrite.tally import Tally
+from pulsar_meta.jobs.rewrite.undo_file import HEADER_LIMIT, check_file
 from pulsar_meta.stores.base import ABSENT, Versioned
 
 FORMAT = 1
@@ -63,9 +64,10 @@ def plan_line(seen: Versioned, decision: Decision, *, with_new: bool = False) ->
 
 def read_plan(path: Path) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
     """Return the header of a plan and its lines, which are read as they are asked for."""
+    check_file(path)
     try:
         with path.open("rb") as file:
-            header = _object(file.readline(), path, 1)
+            header = _object(file.readline(HEADER_LIMIT), path, 1)
     except OSError as error:
         raise NotFoundError(f"no plan: {error.strerror}", source=str(path)) from error
     if header.get("plan") != FORMAT or not isinstance(header.get("store"), dict):

@@ -6,13 +6,15 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from hashlib import blake2b
 
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, split_managed_ledger_path
 from pulsar_meta.jobs.rewrite.recompress import Kind
-from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 GLOB = frozenset("*?[")
+POLICIES = "/admin/policies"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +56,51 @@ def select(store: Store, scope: Scope, kind: Kind) -> Iterator[Versioned]:
 
 
 def select_listed(store: Store, lines: Iterable[str], scope: Scope, kind: Kind) -> Iterator[Versioned]:
-    """Yield the same for topics, or paths of single values, listed a line each."""
-    for line in lines:
-        name = line.strip()
-        if not name:
-            continue
-        if name.startswith("/"):
-            yield from _of_scope(_one(store, name), scope, kind)
-        else:
-            yield from _of_scope(store.scan(TopicName.parse(name).path), scope, kind)
+    """Yield the same for topics (by name or glob), or paths of single values, listed a line each.
+
+    Each value comes once. What is listed and not there comes as an absent one.
+    """
+    taken: set[bytes] = set()
+    for name in filter(None, map(str.strip, lines)):
+        for value in _listed(store, name, kind):
+            # A few bytes of each are kept: a list may be long.
+            mark = blake2b(value.path.encode(), digest_size=12).digest()
+            if mark not in taken:
+                taken.add(mark)
+                yield from [value] if value.version == ABSENT else _of_scope([value], scope, kind)
+
+
+def check_named(store: Store, scope: Scope) -> None:
+    """Raise NotFoundError where a topic, namespace or tenant that is named (no glob) is not in the store.
+
+    UsageError for a namespace without its tenant.
+    """
+    for name in scope.namespaces:
+        if "/" not in name and not _is_glob(name):
+            raise UsageError(f"{name!r}: a namespace is tenant/namespace")
+    topics = [TopicName.parse(name) for name in scope.topics if not _is_glob(name)]
+    names = [(str(topic), (topic.path, topic.partitioned_path)) for topic in topics]
+    others = [name for name in (*scope.namespaces, *scope.tenants) if not _is_glob(name)]
+    names += [(name, (_below(name), f"{POLICIES}/{name}")) for name in others]
+    for name, paths in names:
+        if not any(_is_there(store, path) for path in paths):
+            raise NotFoundError(f"nothing is called {name}", source=store.url)
+
+
+def _is_there(store: Store, path: str) -> bool:
+    return next(iter(store.scan(path)), None) is not None
+
+
+def _listed(store: Store, name: str, kind: Kind) -> Iterator[Versioned]:
+    if name.startswith("/"):
+        yield _one(store, name)
+        return
+    found = False
+    for value in select(store, Scope(topics=(name,)), kind):
+        found = True
+        yield value
+    if not found and not _is_glob(name) and not _is_there(store, TopicName.parse(name).path):
+        yield Versioned(TopicName.parse(name).path, b"", ABSENT)
 
 
 def _of_scope(values: Iterable[Versioned], scope: Scope, kind: Kind) -> Iterator[Versioned]:
@@ -72,13 +110,13 @@ def _of_scope(values: Iterable[Versioned], scope: Scope, kind: Kind) -> Iterator
             yield value
 
 
-def _one(store: Store, path: str) -> Iterator[Versioned]:
+def _one(store: Store, path: str) -> Versioned:
     if split_managed_ledger_path(path) is None:
         raise UsageError(f"{path}: not the path of a topic or a cursor")
     try:
-        yield store.read(path)
-    except NotFoundError as error:
-        raise NotFoundError("listed, but not there", source=path) from error
+        return store.read(path)
+    except NotFoundError:
+        return Versioned(path, b"", ABSENT)
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

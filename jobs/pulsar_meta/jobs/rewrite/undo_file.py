@@ -1,7 +1,7 @@
 """The undo file: what a run is about to overwrite, on disk before it is overwritten.
 
-NDJSON. The first line is `{"undo": 1, "command", "store", "created"}`. Then, a group at a time, a line
-for each value, `{"path", "version", "old_sha256", "new_sha256", "old" (base64)}` (no `old`: there was
+NDJSON. The first line is `{"undo": 1, "command", "codec", "store", "created"}`. Then, a group at a time, a
+line for each value, `{"path", "version", "old_sha256", "new_sha256", "old" (base64)}` (no `old`: there was
 nothing; no `new_sha256`: it was deleted), and after the group was sent `{"sent": […]}`: for each of its
 values the new version (-1: deleted), null where the write met a conflict. The last line of a run that was
 not interrupted is `{"end": true}`. A run that goes on after a crash adds to the file. A last line that is
@@ -16,16 +16,19 @@ import time
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
 from pulsar_meta.jobs.rewrite.decision import Change, digest
 from pulsar_meta.jobs.rewrite.identity import StoreIdentity, check_identity
 
 FORMAT = 1
 MODE = 0o600
+# Far more than a first line has; what is no undo file may have no second line.
+HEADER_LIMIT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +51,26 @@ class UndoRecord:
 class UndoLog:
     """Appends to an undo file, which is made when the first group comes."""
 
-    def __init__(self, path: Path, command: str, store: StoreIdentity, *, resume: bool = False) -> None:
-        """Write to `path`; UsageError where the file exists and this run does not continue its run."""
+    def __init__(
+        self,
+        path: Path,
+        command: str,
+        store: StoreIdentity,
+        *,
+        resume: bool = False,
+        codec: str | None = None,
+    ) -> None:
+        """Write to `path`; UsageError where the file exists and this run does not continue its run.
+
+        `codec`: what the run gives to every value, None where it is no such run.
+        """
         self.path = path
-        self._header = {"undo": FORMAT, "command": command, "store": store.document()}
+        self._header = {"undo": FORMAT, "command": command, "codec": codec, "store": store.document()}
         self._file: BinaryIO | None = None
         if path.exists():
             if not resume:
                 raise UsageError(f"{path} exists; an undo file is never overwritten (--resume continues it)")
-            _check_resumable(path, command, store)
+            _check_resumable(path, self._header, store)
 
     @property
     def written(self) -> bool:
@@ -64,31 +78,39 @@ class UndoLog:
         return self._file is not None or self.path.exists()
 
     def append(self, changes: Sequence[Change]) -> None:
-        """Put the old values of a group onto the disk; returns when they are there."""
-        file = self._open()
-        file.writelines(_line(_record(change)) for change in changes)
-        file.flush()
-        os.fsync(file.fileno())
+        """Put the old values of a group onto the disk; returns when they are there.
+
+        UnreachableError where there is no room for them: the group must not be sent then.
+        """
+        self._write([_record(change) for change in changes], sync=True)
 
     def answer(self, versions: Sequence[int | None]) -> None:
         """Note what became of the group appended last."""
-        file = self._open()
-        file.write(_line({"sent": list(versions)}))
-        file.flush()
+        self._write([{"sent": list(versions)}])
 
     def finish(self) -> None:
         """Note that the run came to its end."""
-        if self._file is not None or self.path.exists():
-            file = self._open()
-            file.write(_line({"end": True}))
-            file.flush()
-            os.fsync(file.fileno())
+        if self.written:
+            self._write([{"end": True}], sync=True)
 
     def close(self) -> None:
         """Close the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            # What could not be written was told when it was tried.
+            with suppress(OSError):
+                file.close()
+
+    def _write(self, records: Sequence[dict[str, Any]], *, sync: bool = False) -> None:
+        file = self._open()
+        try:
+            file.writelines(map(_line, records))
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        except OSError as error:
+            text = f"the undo file cannot be written: {error.strerror}"
+            raise UnreachableError(text, source=str(self.path)) from error
 
     def _open(self) -> BinaryIO:
         if self._file is None:
@@ -101,17 +123,25 @@ class UndoLog:
             handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
         except OSError as error:
             raise UsageError(f"cannot make the undo file: {error.strerror}", source=str(self.path)) from error
-        file = os.fdopen(handle, "wb")
-        file.write(_line({**self._header, "created": time.time_ns() // 10**6}))
         _sync_directory(self.path.parent)
+        file = os.fdopen(handle, "wb")
+        # Reaches the disk with the first records.
+        file.write(_line({**self._header, "created": time.time_ns() // 10**6}))
         return file
+
+
+def check_file(path: Path) -> None:
+    """Raise UsageError for a pipe or a device, since plans and undo files are read more than once."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UsageError("a file, please: it is read more than once", source=str(path))
 
 
 def read_header(path: Path) -> dict[str, Any]:
     """Return the first line of an undo file; NotFoundError, DecodeError where it is none."""
+    check_file(path)
     try:
         with path.open("rb") as file:
-            header = json.loads(file.readline())
+            header = json.loads(file.readline(HEADER_LIMIT))
     except OSError as error:
         raise NotFoundError(f"no undo file: {error.strerror}", source=str(path)) from error
     except ValueError as error:
@@ -152,10 +182,12 @@ def is_finished(path: Path) -> bool:
         return file.read().rstrip().endswith(b'{"end":true}')
 
 
-def _check_resumable(path: Path, command: str, store: StoreIdentity) -> None:
+def _check_resumable(path: Path, own: dict[str, Any], store: StoreIdentity) -> None:
     header = read_header(path)
-    if header.get("command") != command:
-        raise UsageError(f"{path} is of {header.get('command')}, not of {command}")
+    # A second codec over the first one could not be undone.
+    for name in ("command", "codec"):
+        if header.get(name) != own[name]:
+            raise UsageError(f"{path} is of the {name} {header.get(name)}, not {own[name]}")
     check_identity(header["store"], store, source=str(path), allowed=False)
 
 

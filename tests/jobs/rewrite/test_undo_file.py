@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_meta.codecs.errors import (
+    DecodeError,
+    GuardError,
+    NotFoundError,
+    UsageError,
+)
+from pulsar_meta.jobs.rewrite.decision import Change, digest, keep
+from pulsar_meta.jobs.rewrite.identity import StoreIdentity
+from pulsar_meta.jobs.rewrite.resume import resume_command, undo_path
+from pulsar_meta.jobs.rewrite.undo_file import UndoLog, read_header, read_records
+from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.memory import MemoryStore
+from tests.jobs.rewrite.conftest import MakeRun, all_upper, letters, upper
+
+STORE = StoreIdentity("id", "dir:/x", "")
+
+
+def test_the_undo_file_is_private_complete_and_never_overwritten(make_run: MakeRun, tmp_path: Path) -> None:
+    store = letters()
+    run = make_run(store)
+    run.apply(all_upper(store), upper)
+    run.undo.close()
+    path = run.undo.path
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert lines[0]["store"] == {"instance_id": None, "url": "memory:", "chroot": ""}
+    assert lines[-1] == {"end": True}
+    records = list(read_records(path))
+    assert [record.old for record in records] == [b"old"] * 10
+    assert all(record.answered and record.sent == 1 and record.version == 0 for record in records)
+    with pytest.raises(UsageError, match="never overwritten"):
+        make_run(store)
+    with pytest.raises(UsageError, match="is of the command test, not other"):
+        make_run(store, command="other", resume=True)
+    with pytest.raises(GuardError):
+        UndoLog(path, "test", STORE, resume=True)
+
+
+def test_no_file_is_made_where_nothing_is_written(make_run: MakeRun) -> None:
+    store = letters()
+    run = make_run(store)
+    run.apply([(seen, keep(seen, "already")) for seen in store.scan("/")], upper)
+    assert not run.undo.written
+    assert not run.undo.path.exists()
+
+
+def test_a_last_line_cut_short_is_no_record(tmp_path: Path) -> None:
+    log = UndoLog(tmp_path / "u", "c", STORE)
+    log.append([Change("/a", 0, b"1", b"2")])
+    log.answer([1])
+    log.close()
+    whole = (tmp_path / "u").read_bytes()
+    with (tmp_path / "u").open("ab") as file:
+        file.write(b'{"path":"/b","version":3,"old_sh')
+    assert [record.path for record in read_records(tmp_path / "u")] == ["/a"]
+    again = UndoLog(tmp_path / "u", "c", STORE, resume=True)
+    again.append([Change("/c", 0, None, b"2")])
+    again.close()
+    assert (tmp_path / "u").read_bytes().startswith(whole)
+    assert [(r.path, r.answered, r.old) for r in read_records(tmp_path / "u")] == [
+        ("/a", True, b"1"),
+        ("/c", False, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "no JSON",
+        '{"undo": 2, "store": {}}',
+        '{"undo": 1}',
+        '{"undo": 1, "store": {}}\n{"path": "/a"}\n',
+        '{"undo": 1, "store": {}}\n{"path": "/a", "version": 1, "old": "%%", "old_sha256": "x"}\n',
+        '{"undo": 1, "store": {}}\n{"path": "/a", "version": 1, "old": "YQ==", "old_sha256": "x"}\n',
+        '{"undo": 1, "store": {}}\n{"sent": [1]}\n',
+        '{"undo": 1, "store": {}}\n17\n',
+        '{"undo": 1, "store": {}}\n{\n',
+    ],
+)
+def test_a_broken_undo_file_is_an_error_of_one_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "undo"
+    path.write_text(text)
+    with pytest.raises(DecodeError):
+        read_header(path)
+        list(read_records(path))
+    with pytest.raises(NotFoundError):
+        read_header(tmp_path / "nowhere")
+
+
+def test_the_unfinished_run_of_this_store_is_found(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with pytest.raises(UsageError, match="no unfinished"):
+        undo_path("c", STORE, named=None, resume=True)
+    paths = []
+    for finished, identity in ((False, STORE), (True, STORE), (False, StoreIdentity("other", "dir:/y", ""))):
+        log = UndoLog(undo_path("c", identity, named=None, resume=False), "c", identity)
+        log.append([Change("/a", 0, b"1", b"2")])
+        if finished:
+            log.finish()
+        log.close()
+        paths.append(log.path)
+    assert len(set(paths)) == 3
+    assert undo_path("c", STORE, named=None, resume=True) == paths[0]
+    assert os.stat(paths[0].parent).st_mode & 0o077 == 0
+    with pytest.raises(UsageError):
+        undo_path("d", STORE, named=None, resume=True)
+
+
+def test_the_command_that_goes_on_holds_no_credential() -> None:
+    told = resume_command(["compress-cursors", "--store", "zk://me:secret@h/p q", "--yes"], Path("/u f"))
+    assert told == "pulsar-meta compress-cursors --store 'zk://***@h/p q' --yes --undo-file '/u f' --resume"
+    assert (
+        resume_command(["x", "--undo-file=/a", "--resume"], Path("/a"))
+        == "pulsar-meta x --undo-file=/a --resume"
+    )
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.text(max_size=8), st.integers(-1, 2**63 - 1), st.none() | st.binary(), st.none() | st.binary()
+        ),
+        max_size=8,
+    )
+)
+def test_what_is_appended_is_read_back(changes: list[tuple[str, int, bytes | None, bytes | None]]) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as name:
+        log = UndoLog(Path(name) / "u", "c", STORE)
+        log.append([Change(*each) for each in changes])
+        log.close()
+        read = list(read_records(Path(name) / "u"))
+    assert [(r.path, r.version, r.old, r.new_sha256) for r in read] == [
+        (path, version, old, digest(new)) for path, version, old, new in changes
+    ]
+
+
+def test_the_undo_record_is_on_disk_before_the_value_is_sent(make_run: MakeRun, tmp_path: Path) -> None:
+    class Watching(MemoryStore):
+        def put(self, path: str, value: bytes, expected: int) -> int:
+            if undo.exists():
+                recorded = {record.path: record for record in read_records(undo)}
+                assert recorded[path].old == self.read(path).value
+                assert recorded[path].new_sha256 == digest(value)
+                seen.append(path)
+            return super().put(path, value, expected)
+
+    undo, seen = tmp_path / "undo.ndjson", []  # type: ignore[var-annotated]
+    store = Watching()
+    for number in range(1100):
+        store.put(f"/v{number:05}", b"old", ABSENT)
+    make_run(store).apply(all_upper(store), upper)
+    assert len(seen) == 1100
