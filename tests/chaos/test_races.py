@@ -22,6 +22,10 @@ from tests.chaos.sizes import Tell
 from tests.servers import zookeeper
 from tests.servers.restartable import skip_or_fail
 
+# How long a rest of the writer takes, in seconds, and how many updates come between two of them.
+SHORTEST, LONGEST = 0.001, 0.5
+BUSY = 9
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -32,21 +36,35 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 class Writer(threading.Thread):
-    """Counts in a cursor, by compare-and-set, up to a number."""
+    """Counts in a cursor, by compare-and-set, up to a number.
+
+    It rests now and then, before its reading and before its writing in turn. How long, the rewriter says:
+    on a machine where it loses it needs more time, where it wins it needs less, and both are to meet the
+    other's writes.
+    """
 
     def __init__(self, url: str, path: str, updates: int) -> None:
         super().__init__()
         self.url, self.path, self.updates = url, path, updates
         self.conflicts = self.done = 0
         self.lost = self.given_up = False
+        self.rest = SHORTEST
+
+    def answer(self, *, won: bool) -> None:
+        """Rest less after a write that the rewriter made, more after one that it lost."""
+        self.rest = max(self.rest / 2, SHORTEST) if won else min(self.rest * 2, LONGEST)
 
     def run(self) -> None:
         with open_store(self.url, read_only=False) as store:
-            while self.done < self.updates and not self.given_up:
-                # A breath, or the rewriter, who asks the guards before each write, hardly ever wins.
-                time.sleep(0.001)
+            for rests in cycle((True, *(False,) * BUSY, None, *(False,) * BUSY)):
+                if self.done == self.updates or self.given_up:
+                    return
+                if rests:
+                    time.sleep(self.rest)
                 seen = store.read(self.path)
                 self.lost |= writes_of(seen.value) != self.done
+                if rests is None:
+                    time.sleep(self.rest)
                 try:
                     store.put(self.path, cursor(self.done + 1, holes=3), seen.version)
                     self.done += 1
@@ -67,7 +85,9 @@ def race(url: str, undo_file: Path, updates: int, tell: Tell = print) -> None:
             run = make_run(store, undo)
             run.tally = total
             seen = store.read(path)
+            lost = total.conflicts
             run.apply([(seen, chosen(seen))], chosen)
+            writer.answer(won=total.conflicts == lost)
             if not writer.is_alive():
                 break
             if writer.done >= told + 10_000:

@@ -94,3 +94,12 @@ class GroupStore(Protocol):
         UnreachableError: which of them were made is not known.
         """
         ...
+
+
+@runtime_checkable
+class ListingStore(Protocol):
+    """What a store may offer beside `Store`: the children of several paths in the time of one answer."""
+
+    def children_many(self, paths: Sequence[str]) -> list[list[str]]:
+        """Return what `Store.children` does for each path."""
+        ...

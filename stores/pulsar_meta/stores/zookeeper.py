@@ -66,12 +66,16 @@ class ZookeeperStore(GuardedStore):
 
     def children(self, path: str) -> list[str]:
         """Return the sorted names of the children of `path`, ZooKeeper's own nodes left out."""
-        try:
-            with self._told(path):
-                names = self._ask(self._client.get_children_async, prefixed(path)[0])
-        except NotFoundError:
-            return []
-        return sorted(name for name in names if not self._is_own(joined(path, name)))
+        return self.children_many([path])[0]
+
+    def children_many(self, paths: Sequence[str]) -> list[list[str]]:
+        """Return what `children` does for each path; all asked for at once."""
+        bare = [prefixed(path)[0] for path in paths]
+        names = self._page(list(dict.fromkeys(bare)), self._client.get_children_async)
+        return [
+            sorted(name for name in names.get(path, ()) if not self._is_own(joined(path, name)))
+            for path in bare
+        ]
 
     def scan(self, prefix: str = "/") -> Iterator[Versioned]:
         """Yield every node at and below `prefix`, a parent before its children, siblings by name.
@@ -190,8 +194,9 @@ class ZookeeperStore(GuardedStore):
         """Send one request a path at once; return the answers of those that are (still) there."""
         from kazoo.exceptions import NoNodeError
 
-        sent = [request(path) for path in paths]
         answers = {}
+        with self._told(paths[0] if paths else ""):
+            sent = [request(path) for path in paths]
         for path, pending in zip(paths, sent, strict=True):
             with self._told(path):
                 try:

@@ -168,8 +168,7 @@ class _Sender:
         versions: list[int | None] = []
         refused: dict[str, Refusal] = {}
         for part in chunks(changes, self.batches.width):
-            self.run.guards.check_migration()
-            late = self.run.guards.of_topics(part, self.batches.children)
+            late = self.run.guards.look(part, self.batches.children)
             done = iter(self.batches.write([change for change in part if change.path not in late]))
             versions += [None if change.path in late else next(done) for change in part]
             refused |= late

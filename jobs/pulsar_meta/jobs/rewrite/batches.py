@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from pulsar_meta.codecs.errors import ConflictError, NotFoundError
 from pulsar_meta.jobs.rewrite.decision import Change
-from pulsar_meta.stores.base import ABSENT, GroupStore, Store, Versioned
+from pulsar_meta.stores.base import ABSENT, GroupStore, ListingStore, Store, Versioned
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -95,6 +95,8 @@ class Batches:
 
     def children(self, paths: Sequence[str]) -> list[list[str]]:
         """Return the names of the children of each path."""
+        if isinstance(self.store, ListingStore):
+            return self.store.children_many(paths)
         return self._each(self.store.children, paths)
 
     def close(self) -> None:

@@ -14,7 +14,9 @@ from pulsar_meta.jobs.rewrite.decision import Change
 from pulsar_meta.jobs.rewrite.readable import BROKERS, Readers, form_of
 from pulsar_meta.stores.base import Store
 
-MIGRATION: Final = "/pulsar/migration-coordinator/migration"
+COORDINATOR: Final = "/pulsar/migration-coordinator"
+FLAG: Final = "migration"
+MIGRATION: Final = f"{COORDINATOR}/{FLAG}"
 # Lists the children of several paths, best all at once.
 Children = Callable[[Sequence[str]], list[list[str]]]
 RUNNING: Final = ("PREPARATION", "COPYING", "COMPLETED")
@@ -90,18 +92,31 @@ class Guards:
         return refused
 
     def of_topics(self, changes: Sequence[Change], children: Children | None = None) -> dict[str, Refusal]:
-        """Return, by path, which changes are of topics that a broker may have loaded, as it is now."""
+        """Return, by path, which changes are of topics that a broker may have loaded by now."""
+        topics = self._topics(changes)
+        return self._of_loaded(topics, (children or self._children)(_where(topics)))
+
+    def look(self, changes: Sequence[Change], children: Children) -> dict[str, Refusal]:
+        """Return what `of_topics` does; GuardError as of `check_migration`. All is asked for at once."""
+        topics = self._topics(changes)
+        coordinator, *found = children([COORDINATOR, *_where(topics)])
+        if FLAG in coordinator:
+            self.check_migration()
+        return self._of_loaded(topics, found)
+
+    def _topics(self, changes: Sequence[Change]) -> dict[str, TopicName]:
         if self.locked or self.overrides.loaded:
             return {}
         places = {change.path: split_managed_ledger_path(change.path) for change in changes}
-        topics = {path: place[0] for path, place in places.items() if place is not None}
+        return {path: place[0] for path, place in places.items() if place is not None}
+
+    def _of_loaded(self, topics: dict[str, TopicName], found: Sequence[Sequence[str]]) -> dict[str, Refusal]:
         if not topics:
             return {}
-        namespaces = sorted({topic.namespace_name for topic in topics.values()})
-        brokers, *owned = (children or self._children)([BROKERS, *map(owners_path, namespaces)])
+        brokers, *owned = found
         if self._blind(brokers):
             return {path: _hidden(topic) for path, topic in topics.items()}
-        bundles = {name: bundles_named(names) for name, names in zip(namespaces, owned, strict=True)}
+        bundles = {name: bundles_named(names) for name, names in zip(_namespaces(topics), owned, strict=True)}
         return self._of_owners(topics, bundles)
 
     def _of_value(self, change: Change) -> Refusal | None:
@@ -169,6 +184,15 @@ class Guards:
             return EXTENSIBLE in str(told.get("loadManagerClassName", ""))
         except (NotFoundError, ValueError, AttributeError):
             return False
+
+
+def _namespaces(topics: dict[str, TopicName]) -> list[str]:
+    return sorted({topic.namespace_name for topic in topics.values()})
+
+
+def _where(topics: dict[str, TopicName]) -> list[str]:
+    """Return below which paths it is told who may have the topics loaded."""
+    return [BROKERS, *map(owners_path, _namespaces(topics))] if topics else []
 
 
 def _hidden(topic: TopicName) -> Refusal:
