@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote_plus, unquote_plus
 
 from pulsar_meta.codecs.errors import DecodeError, UsageError
@@ -111,6 +112,8 @@ class TopicName:
         return f"{self.domain}://{self.namespace_name}/{self.local}"
 
 
+# A rewriting asks three times about each path of a group.
+@lru_cache(maxsize=1024)
 def split_managed_ledger_path(path: str) -> tuple[TopicName, str | None] | None:
     """Return (topic, cursor or None) for a path below /managed-ledgers that holds a value, else None.
 

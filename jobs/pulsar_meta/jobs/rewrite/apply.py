@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pulsar_meta.codecs.errors import GuardError
-from pulsar_meta.jobs.rewrite.batches import Batches, chunks
+from pulsar_meta.jobs.rewrite.batches import Batches
 from pulsar_meta.jobs.rewrite.decision import Change, Decision, Rule
 from pulsar_meta.jobs.rewrite.guards import Guards, Refusal
 from pulsar_meta.jobs.rewrite.interruption import Stop
@@ -143,11 +143,9 @@ class _Sender:
     def _send(self, group: list[Decided]) -> list[tuple[Decided, Versioned]]:
         """Write a group; return those that met a conflict, each with the value that is there now."""
         self._wait(len(group))
-        self.run.guards.check_migration()
-        allowed = self._allowed(group)
+        allowed, changes = self._allowed(group)
         if not allowed:
             return []
-        changes = [Change.of(seen, decision) for seen, decision in allowed]
         self.run.undo.append(changes)
         versions, refused = self._write(changes)
         found = self._look_again(changes, versions, refused)
@@ -167,7 +165,7 @@ class _Sender:
         """
         versions: list[int | None] = []
         refused: dict[str, Refusal] = {}
-        for part in chunks(changes, self.batches.width):
+        for part in self.batches.sendings(changes):
             late = self.run.guards.look(part, self.batches.children)
             done = iter(self.batches.write([change for change in part if change.path not in late]))
             versions += [None if change.path in late else next(done) for change in part]
@@ -192,17 +190,17 @@ class _Sender:
                 versions[at] = found[at].version
         return found
 
-    def _allowed(self, group: list[Decided]) -> list[Decided]:
+    def _allowed(self, group: list[Decided]) -> tuple[list[Decided], list[Change]]:
+        """Return what may be written of a group, and the writes that it comes to."""
         changes = [Change.of(seen, decision) for seen, decision in group]
-        refused = self.run.guards.refusals(changes, self.batches.children)
-        allowed = []
+        guards = self.run.guards
+        refused = guards.look(changes, self.batches.children) | guards.of_values(changes)
+        refused |= {seen.path: EPHEMERAL for seen, _ in group if seen.ephemeral}
         for seen, decision in group:
-            refusal = EPHEMERAL if seen.ephemeral else refused.get(seen.path)
-            if refusal is None:
-                allowed.append((seen, decision))
-            else:
-                self._refuse(seen, decision, refusal)
-        return allowed
+            if seen.path in refused:
+                self._refuse(seen, decision, refused[seen.path])
+        allowed = [one for one in group if one[0].path not in refused]
+        return allowed, [change for change in changes if change.path not in refused]
 
     def _refuse(self, seen: Versioned, decision: Decision, refusal: Refusal) -> None:
         if self.run.strict:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import islice
+from itertools import groupby, islice
 from queue import Empty, Queue
 from threading import Event, Thread
 from typing import TypeVar
@@ -75,21 +75,31 @@ class Batches:
         self.store = store
         self.networked = "://" in store.url
         self.width = concurrency if self.networked else 1
+        self._grouped = self.width > 1 and isinstance(store, GroupStore)
         self._pool: ThreadPoolExecutor | None = None
 
     def ahead(self, values: Iterable[Versioned]) -> Iterator[Versioned]:
         """Yield values of the store, read ahead where it is on a network."""
         return read_ahead(values) if self.width > 1 else iter(values)
 
+    def sendings(self, changes: Sequence[Change]) -> Iterator[list[Change]]:
+        """Yield the changes in parts that are sent at once: a store's own group takes updates only."""
+        if not self._grouped:
+            yield from chunks(changes, self.width)
+            return
+        for update, run in groupby(changes, lambda c: c.new is not None and c.version != ABSENT):
+            part = list(run)
+            yield from chunks(part, len(part) if update else 1)
+
     def read(self, paths: Sequence[str]) -> list[Versioned | None]:
         """Return the values at `paths` in their order, None where there is none."""
-        if isinstance(self.store, GroupStore) and self.width > 1:
+        if self._grouped and isinstance(self.store, GroupStore):
             return self.store.read_many(paths)
         return self._each(self._read, paths)
 
     def write(self, changes: Sequence[Change]) -> list[int | None]:
         """Make the changes and return each new version (ABSENT for a deletion), None for a conflict."""
-        if isinstance(self.store, GroupStore) and self.width > 1:
+        if self._grouped and isinstance(self.store, GroupStore):
             return self._pipelined(self.store, changes)
         return self._each(self._write, changes)
 

@@ -72,10 +72,16 @@ def skip(seen: Versioned, reason: str, codec: str | None = None, *, told: str | 
 
 
 def write(
-    seen: Versioned, new: bytes | None, codec_before: str | None = None, codec_after: str | None = None
+    seen: Versioned,
+    new: bytes | None,
+    codec_before: str | None = None,
+    codec_after: str | None = None,
+    *,
+    readable: bool = False,
 ) -> Decision:
     """Return the decision to replace a value by `new`, or to delete it where that is None."""
-    return Decision("rewrite", None, codec_before, codec_after, len(seen.value), len(new or b""), new)
+    sizes = len(seen.value), len(new or b"")
+    return Decision("rewrite", None, codec_before, codec_after, *sizes, new, readable=readable)
 
 
 def digest(data: bytes | None) -> str | None:

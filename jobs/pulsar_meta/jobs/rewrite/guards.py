@@ -82,27 +82,26 @@ class Guards:
                 source=MIGRATION,
             )
 
-    def refusals(self, changes: Sequence[Change], children: Children | None = None) -> dict[str, Refusal]:
-        """Return, by path, why changes of this group must not be made; looks at the store now."""
-        refused = self.of_topics(changes, children)
-        for change in changes:
-            refusal = self._of_value(change)
-            if refusal is not None:
-                refused[change.path] = refusal
-        return refused
-
-    def of_topics(self, changes: Sequence[Change], children: Children | None = None) -> dict[str, Refusal]:
-        """Return, by path, which changes are of topics that a broker may have loaded by now."""
+    def refusals(self, changes: Sequence[Change]) -> dict[str, Refusal]:
+        """Return, by path, why changes must not be made as the store is now, a migration left aside."""
         topics = self._topics(changes)
-        return self._of_loaded(topics, (children or self._children)(_where(topics)))
+        return self._of_loaded(topics, self._children(_where(topics))) | self.of_values(changes)
 
     def look(self, changes: Sequence[Change], children: Children) -> dict[str, Refusal]:
-        """Return what `of_topics` does; GuardError as of `check_migration`. All is asked for at once."""
+        """Return, by path, which changes are of topics that a broker may have loaded by now.
+
+        GuardError as of `check_migration`. All is asked for at once.
+        """
         topics = self._topics(changes)
         coordinator, *found = children([COORDINATOR, *_where(topics)])
         if FLAG in coordinator:
             self.check_migration()
         return self._of_loaded(topics, found)
+
+    def of_values(self, changes: Sequence[Change]) -> dict[str, Refusal]:
+        """Return, by path, which changes the server would not take or the brokers could not read."""
+        refusals = {change.path: self._of_value(change) for change in changes}
+        return {path: refusal for path, refusal in refusals.items() if refusal is not None}
 
     def _topics(self, changes: Sequence[Change]) -> dict[str, TopicName]:
         if self.locked or self.overrides.loaded:

@@ -7,7 +7,7 @@ settings rewrites nothing (apache/pulsar#24391), which is what this is for.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE
@@ -110,7 +110,7 @@ class Recompression:
         opened = open_envelope(new, max_size=max(self.max_size, len(payload)))
         if (new if opened is None else opened.payload) != payload:
             return skip(seen, UNDECODABLE, before, told=f"{self.codec} does not give back what it was given")
-        return replace(write(seen, new, before, self.codec), readable=True)
+        return write(seen, new, before, self.codec, readable=True)
 
 
 def remake(seen: Versioned, codec: str) -> bytes:

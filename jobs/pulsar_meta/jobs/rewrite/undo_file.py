@@ -29,6 +29,8 @@ FORMAT = 1
 MODE = 0o600
 # Far more than a first line has; what is no undo file may have no second line.
 HEADER_LIMIT = 1 << 20
+# One encoder for all records: a new one for each takes a third of the record's time.
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +248,7 @@ def _record(change: Change) -> dict[str, Any]:
 
 
 def _line(record: dict[str, Any]) -> bytes:
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return _json(record).encode() + b"\n"
 
 
 def _sync_directory(path: Path) -> None:
