@@ -77,7 +77,7 @@ def rewrite(store: Store, undo_file: Path) -> Tally:
     undo = UndoLog(undo_file, "compress-cursors", read_identity(store))
     run, batches = Run(Guards.of(store, Overrides(), Readers()), undo, Speed()), Batches(store, 64)
     try:
-        return run.apply(((v, RULE(v)) for v in batches.ahead(select(store, Scope(), "cursor"))), RULE)
+        return run.apply(batches.decided(select(store, Scope(), "cursor"), RULE), RULE)
     finally:
         undo.close()
 

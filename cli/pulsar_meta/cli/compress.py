@@ -25,7 +25,6 @@ from pulsar_meta.cli.shell import Exit, Shell, StoreUrl
 from pulsar_meta.codecs.errors import UsageError
 
 if TYPE_CHECKING:
-    from pulsar_meta.jobs.rewrite.decision import Decision
     from pulsar_meta.jobs.rewrite.recompress import Kind, Recompression
     from pulsar_meta.jobs.rewrite.scope import Scope
     from pulsar_meta.stores.base import Store, Versioned
@@ -160,15 +159,6 @@ class _Request:
             return select_listed(store, sys.stdin, self.scope, self.rule.kind)
         return select(store, self.scope, self.rule.kind)
 
-    def decide(self, seen: Versioned) -> Decision:
-        """Return what becomes of a value that was chosen: as the rule says if it is there."""
-        from pulsar_meta.jobs.rewrite.decision import NOT_THERE, skip
-        from pulsar_meta.stores.base import ABSENT
-
-        if seen.version == ABSENT:
-            return skip(seen, NOT_THERE, told="listed, but not there")
-        return self.rule(seen)
-
 
 def _rule(kind: Kind, how: CompressOptions, *, only_with_properties: bool = False) -> Recompression:
     """Return the rule that the options ask for; UsageError where they clash."""
@@ -201,6 +191,8 @@ def _check_plan_alone(request: _Request) -> None:
 def _compress(
     shell: Shell, url: str | None, request: _Request, writing: WriteOptions, bulk: BulkOptions
 ) -> None:
+    from pulsar_meta.jobs.rewrite.recompress import WhereThere
+
     how = request.how
     if how.plan is not None:
         _check_plan_alone(request)
@@ -213,13 +205,13 @@ def _compress(
         elif how.plan is not None:
             run_job(shell, store, _planned(request, store, how.plan), writing, bulk)
         else:
-            values, decide = request.values, request.decide
+            values, rule = request.values, request.rule
             job = Job(
                 request.command,
-                lambda batches: ((v, decide(v)) for v in batches.ahead(values(store))),
-                request.rule,
+                lambda batches: batches.decided(values(store), WhereThere(rule)),
+                rule,
                 confirm=True,
-                codec=request.rule.codec,
+                codec=rule.codec,
             )
             run_job(shell, store, job, writing, bulk)
 

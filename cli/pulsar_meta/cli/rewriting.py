@@ -17,9 +17,8 @@ from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import PulsarMetaError, UnreachableError, UsageError
 
 if TYPE_CHECKING:
-    from pulsar_meta.jobs.rewrite.apply import Decided
     from pulsar_meta.jobs.rewrite.batches import Batches
-    from pulsar_meta.jobs.rewrite.decision import Rule
+    from pulsar_meta.jobs.rewrite.decision import Decided, Rule
     from pulsar_meta.jobs.rewrite.identity import StoreIdentity
     from pulsar_meta.jobs.rewrite.readable import Readers
     from pulsar_meta.jobs.rewrite.tally import Tally

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.jobs.rewrite.apply import Decided, Run, Speed
+from pulsar_meta.jobs.rewrite.apply import Run, Speed
 from pulsar_meta.jobs.rewrite.batches import Batches
-from pulsar_meta.jobs.rewrite.decision import Decision, keep, write
+from pulsar_meta.jobs.rewrite.decision import Decided, Decision, keep, write
 from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
 from pulsar_meta.jobs.rewrite.identity import read_identity
 from pulsar_meta.jobs.rewrite.readable import Readers

@@ -9,9 +9,8 @@ import pytest
 from pulsar_meta.codecs.errors import GuardError, UsageError
 from pulsar_meta.codecs.metadata.envelope import seal
 from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
-from pulsar_meta.jobs.rewrite.apply import Decided
 from pulsar_meta.jobs.rewrite.bundles import Bundle, bundle_of, bundles_named, owners_path
-from pulsar_meta.jobs.rewrite.decision import Change, write
+from pulsar_meta.jobs.rewrite.decision import Change, Decided, write
 from pulsar_meta.jobs.rewrite.guards import MIGRATION, Guards, Overrides
 from pulsar_meta.jobs.rewrite.identity import check_identity, read_identity
 from pulsar_meta.jobs.rewrite.readable import Readers, find_unreadable, registered_versions

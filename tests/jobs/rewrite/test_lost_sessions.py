@@ -17,7 +17,8 @@ from kazoo.client import KazooClient
 from pulsar_meta.codecs.errors import UnreachableError
 from pulsar_meta.codecs.metadata.cursor import decode_cursor
 from pulsar_meta.jobs.rewrite.apply import Run, Speed
-from pulsar_meta.jobs.rewrite.batches import Batches, chunks
+from pulsar_meta.jobs.rewrite.batches import Batches
+from pulsar_meta.jobs.rewrite.deciding import chunks
 from pulsar_meta.jobs.rewrite.decision import Change
 from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
 from pulsar_meta.jobs.rewrite.identity import read_identity

@@ -10,8 +10,7 @@ from pulsar_meta.codecs.metadata.envelope import open_envelope, seal
 from pulsar_meta.codecs.metadata.ledger_properties import Edit, edit_properties, ledger_ids
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.jobs.rewrite.apply import Decided
-from pulsar_meta.jobs.rewrite.decision import UNDECODABLE, Decision, Rule, keep, skip, write
+from pulsar_meta.jobs.rewrite.decision import UNDECODABLE, Decided, Decision, Rule, keep, skip, write
 from pulsar_meta.jobs.topics import named_topics
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from pulsar_meta.codecs.errors import GuardError
 from pulsar_meta.jobs.rewrite.batches import Batches
-from pulsar_meta.jobs.rewrite.decision import Change, Decision, Rule
+from pulsar_meta.jobs.rewrite.decision import Change, Decided, Decision, Rule
 from pulsar_meta.jobs.rewrite.guards import Guards, Refusal
 from pulsar_meta.jobs.rewrite.interruption import Stop
 from pulsar_meta.jobs.rewrite.tally import Tally
@@ -21,7 +21,6 @@ GROUP_VALUES: Final = 256
 GROUP_BYTES: Final = 4 << 20
 TRIES: Final = 4
 
-Decided = tuple[Versioned, Decision]
 EPHEMERAL: Final = Refusal("ephemeral", "belongs to a live session; ephemeral values are never written")
 
 

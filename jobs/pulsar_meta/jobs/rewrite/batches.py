@@ -4,63 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from itertools import groupby, islice
-from queue import Empty, Queue
-from threading import Event, Thread
+from itertools import groupby
 from typing import TypeVar
 
 from pulsar_meta.codecs.errors import ConflictError, NotFoundError
-from pulsar_meta.jobs.rewrite.decision import Change
+from pulsar_meta.jobs.rewrite.deciding import chunks, decided
+from pulsar_meta.jobs.rewrite.decision import Change, Decided, Rule
 from pulsar_meta.stores.base import ABSENT, GroupStore, ListingStore, Store, Versioned
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 READ_GROUP = 256
-# How far a scan runs ahead: chunks of values.
-READ_CHUNK = 64
-READ_AHEAD = 8
-
-
-def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yield the items in lists of at most `size`."""
-    iterator = iter(items)
-    while chunk := list(islice(iterator, size)):
-        yield chunk
-
-
-def read_ahead(values: Iterable[T]) -> Iterator[T]:
-    """Yield what `values` does, read by a thread that is some hundreds of values ahead.
-
-    So the answers of a server are under way while the values before them are packed and written.
-    """
-    ahead: Queue[list[T] | BaseException | None] = Queue(READ_AHEAD)
-    left = Event()
-
-    def read() -> None:
-        try:
-            for chunk in chunks(values, READ_CHUNK):
-                ahead.put(chunk)
-                if left.is_set():
-                    return
-            ahead.put(None)
-        except BaseException as error:  # noqa: BLE001 - raised again by the reader of the queue
-            ahead.put(error)
-
-    reader = Thread(target=read, name="read ahead", daemon=True)
-    reader.start()
-    try:
-        while (chunk := ahead.get()) is not None:
-            if isinstance(chunk, BaseException):
-                raise chunk
-            yield from chunk
-    finally:
-        left.set()
-        # Room for the one chunk that the thread may be waiting to put.
-        while reader.is_alive():
-            with suppress(Empty):
-                ahead.get(timeout=0.01)
 
 
 class Batches:
@@ -78,9 +33,9 @@ class Batches:
         self._grouped = self.width > 1 and isinstance(store, GroupStore)
         self._pool: ThreadPoolExecutor | None = None
 
-    def ahead(self, values: Iterable[Versioned]) -> Iterator[Versioned]:
-        """Yield values of the store, read ahead where it is on a network."""
-        return read_ahead(values) if self.width > 1 else iter(values)
+    def decided(self, values: Iterable[Versioned], rule: Rule) -> Iterator[Decided]:
+        """Yield values of the store with their decisions, made ahead where it is on a network."""
+        return decided(values, rule, ahead=self.width > 1)
 
     def sendings(self, changes: Sequence[Change]) -> Iterator[list[Change]]:
         """Yield the changes in parts that are sent at once: a store's own group takes updates only."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from pulsar_meta.stores.base import ABSENT, Versioned
 
@@ -18,13 +18,13 @@ NOT_THERE: Final = "not-there"
 MOVED: Final = frozenset({"moved", "touched"})
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """Rewrite a value with `new` (None: delete it), keep it because it is right, or skip it.
 
     `reason` says why it is kept or skipped; sizes are in bytes as stored; `told` is what a person should
     read of it (an undecodable value's error). A codec is None where the value has none. `readable`: whoever
-    decided has made sure that the brokers at hand can load `new`.
+    decided has made sure that the brokers at hand can load `new`. A tuple, since a run makes one for every
+    value, and hands it from process to process.
     """
 
     action: Action
@@ -33,12 +33,17 @@ class Decision:
     codec_after: str | None = None
     size_before: int = 0
     size_after: int = 0
-    new: bytes | None = field(default=None, repr=False)
+    new: bytes | None = None
     told: str | None = None
     readable: bool = False
 
+    def __repr__(self) -> str:
+        sizes = f"{self.size_before} to {self.size_after} bytes"
+        return f"Decision({self.action}, {self.reason}, {self.codec_before} to {self.codec_after}, {sizes})"
+
 
 Rule = Callable[[Versioned], Decision]
+Decided = tuple[Versioned, Decision]
 
 
 @dataclass(frozen=True, slots=True)

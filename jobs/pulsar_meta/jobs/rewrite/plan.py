@@ -12,14 +12,14 @@ import json
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.jobs.rewrite.apply import EPHEMERAL, Decided
-from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches, chunks
-from pulsar_meta.jobs.rewrite.decision import Change, Decision, digest, keep, skip
+from pulsar_meta.jobs.rewrite.apply import EPHEMERAL
+from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches
+from pulsar_meta.jobs.rewrite.deciding import chunks
+from pulsar_meta.jobs.rewrite.decision import Change, Decided, Decision, digest, keep, skip, write
 from pulsar_meta.jobs.rewrite.guards import Guards
 from pulsar_meta.jobs.rewrite.identity import StoreIdentity
 from pulsar_meta.jobs.rewrite.tally import Tally
@@ -120,8 +120,7 @@ def _decide(line: dict[str, Any], seen: Versioned, remake: Remake) -> Decision:
         return skip(
             seen, "packs-differently", told="the codec here makes other bytes than when it was planned"
         )
-    decision = Decision("rewrite", None, line.get("codec_before"), codec, len(seen.value), len(new or b""))
-    return replace(decision, new=new)
+    return write(seen, new, line.get("codec_before"), codec)
 
 
 def _version(line: dict[str, Any]) -> int:

@@ -14,7 +14,7 @@ from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.messages.protobuf import parse_message
 from pulsar_meta.codecs.metadata.envelope import Envelope, open_envelope, seal
-from pulsar_meta.jobs.rewrite.decision import UNDECODABLE, Decision, keep, skip, write
+from pulsar_meta.jobs.rewrite.decision import NOT_THERE, UNDECODABLE, Decision, keep, skip, write
 from pulsar_meta.jobs.rewrite.readable import Readers, holds_properties
 from pulsar_meta.jobs.rewrite.releases import Form
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
@@ -111,6 +111,19 @@ class Recompression:
         if (new if opened is None else opened.payload) != payload:
             return skip(seen, UNDECODABLE, before, told=f"{self.codec} does not give back what it was given")
         return write(seen, new, before, self.codec, readable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class WhereThere:
+    """The rule for values that were named one by one: one that is not there is told."""
+
+    rule: Recompression
+
+    def __call__(self, seen: Versioned) -> Decision:
+        """Return what is to become of a value."""
+        if seen.version == ABSENT:
+            return skip(seen, NOT_THERE, told="listed, but not there")
+        return self.rule(seen)
 
 
 def remake(seen: Versioned, codec: str) -> bytes:

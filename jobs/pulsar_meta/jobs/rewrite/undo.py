@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pulsar_meta.jobs.rewrite.apply import Decided
-from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches, chunks
-from pulsar_meta.jobs.rewrite.decision import Decision, digest, keep, skip, write
+from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches
+from pulsar_meta.jobs.rewrite.deciding import chunks
+from pulsar_meta.jobs.rewrite.decision import Decided, Decision, digest, keep, skip, write
 from pulsar_meta.jobs.rewrite.undo_file import UndoRecord
 from pulsar_meta.stores.base import ABSENT, Versioned
 

@@ -1,0 +1,117 @@
+"""Decisions by a process of its own: the same ones, in order, and nothing hangs or stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count, islice
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.errors import UnreachableError
+from pulsar_meta.jobs.rewrite.deciding import ALONE, decided
+from pulsar_meta.jobs.rewrite.decision import Decision, Rule
+from pulsar_meta.jobs.rewrite.recompress import Recompression, WhereThere
+from pulsar_meta.stores.base import ABSENT, Versioned
+from tests.chaos.actors import cursor
+
+RULE = Recompression("cursor", "zstd", threshold=64)
+
+
+def values() -> Iterator[Versioned]:
+    """Cursors, and now and then something else: broken, gone, or small."""
+    whole = [cursor(number, 30) for number in range(16)]
+    for number in count():
+        value = b"\xff" if number % 50 == 7 else cursor(1, 0) if number % 50 == 8 else whole[number % 16]
+        yield Versioned(f"/{number}", value, ABSENT if number % 50 == 9 else number)
+
+
+def children() -> set[int]:
+    """Return the deciding processes that this one started."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == os.getpid() and b"deciding" in (folder / "cmdline").read_bytes():
+                found.add(int(folder.name))
+    return found
+
+
+@pytest.mark.parametrize("number", [0, 1, ALONE - 1, ALONE, ALONE + 1, 3 * ALONE + 17])
+@pytest.mark.parametrize("rule", [RULE, WhereThere(RULE)])
+def test_decisions_are_the_same(number: int, rule: Rule) -> None:
+    here = list(decided(islice(values(), number), rule, ahead=False))
+    assert list(decided(islice(values(), number), rule, ahead=True)) == here
+    assert len(here) == number
+    assert not children()
+
+
+def test_many_are_decided_by_another_process() -> None:
+    deciding = decided(values(), RULE, ahead=True)
+    list(islice(deciding, ALONE + 1))
+    (child,) = children()
+    assert child != os.getpid()
+    deciding.close()  # type: ignore[attr-defined]  # a generator
+    assert not children()
+
+
+def test_a_taker_that_leaves_early_waits_for_nobody() -> None:
+    deciding = decided(values(), RULE, ahead=True)
+    list(islice(deciding, 2 * ALONE))
+    # By now the reading waits for the process, and the process for the taker.
+    time.sleep(0.5)
+    begun = time.monotonic()
+    deciding.close()  # type: ignore[attr-defined]  # a generator
+    assert time.monotonic() - begun < 5
+    assert not children()
+
+
+def test_a_process_that_somebody_ends_is_an_error() -> None:
+    deciding = decided(values(), RULE, ahead=True)
+    list(islice(deciding, ALONE + 1))
+    (child,) = children()
+    os.kill(child, signal.SIGKILL)
+    with pytest.raises(UnreachableError, match=r"ended \(exit code -9\)"):
+        list(islice(deciding, 100_000))
+    assert not children()
+
+
+def failing() -> Iterator[Versioned]:
+    yield from islice(values(), 2 * ALONE)
+    raise UnreachableError("the server went away")
+
+
+def test_what_was_read_before_an_error_is_decided() -> None:
+    taken: list[tuple[Versioned, Decision]] = []
+    with pytest.raises(UnreachableError, match="went away"):
+        for one in decided(failing(), RULE, ahead=True):
+            taken.append(one)
+    assert len(taken) == 2 * ALONE
+    assert not children()
+
+
+def test_the_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
+    script = """
+from tests.jobs.rewrite.test_deciding import *
+deciding = decided(values(), RULE, ahead=True)
+list(islice(deciding, ALONE + 1))
+print(*children(), flush=True)
+time.sleep(60)
+"""
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{child}").exists():
+        assert time.monotonic() < deadline, "it is still there"
+        time.sleep(0.05)
