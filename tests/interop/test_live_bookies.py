@@ -23,6 +23,7 @@ from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
 from tests.contracts.entry_source import EntrySourceContract, Held
 from tests.servers.bookies import Bookies
+from tests.servers.certificates import make_certificates
 from tests.servers.pulsar import PulsarStandalone
 
 pytestmark = pytest.mark.interop
@@ -236,3 +237,41 @@ def test_a_bookie_that_wants_authentication_is_told(tmp_path: Path, monkeypatch:
         refused,
     ):
         client.read(5, [7])
+
+
+@pytest.fixture
+def tls_settings(tmp_path: Path) -> dict[str, str]:
+    """What lets a bookie speak TLS, with a certificate of its own making."""
+    made = make_certificates(tmp_path)
+    return {
+        "tlsProvider": "JDK",
+        "tlsProviderFactoryClass": "org.apache.bookkeeper.tls.TLSContextFactory",
+        "tlsKeyStoreType": "PEM",
+        "tlsKeyStore": str(made.server_key),
+        "tlsCertificatePath": str(made.server),
+        "tlsTrustStoreType": "PEM",
+        "tlsTrustStore": str(made.authority),
+        "tlsClientAuthentication": "true",
+    }
+
+
+def test_a_bookie_that_wants_certificates_is_told(tls_settings: dict[str, str]) -> None:
+    provider = {
+        "bookieAuthProviderFactoryClass": "org.apache.bookkeeper.tls.BookieAuthZFactory",
+        "authorizedRoles": "somebody",
+    }
+    refused = pytest.raises(UnreachableError, match="TLS or an authentication plugin")
+    with (
+        Bookies(1, settings=tls_settings | provider) as guarded,
+        BookieClient("127.0.0.1", guarded.ports[0]) as client,
+        refused,
+    ):
+        client.read(5, [7])
+
+
+def test_a_bookie_that_offers_tls_is_read_without_it(tls_settings: dict[str, str]) -> None:
+    with Bookies(1, settings=tls_settings) as offering:
+        ledger = offering.call(WRITE, [b"one", b"two"], {})
+        with BookieClient("127.0.0.1", offering.ports[0]) as client:
+            answers = client.read(ledger, [0, 1])
+    assert [bytes(answers[at].entries[0])[-3:] for at in (0, 1)] == [b"one", b"two"]
