@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from multiprocessing import Pool
 from pathlib import Path
 
 from pulsar_meta.codecs.bookie_files.entry_log import HEADER_SIZE, Record, scan_records
@@ -147,11 +148,17 @@ def share(paths: Iterable[Path]) -> Iterator[tuple[int, float]]:
 
 
 def by_spark(paths: list[Path], rounds: int) -> None:
-    """Report Spark on all logs, `rounds` times over, against one process after start-up, by the clock."""
+    """Report Spark on all logs, `rounds` times over, against one process after start-up, by the clock.
+
+    Cores that share caches and memory, or are lent out to others too, give less than their number. How much,
+    plain processes on the same logs tell, one a core and nothing between them.
+    """
     from pulsar_meta.jobs.spark.session import spark_session
 
     work = paths * rounds
     count = sum(entries for entries, _ in share(paths)) * rounds
+    with Pool(CORES) as pool:
+        plain, used_plain = timed(lambda: pool.map(total, [work[at::CORES] for at in range(CORES)]), count)
     with spark_session(master=f"local[{CORES}]") as session:
         context = session.sparkContext
         partitions = context.parallelize(work, CORES * PARTITIONS_PER_CORE)
@@ -164,11 +171,21 @@ def by_spark(paths: list[Path], rounds: int) -> None:
         assert names.flatMap(rows_of).count() == count // rounds
         one_by_one = time.perf_counter() - start
     print(f"{count} entries, {len(paths)} logs {rounds} times over:")
-    print(f"  one process             {alone:7.2f} s, the processor for {used_alone:.2f} s")
-    print(f"  Spark, aggregated       {aggregated:7.2f} s, the processor for {used:.2f} s", end="")
-    print(f"{alone / aggregated / CORES:8.2f} x {CORES} cores; by processor time {used_alone / used:.2f}")
-    print(f"  Spark, rows one by one  {one_by_one:7.2f} s for one time", end="")
+    for name, seconds, on_cpu in (
+        ("one process", alone, used_alone),
+        (f"{CORES} plain processes", plain, used_plain),
+        ("Spark, aggregated", aggregated, used),
+    ):
+        print(f"  {name:24}{seconds:7.2f} s, the processor for {on_cpu:.2f} s", end="")
+        print(f"{alone / seconds / CORES:8.2f} x {CORES} cores")
+    print(f"  Spark takes {aggregated / plain:.2f} x the time of the plain processes")
+    print(f"  {'Spark, rows one by one':24}{one_by_one:7.2f} s for one time", end="")
     print(f"{alone / rounds / one_by_one / CORES:8.2f} x {CORES} cores")
+
+
+def total(paths: Iterable[Path]) -> tuple[int, float]:
+    """Return what `share` yields."""
+    return next(share(paths))
 
 
 def timed(work: Callable[[], list[tuple[int, float]]], count: int) -> tuple[float, float]:
