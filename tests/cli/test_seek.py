@@ -16,14 +16,14 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def run_environment(capture: Callable[[str], Path], tmp_path: Path) -> dict[str, str]:
+def run_environment(capture: Callable[[str], Path]) -> dict[str, str]:
     """Return an environment that names a capture's store and disks."""
     folder = capture("pulsar-4.2.4")
     return {
         **os.environ,
         "PULSAR_META_STORE": f"snapshot:{folder / 'metadata.ndjson'}",
         "PULSAR_META_ENTRIES": f"bookie-disk:{folder / 'bookie0'}",
-        "PULSAR_META_CONFIG": str(tmp_path / "none.toml"),
+        "PULSAR_META_CONFIG": os.devnull,
     }
 
 

@@ -147,6 +147,12 @@ def test_environment_beats_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert load_settings("p").store == "dir:/e"
 
 
+def test_a_config_that_is_named_has_to_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PULSAR_META_CONFIG", str(tmp_path / "confg.toml"))
+    with pytest.raises(UsageError, match="does not exist"):
+        load_settings(None)
+
+
 @pytest.mark.parametrize("text", ["[default]\nstroe = 'x'\n", "[[[", "[profiles.q]\n"])
 def test_a_wrong_profile_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     config = tmp_path / "config.toml"

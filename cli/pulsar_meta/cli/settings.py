@@ -49,6 +49,8 @@ def read_profile(name: str | None) -> dict[str, Any]:
     if not path.exists():
         if name is not None:
             raise UsageError(f"there is no profile {name!r}: this file does not exist", source=str(path))
+        if os.environ.get("PULSAR_META_CONFIG"):
+            raise UsageError("PULSAR_META_CONFIG names it, but this file does not exist", source=str(path))
         return {}
     import tomllib
 
