@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from jpype import JClass
@@ -12,6 +14,11 @@ from tests.interop.oracle.java import buffer, drain, each, first_class, java_byt
 def parse_ledgers(values: list[bytes]) -> list[dict[str, Any] | str]:
     """Return what LedgerMetadataSerDe reads in each value, and what it writes for it again."""
     return each(values, _parse_ledger)
+
+
+def parse_cookies(values: list[bytes]) -> list[bytes | str]:
+    """Return what Cookie, having read each of them as a file VERSION, would write."""
+    return each(values, _parse_cookie)
 
 
 def digest(kind: str, password: bytes, entries: list[tuple[int, int, int, int, bytes]]) -> list[bytes | str]:
@@ -52,6 +59,15 @@ def _parse_ledger(value: bytes) -> dict[str, Any]:
         "password": bytes(metadata.getPassword()) if metadata.hasPassword() else None,
         "again": bytes(serde.serialize(metadata)),
     }
+
+
+def _parse_cookie(value: bytes) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "VERSION").write_bytes(value)
+        cookie = JClass("org.apache.bookkeeper.bookie.Cookie").readFromDirectory(
+            JClass("java.io.File")(folder)
+        )
+    return str(cookie).encode()
 
 
 def _package(manager: Any, entry: int, confirmed: int, length: int, data: bytes) -> bytes:

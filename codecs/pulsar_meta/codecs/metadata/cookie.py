@@ -48,4 +48,4 @@ def encode_cookie(cookie: Cookie) -> bytes:
     if cookie.layout_version > _LINES_LAYOUT:
         return f"{cookie.layout_version}\n{print_text(fields)}".encode()
     lines = [str(cookie.layout_version), fields.bookieHost, fields.journalDir, fields.ledgerDirs, ""]
-    return "\n".join(checked_line(line, "a cookie of layout 3") for line in lines).encode()
+    return "\n".join(checked_line(line, "a cookie of layout 3", "\r\n") for line in lines).encode()
