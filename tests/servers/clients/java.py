@@ -6,6 +6,7 @@ Messages and positions travel as plain dictionaries, so that every client's can 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -14,6 +15,8 @@ from jpype import JArray, JByte, JClass
 
 _API: Final = "org.apache.pulsar.client.api"
 _clients: dict[str, Any] = {}
+# Seconds that a broker may take which was just started, on a machine that is busy.
+PATIENCE: Final = 90
 
 
 def produce(url: str, topic: str, messages: list[dict[str, Any]], options: dict[str, Any]) -> None:
@@ -55,7 +58,7 @@ def acknowledge(
     `options`: cumulative (True: `chosen` is one place), private_key (PEM file).
     """
     with _consumer(url, topic, subscription, options) as consumer:
-        received = [_receive(consumer, 30) for _ in range(total)]
+        received = [_receive(consumer, PATIENCE) for _ in range(total)]
         how = consumer.acknowledgeCumulativeAsync if options.get("cumulative") else consumer.acknowledgeAsync
         for acknowledged in [how(received[place].getMessageId()) for place in chosen]:
             acknowledged.get()
@@ -68,7 +71,7 @@ def drain(
     """Receive `expected` messages, then whatever else comes within a second; acknowledge nothing."""
     with _consumer(url, topic, subscription, options) as consumer:
         received: list[dict[str, Any]] = []
-        while message := _receive(consumer, 30 if len(received) < expected else 1, needed=False):
+        while message := _receive(consumer, PATIENCE if len(received) < expected else 1, needed=False):
             received.append(_described(message))
         return received
 
@@ -94,10 +97,19 @@ def close() -> None:
 
 
 def client_for(url: str) -> Any:
-    """Return the client of a service, made when it is first asked for."""
-    if url not in _clients:
+    """Return the client of a service, made when it is first asked for.
+
+    A broker that has just started refuses transactions until it has read its system topics.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while url not in _clients:
         builder = JClass(f"{_API}.PulsarClient").builder().serviceUrl(url).enableTransaction(True)
-        _clients[url] = builder.build()
+        try:
+            _clients[url] = builder.build()
+        except JClass(f"{_API}.PulsarClientException"):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(1)
     return _clients[url]
 
 
