@@ -125,10 +125,6 @@ def test_what_is_no_offloaded_ledger_is_told(tmp_path: Path) -> None:
         open_entries([f"offload:{tmp_path}/nowhere"])
     with pytest.raises(NotFoundError, match="no offloaded ledger"):
         open_entries([f"offload:{tmp_path}"])
-    (tmp_path / "data").touch()
-    (tmp_path / "index").touch()
-    with pytest.raises(UsageError, match="MapFile"):
-        open_entries([f"offload:{tmp_path}"])
     with pytest.raises(UsageError, match="offload:URL"):
         open_entries(["offload:"])
     with pytest.raises(UsageError, match="nosuch"):

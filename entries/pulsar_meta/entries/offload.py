@@ -3,7 +3,8 @@
     offload:/path/to/objects    offload:s3://bucket    offload:gs://bucket/folder
 
 A data object is `<uuid>-ledger-<id>` and its index the same with `-index`. An offload that failed and
-was done again leaves two of a ledger; the first whose parts fit each other counts.
+was done again leaves two of a ledger; the first whose parts fit each other counts. A folder of MapFiles
+(`<id>-<uuid>`, what the file system offloader keeps of a topic) is opened by `entries.offload_map_files`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from pulsar_meta.codecs.bookie_files.offload_object import (
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.entries.base import RawEntry
 from pulsar_meta.entries.offload_files import ObjectFiles
+from pulsar_meta.entries.offload_map_files import MapFileEntries, map_file_folders
 
 # How much of a block is fetched at a time: a little for one entry, ever more for many.
 FIRST_PIECE: Final = 64 << 10
@@ -35,6 +37,9 @@ LARGEST_PIECE: Final = 8 << 20
 # An index has a row for a block of 64 MiB, so no right one is larger.
 LARGEST_INDEX: Final = 64 << 20
 INDEX: Final = "-index"
+NOTHING: Final = (
+    "no offloaded ledger (<uuid>-ledger-<id> and <uuid>-ledger-<id>-index, or <id>-<uuid>/data and its index)"
+)
 
 _index_re = re.compile(r"(?P<key>.+-ledger-(?P<ledger>[0-9]{1,19}))-index")
 _segment_re = re.compile(r"(?P<key>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})-index")
@@ -51,12 +56,14 @@ class _Offloaded:
     seen: dict[int, list[BlockEntry]] = field(default_factory=dict)
 
 
-def open_offload(url: str) -> OffloadedEntries:
+def open_offload(url: str) -> OffloadedEntries | MapFileEntries:
     """Open `offload:URL`; NotFoundError where it is not there or holds no offloaded ledger."""
     place = url.partition(":")[2]
     if not place:
         raise UsageError("expected offload:URL, a folder or a bucket", source=url)
-    return OffloadedEntries(url, ObjectFiles(place))
+    files = ObjectFiles(place)
+    folders = map_file_folders(files)
+    return MapFileEntries(url, folders) if folders else OffloadedEntries(url, files)
 
 
 class OffloadedEntries:
@@ -76,7 +83,7 @@ class OffloadedEntries:
             elif segment := _segment_re.fullmatch(name):
                 self._open_segments(segment["key"])
         if not self._names and not self._opened:
-            raise _nothing_here(self._sizes, url)
+            raise NotFoundError(NOTHING, source=url)
 
     def ledgers(self) -> list[int]:
         """Return the ids of all ledgers that have objects here, in order."""
@@ -225,9 +232,3 @@ def _start(found: _Offloaded, block: Block, seen: list[BlockEntry], first: int) 
     """Return where to begin in a block to find entry `first`: at the last known entry before it."""
     at = bisect_right(seen, first, key=lambda entry: entry.entry_id)
     return seen[at - 1].offset - ENTRY_HEADER.size if at else block.offset
-
-
-def _nothing_here(names: dict[str, int], url: str) -> NotFoundError | UsageError:
-    if {"data", "index"} <= names.keys():
-        return UsageError("a Hadoop MapFile of the file system offloader, which is not read yet", source=url)
-    return NotFoundError("no offloaded ledger (<uuid>-ledger-<id> and <uuid>-ledger-<id>-index)", source=url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Final
 
 from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError, UnreachableError, UsageError
@@ -31,10 +32,19 @@ class ObjectFiles:
 
     def sizes(self) -> dict[str, int]:
         """Return the size of each object in the folder by its name."""
+        return {name: row["size"] or 0 for name, row in self._listing.items() if row["type"] == "file"}
+
+    def folders(self) -> dict[str, str]:
+        """Return what fsspec opens as each folder in the folder, by its name."""
+        below = (name for name, row in self._listing.items() if row["type"] == "directory")
+        return {name: f"{self.url.rstrip('/')}/{name}" for name in below}
+
+    @cached_property
+    def _listing(self) -> dict[str, dict[str, Any]]:
         with self._told():
             # A listing that the file system kept from before would hide new objects.
             rows = self._system.ls(self.folder, detail=True, refresh=True)
-        return {row["name"].rpartition("/")[2]: row["size"] or 0 for row in rows if row["type"] == "file"}
+        return {row["name"].rstrip("/").rpartition("/")[2]: row for row in rows}
 
     def fetch(self, name: str, start: int, end: int) -> bytes:
         """Return the bytes [start, end) of an object."""

@@ -1,0 +1,177 @@
+"""Ledgers that Pulsar's file system offloader keeps: a Hadoop MapFile each, in `<ledger>-<uuid>/`.
+
+Key -1 holds the ledger's metadata, key N the frame of entry N. `index` tells where about every 128th entry
+is; without it, or beyond its last, the data is read from the nearest place before.
+Source: apache/pulsar tiered-storage/file-system FileSystemManagedLedgerOffloader.java.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from pulsar_meta.codecs.bookie_files.sequence_file import (
+    LARGEST,
+    LONG_KEY,
+    KeyedRecord,
+    SequenceHeader,
+    Truncated,
+    bytes_of,
+    decode_records,
+    decode_sequence_header,
+    long_of,
+)
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.messages.protobuf import parse_message
+from pulsar_meta.entries.base import RawEntry
+from pulsar_meta.entries.offload_files import ObjectFiles
+from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
+
+METADATA_KEY: Final = -1
+FIRST_PIECE: Final = 64 << 10
+LARGEST_PIECE: Final = 8 << 20
+
+_folder_re = re.compile(r"(?P<ledger>[0-9]{1,19})-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class _MapFile:
+    """One ledger: its data file, and keys with the places where to begin for them, in order."""
+
+    files: ObjectFiles
+    size: int
+    header: SequenceHeader
+    keys: list[int]
+    places: list[int]
+    last_entry: int
+
+
+def map_file_folders(files: ObjectFiles) -> dict[int, str]:
+    """Return the folder of each ledger's MapFile by its ledger, of that folder itself or below it."""
+    own = files.folder.rstrip("/").rpartition("/")[2]
+    names = {own: files.url} if _folder_re.fullmatch(own) else files.folders()
+    found: dict[int, str] = {}
+    for name, url in sorted(names.items()):
+        match = _folder_re.fullmatch(name)
+        if match:
+            found.setdefault(int(match["ledger"]), url)
+    return found
+
+
+class MapFileEntries:
+    """Entries in MapFiles, as frames: they have no bookie header and no digest there."""
+
+    def __init__(self, url: str, folders: dict[int, str]) -> None:
+        """`folders`: what fsspec opens, by ledger. Files are read when their ledger is wanted."""
+        self.url = url
+        self._folders = folders
+        self._opened: dict[int, _MapFile] = {}
+
+    def ledgers(self) -> list[int]:
+        """Return the ids of all ledgers that are here, in order."""
+        return sorted(self._folders)
+
+    def last_entry(self, ledger_id: int) -> int | None:
+        """Return a ledger's last entry, None where the ledger is not here."""
+        found = self._open(ledger_id)
+        return None if found is None else found.last_entry
+
+    def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
+        """Yield the ids of a ledger's entries within [first, last]: offloaded ledgers are whole."""
+        found = self._open(ledger_id)
+        if found is not None:
+            end = found.last_entry if last is None else min(last, found.last_entry)
+            yield from range(max(first, 0), end + 1)
+
+    def read(self, ledger_id: int, entry_id: int) -> RawEntry:
+        """Return one entry; NotFoundError where it is not here, DecodeError where the file is broken."""
+        for entry in self.read_many(ledger_id, entry_id, entry_id):
+            return entry
+        raise NotFoundError(f"no entry {ledger_id}:{entry_id}", source=self.url)
+
+    def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
+        """Yield a ledger's entries within [first, last], in order; DecodeError where the file is broken."""
+        found = self._open(ledger_id)
+        if found is None:
+            return
+        wanted, end = max(first, 0), found.last_entry if last is None else min(last, found.last_entry)
+        start = found.places[max(bisect_right(found.keys, wanted) - 1, 0)]
+        records = _records(found.files, "data", found.size, found.header, start)
+        for entry_id in range(wanted, end + 1):
+            record = next((record for record in records if record.key >= entry_id), None)
+            if record is None or record.key != entry_id:
+                there = "the end" if record is None else f"entry {record.key}"
+                raise DecodeError(f"expected entry {entry_id}, found {there}", source=found.files.url)
+            yield RawEntry(ledger_id, entry_id, bytes_of(record), bookie=False)
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""
+
+    def _open(self, ledger_id: int) -> _MapFile | None:
+        if ledger_id not in self._opened and ledger_id in self._folders:
+            folder = self._folders[ledger_id]
+            try:
+                self._opened[ledger_id] = _opened(ObjectFiles(folder))
+            except DecodeError as error:
+                raise DecodeError(error.message, offset=error.offset, source=folder) from error
+        return self._opened.get(ledger_id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _opened(files: ObjectFiles) -> _MapFile:
+    sizes = files.sizes()
+    header = _header(files, "data", sizes)
+    first = next(_records(files, "data", sizes["data"], header, header.size), None)
+    if first is None or first.key != METADATA_KEY:
+        raise DecodeError("expected the ledger's metadata under key -1 first", offset=header.size)
+    metadata = parse_message(LedgerMetadataFormat, bytes_of(first))
+    if not metadata.HasField("lastEntryId"):
+        raise DecodeError("its metadata does not tell the last entry")
+    keys, places = [METADATA_KEY], [header.size]
+    if sizes.get("index"):
+        index = _header(files, "index", sizes)
+        for record in _records(files, "index", sizes["index"], index, index.size):
+            keys.append(record.key)
+            places.append(long_of(record))
+    return _MapFile(files, sizes["data"], header, keys, places, metadata.lastEntryId)
+
+
+def _header(files: ObjectFiles, name: str, sizes: dict[str, int]) -> SequenceHeader:
+    if name not in sizes:
+        raise DecodeError(f"no file {name!r}")
+    header = decode_sequence_header(files.fetch(name, 0, min(sizes[name], FIRST_PIECE)))
+    if header.key_class != LONG_KEY:
+        raise DecodeError(f"{name}: keys of {header.key_class}, expected {LONG_KEY}")
+    return header
+
+
+def _records(
+    files: ObjectFiles, name: str, size: int, header: SequenceHeader, start: int
+) -> Iterator[KeyedRecord]:
+    """Yield the records of a file from `start` on, fetching it in ever larger pieces."""
+    at, piece_size = start, FIRST_PIECE
+    while at < size:
+        piece = files.fetch(name, at, min(at + piece_size, size))
+        done = 0
+        try:
+            for record in decode_records(piece, header):
+                done = record.end
+                yield record
+        except Truncated as error:
+            if at + len(piece) == size or (not done and piece_size > LARGEST):
+                raise DecodeError(f"{name}: {error.message}", offset=at + (error.offset or 0)) from None
+        except DecodeError as error:
+            raise DecodeError(f"{name}: {error.message}", offset=at + (error.offset or 0)) from error
+        at += done
+        piece_size = min(2 * piece_size, LARGEST_PIECE) if done else 2 * piece_size
