@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -75,11 +75,9 @@ def path(number: int) -> str:
 def rewrite(store: Store, undo_file: Path) -> Tally:
     """Run compress-cursors over everything in `store`."""
     undo = UndoLog(undo_file, "compress-cursors", read_identity(store))
-    run, batches = Run(Guards.of(store, Overrides(), Readers()), undo, Speed()), Batches(store, 64)
-    try:
+    run = Run(Guards.of(store, Overrides(), Readers()), undo, Speed())
+    with Batches(store, 64) as batches, closing(undo):
         return run.apply(batches.decided(select(store, Scope(), "cursor"), RULE), RULE)
-    finally:
-        undo.close()
 
 
 class GeneratedStore(GuardedStore):

@@ -59,9 +59,8 @@ def rewrite(url: str, undo_file: str, codec: str) -> None:
     chosen = rule(codec)
     with open_store(url, read_only=False) as store:
         undo = UndoLog(Path(undo_file), "compress-cursors", read_identity(store), resume=True)
-        batches = Batches(store, 16)
-        make_run(store, undo).apply(batches.decided(select(store, Scope(), "cursor"), chosen), chosen)
-        batches.close()
+        with Batches(store, 16) as batches:
+            make_run(store, undo).apply(batches.decided(select(store, Scope(), "cursor"), chosen), chosen)
         undo.close()
 
 

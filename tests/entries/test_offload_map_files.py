@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import random
 import shutil
+import struct
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pulsar_meta.codecs.bookie_files.sequence_file import decode_records, decode_sequence_header
+from pulsar_meta.codecs.bookie_files.sequence_file import (
+    SequenceHeader,
+    decode_records,
+    decode_sequence_header,
+)
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
@@ -138,3 +144,76 @@ def test_changed_bytes_end_in_an_error_or_in_entries(topic: Path, tmp_path: Path
                 except PulsarMetaError:
                     continue
         (place / name).write_bytes(whole)
+
+
+def hand_made(sizes: tuple[bytes, bytes, bytes, bytes], count: bytes) -> tuple[bytes, SequenceHeader]:
+    """Return a block of a file with these parts."""
+    header = SequenceHeader("", "", compressed=True, by_blocks=True, sync=bytes(16), size=0)
+    parts = [zlib.compress(part) for part in sizes]
+    body = b"".join(encoded(len(part)) + part for part in parts)
+    return struct.pack(">i", -1) + header.sync + count + body, header
+
+
+def encoded(number: int) -> bytes:
+    """Return a number as WritableUtils.writeVLong writes it."""
+    if number < 128:
+        return bytes([number])
+    data = number.to_bytes((number.bit_length() + 7) // 8)
+    return bytes([256 - 112 - len(data)]) + data
+
+
+@pytest.mark.parametrize(
+    ("count", "parts"),
+    [
+        (b"\xff", (b"", b"", b"", b"")),
+        (b"\x00", (b"", b"", b"", b"")),
+        (encoded(2_000_000), (bytes(2_000_000), b"", bytes(2_000_000), b"")),
+        (b"\x01", (b"\x08", bytes(8), b"\x09", b"short")),
+        (b"\x01", (b"\x08", bytes(8), b"\x01", b"long")),
+        (b"\x01", (b"\x07", bytes(8), b"\x01", b"1")),
+        (b"\x02", (b"\x08", bytes(16), b"\x01", b"1")),
+    ],
+)
+def test_a_broken_block_is_an_error_and_little_work(count: bytes, parts: tuple[bytes, ...]) -> None:
+    data, header = hand_made(parts, count)  # type: ignore[arg-type]
+    with pytest.raises(DecodeError) as caught:
+        list(decode_records(data, header))
+    assert type(caught.value) is DecodeError
+
+
+def test_a_whole_block_made_by_hand_is_read() -> None:
+    keys = struct.pack(">qq", 5, 6)
+    data, header = hand_made((b"\x08\x08", keys, b"\x01\x02", b"abc"), b"\x02")
+    found = [(record.key, bytes(record.value)) for record in decode_records(data, header)]
+    assert found == [(5, b"a"), (6, b"bc")]
+
+
+def test_nothing_behind_a_sync_mark_is_the_end(topic: Path, tmp_path: Path) -> None:
+    place = tmp_path / f"12-{UUID}"
+    shutil.copytree(topic / f"12-{UUID}", place)
+    whole = (place / "data").read_bytes()
+    header = decode_sequence_header(whole)
+    mark = whole.rfind(b"\xff\xff\xff\xff" + header.sync)
+    assert mark > 0
+    (place / "data").write_bytes(whole[: mark + 20])
+    (place / "index").unlink()
+    with open_entries([f"offload:{tmp_path}"]) as source, pytest.raises(DecodeError, match="expected"):
+        list(source.read_many(12))
+
+
+def test_an_offload_that_failed_is_passed_over(topic: Path, tmp_path: Path) -> None:
+    """Also where its end only is missing, or all of it."""
+    other = UUID.replace("0a", "0b", 1)
+    for name in (UUID, other):
+        shutil.copytree(topic / f"12-{UUID}", tmp_path / f"12-{name}")
+    data = tmp_path / f"12-{UUID}" / "data"
+    whole = data.read_bytes()
+    for size in (len(whole) - 30, 0):
+        data.write_bytes(whole[:size])
+        with open_entries([f"offload:{tmp_path}"]) as source:
+            assert [bytes(entry.data) for entry in source.read_many(12)] == FRAMES
+
+
+def test_a_ledger_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no such file or folder"):
+        open_entries([f"offload:{tmp_path}/12-{UUID}"])

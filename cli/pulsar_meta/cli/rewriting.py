@@ -237,21 +237,20 @@ def _show_plan(shell: Shell, store: Store, job: Job, options: WriteOptions, iden
     from pulsar_meta.jobs.rewrite.tally import Tally
 
     tally = Tally()
-    told = foreseen(
-        job.decided(Batches(store, ONE_VALUE.concurrency)), _guards(store, options), tally, shell.warn
-    )
     if shell.output_format is None and shell.format is Format.PLAIN:
         shell = replace(shell, output_format=Format.NDJSON)
-    lines = (plan_line(seen, decision, with_new=job.with_new) for seen, decision in told)
-    if shell.format is Format.NDJSON:
-        shell.emit(chain([plan_header(job.command, identity)], lines), PLAN)
-    elif shell.format is Format.JSON:
-        for _ in lines:
-            pass
-        shell.emit([tally.document(None)], PLAN, single=True)
-    else:
-        shell.say(f"store: {identity.instance_id or identity.url}")
-        shell.emit(lines, PLAN)
+    with Batches(store, ONE_VALUE.concurrency) as batches:
+        told = foreseen(job.decided(batches), _guards(store, options), tally, shell.warn)
+        lines = (plan_line(seen, decision, with_new=job.with_new) for seen, decision in told)
+        if shell.format is Format.NDJSON:
+            shell.emit(chain([plan_header(job.command, identity)], lines), PLAN)
+        elif shell.format is Format.JSON:
+            for _ in lines:
+                pass
+            shell.emit([tally.document(None)], PLAN, single=True)
+        else:
+            shell.say(f"store: {identity.instance_id or identity.url}")
+            shell.emit(lines, PLAN)
     shell.say("; ".join(_summary(tally.document(None))))
     if tally.skipped_for[NOT_THERE]:
         raise typer.Exit(Exit.NOT_FOUND)
@@ -267,8 +266,9 @@ def _ask(store: Store, job: Job, options: WriteOptions) -> None:
     if not sys.stdin.isatty():
         raise UsageError("nobody to ask here: --yes writes, --dry-run shows what it would do")
     tally = Tally()
-    for _ in foreseen(job.decided(Batches(store, ONE_VALUE.concurrency)), _guards(store, options), tally):
-        pass
+    with Batches(store, ONE_VALUE.concurrency) as batches:
+        for _ in foreseen(job.decided(batches), _guards(store, options), tally):
+            pass
     for line in _summary(tally.document(None)):
         typer.echo(line, err=True)
     if not tally.rewritten or not typer.confirm(f"write {tally.rewritten} values?", err=True):

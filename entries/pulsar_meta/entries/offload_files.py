@@ -48,6 +48,8 @@ class ObjectFiles:
 
     def fetch(self, name: str, start: int, end: int) -> bytes:
         """Return the bytes [start, end) of an object."""
+        if start >= end:
+            return b""
         path = f"{self.folder.rstrip('/')}/{name}"
         starts = list(range(start, end, _RANGE))
         ends = [*starts[1:], end]

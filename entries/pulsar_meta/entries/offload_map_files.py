@@ -49,23 +49,38 @@ class _MapFile:
     places: list[int]
     last_entry: int
 
+    def between(self, first: int, last: int) -> Iterator[KeyedRecord]:
+        """Yield the records of the entries within [first, last]; DecodeError where one is missing."""
+        start = self.places[max(bisect_right(self.keys, first) - 1, 0)]
+        records = _records(self.files, "data", self.size, self.header, start)
+        for entry_id in range(first, min(last, self.last_entry) + 1):
+            record = next((record for record in records if record.key >= entry_id), None)
+            if record is None or record.key != entry_id:
+                there = "the end" if record is None else f"entry {record.key}"
+                raise DecodeError(f"expected entry {entry_id}, found {there}")
+            yield record
 
-def map_file_folders(files: ObjectFiles) -> dict[int, str]:
-    """Return the folder of each ledger's MapFile by its ledger, of that folder itself or below it."""
+
+def map_file_folders(files: ObjectFiles) -> dict[int, list[str]]:
+    """Return the folders of each ledger's MapFiles by its ledger: that folder itself, or those in it.
+
+    NotFoundError where it is not there.
+    """
+    folders = files.folders()
     own = files.folder.rstrip("/").rpartition("/")[2]
-    names = {own: files.url} if _folder_re.fullmatch(own) else files.folders()
-    found: dict[int, str] = {}
+    names = {own: files.url} if _folder_re.fullmatch(own) else folders
+    found: dict[int, list[str]] = {}
     for name, url in sorted(names.items()):
         match = _folder_re.fullmatch(name)
         if match:
-            found.setdefault(int(match["ledger"]), url)
+            found.setdefault(int(match["ledger"]), []).append(url)
     return found
 
 
 class MapFileEntries:
     """Entries in MapFiles, as frames: they have no bookie header and no digest there."""
 
-    def __init__(self, url: str, folders: dict[int, str]) -> None:
+    def __init__(self, url: str, folders: dict[int, list[str]]) -> None:
         """`folders`: what fsspec opens, by ledger. Files are read when their ledger is wanted."""
         self.url = url
         self._folders = folders
@@ -98,26 +113,18 @@ class MapFileEntries:
         found = self._open(ledger_id)
         if found is None:
             return
-        wanted, end = max(first, 0), found.last_entry if last is None else min(last, found.last_entry)
-        start = found.places[max(bisect_right(found.keys, wanted) - 1, 0)]
-        records = _records(found.files, "data", found.size, found.header, start)
-        for entry_id in range(wanted, end + 1):
-            record = next((record for record in records if record.key >= entry_id), None)
-            if record is None or record.key != entry_id:
-                there = "the end" if record is None else f"entry {record.key}"
-                raise DecodeError(f"expected entry {entry_id}, found {there}", source=found.files.url)
-            yield RawEntry(ledger_id, entry_id, bytes_of(record), bookie=False)
+        try:
+            for record in found.between(max(first, 0), found.last_entry if last is None else last):
+                yield RawEntry(ledger_id, record.key, bytes_of(record), bookie=False)
+        except DecodeError as error:
+            raise DecodeError(error.message, offset=error.offset, source=found.files.url) from error
 
     def close(self) -> None:
         """Do nothing: no file stays open."""
 
     def _open(self, ledger_id: int) -> _MapFile | None:
         if ledger_id not in self._opened and ledger_id in self._folders:
-            folder = self._folders[ledger_id]
-            try:
-                self._opened[ledger_id] = _opened(ObjectFiles(folder))
-            except DecodeError as error:
-                raise DecodeError(error.message, offset=error.offset, source=folder) from error
+            self._opened[ledger_id] = _open_first(self._folders[ledger_id])
         return self._opened.get(ledger_id)
 
     def __enter__(self) -> Self:
@@ -127,6 +134,23 @@ class MapFileEntries:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _open_first(folders: list[str]) -> _MapFile:
+    """Return the first of a ledger's MapFiles that can be read; an offload that failed leaves another."""
+    broken: DecodeError | None = None
+    for folder in folders:
+        try:
+            found = _opened(ObjectFiles(folder))
+            if len(folders) > 1:
+                # The metadata comes first, so its end has to be looked at.
+                list(found.between(found.last_entry, found.last_entry))
+        except DecodeError as error:
+            broken = broken or DecodeError(error.message, offset=error.offset, source=folder)
+        else:
+            return found
+    assert broken is not None
+    raise broken
 
 
 def _opened(files: ObjectFiles) -> _MapFile:
@@ -142,8 +166,11 @@ def _opened(files: ObjectFiles) -> _MapFile:
     if sizes.get("index"):
         index = _header(files, "index", sizes)
         for record in _records(files, "index", sizes["index"], index, index.size):
+            place = long_of(record)
+            if not header.size <= place < sizes["data"]:
+                raise DecodeError(f"index: entry {record.key} at {place} of {sizes['data']} bytes")
             keys.append(record.key)
-            places.append(long_of(record))
+            places.append(place)
     return _MapFile(files, sizes["data"], header, keys, places, metadata.lastEntryId)
 
 
@@ -173,5 +200,8 @@ def _records(
                 raise DecodeError(f"{name}: {error.message}", offset=at + (error.offset or 0)) from None
         except DecodeError as error:
             raise DecodeError(f"{name}: {error.message}", offset=at + (error.offset or 0)) from error
+        if not done and at + len(piece) == size:
+            # A sync mark behind which nothing comes.
+            return
         at += done
         piece_size = min(2 * piece_size, LARGEST_PIECE) if done else 2 * piece_size

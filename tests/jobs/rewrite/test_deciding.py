@@ -15,12 +15,14 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.errors import UnreachableError
+from pulsar_meta.jobs.rewrite import deciding as deciding_module
 from pulsar_meta.jobs.rewrite.deciding import ALONE, decided
 from pulsar_meta.jobs.rewrite.decision import Decision, Rule
 from pulsar_meta.jobs.rewrite.recompress import Recompression, WhereThere
 from pulsar_meta.stores.base import ABSENT, Versioned
 from tests.chaos.actors import cursor
 
+two_processors = pytest.mark.skipif(deciding_module.cores() < 2, reason="needs two processors")
 RULE = Recompression("cursor", "zstd", threshold=64)
 
 
@@ -52,26 +54,42 @@ def test_decisions_are_the_same(number: int, rule: Rule) -> None:
     assert not children()
 
 
+@pytest.mark.parametrize("why", ["no process", "one processor"])
+def test_without_another_process_all_is_decided_here(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    if why == "no process":
+        monkeypatch.setattr(subprocess, "Popen", refuse)
+    else:
+        monkeypatch.setattr(deciding_module, "cores", lambda: 1)
+    here = list(decided(islice(values(), 3 * ALONE), RULE, ahead=False))
+    assert list(decided(islice(values(), 3 * ALONE), RULE, ahead=True)) == here
+
+
+@two_processors
 def test_many_are_decided_by_another_process() -> None:
     deciding = decided(values(), RULE, ahead=True)
     list(islice(deciding, ALONE + 1))
     (child,) = children()
     assert child != os.getpid()
-    deciding.close()  # type: ignore[attr-defined]  # a generator
+    deciding.close()
     assert not children()
 
 
+@two_processors
 def test_a_taker_that_leaves_early_waits_for_nobody() -> None:
     deciding = decided(values(), RULE, ahead=True)
     list(islice(deciding, 2 * ALONE))
     # By now the reading waits for the process, and the process for the taker.
     time.sleep(0.5)
     begun = time.monotonic()
-    deciding.close()  # type: ignore[attr-defined]  # a generator
+    deciding.close()
     assert time.monotonic() - begun < 5
     assert not children()
 
 
+@two_processors
 def test_a_process_that_somebody_ends_is_an_error() -> None:
     deciding = decided(values(), RULE, ahead=True)
     list(islice(deciding, ALONE + 1))
@@ -96,6 +114,7 @@ def test_what_was_read_before_an_error_is_decided() -> None:
     assert not children()
 
 
+@two_processors
 def test_the_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
     script = """
 from tests.jobs.rewrite.test_deciding import *

@@ -26,6 +26,8 @@ from pulsar_meta.codecs.errors import DecodeError
 SYNC_SIZE: Final = 16
 LONG_KEY: Final = "org.apache.hadoop.io.LongWritable"
 LARGEST: Final = 128 << 20
+# Blocks end at a megabyte (io.seqfile.compress.blocksize), so they have not more keys than this.
+LARGEST_KEYS: Final = 16 << 20
 
 _MAGIC: Final = b"SEQ\x06"
 _ZLIB: Final = "org.apache.hadoop.io.compress.DefaultCodec"
@@ -91,9 +93,9 @@ def decode_records(data: Buffer, header: SequenceHeader, start: int = 0) -> Iter
                 raise DecodeError("expected the file's sync mark", offset=at + 4)
             at += 4 + SYNC_SIZE
             if header.by_blocks:
-                records = _block(view, at)
-                yield from records
-                at = records[-1].end
+                count, parts, end = _block(view, at)
+                yield from _records_of(count, parts, at, end)
+                at = end
         elif header.by_blocks:
             raise DecodeError("expected a sync mark before a block", offset=at)
         else:
@@ -127,43 +129,47 @@ def _record(view: memoryview, at: int, size: int, header: SequenceHeader) -> Key
     return KeyedRecord(_LONG.unpack_from(body)[0], value, at + 8 + size)
 
 
-def _block(view: memoryview, at: int) -> list[KeyedRecord]:
+def _block(view: memoryview, at: int) -> tuple[int, list[memoryview], int]:
+    """Return how many records a block has, its four parts, and where it ends."""
     start = at
     count, at = _vint(view, at)
     parts = []
-    for _ in range(4):
+    for limit in (LARGEST_KEYS, LARGEST_KEYS, LARGEST_KEYS, LARGEST):
         size, at = _vint(view, at)
-        if not 0 <= size <= LARGEST:
-            raise DecodeError(f"a part of {size} bytes in a block", offset=at)
-        parts.append(_inflated(_bytes(view, at, size), at))
+        parts.append(_inflated(_bytes(view, at, size), at, limit))
         at += size
-    keys = _pieces(parts[0], parts[1], count)
-    values = _pieces(parts[2], parts[3], count)
-    if not count or any(len(key) != _LONG.size for key in keys):
-        raise DecodeError(f"a block of {count} records, not all with keys of 8 bytes", offset=start)
-    return [KeyedRecord(_LONG.unpack(key)[0], value, at) for key, value in zip(keys, values, strict=True)]
+    if count < 1 or len(parts[1]) != _LONG.size * count:
+        raise DecodeError(f"a block of {count} records with {len(parts[1])} bytes of keys", offset=start)
+    return count, parts, at
 
 
-def _pieces(sizes: memoryview, joined: memoryview, count: int) -> list[memoryview]:
-    """Cut what is joined in pieces; DecodeError where sizes and bytes do not fit."""
-    pieces, at, start = [], 0, 0
-    for _ in range(count):
-        size, at = _vint(sizes, at)
-        pieces.append(_bytes(joined, start, size))
-        start += size
-    if start != len(joined):
-        raise DecodeError(f"a block with {len(joined) - start} bytes too many")
-    return pieces
+def _records_of(count: int, parts: list[memoryview], offset: int, end: int) -> Iterator[KeyedRecord]:
+    """Yield the records of a block; DecodeError where sizes and bytes do not fit."""
+    key_sizes, keys, value_sizes, values = parts
+    at_key = at_size = start = 0
+    try:
+        for (key,) in _LONG.iter_unpack(keys):
+            key_size, at_key = _vint(key_sizes, at_key)
+            size, at_size = _vint(value_sizes, at_size)
+            if key_size != _LONG.size:
+                raise DecodeError(f"a key of {key_size} bytes")
+            yield KeyedRecord(key, _bytes(values, start, size), end)
+            start += size
+    except DecodeError as error:
+        # Its own offset, and that of what is Truncated, is one in a part.
+        raise DecodeError(f"a broken block of {count} records: {error.message}", offset=offset) from error
+    if start != len(values):
+        raise DecodeError(f"a block with {len(values) - start} bytes too many", offset=offset)
 
 
-def _inflated(data: memoryview, offset: int) -> memoryview:
+def _inflated(data: memoryview, offset: int, limit: int = LARGEST) -> memoryview:
     stream = zlib.decompressobj()
     try:
-        raw = stream.decompress(data, LARGEST)
+        raw = stream.decompress(data, limit)
     except zlib.error as error:
         raise DecodeError(f"corrupt compression ({error})", offset=offset) from error
     if not stream.eof:
-        raise DecodeError(f"compression of more than {LARGEST} bytes, or without its end", offset=offset)
+        raise DecodeError(f"compression of more than {limit} bytes, or without its end", offset=offset)
     return memoryview(raw)
 
 

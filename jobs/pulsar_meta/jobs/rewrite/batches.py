@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from pulsar_meta.codecs.errors import ConflictError, NotFoundError
 from pulsar_meta.jobs.rewrite.deciding import chunks, decided
@@ -22,7 +22,7 @@ class Batches:
     """Reads and writes groups of values: by the store's own pipelining, by threads, or one by one.
 
     Threads only where the store is on a network; `concurrency` is their number. `width` is how many requests
-    are under way at once.
+    are under way at once. Use as a context manager, or close it, also after an error.
     """
 
     def __init__(self, store: Store, concurrency: int) -> None:
@@ -32,10 +32,19 @@ class Batches:
         self.width = concurrency if self.networked else 1
         self._grouped = self.width > 1 and isinstance(store, GroupStore)
         self._pool: ThreadPoolExecutor | None = None
+        self._deciding: list[Generator[Decided]] = []
 
     def decided(self, values: Iterable[Versioned], rule: Rule) -> Iterator[Decided]:
         """Yield values of the store with their decisions, made ahead where it is on a network."""
-        return decided(values, rule, ahead=self.width > 1)
+        deciding = decided(values, rule, ahead=self.width > 1)
+        self._deciding.append(deciding)
+        return deciding
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def sendings(self, changes: Sequence[Change]) -> Iterator[list[Change]]:
         """Yield the changes in parts that are sent at once: a store's own group takes updates only."""
@@ -65,7 +74,9 @@ class Batches:
         return self._each(self.store.children, paths)
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Let the threads end, and the process that decides."""
+        for deciding in self._deciding:
+            deciding.close()
         if self._pool is not None:
             self._pool.shutdown(wait=True)
 

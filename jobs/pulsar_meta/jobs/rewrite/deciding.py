@@ -24,29 +24,46 @@ from pulsar_meta.stores.base import Versioned
 
 T = TypeVar("T")
 
-CHUNK: Final = 64
-# How many chunks the reading runs ahead.
+PART_VALUES: Final = 64
+PART_BYTES: Final = 1 << 20
+# How many parts the reading runs ahead.
 DEPTH: Final = 16
 # A process of its own takes a quarter of a second to start: as long as deciding about so many values.
-ALONE: Final = 16 * CHUNK
+ALONE: Final = 1024
+END_SECONDS: Final = 1.0
 
 
-def decided(values: Iterable[Versioned], rule: Rule, *, ahead: bool) -> Iterator[Decided]:
+def decided(values: Iterable[Versioned], rule: Rule, *, ahead: bool) -> Generator[Decided]:
     """Yield each value with its decision, in order; `ahead`: read and decided ahead of the taker.
 
-    `rule` is pickled. UnreachableError where the process that decides was ended by somebody else.
+    `rule` is pickled. UnreachableError where the process that decides was ended by somebody else. To be
+    closed by whoever does not take all.
     """
     if not ahead:
         yield from ((seen, rule(seen)) for seen in values)
         return
-    with Decider(rule) as decider, closing(read_ahead(decider.offered(chunks(values, CHUNK)))) as offered:
+    with Decider(rule) as decider, closing(read_ahead(decider.offered(parts(values)))) as offered:
         try:
-            for chunk, apart in offered:
-                decisions = decider.answer() if apart else map(rule, chunk)
-                yield from zip(chunk, decisions, strict=True)
+            for part, apart in offered:
+                decisions = decider.answer() if apart else map(rule, part)
+                yield from zip(part, decisions, strict=True)
         finally:
             # The reading may wait for a process that waits for us.
             decider.end()
+
+
+def parts(values: Iterable[Versioned]) -> Iterator[list[Versioned]]:
+    """Yield the values in lists, of few values where these are large."""
+    part: list[Versioned] = []
+    size = 0
+    for seen in values:
+        part.append(seen)
+        size += len(seen.value)
+        if len(part) == PART_VALUES or size >= PART_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -100,10 +117,10 @@ class Decider:
     def __exit__(self, *error: object) -> None:
         self.end()
         if self._process is not None:
-            for pipe in (self._process.stdin, self._process.stdout):
+            for pipe in self._pipes():
                 # What it was still to be given is for nobody.
                 with suppress(OSError):
-                    pipe.close()  # type: ignore[union-attr]  # both are pipes
+                    pipe.close()
 
     def end(self) -> None:
         """End the process, whatever it is at. Safe to call twice."""
@@ -113,52 +130,76 @@ class Decider:
 
     def offered(self, parts: Iterable[list[Versioned]]) -> Iterator[tuple[list[Versioned], bool]]:
         """Yield the parts, and whether the process has been given them; waits while it is busy."""
-        count = 0
+        count, helps = 0, cores() > 1
         for part in parts:
-            apart = count >= ALONE and (os.cpu_count() or 1) > 1
-            if apart:
+            if helps and count >= ALONE and self._process is None:
+                helps = self._start()
+            if self._process is not None:
                 self._give(part)
-            yield part, apart
+            yield part, self._process is not None
             count += len(part)
 
     def answer(self) -> list[Decision]:
         """Return the decisions about the oldest part that has no answer yet."""
         try:
-            answer: list[Decision] = pickle.load(self._started().stdout)  # type: ignore[arg-type]  # a pipe
+            answer: list[Decision] = pickle.load(self._pipes()[1])
         except (EOFError, pickle.UnpicklingError):
             raise self._ended() from None
         return answer
 
-    def _give(self, part: list[Versioned]) -> None:
+    def _start(self) -> bool:
+        """Start the process; where the machine lets it not, everything is decided here."""
+        # -P: a module that lies in the current directory is none of ours. A session of its own: Ctrl-C is
+        # for the process that writes.
+        command = [sys.executable, "-P", "-m", "pulsar_meta.jobs.rewrite.deciding"]
+        pipe = subprocess.PIPE
         try:
-            _send(part, self._started().stdin)
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
+        except OSError:
+            return False
+        self._give(self.rule)
+        return True
+
+    def _give(self, something: Rule | list[Versioned]) -> None:
+        try:
+            _send(something, self._pipes()[0])
         except (OSError, ValueError):
             raise self._ended() from None
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            # -P: a module that lies in the current directory is none of ours. A session of its own: Ctrl-C
-            # is for the process that writes.
-            command = [sys.executable, "-P", "-m", "pulsar_meta.jobs.rewrite.deciding"]
-            pipe = subprocess.PIPE
-            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
-            _send(self.rule, self._process.stdin)
-        return self._process
+    def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        return process.stdin, process.stdout
 
     def _ended(self) -> UnreachableError:
-        code = None if self._process is None else self._process.wait()
+        assert self._process is not None
+        try:
+            code = self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            # It answered with something else, and lives.
+            self.end()
+            return UnreachableError("the process that decides about the values does not answer as it should")
         return UnreachableError(f"the process that decides about the values ended (exit code {code})")
 
 
-def _send(something: object, pipe: IO[bytes] | None) -> None:
-    assert pipe is not None
+def cores() -> int:
+    """Return how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _send(something: object, pipe: IO[bytes]) -> None:
     pickle.dump(something, pipe, pickle.HIGHEST_PROTOCOL)
     pipe.flush()
 
 
 def _decide_until_the_end(given: IO[bytes], told: IO[bytes]) -> None:
     """Answer each list of values with a list of decisions, until there is no more of either."""
-    with suppress(EOFError, BrokenPipeError):
+    # Whoever was killed in the middle of a part leaves it cut.
+    with suppress(EOFError, BrokenPipeError, pickle.UnpicklingError):
         rule: Rule = pickle.load(given)
         while True:
             part: list[Versioned] = pickle.load(given)

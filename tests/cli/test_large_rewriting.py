@@ -1,0 +1,95 @@
+"""`compress-cursors` over so many cursors that a process of its own decides, on a real ZooKeeper."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.metadata.envelope import is_enveloped
+from pulsar_meta.jobs.rewrite.deciding import ALONE
+from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.registry import open_store
+from tests.chaos.actors import TOPIC, cursor
+from tests.cli.program import MAIN, environment, pulsar_meta
+from tests.servers import zookeeper
+from tests.servers.restartable import skip_or_fail
+
+CURSORS = 3 * ALONE
+WORDS = ("compress-cursors", "--compression", "zstd", "--threshold", "64", "--yes")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[zookeeper.ZookeeperServer]:
+    """A real ZooKeeper with many cursors."""
+    skip_or_fail(zookeeper.why_not())
+    with zookeeper.ZookeeperServer(tmp_path / "zookeeper") as running:
+        with open_store(f"zk://{running.address}", read_only=False) as store:
+            for number in range(CURSORS):
+                store.put(f"{TOPIC}/{number}", cursor(number), ABSENT)
+        yield running
+
+
+def test_all_are_compressed_and_undone(server: zookeeper.ZookeeperServer, tmp_path: Path) -> None:
+    url = f"zk://{server.address}"
+    env = environment(tmp_path, PULSAR_META_STORE=url)
+    done = pulsar_meta(*WORDS, "-o", "json", env=env)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["rewritten"] == CURSORS
+    with open_store(url) as store:
+        assert sum(is_enveloped(held.value) for held in store.scan(TOPIC)) == CURSORS
+    assert pulsar_meta("undo", summary["undo_file"], "--yes", env=env).returncode == 0
+    with open_store(url) as store:
+        values = {held.path: held.value for held in store.scan(TOPIC) if held.value}
+    assert values == {f"{TOPIC}/{number}": cursor(number) for number in range(CURSORS)}
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_server_that_goes_away_is_exit_6(
+    server: zookeeper.ZookeeperServer, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    env = environment(tmp_path, PULSAR_META_STORE=f"zk://{server.address}?timeout=2")
+    command = [*MAIN, *WORDS, "--undo-file", str(tmp_path / "undo"), "--rate", "400", *more]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=env, stdout=pipe, stderr=pipe) as running:
+        if more:
+            # Nothing limits how fast a dry run reads, but that nobody takes more than its first line.
+            assert running.stdout is not None
+            running.stdout.readline()
+        else:
+            wait_until(lambda: (tmp_path / "undo").exists())
+        server.kill()
+        told = running.communicate(timeout=60)[1]
+    if not more:
+        assert running.returncode == 6, told
+        assert b"--resume" in told
+    assert running.returncode in (0, 6), told
+    assert b"Traceback" not in told
+    assert b"Fatal" not in told
+
+
+def test_an_interrupted_run_says_how_to_go_on(server: zookeeper.ZookeeperServer, tmp_path: Path) -> None:
+    env = environment(tmp_path, PULSAR_META_STORE=f"zk://{server.address}")
+    command = [*MAIN, *WORDS, "--undo-file", str(tmp_path / "undo"), "--rate", "400"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        wait_until(lambda: (tmp_path / "undo").exists())
+        running.send_signal(signal.SIGINT)
+        told = running.communicate(timeout=60)[1]
+    assert (running.returncode, b"--resume" in told) == (130, True), told
+    resumed = pulsar_meta(*WORDS, "--undo-file", tmp_path / "undo", "--resume", env=env)
+    assert resumed.returncode == 0, resumed.stderr
+    with open_store(f"zk://{server.address}") as store:
+        assert sum(is_enveloped(held.value) for held in store.scan(TOPIC)) == CURSORS
+
+
+def wait_until(there: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not there():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
