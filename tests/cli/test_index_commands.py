@@ -125,3 +125,18 @@ def test_a_partitioned_topics_ledgers_are_those_of_its_partitions(run: Run) -> N
     spread = run("set-property", "parted", "38,39", "a=b", "--yes")
     assert (spread.returncode, spread.stderr.count("\n")) == (3, 1)
     assert run("properties", "parted", "--ledger", "18").returncode == 3
+    assert "persistent://public/default/parted-partition-1\t39\ta=b\n" in run("properties", "parted").stdout
+
+
+def test_a_partition_without_a_record_is_told_and_the_others_are_shown(run: Run) -> None:
+    gone = "/managed-ledgers/public/default/persistent/parted-partition-0"
+    assert run("rm", gone, "--yes").returncode == 0
+    for words in (["properties", "parted"], ["tree", "topic", "parted"], ["get", "topic", "parted"]):
+        done = run(*words, "-o", "ndjson")
+        assert (done.returncode, done.stderr.count("\n")) == (3, 1), done.stderr
+        assert "parted-partition-0" in done.stderr
+        assert "parted-partition-1" in done.stdout
+        assert "parted-partition-2" in done.stdout
+    assert run("ls", "topic", "parted").returncode == 3
+    assert run("set-property", "parted", "39", "a=b", "--yes").returncode == 0
+    assert run("set-property", "parted", "18", "a=b", "--yes").returncode == 3

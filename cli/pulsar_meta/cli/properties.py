@@ -9,9 +9,10 @@ import typer
 
 from pulsar_meta.cli.option_groups import grouped
 from pulsar_meta.cli.output import View
+from pulsar_meta.cli.parts import Parts
 from pulsar_meta.cli.rewriting import Job, WriteOptions, open_for_writing, run_job
 from pulsar_meta.cli.shell import Shell, StoreUrl
-from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from pulsar_meta.codecs.metadata.ledger_properties import Edit
@@ -35,9 +36,16 @@ def properties(
     """
     from pulsar_meta.codecs.names import TopicName
     from pulsar_meta.jobs.index.properties import list_properties
+    from pulsar_meta.jobs.topics import named_topics
 
     with shell.store(store) as opened:
-        shell.emit(list(list_properties(opened, TopicName.parse(topic), ledger)), PROPERTIES)
+        topics = named_topics(opened, TopicName.parse(topic))
+        found = Parts(shell, (list_properties(opened, one) for one in topics))
+        shown = [row for row in found if ledger in (None, row["ledger_id"])]
+        if ledger is not None and not shown:
+            raise NotFoundError(f"no ledger {ledger} in {topic}", source=opened.url)
+        shell.emit(shown, PROPERTIES if len(topics) == 1 else OF_PARTITIONS)
+    found.check()
 
 
 @grouped
@@ -119,3 +127,6 @@ def _row(ledger: dict[str, Any]) -> list[str]:
 
 
 PROPERTIES = View(["ledger", "properties"], _row, right=frozenset({"ledger"}))
+OF_PARTITIONS = View(
+    ["topic", "ledger", "properties"], lambda row: [row["topic"], *_row(row)], right=frozenset({"ledger"})
+)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from pulsar_meta.cli.output import Detail, Format, View
+from pulsar_meta.cli.parts import Parts
 from pulsar_meta.cli.shell import Shell, StoreUrl
 from pulsar_meta.codecs.errors import UsageError
 
@@ -35,14 +36,18 @@ def ls(
     from pulsar_meta.jobs.values.places import paths_of
     from pulsar_meta.jobs.values.store_tree import list_children
 
-    view = (
-        View(["name", "size", "version", "modified", "ephemeral"], _long)
-        if details
-        else View(["name"], _name)
-    )
     with shell.store(store) as opened:
-        found = (list_children(opened, path, details=details) for path in paths_of(opened, where or ["/"]))
-        shell.emit(chain.from_iterable(found), view)
+        paths = paths_of(opened, where or ["/"])
+        # Of several partitions each has children of the same names.
+        label = "name" if len(paths) == 1 else "path"
+        view = (
+            View([label, "size", "version", "modified", "ephemeral"], partial(_long, label))
+            if details
+            else View([label], lambda document: [document[label]])
+        )
+        found = Parts(shell, (list_children(opened, path, details=details) for path in paths))
+        shell.emit(found, view)
+    found.check()
 
 
 def get(
@@ -99,22 +104,19 @@ def tree(
     from pulsar_meta.jobs.values.store_tree import walk
 
     with shell.store(store) as opened:
-        found = (walk(opened, path, depth) for path in paths_of(opened, where or ["/"]))
-        shell.emit(chain.from_iterable(found), Detail(_branch))
+        found = Parts(shell, (walk(opened, path, depth) for path in paths_of(opened, where or ["/"])))
+        shell.emit(found, Detail(_branch))
+    found.check()
 
 
-def _name(document: Document) -> list[str]:
-    return [document["name"]]
-
-
-def _long(document: Document) -> list[str]:
+def _long(label: str, document: Document) -> list[str]:
     from pulsar_meta.codecs.times import iso_time
 
     if "size" not in document:
-        return [document["name"], "-", "-", "-", "-"]
+        return [document[label], "-", "-", "-", "-"]
     modified = iso_time(document["modified"]) if "modified" in document else "-"
     ephemeral = "ephemeral" if document["ephemeral"] else "-"
-    return [document["name"], str(document["size"]), str(document["version"]), modified, ephemeral]
+    return [document[label], str(document["size"]), str(document["version"]), modified, ephemeral]
 
 
 def _branch(document: Document) -> Iterable[str]:

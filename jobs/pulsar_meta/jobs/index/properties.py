@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
@@ -30,20 +31,11 @@ def read_topic(store: Store, topic: TopicName) -> Versioned:
         raise NotFoundError(f"no topic {topic}", source=store.url) from error
 
 
-def list_properties(store: Store, name: TopicName, ledger: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yield a document for each ledger of a topic or of its partitions, or for one.
-
-    NotFoundError for an unknown one.
-    """
-    found = False
-    for topic in named_topics(store, name):
-        for held in decode_managed_ledger(read_topic(store, topic).value).ledgerInfo:
-            if ledger in (None, held.ledgerId):
-                found = True
-                properties = {item.key: item.value for item in held.properties}
-                yield {"topic": str(topic), "ledger_id": held.ledgerId, "properties": properties}
-    if ledger is not None and not found:
-        raise NotFoundError(f"no ledger {ledger} in {name}", source=store.url)
+def list_properties(store: Store, topic: TopicName) -> Iterator[dict[str, Any]]:
+    """Yield a document for each ledger of a topic; NotFoundError where the store has no such topic."""
+    for held in decode_managed_ledger(read_topic(store, topic).value).ledgerInfo:
+        properties = {item.key: item.value for item in held.properties}
+        yield {"topic": str(topic), "ledger_id": held.ledgerId, "properties": properties}
 
 
 def topic_of_ledgers(store: Store, name: TopicName, ledgers: Iterable[int]) -> TopicName:
@@ -52,8 +44,10 @@ def topic_of_ledgers(store: Store, name: TopicName, ledgers: Iterable[int]) -> T
     if topics == [name]:
         return name
     for topic in topics:
-        if wanted.issubset(ledger_ids(message_of(read_topic(store, topic))[0])):
-            return topic
+        # A partition that was never used has no record.
+        with suppress(NotFoundError):
+            if wanted.issubset(ledger_ids(message_of(read_topic(store, topic))[0])):
+                return topic
     told = ", ".join(map(str, sorted(wanted)))
     raise NotFoundError(f"no partition of {name} has ledger {told}", source=store.url)
 
