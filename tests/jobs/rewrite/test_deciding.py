@@ -54,17 +54,20 @@ def test_decisions_are_the_same(number: int, rule: Rule) -> None:
     assert not children()
 
 
-@pytest.mark.parametrize("why", ["no process", "one processor"])
+@pytest.mark.parametrize("why", ["no process", "one processor", "no such module"])
 def test_without_another_process_all_is_decided_here(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     if why == "no process":
         monkeypatch.setattr(subprocess, "Popen", refuse)
+    elif why == "no such module":
+        monkeypatch.setattr(sys, "executable", "/bin/false")
     else:
         monkeypatch.setattr(deciding_module, "cores", lambda: 1)
     here = list(decided(islice(values(), 3 * ALONE), RULE, ahead=False))
     assert list(decided(islice(values(), 3 * ALONE), RULE, ahead=True)) == here
+    assert not children()
 
 
 @two_processors

@@ -16,7 +16,7 @@ from contextlib import closing, suppress
 from itertools import islice
 from queue import Empty, Queue
 from threading import Event, Thread
-from typing import IO, Final, TypeVar
+from typing import IO, Any, Final, TypeVar
 
 from pulsar_meta.codecs.errors import UnreachableError
 from pulsar_meta.jobs.rewrite.decision import Decided, Decision, Rule
@@ -124,9 +124,10 @@ class Decider:
 
     def end(self) -> None:
         """End the process, whatever it is at. Safe to call twice."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        process = self._process
+        if process is not None:
+            process.kill()
+            process.wait()
 
     def offered(self, parts: Iterable[list[Versioned]]) -> Iterator[tuple[list[Versioned], bool]]:
         """Yield the parts, and whether the process has been given them; waits while it is busy."""
@@ -141,14 +142,14 @@ class Decider:
 
     def answer(self) -> list[Decision]:
         """Return the decisions about the oldest part that has no answer yet."""
-        try:
-            answer: list[Decision] = pickle.load(self._pipes()[1])
-        except (EOFError, pickle.UnpicklingError):
-            raise self._ended() from None
-        return answer
+        decisions: list[Decision] = self._answer()
+        return decisions
 
     def _start(self) -> bool:
-        """Start the process; where the machine lets it not, everything is decided here."""
+        """Start the process; where there can be none, everything is decided here.
+
+        The machine may have none to give, or its Python not this package (a zipped program).
+        """
         # -P: a module that lies in the current directory is none of ours. A session of its own: Ctrl-C is
         # for the process that writes.
         command = [sys.executable, "-P", "-m", "pulsar_meta.jobs.rewrite.deciding"]
@@ -157,13 +158,24 @@ class Decider:
             self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
         except OSError:
             return False
-        self._give(self.rule)
-        return True
+        try:
+            self._give(self.rule)
+            self._answer()
+        except UnreachableError:
+            self.__exit__()
+            self._process = None
+        return self._process is not None
 
     def _give(self, something: Rule | list[Versioned]) -> None:
         try:
             _send(something, self._pipes()[0])
         except (OSError, ValueError):
+            raise self._ended() from None
+
+    def _answer(self) -> Any:
+        try:
+            return pickle.load(self._pipes()[1])
+        except (EOFError, pickle.UnpicklingError):
             raise self._ended() from None
 
     def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
@@ -201,6 +213,7 @@ def _decide_until_the_end(given: IO[bytes], told: IO[bytes]) -> None:
     # Whoever was killed in the middle of a part leaves it cut.
     with suppress(EOFError, BrokenPipeError, pickle.UnpicklingError):
         rule: Rule = pickle.load(given)
+        _send("ready", told)
         while True:
             part: list[Versioned] = pickle.load(given)
             _send(list(map(rule, part)), told)
