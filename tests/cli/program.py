@@ -6,7 +6,8 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -61,3 +62,11 @@ def _written(stream: io.TextIOWrapper) -> bytes:
     buffer = stream.buffer
     assert isinstance(buffer, io.BytesIO)
     return buffer.getvalue()
+
+
+def wait_until(done: Callable[[], bool], seconds: float = 60) -> None:
+    """Return when `done` says so; AssertionError after so many seconds."""
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store
-from tests.cli.program import MAIN, environment, pulsar_meta
+from tests.cli.program import MAIN, environment, pulsar_meta, wait_until
 from tests.servers import zookeeper
 from tests.servers.restartable import skip_or_fail
 
@@ -84,10 +83,3 @@ def first_indexes(value: bytes) -> dict[int, str]:
         for one in ledger.properties
         if one.key == "first-index"
     }
-
-
-def wait_until(done: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.05)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from pulsar_meta.jobs.rewrite.deciding import ALONE
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store
 from tests.chaos.actors import TOPIC, cursor
-from tests.cli.program import MAIN, environment, pulsar_meta
+from tests.cli.program import MAIN, environment, pulsar_meta, wait_until
 from tests.servers import zookeeper
 from tests.servers.restartable import skip_or_fail
 
@@ -86,10 +85,3 @@ def test_an_interrupted_run_says_how_to_go_on(server: zookeeper.ZookeeperServer,
     assert resumed.returncode == 0, resumed.stderr
     with open_store(f"zk://{server.address}") as store:
         assert sum(is_enveloped(held.value) for held in store.scan(TOPIC)) == CURSORS
-
-
-def wait_until(there: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not there():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterable
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, UnreachableError
 from pulsar_meta.codecs.wire.bookie_protocol import (
@@ -22,6 +21,7 @@ from pulsar_meta.codecs.wire.bookie_protocol import (
     encode_batch_read,
     encode_read,
 )
+from pulsar_meta.entries.base import Closing
 
 READS_UNDER_WAY: Final = 64
 SECONDS: Final = 10.0
@@ -38,7 +38,7 @@ _SECURED: Final = (
 )
 
 
-class BookieClient:
+class BookieClient(Closing):
     """Reads entries of the bookie at `host:port`. After UnreachableError it is of no more use."""
 
     def __init__(self, host: str, port: int, *, seconds: float = SECONDS) -> None:
@@ -127,14 +127,6 @@ class BookieClient:
 
     def _unreachable(self, reason: str) -> UnreachableError:
         return UnreachableError(reason, source=f"bookie {self.address}")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _reason(error: OSError) -> str:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry, read_header
 from pulsar_meta.codecs.wire.bookie_protocol import NO_ENTRY, NO_LEDGER, OK, ReadAnswer
-from pulsar_meta.entries.base import RawEntry
+from pulsar_meta.entries.base import Closing, RawEntry
 from pulsar_meta.entries.bookie_client import SECONDS
 from pulsar_meta.entries.bookie_connections import BookieConnections
 from pulsar_meta.entries.ensemble import Cluster, Ensembles
@@ -26,7 +25,7 @@ ENTRIES_AT_ONCE: Final = 100
 Outcome = RawEntry | NotFoundError | DecodeError | UnreachableError
 
 
-class LiveBookies:
+class LiveBookies(Closing):
     """Entries of running bookies; `cluster` says which ledgers there are and who holds them.
 
     Every method may raise UnreachableError: no bookie that could have the entry answered.
@@ -153,14 +152,6 @@ class LiveBookies:
         ]
         held = sum(isinstance(outcome, RawEntry) for outcome in outcomes)
         return held and held + sum(isinstance(outcome, UnreachableError) for outcome in outcomes)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _outcome(ensembles: Ensembles, entry_id: int, bookie: str, answer: ReadAnswer) -> Outcome:

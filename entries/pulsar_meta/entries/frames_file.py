@@ -10,18 +10,17 @@ import json
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
-from pulsar_meta.entries.base import RawEntry
+from pulsar_meta.entries.base import Closing, RawEntry
 from pulsar_meta.entries.data_files import map_file
 from pulsar_meta.entries.locations import TableLocations
 
 _SIZE: Final = struct.Struct(">I")
 
 
-class FramesFile:
+class FramesFile(Closing):
     """The frames of one file; `bookie` is false in what is read. A ledger need not be there whole."""
 
     whole_ledgers: Final = False
@@ -69,14 +68,6 @@ class FramesFile:
     def close(self) -> None:
         """Forget the mapping. Safe to call twice."""
         self._view = memoryview(b"")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _entry(self, ledger_id: int, entry_id: int, offset: int) -> RawEntry:
         size = _SIZE.unpack_from(self._view, offset - 4)[0]

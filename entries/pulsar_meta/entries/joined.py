@@ -6,16 +6,14 @@ import heapq
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
-from types import TracebackType
-from typing import Self
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.entries.base import EntrySource, RawEntry
+from pulsar_meta.entries.base import Closing, EntrySource, RawEntry
 from pulsar_meta.entries.located_entries import LocatedEntries
 from pulsar_meta.entries.locations import LedgerLocations
 
 
-class JoinedEntries:
+class JoinedEntries(Closing):
     """Sources in the order in which they are asked; where one has a broken record the next one helps."""
 
     def __init__(self, sources: Sequence[EntrySource], url: str | None = None) -> None:
@@ -58,14 +56,6 @@ class JoinedEntries:
         """Close every source. Safe to call twice."""
         for source in self.sources:
             source.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def located_parts(source: EntrySource) -> Iterator[LocatedEntries]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Self
 
 from pulsar_meta.codecs.bookie_files.entry_log import record_at, split_location
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.bookie_entry import read_header
-from pulsar_meta.entries.base import RawEntry
+from pulsar_meta.entries.base import Closing, RawEntry
 from pulsar_meta.entries.data_files import DataFiles
 from pulsar_meta.entries.locations import LedgerLocations, LocationIndex
 
 
-class LocatedEntries:
+class LocatedEntries(Closing):
     """Bookie entries in entry logs or journals. `notes` and `faults` say what was found on the way."""
 
     def __init__(self, url: str, index: LocationIndex, files: DataFiles) -> None:
@@ -72,11 +70,3 @@ class LocatedEntries:
         """Let go of index and files. Safe to call twice."""
         self.index.close()
         self.files.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

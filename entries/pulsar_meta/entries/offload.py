@@ -13,8 +13,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from pulsar_meta.codecs.bookie_files.offload_object import (
     ENTRY_HEADER,
@@ -27,7 +26,7 @@ from pulsar_meta.codecs.bookie_files.offload_object import (
     decode_offload_index,
 )
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
-from pulsar_meta.entries.base import RawEntry
+from pulsar_meta.entries.base import Closing, RawEntry
 from pulsar_meta.entries.offload_files import ObjectFiles
 from pulsar_meta.entries.offload_map_files import MapFileEntries, map_file_folders
 
@@ -66,7 +65,7 @@ def open_offload(url: str) -> OffloadedEntries | MapFileEntries:
     return MapFileEntries(url, folders) if folders else OffloadedEntries(url, files)
 
 
-class OffloadedEntries:
+class OffloadedEntries(Closing):
     """Entries in offloaded objects, as frames: they have no bookie header and no digest there."""
 
     def __init__(self, url: str, files: ObjectFiles) -> None:
@@ -212,14 +211,6 @@ class OffloadedEntries:
         except DecodeError as error:
             raise DecodeError(error.message, offset=error.offset, source=f"{self.url}: {name}") from error
         return index
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _offloaded(key: str, index: OffloadIndex, ledger: OffloadedLedger) -> _Offloaded:

@@ -11,8 +11,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from pulsar_meta.codecs.bookie_files.sequence_file import (
     LARGEST,
@@ -27,7 +26,7 @@ from pulsar_meta.codecs.bookie_files.sequence_file import (
 )
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.messages.protobuf import parse_message
-from pulsar_meta.entries.base import RawEntry
+from pulsar_meta.entries.base import Closing, RawEntry
 from pulsar_meta.entries.offload_files import ObjectFiles
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 
@@ -77,7 +76,7 @@ def map_file_folders(files: ObjectFiles) -> dict[int, list[str]]:
     return found
 
 
-class MapFileEntries:
+class MapFileEntries(Closing):
     """Entries in MapFiles, as frames: they have no bookie header and no digest there."""
 
     def __init__(self, url: str, folders: dict[int, list[str]]) -> None:
@@ -126,14 +125,6 @@ class MapFileEntries:
         if ledger_id not in self._opened and ledger_id in self._folders:
             self._opened[ledger_id] = _open_first(self._folders[ledger_id])
         return self._opened.get(ledger_id)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _open_first(folders: list[str]) -> _MapFile:
