@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pulsar_meta.cli.commands import COMMANDS
-from pulsar_meta.cli.seek_lines import FIELDS
+from pulsar_meta.cli.render.seek import FIELDS
 from pulsar_meta.codecs import errors
 from pulsar_meta.codecs.documents.kinds import KINDS
 from pulsar_meta.entries.registry import SCHEMES as ENTRY_SCHEMES

@@ -15,14 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.cli import output
+from pulsar_meta.cli import outputs
 from pulsar_meta.cli.commands import COMMANDS
 from pulsar_meta.cli.errors import wants_json
+from pulsar_meta.cli.render import tables
 from pulsar_meta.cli.settings import load_settings
 from pulsar_meta.codecs.errors import UsageError
 
 PROGRAM = Path(sys.executable).with_name("pulsar-meta")
-VIEW = output.View(columns=["ledger", "name"], row=lambda document: [str(document["l"]), document["n"]])
+VIEW = tables.View(columns=["ledger", "name"], row=lambda document: [str(document["l"]), document["n"]])
 DOCUMENTS = [{"l": 7, "n": "a\tb"}, {"l": 2**63 - 1, "n": "[bold]"}]
 
 
@@ -39,42 +40,42 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 def test_json_is_a_list_and_keeps_big_numbers_as_digits() -> None:
     out = io.StringIO()
-    output.write_json(DOCUMENTS, out, single=False)
+    tables.write_json(DOCUMENTS, out, single=False)
     assert json.loads(out.getvalue()) == [{"l": 7, "n": "a\tb"}, {"l": str(2**63 - 1), "n": "[bold]"}]
 
 
 def test_json_of_nothing_is_an_empty_list() -> None:
     out = io.StringIO()
-    output.write_json([], out, single=False)
+    tables.write_json([], out, single=False)
     assert json.loads(out.getvalue()) == []
 
 
 def test_json_stays_valid_when_the_source_fails_midway() -> None:
-    def broken() -> Iterator[output.Document]:
+    def broken() -> Iterator[tables.Document]:
         yield {"l": 1}
         raise UsageError("no more")
 
     out = io.StringIO()
     with pytest.raises(UsageError):
-        output.write_json(broken(), out, single=False)
+        tables.write_json(broken(), out, single=False)
     assert json.loads(out.getvalue()) == [{"l": 1}]
 
 
 def test_plain_keeps_a_row_on_a_line() -> None:
     out = io.StringIO()
-    output.write_plain(DOCUMENTS, out, VIEW)
+    tables.write_plain(DOCUMENTS, out, VIEW)
     assert out.getvalue() == f"7\ta\\tb\n{2**63 - 1}\t[bold]\n"
 
 
 def test_plain_has_a_dash_for_nothing() -> None:
     out = io.StringIO()
-    output.write_plain([{"l": 7, "n": ""}], out, VIEW)
+    tables.write_plain([{"l": 7, "n": ""}], out, VIEW)
     assert out.getvalue() == "7\t-\n"
 
 
 def test_table_shows_markup_as_it_is() -> None:
     out = io.StringIO()
-    output.write_table(DOCUMENTS, out, VIEW)
+    tables.write_table(DOCUMENTS, out, VIEW)
     assert "[bold]" in out.getvalue()
     assert str(2**63 - 1) in out.getvalue()
 
@@ -85,14 +86,14 @@ class Terminal(io.StringIO):
 
 
 def test_a_table_has_no_empty_columns() -> None:
-    view = output.View(columns=["a", "b", "c"], row=lambda document: ["1", "-", document["n"]])
+    view = tables.View(columns=["a", "b", "c"], row=lambda document: ["1", "-", document["n"]])
     out = io.StringIO()
-    output.write_table([{"n": ""}, {"n": "x" * 300}], out, view)
+    tables.write_table([{"n": ""}, {"n": "x" * 300}], out, view)
     heading = out.getvalue().splitlines()[1]
     assert heading.split() == ["a", "c"]
     assert "x" * 300 in out.getvalue()
     out = io.StringIO()
-    output.write_table([], out, view)
+    tables.write_table([], out, view)
     assert out.getvalue().split()[:3] == ["a", "b", "c"]
 
 
@@ -102,9 +103,9 @@ def test_a_table_fits_its_terminal_and_cuts_nothing(columns: int, monkeypatch: p
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     topic, time = "persistent://public/default/" + "t" * 20, "2026-11-21T06:02:20.167Z"
-    view = output.View(columns=["topic", "ledger", "time"], row=lambda document: [topic, str(2**62), time])
+    view = tables.View(columns=["topic", "ledger", "time"], row=lambda document: [topic, str(2**62), time])
     out = Terminal()
-    output.write_table([{}, {}], out, view)
+    tables.write_table([{}, {}], out, view)
     lines = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
     # Too narrow for a table: a paragraph each, whose lines the terminal folds.
     if columns >= 24 + 19 + 24 + 8:
@@ -116,17 +117,17 @@ def test_a_table_fits_its_terminal_and_cuts_nothing(columns: int, monkeypatch: p
 
 def test_csv_needs_columns() -> None:
     with pytest.raises(UsageError):
-        output.write_csv(DOCUMENTS, io.StringIO(), output.Detail(lines=lambda document: []))
+        tables.write_csv(DOCUMENTS, io.StringIO(), tables.Detail(lines=lambda document: []))
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "out.json"
     target.write_text("old")
-    with pytest.raises(UsageError), output.whole_file(target, "w") as out:
+    with pytest.raises(UsageError), outputs.whole_file(target, "w") as out:
         out.write("half")
         raise UsageError("broken midway")
     assert target.read_text() == "old"
-    with output.whole_file(target, "w") as out:
+    with outputs.whole_file(target, "w") as out:
         out.write("new")
     assert target.read_text() == "new"
     assert list(tmp_path.iterdir()) == [target]
@@ -231,13 +232,13 @@ def test_examples_are_lines_that_fit_a_terminal(command: str) -> None:
 
 def test_bytes_of_others_do_not_steer_a_terminal() -> None:
     hostile = [{"l": 1, "n": "a\x1b[2J\rb\x9b"}]
-    for write in (output.write_plain, output.write_table):
+    for write in (tables.write_plain, tables.write_table):
         out = io.StringIO()
         write(hostile, out, VIEW)
         assert "a\\x1b[2J" in out.getvalue()
         assert not {"\x1b", "\r", "\x9b"} & set(out.getvalue())
     out = io.StringIO()
-    output.write_plain(hostile, out, output.Detail(lines=lambda document: [document["n"] + "\tc"]))
+    tables.write_plain(hostile, out, tables.Detail(lines=lambda document: [document["n"] + "\tc"]))
     assert out.getvalue() == "a\\x1b[2J\\x0db\\x9b\tc\n"
 
 

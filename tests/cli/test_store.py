@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pulsar_meta.cli.app import main
-from pulsar_meta.cli.sizes import size
+from pulsar_meta.cli.render.text import size
 from pulsar_meta.codecs.documents.document import encode_document
 
 Run = Callable[..., tuple[int, bytes, str]]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.cli.entry_rows import each_message, entry_view, message_view
+from pulsar_meta.cli.render.entries import each_message, entry_view, message_view
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.entry_json import PAYLOAD_FORMS

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
+import typer
+
+from pulsar_meta.cli.render.tables import Document, Format
+from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UnreachableError
+
+if TYPE_CHECKING:
+    from pulsar_meta.entries.base import EntrySource
 
 
 def wants_json(arguments: list[str]) -> bool:
@@ -37,3 +46,53 @@ def os_failure(error: OSError) -> PulsarMetaError:
     source = str(error.filename) if error.filename is not None else None
     kind = NotFoundError if isinstance(error, FileNotFoundError) else UnreachableError
     return kind(error.strerror or str(error), source=source)
+
+
+class Told:
+    """Tells each fault on stderr when it is met, and ends with the exit code of the worst."""
+
+    def __init__(self, shell: Shell) -> None:
+        self.shell = shell
+        self.worst = 0
+
+    def __call__(self, error: PulsarMetaError) -> None:
+        """Tell one fault."""
+        self.worst = max(self.worst, error.exit_code)
+        report(error, as_json=self.shell.format in (Format.JSON, Format.NDJSON))
+
+    def end(self, source: EntrySource) -> None:
+        """Tell what the source itself met, and leave with an exit code if anything was wrong."""
+        from pulsar_meta.entries.joined import told_by
+
+        notes, faults = told_by(source)
+        for note in notes:
+            self.shell.say(note)
+        for fault in faults:
+            self(fault)
+        if self.worst:
+            raise typer.Exit(self.worst)
+
+
+class Parts:
+    """The documents of all parts, one part after the other. A single part that is missing is an error."""
+
+    def __init__(self, shell: Shell, parts: Iterable[Iterable[Document]]) -> None:
+        """`parts` are read when they are iterated over."""
+        self.shell = shell
+        self.parts = list(parts)
+        self.missing = False
+
+    def __iter__(self) -> Iterator[Document]:
+        for part in self.parts:
+            try:
+                yield from part
+            except NotFoundError as error:
+                if len(self.parts) == 1:
+                    raise
+                self.shell.warn(str(error))
+                self.missing = True
+
+    def check(self) -> None:
+        """Leave with exit code 3 where a part was missing."""
+        if self.missing:
+            raise typer.Exit(Exit.NOT_FOUND)

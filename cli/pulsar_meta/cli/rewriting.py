@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pulsar_meta.cli.output import Detail, Format, View
+from pulsar_meta.cli.render.tables import Detail, Format, View
 from pulsar_meta.cli.rewrite_progress import watched
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import PulsarMetaError, UnreachableError, UsageError

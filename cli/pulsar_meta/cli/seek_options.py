@@ -1,15 +1,26 @@
-"""The options of `seek`: what is looked for, and how."""
+"""What `seek` takes: the questions, how to look, and the clusters to look in."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
+from time import time_ns
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pulsar_meta.cli.settings import read_profile
+from pulsar_meta.cli.shell import Shell
+from pulsar_meta.codecs.errors import NotFoundError, UsageError
+
 if TYPE_CHECKING:
-    from pulsar_meta.jobs.seek.questions import SeekOptions
+    from pulsar_meta.jobs.seek.questions import Question, SeekOptions
+    from pulsar_meta.jobs.seek.seek import Cluster
+    from pulsar_meta.stores.base import Store
 
 SEARCH = "How to look"
 
@@ -105,3 +116,124 @@ class Search:
             index_property=self.index_property,
             exhaustive=self.exhaustive,
         )
+
+
+# Kind, target and time to live of a question that still lacks its topic.
+Target = tuple[str, int, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Questions without topic, whose topic or namespaces they are about, and questions of a file."""
+
+    topic: str | None
+    namespaces: tuple[str, ...]
+    targets: tuple[Target, ...]
+    listed: tuple[Question, ...]
+
+    def of(self, store: Store, cursor: str | None) -> list[Question]:
+        """Return the questions for one cluster, topic by topic; NotFoundError for an empty namespace.
+
+        Of a namespace, with a cursor, those topics count that have it.
+        """
+        from pulsar_meta.jobs.seek.questions import Question
+        from pulsar_meta.jobs.seek.seek import topics_of_namespace
+
+        names = [self.topic] if self.topic else []
+        for namespace in self.namespaces:
+            names += topics_of_namespace(store, namespace, cursor)
+        return [Question(name, *target) for name in names for target in self.targets] + list(self.listed)
+
+
+def asked(topic: str | None, wanted: Wanted) -> Asked:
+    """Return what the command line asks for; UsageError where that is nothing, or has no topic."""
+    targets = tuple(_targets(wanted))
+    if topic and wanted.namespace:
+        raise UsageError("a topic or --namespace, not both")
+    if targets and topic is None and not wanted.namespace:
+        raise UsageError("which topic? pulsar-meta seek TOPIC --index N")
+    if wanted.namespace and not targets:
+        raise UsageError("--namespace needs --index, --time or --expired: what is looked for in its topics")
+    if not targets and wanted.index_file is None:
+        raise UsageError("what is looked for? Give --index, --time, --expired or --index-file")
+    listed = _listed(wanted.index_file, topic) if wanted.index_file is not None else ()
+    return Asked(topic, tuple(wanted.namespace or ()), targets, listed)
+
+
+def _targets(wanted: Wanted) -> list[Target]:
+    from pulsar_meta.jobs.seek.questions import INDEX, TIME, parse_duration, parse_index, parse_time
+
+    targets: list[Target] = [(INDEX, parse_index(text), None) for text in wanted.index or ()]
+    targets += [(TIME, parse_time(text), None) for text in wanted.time or ()]
+    if wanted.expired is not None:
+        ttl = parse_duration(wanted.expired)
+        targets.append((TIME, time_ns() // 1_000_000 - ttl * 1000, ttl))
+    return targets
+
+
+def _listed(file: str, topic: str | None) -> tuple[Question, ...]:
+    from pulsar_meta.jobs.seek.questions import read_questions
+
+    source = "stdin" if file == "-" else file
+    try:
+        with nullcontext(sys.stdin) if file == "-" else Path(file).open(encoding="utf-8") as lines:
+            return tuple(read_questions(lines, source, topic))
+    except FileNotFoundError as error:
+        raise NotFoundError("no such file", source=source) from error
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"cannot read the questions: {why}", source=source) from error
+
+
+Clusters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cluster",
+        metavar="NAME",
+        help="A profile, or 'NAME=STORE ENTRIES…'. Repeatable; answers name theirs.",
+    ),
+]
+# Name, store, entries.
+Place = tuple[str | None, str, Sequence[str]]
+
+
+def open_clusters(
+    shell: Shell, store: str | None, entries: list[str] | None, named: list[str] | None, stack: ExitStack
+) -> list[Cluster]:
+    """Open the named clusters, else the one of --store and --entries; `stack` closes them.
+
+    UsageError where both are given, a name is there twice or says too little.
+    """
+    from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+    from pulsar_meta.jobs.seek.seek import Cluster
+
+    places = _places(named, store, entries) if named else [(None, store or "", shell.entries_urls(entries))]
+    clusters = []
+    for name, store_url, urls in places:
+        opened = stack.enter_context(shell.store(store_url))
+        source = stack.enter_context(open_entry_sources(urls, opened))
+        clusters.append(Cluster(opened, source, tuple(urls), name))
+    return clusters
+
+
+def _places(named: list[str], store: str | None, entries: list[str] | None) -> list[Place]:
+    if store or entries:
+        raise UsageError("--cluster says where its store and entries are: leave --store and --entries out")
+    places = [_place(text) for text in named]
+    if len({name for name, _, _ in places}) < len(places):
+        raise UsageError("--cluster: the same name twice")
+    return places
+
+
+def _place(text: str) -> Place:
+    name, equals, rest = text.partition("=")
+    if equals:
+        store, *entries = rest.split() or [""]
+    else:
+        profile = read_profile(name)
+        store, entries = profile.get("store", ""), profile.get("entries", [])
+        entries = entries.split() if isinstance(entries, str) else entries
+    if not name or not store or not entries:
+        wanted = "'NAME=STORE ENTRIES…', or a profile that has both"
+        raise UsageError(f"--cluster {text!r}: a store and entries are needed: {wanted}")
+    return name, store, entries

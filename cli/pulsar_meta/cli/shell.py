@@ -18,13 +18,12 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from pulsar_meta.cli.output import (
+from pulsar_meta.cli.outputs import stdout_bytes, whole_file
+from pulsar_meta.cli.render.tables import (
     Detail,
     Document,
     Format,
     View,
-    stdout_bytes,
-    whole_file,
     write_csv,
     write_json,
     write_ndjson,
@@ -128,7 +127,7 @@ class Shell:
             raise UsageError("-o parquet: this command has no typed columns: choose another form")
         if self.output is None:
             raise UsageError("-o parquet is for a file: give --output FILE")
-        from pulsar_meta.cli.parquet import write_parquet
+        from pulsar_meta.cli.render.parquet import write_parquet
 
         with whole_file(self.output, "wb") as out:
             write_parquet(documents, out, view.types)
@@ -247,15 +246,3 @@ def with_shell(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
-
-
-StoreUrl = Annotated[
-    str | None,
-    typer.Option("--store", help="The metadata store: snapshot:, dir:, rocksdb:, zk://, etcd://, oxia://."),
-]
-EntriesUrls = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--entries", help="Where entries are: bookie-disk:, bookie:, offload:, frames: (repeatable)."
-    ),
-]

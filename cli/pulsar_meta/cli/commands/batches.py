@@ -1,0 +1,224 @@
+"""The commands `plan-batches` and `pack-entries`: messages into batches that share properties (#16680)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pulsar_meta.cli.entry_options import LimitOptions
+from pulsar_meta.cli.errors import Told
+from pulsar_meta.cli.options import Codec, EngineOptions, EntriesUrls, StoreUrl, grouped
+from pulsar_meta.cli.render.tables import Detail, Document
+from pulsar_meta.cli.shell import Shell
+from pulsar_meta.codecs.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from pulsar_meta.entries.base import EntrySource
+    from pulsar_meta.jobs.batches.batching import Batching, Rule
+    from pulsar_meta.jobs.entries.entry_choice import Choice, Limits
+    from pulsar_meta.stores.base import Store
+
+Keys = Annotated[str, typer.Option("--keys", help="Properties that a batch's messages share: region,type.")]
+MaxMessages = Annotated[int, typer.Option("--max-messages", min=1, help="Most messages in a batch.")]
+MaxBytes = Annotated[int, typer.Option("--max-bytes", min=1, help="Most bytes, uncompressed, in a batch.")]
+
+
+class Strategy(StrEnum):
+    """How batches are kept to the same values."""
+
+    SAME_VALUES = "same-values"
+    BY_PROPERTIES = "by-properties"
+
+
+@grouped
+def plan_batches(
+    shell: Shell,
+    names: Annotated[
+        list[str], typer.Argument(metavar="TOPIC|LEDGER", help="Topics (with --store) or ledgers.")
+    ],
+    keys: Keys,
+    bounds: LimitOptions,
+    engine: EngineOptions,
+    entries: EntriesUrls = None,
+    store: StoreUrl = None,
+    strategy: Annotated[
+        Strategy,
+        typer.Option("--strategy", help="by-properties: an open batch for each set of values; loses order."),
+    ] = Strategy.SAME_VALUES,
+    as_proposed: Annotated[
+        bool, typer.Option("--as-proposed", help="The condition as #16680 prints it, and what it gets wrong.")
+    ] = False,
+    one_schema: Annotated[
+        bool,
+        typer.Option("--one-schema", help="With --as-proposed: multi-schema mode is off."),
+    ] = False,
+    rebatch: Annotated[
+        bool, typer.Option("--rebatch", help="Join messages across the entries they were published in.")
+    ] = False,
+    max_messages: MaxMessages = 1000,
+    max_bytes: MaxBytes = 131_072,
+) -> None:
+    """Show what sharing properties within batches would do to a topic's batches, before patching producers.
+
+    The rule of #16680: a message joins the open batch only if it has the same values of the keys. Another
+    transaction, another schema and the limits end a batch too, and so does the end of an entry (a flush)
+    unless --rebatch. Each topic, and each partition, is planned by itself; --count is for each. Nothing is
+    written.
+
+    Examples:
+      pulsar-meta plan-batches orders --keys region,type --entries bookie:
+      pulsar-meta plan-batches orders --keys region --from -1000 -o json
+    """
+    from pulsar_meta.jobs.batches.batching import Batching
+    from pulsar_meta.jobs.entries.entry_choice import choose
+    from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+
+    if as_proposed and strategy is not Strategy.SAME_VALUES:
+        raise UsageError("--as-proposed is a rule by itself: leave --strategy out")
+    rule: Rule = "as-proposed" if as_proposed else strategy.value
+    batching = Batching(parse_keys(keys), rule, max_messages, max_bytes, not one_schema)
+    told, limits = Told(shell), bounds.limits
+    with ExitStack() as stack:
+        opened = stack.enter_context(shell.store(store)) if store or shell.settings.store else None
+        urls = shell.entries_urls(entries)
+        source = stack.enter_context(open_entry_sources(urls, opened))
+        choices = list(choose(names, opened, source, told))
+        work = _Plans(shell, told, tuple(urls), opened, choices, limits, bounds.count, batching, rebatch)
+        entry_count = sum(ledger.entries or 0 for choice in choices for ledger in choice.ledgers)
+        spark = engine.chosen(shell, entry_count) == "spark"
+        plans = work.by_spark(engine) if spark else work.here(source)
+        topics = ({"topic": choice.name, **plan} for choice, plan in zip(choices, plans, strict=True))
+        shell.emit(topics, Detail(_lines), single=len(names) == len(choices) == 1)
+        told.end(source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plans:
+    """A plan for each choice, here or by Spark."""
+
+    shell: Shell
+    told: Told
+    urls: tuple[str, ...]
+    store: Store | None
+    choices: Sequence[Choice]
+    limits: Limits
+    count: int | None
+    batching: Batching
+    rebatch: bool
+
+    def here(self, source: EntrySource) -> Iterator[Document]:
+        from pulsar_meta.jobs.batches.batch_plan import BatchPlan, plan_entries
+        from pulsar_meta.jobs.entries.entry_dump import read_entries
+
+        for choice in self.choices:
+            entries = read_entries(iter([choice]), self.limits, source, self.store, self.told)
+            plan = BatchPlan(self.batching, rebatch=self.rebatch)
+            yield plan_entries(plan, entries, self.count, self.told)
+
+    def by_spark(self, how: EngineOptions) -> Iterator[Document]:
+        from pulsar_meta.jobs.spark.planning import Lot, plan_with_spark
+
+        url = None if self.store is None else self.store.url
+        rule = (self.limits, self.count, self.batching, self.rebatch)
+        lots = [Lot(self.urls, url, choice, *rule) for choice in self.choices]
+        master = how.master or self.shell.settings.master
+        return plan_with_spark(lots, self.told, master=master, conf=how.settings, verbose=self.shell.verbose)
+
+
+def pack_entries(
+    shell: Shell,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE|-", help="NDJSON messages; default: stdin.")
+    ] = None,
+    keys: Keys = "",
+    strategy: Annotated[
+        Strategy, typer.Option("--strategy", help="As for plan-batches.")
+    ] = Strategy.SAME_VALUES,
+    max_messages: MaxMessages = 1000,
+    max_bytes: MaxBytes = 131_072,
+    compression: Annotated[Codec, typer.Option("--compression", help="The codec of payloads.")] = Codec.NONE,
+    checksum: Annotated[bool, typer.Option("--checksum/--no-checksum", help="The frame's CRC-32C.")] = True,
+    batches_of_one: Annotated[
+        bool, typer.Option("--batches-of-one", help="Batch form for single messages too, as C++ and Go do.")
+    ] = False,
+    producer: Annotated[
+        str, typer.Option("--producer", help="The producer's name, where a message has none.")
+    ] = "pulsar-meta",
+    publish_time: Annotated[
+        int | None, typer.Option("--publish-time", min=0, help="Milliseconds since the epoch; default: now.")
+    ] = None,
+) -> None:
+    """Make entry frames of messages: batches, hoisted properties, compression, checksum.
+
+    A message is a JSON object a line: payload or payload_base64, properties, key, event_time, and any other
+    field of MessageMetadata; "flush": true ends the batch before it. Writes the form that frames: reads;
+    attach-metadata adds the broker's part.
+
+    Examples:
+      pulsar-meta pack-entries messages.ndjson --keys region > frames
+      echo '{"payload": "hello"}' | pulsar-meta pack-entries --output one.frames
+    """
+    import time
+
+    from pulsar_meta.jobs.batches.batching import Batching
+    from pulsar_meta.jobs.batches.outgoing import Numbering, messages_of_lines
+    from pulsar_meta.jobs.batches.packing import Packing, pack_messages
+
+    now = time.time_ns() // 1_000_000 if publish_time is None else publish_time
+    chosen = parse_keys(keys)
+    packing = Packing(compression.value, checksum, chosen, batches_of_one)
+    batching = Batching(chosen, strategy.value, max_messages, max_bytes)
+    messages = messages_of_lines(
+        _read_lines(file), producer=producer, clock=lambda: now, numbering=Numbering()
+    )
+    shell.emit_bytes(pack_messages(messages, batching, packing))
+
+
+def parse_keys(text: str) -> tuple[str, ...]:
+    """Return the names in `region,type`; UsageError where one is given twice."""
+    keys = tuple(key.strip() for key in text.split(",") if key.strip())
+    if len(set(keys)) != len(keys):
+        raise UsageError(f"--keys {text}: each once")
+    return keys
+
+
+def _read_lines(file: Path | None) -> Iterator[bytes]:
+    source = "-" if file is None else str(file)
+    try:
+        with sys.stdin.buffer if source == "-" else Path(source).open("rb") as stream:
+            yield from stream
+    except FileNotFoundError as error:
+        raise NotFoundError("no such file", source=source) from error
+    except IsADirectoryError as error:
+        raise UsageError("a directory, expected NDJSON messages", source=source) from error
+
+
+def _lines(document: Document) -> Iterator[str]:
+    keys = ", ".join(document["keys"]) or "nothing"
+    yield f"{document['topic']}: {document['messages']} messages of {document['producers']} producers"
+    yield f"batches share {keys} ({document['strategy']})"
+    for when in ("before", "after"):
+        told = document[when]
+        yield (
+            f"{when:7}{told['batches']} batches, {told['messages_per_batch']} messages each"
+            f" (largest {told['largest_batch']}), {told['bytes']} bytes"
+        )
+    for name, what in (("breaks", "ended by"), ("breaking_keys", "keys that differed")):
+        counts = document[name]
+        if counts:
+            yield f"{what}: " + ", ".join(f"{key} {count}" for key, count in counts.items())
+    wrong = document["wrong_batches"]
+    if any(wrong.values()):
+        told = f"properties of {wrong['properties']}, schema of {wrong['schema']} batches"
+        yield f"wrong for later messages: {told}"
+    if document["out_of_order"]:
+        yield f"{document['out_of_order']} messages would leave their order"
+    for reason, count in document["unopened"].items():
+        yield f"{count} entries left as they are: {reason}"

@@ -1,0 +1,98 @@
+"""`check-index`: whether the indexes of topics go on, ledger by ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pulsar_meta.cli.options import EngineOptions, EntriesUrls, IndexProperty, StoreUrl, grouped
+from pulsar_meta.cli.render.tables import View
+from pulsar_meta.cli.shell import Exit, Shell
+
+if TYPE_CHECKING:
+    from pulsar_meta.jobs.index.check import Document, IndexedTopic
+    from pulsar_meta.stores.base import Store
+
+COUNTS = ("gaps", "overlaps", "steps_back", "without_index", "unreadable", "missing")
+COLUMNS = ("topic", "ledger_id", "ok", "entries", "first_index", "last_index", *COUNTS, "property")
+
+
+@grouped
+def check_index(
+    shell: Shell,
+    engine: EngineOptions,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TOPIC|NAMESPACE", help="Topics, or tenant/namespace.", show_default=False),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All topics.")] = False,
+    faulty: Annotated[bool, typer.Option("--faulty", help="Only ledgers with faults.")] = False,
+    store: StoreUrl = None,
+    entries: EntriesUrls = None,
+    index_property: IndexProperty = "first-index",
+) -> None:
+    """Read the headers of whole topics and report where their indexes do not go on.
+
+    A line a ledger: gaps, overlaps, steps back (a topic that was made anew), entries without index,
+    entries that are missing or cannot be read, and whether the ledger's first-index property tells the
+    truth. Exit code 1 where any ledger has a fault; -o json names the entries (ten of each kind).
+
+    Examples:
+      pulsar-meta check-index public/default/orders --entries bookie:
+      pulsar-meta check-index --all --faulty --engine spark -o ndjson
+    """
+    from pulsar_meta.jobs.chosen_topics import chosen_topics
+    from pulsar_meta.jobs.index.build import topics_of
+
+    urls = shell.entries_urls(entries)
+    with shell.store(store) as opened:
+        topics = list(topics_of(chosen_topics(opened, names or [], everything=everything), index_property))
+        faults = _Faults()
+        documents = faults.counted(_checked(shell, opened, urls, topics, engine))
+        wanted = (document for document in documents if not (faulty and document["ok"]))
+        shell.emit(wanted, View(COLUMNS, _row, frozenset({"ledger_id", *COLUMNS[3:-1]})))
+    if faults.count:
+        raise typer.Exit(Exit.FAULT)
+
+
+def _checked(
+    shell: Shell, store: Store, urls: Sequence[str], topics: Sequence[IndexedTopic], how: EngineOptions
+) -> Iterator[Document]:
+    from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+
+    entries = sum(ledger.entries or 0 for topic in topics for ledger in topic.ledgers)
+    if how.chosen(shell, entries) == "local":
+        from pulsar_meta.jobs.index.check import check_indexes
+
+        count = sum(len(topic.ledgers) for topic in topics)
+        with open_entry_sources(urls, store) as source, shell.progress(count, "ledgers") as progress:
+            yield from check_indexes(source, topics, progress.advance)
+        return
+    from pulsar_meta.jobs.spark.ledgers import Sources, check_indexes_with_spark
+
+    yield from check_indexes_with_spark(
+        Sources(store.url, tuple(urls)),
+        topics,
+        master=how.master or shell.settings.master,
+        conf=how.settings,
+        verbose=shell.verbose,
+    )
+
+
+class _Faults:
+    """Counts the ledgers that are not right."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def counted(self, documents: Iterable[Document]) -> Iterator[Document]:
+        for document in documents:
+            self.count += not document["ok"]
+            yield document
+
+
+def _row(document: dict[str, Any]) -> list[str]:
+    shown = document | {"ok": "ok" if document["ok"] else "FAULT"}
+    return [str(shown.get(column, "")) for column in COLUMNS]

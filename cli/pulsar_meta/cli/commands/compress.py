@@ -1,0 +1,244 @@
+"""`compress-cursors` and `compress-ledgers`: give stored records the codec that the brokers should find."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from pulsar_meta.cli.options import StoreUrl, grouped
+from pulsar_meta.cli.render.tables import View
+from pulsar_meta.cli.rewriting import (
+    AllowOtherStore,
+    BulkOptions,
+    Job,
+    WriteOptions,
+    open_for_writing,
+    readers_of,
+    run_job,
+)
+from pulsar_meta.cli.shell import Exit, Shell
+from pulsar_meta.codecs.errors import UsageError
+
+if TYPE_CHECKING:
+    from pulsar_meta.jobs.rewrite.recompress import Kind, Recompression
+    from pulsar_meta.jobs.rewrite.scope import Scope
+    from pulsar_meta.stores.base import Store, Versioned
+
+SCOPE = "Which ones (default: all)"
+CursorOption = Annotated[
+    list[str] | None, typer.Option("--cursor", rich_help_panel=SCOPE, help="Name or glob (repeatable).")
+]
+
+
+@dataclass(frozen=True)
+class ScopeOptions:
+    """Which topics are meant."""
+
+    tenant: Annotated[
+        list[str] | None, typer.Option("--tenant", rich_help_panel=SCOPE, help="Name or glob (repeatable).")
+    ] = None
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option("--namespace", rich_help_panel=SCOPE, help="tenant/namespace or glob (repeatable)."),
+    ] = None
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", rich_help_panel=SCOPE, help="Name or glob (repeatable).")
+    ] = None
+    stdin: Annotated[
+        bool, typer.Option("--stdin", rich_help_panel=SCOPE, help="Topics or paths from stdin, one a line.")
+    ] = False
+
+    def scope(self, cursors: list[str] | None = None) -> Scope:
+        """Return the scope that these options and the cursors' names make."""
+        from pulsar_meta.jobs.rewrite.scope import Scope
+
+        return Scope(
+            tuple(self.tenant or ()),
+            tuple(self.namespace or ()),
+            tuple(self.topic or ()),
+            tuple(cursors or ()),
+        )
+
+
+@dataclass(frozen=True)
+class CompressOptions:
+    """What is to be done with them."""
+
+    compression: Annotated[
+        str | None, typer.Option("--compression", help="lz4, zlib, zstd (packs best), snappy; none reverts.")
+    ] = None
+    threshold: Annotated[
+        int | None,
+        typer.Option("--threshold", min=0, help="Compress what is larger, in bytes. Default: 16384."),
+    ] = None
+    min_gain: Annotated[
+        str, typer.Option("--min-gain", help="BYTES or PERCENT% that a value has to lose.")
+    ] = "1"
+    from_conf: Annotated[
+        Path | None, typer.Option("--from-conf", help="Take type and threshold from this broker.conf.")
+    ] = None
+    estimate: Annotated[bool, typer.Option("--estimate", help="Only show what each codec would save.")] = (
+        False
+    )
+    by: Annotated[
+        Literal["tenant", "namespace"] | None, typer.Option("--by", help="A row of --estimate for each.")
+    ] = None
+    plan: Annotated[
+        Path | None, typer.Option("--plan", help="Apply exactly this plan, made by --dry-run.")
+    ] = None
+    allow_other_store: AllowOtherStore = False
+
+
+@grouped
+def compress_cursors(
+    shell: Shell,
+    where: ScopeOptions,
+    how: CompressOptions,
+    bulk: BulkOptions,
+    writing: WriteOptions,
+    store: StoreUrl = None,
+    cursor: CursorOption = None,
+    only_with_properties: Annotated[
+        bool, typer.Option("--only-with-properties", help="Only cursors that have properties.")
+    ] = False,
+) -> None:
+    """Compress the cursors that are stored, or write them back plain.
+
+    Brokers compress a cursor only when they next write it. Cursors with properties stay plain, since
+    Pulsar 4.2.4 and 5.0.0-M1 cannot load them compressed, unless --for-version tells who reads them.
+
+    Examples:
+      pulsar-meta compress-cursors --estimate --by namespace --store zk://zk1:2181
+      pulsar-meta compress-cursors --compression zstd --dry-run > plan.ndjson
+      pulsar-meta compress-cursors --plan plan.ndjson --yes
+    """
+    rule = _rule("cursor", how, only_with_properties=only_with_properties)
+    _compress(shell, store, _Request(rule, where.scope(cursor), where.stdin, how), writing, bulk)
+
+
+@grouped
+def compress_ledgers(
+    shell: Shell,
+    where: ScopeOptions,
+    how: CompressOptions,
+    bulk: BulkOptions,
+    writing: WriteOptions,
+    store: StoreUrl = None,
+) -> None:
+    """Compress the ledger lists of topics that are stored, or write them back plain.
+
+    Examples:
+      pulsar-meta compress-ledgers --estimate --store etcd://etcd1:2379
+      pulsar-meta compress-ledgers --from-conf broker.conf --dry-run
+    """
+    request = _Request(_rule("ledger", how), where.scope(), where.stdin, how)
+    _compress(shell, store, request, writing, bulk)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    rule: Recompression
+    scope: Scope
+    stdin: bool
+    how: CompressOptions
+
+    @property
+    def command(self) -> str:
+        return f"compress-{self.rule.kind}s"
+
+    def values(self, store: Store) -> Iterator[Versioned]:
+        from pulsar_meta.jobs.rewrite.scope import check_named, select, select_listed
+
+        check_named(store, self.scope)
+        if self.stdin:
+            return select_listed(store, sys.stdin, self.scope, self.rule.kind)
+        return select(store, self.scope, self.rule.kind)
+
+
+def _rule(kind: Kind, how: CompressOptions, *, only_with_properties: bool = False) -> Recompression:
+    """Return the rule that the options ask for; UsageError where they clash."""
+    from pulsar_meta.jobs.rewrite.broker_conf import read_broker_conf
+    from pulsar_meta.jobs.rewrite.recompress import DEFAULT_THRESHOLD, MinGain, Recompression
+
+    codec, threshold = how.compression, how.threshold
+    if how.by is not None and not how.estimate:
+        raise UsageError("--by is for --estimate")
+    if how.from_conf is not None:
+        if codec is not None or threshold is not None:
+            raise UsageError("--from-conf takes type and threshold; leave --compression, --threshold away")
+        codec, threshold = read_broker_conf(how.from_conf, kind)
+    if codec is None and how.plan is None and not how.estimate:
+        raise UsageError("--compression lz4|zlib|zstd|snappy|none, or --from-conf broker.conf")
+    over = DEFAULT_THRESHOLD if threshold is None else threshold
+    return Recompression(kind, codec or "none", over, MinGain.parse(how.min_gain), only_with_properties)
+
+
+def _check_plan_alone(request: _Request) -> None:
+    """Raise UsageError where a plan is to be applied and something else says what is meant, too."""
+    from pulsar_meta.jobs.rewrite.scope import Scope
+
+    how = request.how
+    alone = CompressOptions(plan=how.plan, allow_other_store=how.allow_other_store)
+    if how != alone or request.scope != Scope() or request.stdin or request.rule.only_with_properties:
+        raise UsageError("--plan says what is to be done to which values: no other option may")
+
+
+def _compress(
+    shell: Shell, url: str | None, request: _Request, writing: WriteOptions, bulk: BulkOptions
+) -> None:
+    from pulsar_meta.jobs.rewrite.recompress import WhereThere
+
+    how = request.how
+    if how.plan is not None:
+        _check_plan_alone(request)
+    if how.estimate:
+        writing = replace(writing, dry_run=True)
+    with open_for_writing(shell, url, writing) as store:
+        request = replace(request, rule=replace(request.rule, readers=readers_of(store, writing)))
+        if how.estimate:
+            _estimate(shell, store, request)
+        elif how.plan is not None:
+            run_job(shell, store, _planned(request, store, how.plan), writing, bulk)
+        else:
+            values, rule = request.values, request.rule
+            job = Job(
+                request.command,
+                lambda batches: batches.decided(values(store), WhereThere(rule)),
+                rule,
+                confirm=True,
+                codec=rule.codec,
+            )
+            run_job(shell, store, job, writing, bulk)
+
+
+def _planned(request: _Request, store: Store, path: Path) -> Job:
+    from pulsar_meta.jobs.rewrite.identity import check_identity, read_identity
+    from pulsar_meta.jobs.rewrite.plan import moved, planned, read_plan
+    from pulsar_meta.jobs.rewrite.recompress import remake
+
+    header, _ = read_plan(path)
+    if header.get("command") != request.command:
+        raise UsageError(f"{path}: a plan of {header.get('command')}, not of {request.command}")
+    allowed = request.how.allow_other_store
+    check_identity(header["store"], read_identity(store), source=str(path), allowed=allowed)
+    return Job(
+        request.command, lambda batches: planned(read_plan(path)[1], batches, remake), moved, confirm=True
+    )
+
+
+def _estimate(shell: Shell, store: Store, request: _Request) -> None:
+    from pulsar_meta.jobs.rewrite.estimate import estimate
+
+    by = request.how.by
+    rows = list(estimate(request.values(store), request.rule, by))
+    counts = ["values", "rewritten", "undecodable", "bytes_before", "bytes_after", "ratio", "seconds"]
+    columns = [*([by] if by else []), "codec", *counts]
+    cells = View(columns, lambda row: [str(row[name] or 0) for name in columns], right=frozenset(counts))
+    shell.emit(rows, cells)
+    if any(row["undecodable"] for row in rows):
+        raise typer.Exit(Exit.FAULT)

@@ -1,0 +1,139 @@
+"""The command `dump-entries`: what the entries of topics and ledgers say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pulsar_meta.cli.entry_options import LimitOptions, Matches, Where
+from pulsar_meta.cli.errors import Told
+from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl, grouped
+from pulsar_meta.cli.outputs import whole_file
+from pulsar_meta.cli.render.entries import each_message, entry_view, message_view
+from pulsar_meta.cli.render.tables import Document, Format
+from pulsar_meta.cli.shell import Shell
+from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.frames.entry_json import PAYLOAD_FORMS
+from pulsar_meta.jobs.entries.entry_choice import choose
+from pulsar_meta.jobs.entries.entry_dump import DataEntry, Look, describe_entries, read_entries
+from pulsar_meta.jobs.entries.entry_filter import FilterCounts
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.entries.ledger_seal import LedgerSeal
+from pulsar_meta.stores.base import Store
+
+SIZE_UNIT = 2**20
+
+
+@grouped
+def dump_entries(
+    shell: Shell,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TOPIC|LEDGER", help="Topics (with --store) or ledgers; else all."),
+    ] = None,
+    entries: EntriesUrls = None,
+    store: StoreUrl = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Open batches, message by message.")] = False,
+    payload: Annotated[
+        str | None,
+        typer.Option(
+            "--payload", metavar="text|hex|base64|hash|DIR", help="Show payloads, or write them into DIR."
+        ),
+    ] = None,
+    max_size: Annotated[
+        int, typer.Option("--max-size", min=1, metavar="MIB", help="Largest payload to decompress.")
+    ] = 256,
+    bounds: LimitOptions = LimitOptions(),  # noqa: B008
+    where: Where = Where(),  # noqa: B008
+    engine: EngineOptions = EngineOptions(),  # noqa: B008
+) -> None:
+    """Show the entries of topics and ledgers, from bookies' disks or files of frames.
+
+    With --deep, and with --payload, which opens entries too, each message is shown. -o raw writes the
+    frames themselves, in the form that frames: reads (with --output FILE their positions to FILE.idx).
+    SIZE counts what the broker wrote, without BookKeeper's header and digest. A corrupt entry is
+    told, the others are shown, and the exit code is 4.
+
+    With --where only entries with a message that matches are shown, with where it was decided, and stderr
+    ends with how many could not be decided: batches of stock Java and C++ producers have their properties
+    with each message, so that the entry's own metadata tells nothing; Go's has the first message's.
+
+    Examples:
+      pulsar-meta dump-entries orders --entries bookie-disk:data/bookie --from -10
+      pulsar-meta dump-entries 42 --deep --payload text -o ndjson
+      pulsar-meta dump-entries orders --where "region=eu and not retired"
+    """
+    limits, count = bounds.limits, bounds.count
+    look = _look(deep, payload, max_size * SIZE_UNIT)
+    told = Told(shell)
+    with ExitStack() as stack:
+        opened = _store(shell, store, names or [])
+        if opened is not None:
+            stack.enter_context(opened)
+        source = stack.enter_context(open_entry_sources(shell.entries_urls(entries), opened))
+        choices = choose(names or [], opened, source, told)
+        chosen = where.filter(look.max_size)
+        if chosen is None and engine != EngineOptions():
+            raise UsageError("--engine, --master and --conf go with --where")
+        if chosen is not None:
+            matches = Matches(shell, engine, chosen, look, count, told, FilterCounts())
+            if shell.format is Format.RAW:
+                _emit_frames(shell, matches.entries(choices, limits, source, opened))
+            else:
+                urls = shell.entries_urls(entries)
+                _emit(shell, matches.documents(choices, limits, source, opened, urls), look.deep)
+            shell.say(matches.counts.summary())
+        elif shell.format is Format.RAW:
+            _emit_frames(shell, islice(read_entries(choices, limits, source, opened, told), count))
+        else:
+            found = read_entries(choices, limits, source, opened, told)
+            _emit(shell, describe_entries(found, look, count, told), look.deep)
+        told.end(source)
+
+
+def _emit(shell: Shell, documents: Iterator[Document], deep: bool) -> None:
+    if not deep:
+        shell.emit(documents, entry_view())
+    elif shell.format in (Format.JSON, Format.NDJSON):
+        shell.emit(documents, message_view())
+    else:
+        shell.emit(each_message(documents), message_view(short=shell.format is Format.TABLE))
+
+
+def _emit_frames(shell: Shell, entries: Iterator[tuple[DataEntry, LedgerSeal]]) -> None:
+    """Write the form that `frames:` reads; beside a file, which frame is which entry."""
+    positions: list[str] = []
+
+    def frames() -> Iterator[bytes]:
+        for entry, _ in entries:
+            positions.append(f'{{"ledger": {entry.ledger_id}, "entry": {entry.entry_id}}}\n')
+            yield len(entry.data).to_bytes(4, "big")
+            yield bytes(entry.data)
+
+    shell.emit_bytes(frames())
+    if shell.output is not None:
+        with whole_file(shell.output.with_name(shell.output.name + ".idx"), "w") as out:
+            out.writelines(positions)
+
+
+def _store(shell: Shell, url: str | None, names: list[str]) -> Store | None:
+    """Open the store where there is one; ledgers by number do without."""
+    if url is None and shell.settings.store is None:
+        for name in names:
+            if not name.isdigit():
+                raise UsageError(f"{name!r} is a topic: its ledgers are in the store, give --store URL")
+        return None
+    return shell.store(url)
+
+
+def _look(deep: bool, payload: str | None, max_size: int) -> Look:
+    if payload is None:
+        return Look(deep, max_size=max_size)
+    if payload in PAYLOAD_FORMS:
+        return Look(True, form=payload, max_size=max_size)
+    return Look(True, directory=Path(payload), max_size=max_size)

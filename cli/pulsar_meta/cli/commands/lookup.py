@@ -1,0 +1,154 @@
+"""The command `lookup`: which broker serves a topic, as a client with these properties would find it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pulsar_meta.cli.options import property_pairs
+from pulsar_meta.cli.render.tables import Detail, Document
+from pulsar_meta.cli.shell import Shell
+from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
+
+
+def lookup(
+    shell: Shell,
+    topic: Annotated[str, typer.Argument(help="persistent://tenant/namespace/name, or shorter.")],
+    service_url: Annotated[
+        str | None,
+        typer.Option(
+            "--service-url", envvar="PULSAR_META_SERVICE_URL", help="pulsar://host:port[,host:port]"
+        ),
+    ] = None,
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", help="KEY=VALUE sent along (PIP-368), repeatable.")
+    ] = None,
+    client_conf: Annotated[
+        Path | None, typer.Option("--client-conf", help="Pulsar's client.conf: URL, authentication, TLS.")
+    ] = None,
+    token: Annotated[str | None, typer.Option("--token", help="file:PATH or env:NAME of a token.")] = None,
+    listener_name: Annotated[
+        str | None, typer.Option("--listener-name", help="Of the brokers' advertised listeners, this one.")
+    ] = None,
+    authoritative: Annotated[
+        bool, typer.Option("--authoritative", help="Ask the broker to decide by itself, as after a redirect.")
+    ] = False,
+    original_principal: Annotated[
+        str | None, typer.Option("--original-principal", help="As a proxy: the client's principal.")
+    ] = None,
+    original_auth_data: Annotated[
+        str | None,
+        typer.Option("--original-auth-data", help="As a proxy: the client's secret, file:PATH or env:NAME."),
+    ] = None,
+    original_auth_method: Annotated[
+        str | None, typer.Option("--original-auth-method", help="As a proxy: the client's method.")
+    ] = None,
+    trust_certs: Annotated[
+        Path | None, typer.Option("--tls-trust-certs", help="PEM file of whom to trust (else the system's).")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="Our certificate (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its private key (PEM).")] = None,
+    check_hostname: Annotated[
+        bool | None,
+        typer.Option("--tls-hostname-verification/--no-tls-hostname-verification", help="On by default."),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--tls-insecure", help="Take any certificate. Not for secrets.")
+    ] = False,
+    timeout: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds for each broker.")] = 10.0,
+    max_redirects: Annotated[int, typer.Option("--max-redirects", min=0, help="Redirects followed.")] = 20,
+) -> None:
+    """Ask brokers where a topic is served, with lookup properties, and show every hop with its time.
+
+    The name of a partitioned topic stands for all its partitions, if the broker can be asked for their
+    number without creating some (Pulsar 3.0.6, 3.3.1, 4.0; --verbose tells where it cannot).
+
+    Speaks the binary protocol, since HTTP lookups carry no properties. A lookup is what a client does: a
+    bundle that no broker owns gets an owner by it. Exit code 3 where there is no such topic, 6 where a
+    broker does not answer or refuses.
+
+    Examples:
+      pulsar-meta lookup orders --service-url pulsar://host:6650 --property rack=A
+      pulsar-meta lookup my/ns/t --client-conf client.conf --token env:TOKEN
+    """
+    from pulsar_meta.codecs.names import TopicName
+    from pulsar_meta.codecs.wire.service_url import parse_service_url
+    from pulsar_meta.jobs.brokers.client_conf import (
+        ClientConf,
+        read_client_conf,
+        read_secret,
+        token_credentials,
+    )
+    from pulsar_meta.jobs.brokers.lookup import LookupRequest, OriginalClient
+    from pulsar_meta.jobs.brokers.lookup_session import LookupSession
+
+    conf = read_client_conf(client_conf) if client_conf else ClientConf()
+    url = service_url or conf.service_url
+    if url is None:
+        raise UsageError("no broker: give --service-url pulsar://host:port, or --client-conf FILE")
+    pairs = property_pairs(properties or [])
+    refuse_http(url, pairs)
+    secret = read_secret(original_auth_data)().decode() if original_auth_data else None
+    request = LookupRequest(
+        topic=str(TopicName.parse(topic)),
+        properties=pairs,
+        listener_name=listener_name,
+        authoritative=authoritative,
+        credentials=token_credentials(token) if token else conf.credentials,
+        original=OriginalClient(original_principal, secret, original_auth_method),
+        max_redirects=max_redirects,
+    )
+    tls = replace(
+        conf.tls,
+        trust_certs=trust_certs or conf.tls.trust_certs,
+        certificate=tls_cert or conf.tls.certificate,
+        key=tls_key or conf.tls.key,
+        insecure=insecure or conf.tls.insecure,
+        check_hostname=conf.tls.check_hostname if check_hostname is None else check_hostname,
+    )
+    session = LookupSession(parse_service_url(url), tls, timeout)
+    outcomes = list(session.look_up_all(request, shell.detail))
+    named = [outcome.request.topic for outcome in outcomes] == [request.topic]
+    shell.emit((outcome.document() for outcome in outcomes), Detail(_lines), single=named)
+    _end(shell, [outcome.error for outcome in outcomes if outcome.error is not None])
+
+
+def _end(shell: Shell, errors: list[PulsarMetaError]) -> None:
+    """Raise the worst error after the others were told."""
+    if errors:
+        worst = max(errors, key=lambda error: error.exit_code)
+        for error in errors:
+            if error is not worst:
+                shell.warn(str(error))
+        raise worst
+
+
+def refuse_http(url: str, properties: dict[str, str]) -> None:
+    """Raise UsageError for an HTTP service URL, with the reason that matters most."""
+    if not url.startswith(("http://", "https://")):
+        return
+    if properties:
+        raise UsageError(f"{url}: HTTP carries no lookup properties, only pulsar:// does")
+    raise UsageError(f"{url}: lookups go over the binary protocol, give pulsar://host:port")
+
+
+def _lines(document: Document) -> Iterator[str]:
+    for number, hop in enumerate(document["hops"], start=1):
+        yield f"hop {number}  {hop['broker']}  ({hop['server_version']}, protocol {hop['protocol_version']})"
+        yield f"       {_said(hop)}  [connected in {hop['connect_ms']} ms, answered in {hop['answer_ms']} ms]"
+    for note in document["notes"]:
+        yield f"note   {note}"
+    if document["status"] == "found":
+        through = ", through the service URL" if document["proxy_through_service_url"] else ""
+        yield f"{document['topic']} is served by {document['broker']}{through}"
+
+
+def _said(hop: Document) -> str:
+    if hop["response"] == "failed":
+        return f"failed: {hop.get('error')}: {hop.get('message')}"
+    urls = " / ".join(url for url in (hop["broker_service_url"], hop["broker_service_url_tls"]) if url)
+    return f"{hop['response']} to {urls}{', authoritative' if hop['authoritative'] else ''}"

@@ -1,0 +1,114 @@
+"""`put` and `rm`: one value, with the version that was read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pulsar_meta.cli.options import StoreUrl, grouped
+from pulsar_meta.cli.rewriting import Job, WriteOptions, open_for_writing, run_job
+from pulsar_meta.cli.shell import Shell
+from pulsar_meta.codecs.errors import NotFoundError, UsageError
+
+Where = Annotated[list[str], typer.Argument(help="/a/path, topic NAME, cursor TOPIC NAME, ledger ID …")]
+VersionOption = Annotated[int | None, typer.Option("--version", help="The version that was read.")]
+
+
+@grouped
+def put(
+    shell: Shell,
+    where: Where,
+    writing: WriteOptions,
+    store: StoreUrl = None,
+    file: Annotated[Path | None, typer.Option("--file", help="The new value. Default: stdin.")] = None,
+    version: VersionOption = None,
+    create: Annotated[bool, typer.Option("--create", help="Only if there is nothing yet.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Bytes as they are, also where they look like JSON.")
+    ] = False,
+) -> None:
+    """Write one value: the JSON of decode (with the version in it), or bytes with --version.
+
+    Examples:
+      pulsar-meta put topic public/default/orders --file orders.json
+      pulsar-meta put /admin/flags/x --version 3 --raw < value
+    """
+    from pulsar_meta.jobs.rewrite.single import current, put_rule
+    from pulsar_meta.jobs.values.places import path_of
+    from pulsar_meta.stores.base import ABSENT
+
+    path = path_of(where)
+    data = _read(file)
+    if not data and file is None and not raw:
+        raise UsageError("nothing came on stdin; an empty value is written with --raw")
+    value, told = _value(data, raw=raw)
+    expected = ABSENT if create else version if version is not None else told
+    if expected is None:
+        raise UsageError("which version is it to replace? --version V, as read; --create for a new one")
+    rule = put_rule(value, expected)
+    with open_for_writing(shell, store, writing) as opened:
+        job = Job("put", lambda batches: ((s, rule(s)) for s in [current(opened, path)]), rule, True, True)
+        run_job(shell, opened, job, writing)
+
+
+@grouped
+def rm(
+    shell: Shell,
+    where: Where,
+    writing: WriteOptions,
+    store: StoreUrl = None,
+    version: VersionOption = None,
+) -> None:
+    """Remove one value; never what lies below it.
+
+    Examples:
+      pulsar-meta rm /admin/policies/old/ns --store zk://zk1:2181 --version 3
+    """
+    from pulsar_meta.jobs.rewrite.single import current, remove_rule
+    from pulsar_meta.jobs.values.places import path_of
+
+    path = path_of(where)
+    with open_for_writing(shell, store, writing) as opened:
+        rule = remove_rule(version, opened.children(path))
+        job = Job("rm", lambda batches: ((s, rule(s)) for s in [current(opened, path)]), rule, True, True)
+        run_job(shell, opened, job, writing)
+
+
+def _read(file: Path | None) -> bytes:
+    if file is None or str(file) == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise NotFoundError(f"cannot be read: {error.strerror}", source=str(file)) from error
+
+
+def _value(data: bytes, *, raw: bool) -> tuple[bytes, int | None]:
+    """Return (the bytes to store, the version in the document or None)."""
+    from pulsar_meta.codecs.documents.document import encode_document
+
+    document = None if raw else _document(data)
+    if document is None:
+        return data, None
+    encoded = encode_document(document, place="put ")
+    told = document.get("version")
+    if told is not None and str(told) != str(encoded.version):
+        raise UsageError(f"the document's version is no number: {told!r}")
+    return encoded.data, None if told is None else encoded.version
+
+
+def _document(data: bytes) -> dict[str, object] | None:
+    """Return the document that `decode` wrote, None where the bytes are anything else."""
+    if not data.lstrip().startswith((b"{", b"[")):
+        return None
+    try:
+        document = json.loads(data)
+    except ValueError:
+        return None
+    if isinstance(document, list) and len(document) == 1:
+        document = document[0]
+    return document if isinstance(document, dict) and {"kind", "value"} <= set(document) else None

@@ -1,0 +1,142 @@
+"""`seek`: where in a topic an index or a time is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl, grouped
+from pulsar_meta.cli.render.seek import COLUMNS, POSITION, TYPES, line_of, parse_template, table_view
+from pulsar_meta.cli.render.tables import Detail, Document, Format, View
+from pulsar_meta.cli.render.text import one_line
+from pulsar_meta.cli.seek_options import Clusters, Search, Wanted, asked, open_clusters
+from pulsar_meta.cli.shell import Exit, Shell
+from pulsar_meta.codecs.errors import UsageError
+
+if TYPE_CHECKING:
+    from pulsar_meta.jobs.seek.questions import Question, SeekOptions
+    from pulsar_meta.jobs.seek.seek import Cluster
+
+
+@grouped
+def seek(
+    shell: Shell,
+    wanted: Wanted,
+    search: Search,
+    engine: EngineOptions,
+    topic: Annotated[
+        str | None, typer.Argument(help="persistent://tenant/namespace/name, or shorter.", show_default=False)
+    ] = None,
+    store: StoreUrl = None,
+    entries: EntriesUrls = None,
+    cluster: Clusters = None,
+    template: Annotated[
+        str | None, typer.Option("--format", help="A line an answer, like '{ledger_id}:{entry_id}'.")
+    ] = None,
+) -> None:
+    """Find the entry that holds an index, or the first one not before a time.
+
+    A partitioned topic's name stands for all its partitions. In a pipe a line an answer: LEDGER:ENTRY:BATCH
+    (BATCH is -1 for an unbatched entry), or - where nothing was found; -o json says why. With --cluster the
+    cluster stands before it, with --namespace the topic. Exit code 3 where any question found nothing.
+
+    Examples:
+      pulsar-meta seek orders --index 1234 --entries bookie-disk:data/bookkeeper
+      pulsar-meta seek my/ns/t --time 2026-08-20T12:00:00Z --cursor audit
+      pulsar-meta seek orders --index 1234 --format '{ledger_id}:{entry_id}'
+      pulsar-meta seek --index-file wanted.tsv --engine spark -o ndjson
+      pulsar-meta seek --namespace my/ns --time 1787227200000 --cluster east
+    """
+    check_format(shell, template)
+    options, questions, tally = search.options, asked(topic, wanted), Tally()
+    prefix = ("cluster",) * bool(cluster) + ("topic",) * bool(wanted.namespace)
+    with ExitStack() as stack:
+        clusters = open_clusters(shell, store, entries, cluster, stack)
+        asking = [(one, questions.of(one.store, options.cursor)) for one in clusters]
+        answers = tally.watch(answered(shell, asking, options, engine))
+        show(shell, answers, template, prefix)
+    if tally.exit_code:
+        raise typer.Exit(tally.exit_code)
+
+
+def check_format(shell: Shell, template: str | None) -> None:
+    """Raise UsageError for a template that makes no sense, or that another form of output contradicts."""
+    if template is None:
+        return
+    parse_template(template)
+    if shell.output_format not in (None, Format.PLAIN):
+        raise UsageError("--format is a form of output by itself: leave -o out")
+
+
+def show(shell: Shell, answers: Iterable[Document], template: str | None, prefix: tuple[str, ...]) -> None:
+    """Write the answers in the form asked for.
+
+    A plain line begins with the fields of `prefix`: what the command line leaves open about the answer.
+    """
+    if template is not None:
+        fields = parse_template(template)
+        shell.emit(answers, Detail(lambda answer: [line_of(answer, template, fields)]))
+    elif shell.format is Format.PLAIN:
+        fields = parse_template(POSITION)
+        shell.emit(
+            answers,
+            Detail(lambda answer: ["\t".join([*_cells(answer, prefix), line_of(answer, POSITION, fields)])]),
+        )
+    elif shell.format is Format.TABLE:
+        found = list(answers)
+        shell.emit(found, table_view(found))
+    else:
+        columns = ("cluster",) * ("cluster" in prefix) + COLUMNS
+        shell.emit(
+            answers,
+            View(columns, lambda answer: [str(answer.get(name, "")) for name in columns], types=TYPES),
+        )
+
+
+def _cells(answer: Document, fields: tuple[str, ...]) -> list[str]:
+    return [one_line(str(answer.get(field, ""))) for field in fields]
+
+
+def answered(
+    shell: Shell, asking: list[tuple[Cluster, list[Question]]], options: SeekOptions, how: EngineOptions
+) -> Iterator[Document]:
+    """Yield the answers from the engine that was asked for, or that fits."""
+    from pulsar_meta.jobs.engine import choose_engine
+    from pulsar_meta.jobs.seek.seek import seek_clusters
+
+    count = sum(len(questions) for _, questions in asking)
+    settings = how.settings
+    chosen, why = choose_engine(str(how.engine), count, how.master)
+    if why:
+        shell.say(why)
+    if chosen == "local":
+        answers = seek_clusters(asking, options, shell.warn)
+    else:
+        from pulsar_meta.jobs.spark.seek import seek_with_spark
+
+        master = how.master or shell.settings.master
+        answers = seek_with_spark(
+            asking, options, shell.warn, master=master, conf=settings, verbose=shell.verbose
+        )
+    with shell.progress(count, "questions") as progress:
+        for answer in answers:
+            progress.advance(1)
+            yield answer
+
+
+class Tally:
+    """What came of the questions, for the exit code."""
+
+    def __init__(self) -> None:
+        self.exit_code = 0
+
+    def watch(self, answers: Iterable[Document]) -> Iterator[Document]:
+        """Pass the answers on; a broken record weighs more than nothing found."""
+        for answer in answers:
+            if answer["status"] != "found":
+                code = Exit.UNDECODABLE if "reason" in answer else Exit.NOT_FOUND
+                self.exit_code = max(self.exit_code, int(code))
+            yield answer

@@ -1,0 +1,124 @@
+"""`ls`, `get` and `tree`: looking around in one store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from pulsar_meta.cli.errors import Parts
+from pulsar_meta.cli.options import AnyWhere, StoreUrl, Where
+from pulsar_meta.cli.render.tables import Detail, Format, View
+from pulsar_meta.cli.shell import Shell
+from pulsar_meta.codecs.errors import UsageError
+
+Document = dict[str, Any]
+
+
+def ls(
+    shell: Shell,
+    where: AnyWhere = None,
+    store: StoreUrl = None,
+    details: Annotated[
+        bool, typer.Option("--long", "-l", help="Read each value: size, version, time, whether ephemeral.")
+    ] = False,
+) -> None:
+    """List what lies directly below a path.
+
+    Examples:
+      pulsar-meta ls /managed-ledgers/public/default --store zk://zk1:2181
+      pulsar-meta ls topic public/default/orders -l --store rocksdb:data/metadata
+    """
+    from pulsar_meta.jobs.values.places import paths_of
+    from pulsar_meta.jobs.values.store_tree import list_children
+
+    with shell.store(store) as opened:
+        paths = paths_of(opened, where or ["/"])
+        # Of several partitions each has children of the same names.
+        label = "name" if len(paths) == 1 else "path"
+        view = (
+            View([label, "size", "version", "modified", "ephemeral"], partial(_long, label))
+            if details
+            else View([label], lambda document: [document[label]])
+        )
+        found = Parts(shell, (list_children(opened, path, details=details) for path in paths))
+        shell.emit(found, view)
+    found.check()
+
+
+def get(
+    shell: Shell,
+    where: Where,
+    store: StoreUrl = None,
+    kind: Annotated[
+        str | None, typer.Option("--type", metavar="KIND", help="What it is, where the path does not tell.")
+    ] = None,
+    show_passwords: Annotated[
+        bool, typer.Option("--show-passwords", help="Do not redact passwords and other secrets.")
+    ] = False,
+) -> None:
+    """Show one value, decoded; its bytes with -o raw. Of a partitioned topic those of all partitions.
+
+    Examples:
+      pulsar-meta get topic public/default/orders --store zk://zk1:2181
+      pulsar-meta get cursor public/default/orders my-subscription -o json
+      pulsar-meta get ledger 123 -o raw > ledger-123.bin
+    """
+    from pulsar_meta.cli.values import emit_values
+    from pulsar_meta.codecs.documents.document import DecodeOptions
+    from pulsar_meta.codecs.documents.kinds import checked_kind
+    from pulsar_meta.jobs.values.places import paths_of
+    from pulsar_meta.jobs.values.value_inputs import value_at
+
+    options = DecodeOptions(kind and checked_kind(kind), show_secrets=show_passwords)
+    with shell.store(store) as opened:
+        values = [value_at(opened, path) for path in paths_of(opened, where)]
+    if shell.format is not Format.RAW:
+        return emit_values(shell, values, options, single=len(values) == 1)
+    if len(values) > 1:
+        raise UsageError("-o raw is for one value: name a partition")
+    if values[0].error is not None:
+        raise values[0].error
+    return shell.emit_bytes([values[0].data])
+
+
+def tree(
+    shell: Shell,
+    where: AnyWhere = None,
+    store: StoreUrl = None,
+    depth: Annotated[
+        int | None,
+        typer.Option("--depth", "-d", min=0, help="No deeper than this; asks only for what it shows."),
+    ] = None,
+) -> None:
+    """Show everything below a path as a tree, with sizes.
+
+    Examples:
+      pulsar-meta tree /managed-ledgers/public --store snapshot:all.ndjson -d 3
+    """
+    from pulsar_meta.jobs.values.places import paths_of
+    from pulsar_meta.jobs.values.store_tree import walk
+
+    with shell.store(store) as opened:
+        found = Parts(shell, (walk(opened, path, depth) for path in paths_of(opened, where or ["/"])))
+        shell.emit(found, Detail(_branch))
+    found.check()
+
+
+def _long(label: str, document: Document) -> list[str]:
+    from pulsar_meta.codecs.times import iso_time
+
+    if "size" not in document:
+        return [document[label], "-", "-", "-", "-"]
+    modified = iso_time(document["modified"]) if "modified" in document else "-"
+    ephemeral = "ephemeral" if document["ephemeral"] else "-"
+    return [document[label], str(document["size"]), str(document["version"]), modified, ephemeral]
+
+
+def _branch(document: Document) -> Iterable[str]:
+    size = f"  {document['size']} bytes" if document.get("size") else ""
+    decoded = f"  ({document['decoded']})" if "decoded" in document else ""
+    label = document["path"] if document["depth"] == 0 else document["name"]
+    yield "  " * document["depth"] + label + decoded + size

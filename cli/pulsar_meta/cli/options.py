@@ -1,0 +1,147 @@
+"""Options that several commands share, declared once.
+
+A command decorated with `grouped` takes a dataclass of options as one parameter; on the command line each of
+its fields is an option.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from enum import StrEnum
+from functools import wraps
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from pulsar_meta.cli.shell import Shell
+from pulsar_meta.codecs.errors import UsageError
+
+ENGINE = "Engine"
+
+StoreUrl = Annotated[
+    str | None,
+    typer.Option("--store", help="The metadata store: snapshot:, dir:, rocksdb:, zk://, etcd://, oxia://."),
+]
+EntriesUrls = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--entries", help="Where entries are: bookie-disk:, bookie:, offload:, frames: (repeatable)."
+    ),
+]
+IndexProperty = Annotated[
+    str, typer.Option("--index-property", help="The ledger property that holds its first index.")
+]
+WHERE = "/a/path, topic NAME, cursor TOPIC NAME, ledger ID, namespace T/N, broker ID."
+Where = Annotated[list[str], typer.Argument(help=WHERE)]
+AnyWhere = Annotated[list[str] | None, typer.Argument(help=WHERE + " Default: everything.")]
+
+
+class Codec(StrEnum):
+    """The codecs of the envelope."""
+
+    NONE = "none"
+    LZ4 = "lz4"
+    ZLIB = "zlib"
+    ZSTD = "zstd"
+    SNAPPY = "snappy"
+
+
+class Engine(StrEnum):
+    """What runs the work."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Whether and how Spark is used."""
+
+    engine: Annotated[
+        Engine,
+        typer.Option(
+            "--engine",
+            rich_help_panel=ENGINE,
+            help="auto: Spark with --master or for very much, if Java 17 is here; else local.",
+        ),
+    ] = Engine.AUTO
+    master: Annotated[
+        str | None, typer.Option("--master", rich_help_panel=ENGINE, help="Spark's; default local[*].")
+    ] = None
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", rich_help_panel=ENGINE, help="KEY=VALUE for Spark, repeatable."),
+    ] = None
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The --conf options as a dictionary; UsageError for one that is not KEY=VALUE."""
+        pairs = [text.partition("=") for text in self.conf or ()]
+        for key, equals, _ in pairs:
+            if not equals or not key:
+                raise UsageError(f"--conf is KEY=VALUE, not {key!r}")
+        return {key: value for key, _, value in pairs}
+
+    def chosen(self, shell: Shell, entries: int) -> str:
+        """Return "local" or "spark" for a command that reads so many entries; tell why `auto` cannot."""
+        from pulsar_meta.jobs.engine import choose_engine_to_read
+
+        chosen, why = choose_engine_to_read(str(self.engine), entries, self.master)
+        if why:
+            shell.say(why)
+        return chosen
+
+
+def property_pairs(texts: list[str]) -> dict[str, str]:
+    """Return `KEY=VALUE` options as a dictionary; UsageError for another form or a key given twice."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise UsageError(f"{text!r} is not KEY=VALUE")
+        if key in pairs:
+            raise UsageError(f"the property {key!r} is given twice")
+        pairs[key] = value
+    return pairs
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Return `command` with each parameter that is a dataclass replaced by an option for each field."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {
+        name: kind for name, kind in hints.items() if is_dataclass(kind) and kind is not Shell
+    }
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name in groups:
+            parameters += _options(groups[name])
+        else:
+            parameters.append(parameter.replace(annotation=hints[name]))
+
+    @wraps(command)
+    def run(shell: Shell, **given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+        command(shell, **given)
+
+    del run.__dict__["__wrapped__"]
+    run.__signature__ = inspect.Signature(_ordered(parameters))  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _options(kind: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(kind, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in fields(kind)
+    ]
+
+
+def _ordered(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    return sorted(parameters, key=lambda parameter: parameter.kind)

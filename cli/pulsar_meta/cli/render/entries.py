@@ -1,0 +1,135 @@
+"""How entries and messages look as rows: for eyes in a table, for pipes in plain lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from pulsar_meta.cli.render.tables import Document, View
+from pulsar_meta.codecs.times import iso_time
+
+ENTRY_COLUMNS: Final = (
+    "POSITION", "INDEX", "TIME", "PRODUCER", "SEQUENCE", "MESSAGES", "SIZE", "CODEC", "CHECKSUM", "DIGEST",
+    "PROPERTIES", "NOTE",
+)  # fmt: skip
+MESSAGE_COLUMNS: Final = (
+    "POSITION", "INDEX", "TIME", "PRODUCER", "SEQUENCE", "KEY", "EVENT TIME", "SIZE", "CHECKSUM", "DIGEST",
+    "PROPERTIES", "PAYLOAD", "NOTE",
+)  # fmt: skip
+NONE: Final = "-"
+# Characters of a payload or of properties that a table shows.
+CELL: Final = 60
+
+
+def entry_view() -> View:
+    """Return a row an entry."""
+    return View(ENTRY_COLUMNS, _entry_row, frozenset({"SEQUENCE", "MESSAGES", "SIZE"}))
+
+
+def message_view(*, short: bool = False) -> View:
+    """Return a row a message, of the documents that `each_message` makes; `short`: for a terminal."""
+    row = (lambda document: [for_eyes(cell) for cell in _message_row(document)]) if short else _message_row
+    return View(MESSAGE_COLUMNS, row, frozenset({"SEQUENCE", "SIZE"}))
+
+
+def for_eyes(text: str) -> str:
+    """Return `text` short enough for a cell, without characters that a terminal would obey."""
+    cut = text if len(text) <= CELL else f"{text[: CELL - 1]}…"
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in cut)
+
+
+def each_message(documents: Iterable[Document]) -> Iterator[Document]:
+    """Yield an entry's document once for each message, which stands as `message`; once where it has none."""
+    for document in documents:
+        messages = document["messages"]
+        if not messages:
+            yield document
+        for message in messages:
+            yield {**document, "message": message}
+
+
+def _entry_row(document: Document) -> list[str]:
+    metadata = document["metadata"]
+    return [
+        f"{document['ledger_id']}:{document['entry_id']}",
+        _index_range(document),
+        _entry_time(document),
+        str(metadata.get("producer_name", NONE)),
+        str(metadata.get("sequence_id", NONE)),
+        str(metadata.get("num_messages_in_batch", 1 if metadata else NONE)),
+        str(document["size"]),
+        metadata.get("compression", "NONE").lower(),
+        document["frame_checksum"],
+        document["digest"],
+        _properties(metadata),
+        _note(document),
+    ]
+
+
+def _message_row(document: Document) -> list[str]:
+    message: Document = document.get("message", {})
+    of_entry, own = document["metadata"], message.get("metadata", {})
+    place = f":{message['batch_index']}" if "batch_index" in message else ""
+    return [
+        f"{document['ledger_id']}:{document['entry_id']}{place}",
+        str(message.get("index", NONE)),
+        _entry_time(document),
+        str(of_entry.get("producer_name", NONE)),
+        str(own.get("sequence_id", of_entry.get("sequence_id", NONE))),
+        str(own.get("key", NONE)),
+        _time(own.get("event_time")),
+        str(message.get("payload_size", document["size"])),
+        document["frame_checksum"],
+        document["digest"],
+        _properties(own),
+        str(message.get("payload", message.get("payload_sha256", message.get("payload_file", NONE)))),
+        _note(document, own),
+    ]
+
+
+def _index_range(document: Document) -> str:
+    if "index" not in document:
+        return NONE
+    first, last = document["first_index"], document["last_index"]
+    return str(last) if first == last else f"{first}-{last}"
+
+
+def _entry_time(document: Document) -> str:
+    return _time(document.get("broker_timestamp", document["metadata"].get("publish_time")))
+
+
+def _time(milliseconds: int | str | None) -> str:
+    """Return a time; 0 is how Pulsar writes that there is none."""
+    number = int(milliseconds or 0)
+    return (iso_time(number) or str(number)) if number else NONE
+
+
+def _properties(metadata: Document) -> str:
+    return " ".join(f"{name}={value}" for name, value in metadata.get("properties", {}).items()) or NONE
+
+
+def _note(document: Document, own: Document | None = None) -> str:
+    metadata = document["metadata"]
+    notes = [document["unopened"]] if "unopened" in document else list(_shape(metadata))
+    if "compacted_from" in document:
+        place = document["compacted_from"]
+        notes.append(f"compacted from {place['ledger_id']}:{place['entry_id']}")
+    if "txnid_most_bits" in metadata:
+        notes.append(f"txn {metadata['txnid_most_bits']}:{metadata.get('txnid_least_bits', 0)}")
+    if own is not None:
+        notes += [word for word in ("compacted_out", "null_value") if own.get(word)]
+    if "broker_metadata" in document:
+        numbers = (str(field["number"]) for field in document["broker_metadata"]["unknown_fields"])
+        notes.append(f"unknown broker fields {', '.join(numbers)}")
+    if "where" in document:
+        notes.append(f"decided by the {document['where']['decided_at']}")
+    return ", ".join(notes) or NONE
+
+
+def _shape(metadata: Document) -> Iterator[str]:
+    if "marker_type" in metadata:
+        yield f"marker {metadata['marker_type']}"
+    if metadata.get("encryption_keys"):
+        yield "encrypted"
+    if metadata.get("num_chunks_from_msg", 1) > 1:
+        yield f"chunk {metadata.get('chunk_id', 0) + 1} of {metadata['num_chunks_from_msg']}"

@@ -1,0 +1,105 @@
+"""Answers of `seek`: lines, rows and columns for scripts, a table for eyes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from string import Formatter
+from typing import Final
+
+from pulsar_meta.cli.render.tables import Document, View
+from pulsar_meta.cli.render.text import one_line
+from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.times import iso_time
+
+POSITION: Final = "{ledger_id}:{entry_id}:{batch_index}"
+NOTHING: Final = "-"
+# The fields of an answer and, for Parquet, their types.
+TYPES: Final = {
+    "cluster": "string", "topic": "string", "index": "int64", "time": "int64", "status": "string",
+    "ledger_id": "int64", "entry_id": "int64", "batch_index": "int32", "first_index": "int64",
+    "last_index": "int64", "broker_timestamp": "int64", "publish_time": "int64", "clock": "string",
+    "oldest_expired": "bool", "entries_read": "int64", "reason": "string",
+}  # fmt: skip
+FIELDS: Final = frozenset(TYPES)
+# What a template is tried with, by type; else a number.
+_EXAMPLES: Final[dict[str, object]] = {"string": "", "bool": True}
+COLUMNS: Final = (
+    "topic", "index", "time", "status", "ledger_id", "entry_id", "batch_index", "first_index", "last_index",
+    "broker_timestamp", "publish_time", "entries_read", "reason",
+)  # fmt: skip
+
+
+def parse_template(template: str) -> frozenset[str]:
+    """Return the fields that a template names; UsageError for one that answers do not have."""
+    try:
+        parts = [(name, spec or "") for _, name, spec, _ in Formatter().parse(template) if name is not None]
+    except ValueError as error:
+        raise UsageError(f"--format {template!r}: {error}") from error
+    names = frozenset(name for name, _ in parts)
+    unknown = sorted(names - FIELDS)
+    if unknown:
+        raise UsageError(f"--format: no field {unknown[0]!r}; there are {', '.join(sorted(FIELDS))}")
+    if any(re.search(r"\d{4}|\{", spec) for _, spec in parts):
+        raise UsageError(f"--format {template!r}: a width is a number up to 999")
+    try:
+        template.format(**{name: _EXAMPLES.get(kind, 0) for name, kind in TYPES.items()})
+    except (ValueError, LookupError) as error:
+        raise UsageError(f"--format {template!r}: {error}") from error
+    return names
+
+
+def line_of(answer: Document, template: str = POSITION, fields: frozenset[str] | None = None) -> str:
+    """Return the answer as a line, `-` where it lacks a field that the template names."""
+    wanted = parse_template(template) if fields is None else fields
+    if any(name not in answer for name in wanted):
+        return NOTHING
+    return template.format(
+        **{name: one_line(told) if isinstance(told, str) else told for name, told in answer.items()}
+    )
+
+
+def table_view(answers: Sequence[Document]) -> View:
+    """Return a view of the columns in which any of the answers has something."""
+    shown = {name: cell for name, cell in TABLE.items() if any(map(cell, answers))}
+    return View(tuple(shown), lambda answer: [cell(answer) for cell in shown.values()], NUMBERS)
+
+
+def _text(field: str) -> Callable[[Document], str]:
+    return lambda answer: str(answer.get(field, ""))
+
+
+def _time(field: str) -> Callable[[Document], str]:
+    return lambda answer: (
+        (iso_time(int(answer[field])) or str(answer[field])) if answer.get(field) is not None else ""
+    )
+
+
+def _position(answer: Document) -> str:
+    if "ledger_id" not in answer:
+        return ""
+    place = f":{answer['batch_index']}" if answer.get("batch_index", -1) >= 0 else ""
+    return f"{answer['ledger_id']}:{answer['entry_id']}{place}"
+
+
+def _indexes(answer: Document) -> str:
+    if "last_index" not in answer:
+        return ""
+    first, last = answer["first_index"], answer["last_index"]
+    return str(last) if first == last else f"{first}-{last}"
+
+
+TABLE: Final[dict[str, Callable[[Document], str]]] = {
+    "CLUSTER": _text("cluster"),
+    "TOPIC": _text("topic"),
+    "INDEX": _text("index"),
+    "TIME": _time("time"),
+    "STATUS": _text("status"),
+    "POSITION": _position,
+    "INDEXES": _indexes,
+    "BROKER TIME": _time("broker_timestamp"),
+    "PUBLISH TIME": _time("publish_time"),
+    "READ": _text("entries_read"),
+    "REASON": _text("reason"),
+}
+NUMBERS: Final = frozenset({"INDEX", "READ"})

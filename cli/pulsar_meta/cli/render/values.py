@@ -1,0 +1,168 @@
+"""How a person reads a decoded value: a heading, what it means, and what is in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+Document = dict[str, Any]
+
+
+def document_lines(document: dict[str, Any]) -> Iterable[str]:
+    """Return the lines in which a person reads a document, nothing in them that breaks a line."""
+    return map(_harmless, value_lines(document))
+
+
+def _harmless(line: str) -> str:
+    """Return `line` with what would break it, or steer a terminal, as escapes."""
+    if line.isprintable():
+        return line
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in line)
+
+
+def value_lines(document: Document) -> Iterator[str]:
+    """Yield the lines of one document: what it is, how it is stored, what it says."""
+    yield heading(document)
+    if document.get("envelope"):
+        yield f"  envelope: {envelope_text(document['envelope'])}"
+    if document.get("error"):
+        fault = document["error"]
+        where = f" at byte {fault['offset']}" if "offset" in fault else ""
+        yield f"  BROKEN{where}: {fault['message']}; what could be read before it:"
+    if document.get("value") is not None:
+        yield from _BODIES.get(document["kind"], generic_lines)(document)
+
+
+def heading(document: Document) -> str:
+    """Return the first line: the path or the source, the kind, the version."""
+    name = document.get("path") or document["source"]
+    version = f", version {document['version']}" if "version" in document else ""
+    return f"{name}  {document['kind']}{version}"
+
+
+def envelope_text(envelope: Document) -> str:
+    """Return codec, sizes and ratio of an envelope."""
+    stored, raw = envelope["stored_size"], envelope["raw_size"]
+    return f"{envelope['codec']}, {stored} bytes stored, {raw} raw, {raw / stored:.2f} times"
+
+
+def managed_ledger_lines(document: Document) -> Iterator[str]:
+    """Yield the summary of a managed ledger and a line for each of its ledgers, by id."""
+    meaning, value = document["meaning"], document["value"]
+    open_ledger = meaning.get("open_ledger")
+    yield f"  ledgers: {meaning['ledger_count']}, entries: {meaning['entries']}, bytes: {meaning['size']}"
+    if "terminated_at" in meaning:
+        yield f"  terminated at {meaning['terminated_at']}"
+    for name in ("duplicate_ledgers", "ledgers_without_entries"):
+        if name in meaning:
+            yield f"  {name.replace('_', ' ')}: {', '.join(map(str, meaning[name]))}"
+    if meaning.get("unordered"):
+        yield "  the record does not have its ledgers in order; they are listed by id"
+    special = {item["ledger_id"]: item for item in meaning.get("ledgers", ())}
+    for ledger in sorted(value.get("ledgerInfo", ()), key=lambda item: int(item.get("ledgerId", -1))):
+        yield ledger_line(ledger, open_ledger, special)
+    yield from _pairs("property", meaning.get("properties"))
+    yield from unknown_lines(value)
+
+
+def ledger_line(ledger: Document, open_ledger: object, special: dict[Any, Document]) -> str:
+    """Return what a managed ledger's record says of one of its ledgers."""
+    from pulsar_meta.codecs.times import iso_time
+
+    number = int(ledger.get("ledgerId", -1))
+    text = f"  ledger {number}: "
+    if "entries" in ledger:
+        text += f"{ledger['entries']} entries, {ledger.get('size', 0)} bytes"
+    else:
+        text += "open" if number == open_ledger else "no entries told"
+    if int(ledger.get("timestamp", 0)) > 0:
+        text += f", closed {iso_time(int(ledger['timestamp']))} ({ledger['timestamp']})"
+    extra = special.get(number, {})
+    if "offload" in extra:
+        text += ", offloaded " + " ".join(f"{name}={told}" for name, told in extra["offload"].items())
+    if "properties" in extra:
+        text += ", properties " + " ".join(f"{name}={told}" for name, told in extra["properties"].items())
+    return text
+
+
+def cursor_lines(document: Document) -> Iterator[str]:
+    """Yield a cursor's position and its acknowledgements as ranges."""
+    meaning = document["meaning"]
+    if "mark_delete" in meaning:
+        yield f"  mark-delete position: {meaning['mark_delete']}"
+    if "cursor_ledger" in meaning:
+        yield f"  state in cursor ledger {meaning['cursor_ledger']}: {meaning['note']}"
+    elif "note" in meaning:
+        yield f"  note: {meaning['note']}"
+    yield f"  acknowledged behind it: {meaning['acked_entries']} entries in {meaning['acked_ranges']} ranges"
+    for ledger in meaning.get("acked", ()):
+        yield f"    ledger {ledger['ledger_id']}: entries {_ranges(ledger['entries'])}"
+    for item in meaning.get("acked_across_ledgers", ()):
+        yield f"    after {item['after']} through {item['through']}"
+    for batch in meaning.get("batches", ()):
+        acked = _ranges(batch["acked"]) or "none before the last that is not"
+        yield f"    batch {batch['position']}: acknowledged {acked}, still open {_ranges(batch['unacked'])}"
+    if meaning.get("last_active"):
+        yield f"  last active: {meaning['last_active']}"
+    yield from _pairs("property", meaning.get("properties"))
+    yield from _pairs("subscription property", meaning.get("cursor_properties"))
+    yield from unknown_lines(document["value"])
+
+
+def ledger_metadata_lines(document: Document) -> Iterator[str]:
+    """Yield the state, quorums, ensembles and custom metadata of a BookKeeper ledger."""
+    meaning, value = document["meaning"], document["value"]
+    last = "" if meaning["last_entry"] is None else f", last entry {meaning['last_entry']}"
+    yield f"  {meaning['state']}{last}, {value['length']} bytes, created {meaning.get('created', 'unknown')}"
+    yield (
+        f"  ensemble {value['ensembleSize']}, write quorum {meaning['write_quorum']},"
+        f" ack quorum {meaning['ack_quorum']}, digest {value.get('digestType', 'unknown')}"
+    )
+    for ensemble in meaning["ensembles"]:
+        yield f"  from entry {ensemble['first_entry']}: {', '.join(ensemble['bookies'])}"
+    yield from _pairs("custom", meaning.get("custom"))
+    yield from unknown_lines(value)
+
+
+def generic_lines(document: Document) -> Iterator[str]:
+    """Yield a value that speaks for itself, indented, and what it means."""
+    value = document["value"]
+    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+    for line in text.splitlines():
+        yield f"  {line}"
+    for name, told in document["meaning"].items():
+        shown = told if isinstance(told, str) else json.dumps(told, ensure_ascii=False)
+        yield f"  {name.replace('_', ' ')}: {shown}"
+
+
+def unknown_lines(value: Any, path: str = "") -> Iterator[str]:
+    """Yield a line for each message, at any depth, that has fields unknown to the schema."""
+    if not isinstance(value, dict):
+        return
+    for name, member in value.items():
+        here = f"{path}.{name}" if path else name
+        if name == "unknown_fields":
+            numbers = ", ".join(str(field["number"]) for field in member)
+            yield f"  unknown fields{' in ' + path if path else ''}: {numbers}"
+        elif isinstance(member, list):
+            for at, item in enumerate(member):
+                yield from unknown_lines(item, f"{here}[{at}]")
+        else:
+            yield from unknown_lines(member, here)
+
+
+def _pairs(what: str, pairs: Document | None) -> Iterable[str]:
+    return [f"  {what} {name} = {told}" for name, told in (pairs or {}).items()]
+
+
+def _ranges(ranges: Iterable[tuple[int, int]]) -> str:
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+_BODIES: dict[str, Callable[[Document], Iterator[str]]] = {
+    "ManagedLedgerInfo": managed_ledger_lines,
+    "ManagedCursorInfo": cursor_lines,
+    "PositionInfo": cursor_lines,
+    "LedgerMetadata": ledger_metadata_lines,
+}
