@@ -24,9 +24,9 @@ from statistics import median
 import zstandard
 
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
-from pulsar_meta.codecs.json_form.json_text import dumps
+from pulsar_meta.codecs.json_text import dumps
 from pulsar_meta.codecs.metadata.cursor import decode_cursor
-from pulsar_meta.codecs.metadata.envelope import read_header, seal
+from pulsar_meta.codecs.metadata.envelope import read_header, wrap_envelope
 from pulsar_meta.jobs.values.value_inputs import InputForm, values_of_files
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
 from pulsar_meta.stores.registry import open_store
@@ -100,7 +100,7 @@ def one_large() -> None:
         info.ledgerInfo.add(
             ledgerId=number * 7, entries=50_000, size=10**9 + number, timestamp=1_795_000_000_000 + number
         )
-    stored = seal(info.SerializeToString(), "zstd")
+    stored = wrap_envelope(info.SerializeToString(), "zstd")
     options = DecodeOptions(kind="ManagedLedgerInfo")
 
     def bare() -> str:

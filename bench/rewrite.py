@@ -31,7 +31,7 @@ from statistics import median
 from typing import Any
 
 from pulsar_meta.codecs.errors import NotFoundError
-from pulsar_meta.codecs.metadata.envelope import seal
+from pulsar_meta.codecs.metadata.envelope import wrap_envelope
 from pulsar_meta.jobs.rewrite.apply import Run, Speed
 from pulsar_meta.jobs.rewrite.batches import Batches
 from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
@@ -155,7 +155,7 @@ def pipelined(values: list[tuple[str, bytes]], send: Callable[[str, bytes], Any]
 def on_zookeeper(count: int, turns: int) -> dict[str, object]:
     """Return cursors a second of both, the median of so many turns, each on a server of its own."""
     values = [(path(number), cursor(number)) for number in range(count)]
-    packed = [(where, seal(value, RULE.codec)) for where, value in values]
+    packed = [(where, wrap_envelope(value, RULE.codec)) for where, value in values]
     # As the command line does when it has loaded its modules: what stays is not looked at again and again.
     gc.freeze()
     ours, raw = [], []

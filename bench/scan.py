@@ -24,9 +24,9 @@ from multiprocessing import Pool
 from pathlib import Path
 
 from pulsar_meta.codecs.bookie_files.entry_log import HEADER_SIZE, Record, scan_records
-from pulsar_meta.codecs.columns.entry_columns import decode_entry_columns
-from pulsar_meta.codecs.columns.entry_row import COLUMN_TYPES
-from pulsar_meta.codecs.columns.record_offsets import find_records
+from pulsar_meta.codecs.columns.column import COLUMN_TYPES
+from pulsar_meta.codecs.columns.entries import decode_entry_columns
+from pulsar_meta.codecs.columns.records import find_records
 from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame, encode_frame
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata

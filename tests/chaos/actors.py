@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pulsar_meta.codecs.errors import ConflictError
 from pulsar_meta.codecs.metadata.cursor import decode_cursor
-from pulsar_meta.codecs.metadata.envelope import seal
+from pulsar_meta.codecs.metadata.envelope import wrap_envelope
 from pulsar_meta.jobs.rewrite.apply import Run, Speed
 from pulsar_meta.jobs.rewrite.batches import Batches
 from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
@@ -84,7 +84,7 @@ def keep_updating(url: str, report: str, stop: Event, seed: int) -> None:
             writes = writes_of(seen.value) + 1
             value = cursor(writes)
             if dice.random() < 0.3:
-                value = seal(value, dice.choice(("lz4", "zstd", "zlib")))
+                value = wrap_envelope(value, dice.choice(("lz4", "zstd", "zlib")))
             try:
                 store.put(seen.path, value, seen.version)
                 last[seen.path] = (writes, value.hex())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.codecs.metadata.envelope import seal
+from pulsar_meta.codecs.metadata.envelope import wrap_envelope
 from tests.cli.values import LEDGER, PROGRAM, Run
 
 
@@ -32,5 +32,5 @@ def run(tmp_path: Path) -> Run:
 def ledger_file(tmp_path: Path) -> Path:
     """Return a file with a ledger list in an envelope."""
     file = tmp_path / "ledger.bin"
-    file.write_bytes(seal(LEDGER, "zstd"))
+    file.write_bytes(wrap_envelope(LEDGER, "zstd"))
     return file

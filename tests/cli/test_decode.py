@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pulsar_meta.codecs.metadata.envelope import seal
+from pulsar_meta.codecs.metadata.envelope import wrap_envelope
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
 from tests.cli.values import CURSOR, LEDGER, PROGRAM, Run
 
@@ -103,7 +103,7 @@ def test_a_small_file_that_claims_two_gigabytes(tmp_path: Path) -> None:
     header = ManagedLedgerInfoMetadata(uncompressedSize=2**31 - 1)
     header.compressionType = 3  # type: ignore[assignment]
     claim = header.SerializeToString()
-    body = seal(bytes(4000), "zstd")
+    body = wrap_envelope(bytes(4000), "zstd")
     file = tmp_path / "bomb"
     file.write_bytes(b"Gx" + len(claim).to_bytes(4, "big") + claim + body[12:])
     assert file.stat().st_size < 100

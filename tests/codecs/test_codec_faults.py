@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document, encode_document
 from pulsar_meta.codecs.documents.kinds import KINDS, kind_of
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.codecs.json_form.json_text import dumps, loads
+from pulsar_meta.codecs.json_text import dumps, loads
 from pulsar_meta.codecs.metadata.cookie import decode_cookie
 from pulsar_meta.codecs.metadata.cursor import decode_cursor, decode_position_info
 from pulsar_meta.codecs.metadata.envelope import open_envelope

@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.bookie_files.entry_log import Damage, Record, scan_records
-from pulsar_meta.codecs.columns.column import Column, wrapped
-from pulsar_meta.codecs.columns.column_heads import EVERY, LONGEST_VARINT, MARGIN, Heads
-from pulsar_meta.codecs.columns.entry_columns import WIDTHS, decode_entry_columns
-from pulsar_meta.codecs.columns.entry_row import decode_row
-from pulsar_meta.codecs.columns.record_offsets import find_records
+from pulsar_meta.codecs.columns.column import Column, decode_row, wrapped
+from pulsar_meta.codecs.columns.entries import WIDTHS, decode_entry_columns
+from pulsar_meta.codecs.columns.records import find_records
+from pulsar_meta.codecs.columns.words import EVERY, LONGEST_VARINT, MARGIN, Heads
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
 from pulsar_meta.codecs.frames.frame import encode_frame
@@ -122,7 +121,7 @@ def read_alone(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         alone.append(args)
         return decode_row(*args, **options)  # type: ignore[arg-type, return-value]
 
-    monkeypatch.setattr("pulsar_meta.codecs.columns.entry_columns.decode_row", counted)
+    monkeypatch.setattr("pulsar_meta.codecs.columns.entries.decode_row", counted)
     return alone
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, compress, decompress
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.codecs.metadata.envelope import open_envelope, read_header, seal, stored_form
+from pulsar_meta.codecs.metadata.envelope import open_envelope, read_header, stored_form, wrap_envelope
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
 
 codecs = pytest.mark.parametrize("codec", CODECS)
@@ -36,7 +36,7 @@ def header(codec: int, raw_size: int) -> bytes:
 @settings(max_examples=40, deadline=None)
 @given(raw=st.binary(max_size=3000) | st.binary(min_size=1, max_size=3).map(lambda part: part * 500))
 def test_what_was_sealed_opens(codec: str, raw: bytes) -> None:
-    sealed = seal(raw, codec)
+    sealed = wrap_envelope(raw, codec)
     opened = open_envelope(sealed)
     assert opened is not None
     assert (opened.codec, opened.payload) == (codec, raw)
@@ -45,7 +45,7 @@ def test_what_was_sealed_opens(codec: str, raw: bytes) -> None:
 
 @codecs
 def test_every_truncation_is_an_error_or_loses_nothing(codec: str) -> None:
-    sealed = seal(RAW, codec)
+    sealed = wrap_envelope(RAW, codec)
     for size in range(2, len(sealed)):
         try:
             opened = open_envelope(sealed[:size])
@@ -63,7 +63,7 @@ def test_every_truncation_is_an_error_or_loses_nothing(codec: str) -> None:
 @codecs
 def test_bytes_behind_the_compressed_message_are_an_error(codec: str) -> None:
     with pytest.raises(DecodeError):
-        open_envelope(seal(RAW, codec) + b"\x00")
+        open_envelope(wrap_envelope(RAW, codec) + b"\x00")
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
@@ -155,6 +155,6 @@ def test_none_means_no_envelope_and_the_empty_value_stays_bare() -> None:
 
 def test_no_such_codec() -> None:
     with pytest.raises(UsageError, match="lz4, zlib, zstd, snappy"):
-        seal(RAW, "brotli")
+        wrap_envelope(RAW, "brotli")
     with pytest.raises(UsageError, match="lz4, zlib, zstd, snappy"):
         compress("brotli", RAW)

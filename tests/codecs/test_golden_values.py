@@ -9,7 +9,7 @@ import pytest
 from pulsar_meta.codecs.documents.document import Decoded, DecodeOptions, decode_document, encode_document
 from pulsar_meta.codecs.documents.kinds import KINDS, fitting_kinds
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
-from pulsar_meta.codecs.json_form.json_text import dumps
+from pulsar_meta.codecs.json_text import dumps
 from tests.codecs.golden_values import GOLDEN, JAVA_ZLIB, ONE_LEDGER, Golden
 
 golden = pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case.name)

@@ -7,7 +7,7 @@ import pytest
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document, encode_document
 from pulsar_meta.codecs.documents.kinds import kind_of, kind_of_path, store_path_of_file
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.codecs.metadata.envelope import seal
+from pulsar_meta.codecs.metadata.envelope import wrap_envelope
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 
 LEDGER = bytes.fromhex("0a090807100a18e8072001")
@@ -51,7 +51,7 @@ def test_a_file_is_known_by_the_path_it_ends_with() -> None:
     ("data", "kind"),
     [
         (LEDGER, "ManagedLedgerInfo"),
-        (seal(LEDGER, "zstd"), "ManagedLedgerInfo"),
+        (wrap_envelope(LEDGER, "zstd"), "ManagedLedgerInfo"),
         (bytes.fromhex("08ffffffffffffffffff01"), "ManagedCursorInfo"),
         (b"16", "Text"),
         (b'{"a":1}', "Json"),
@@ -70,7 +70,7 @@ def test_the_content_tells(data: bytes, kind: str) -> None:
     ("data", "kinds"),
     [
         (bytes.fromhex("08051003"), ["ManagedCursorInfo", "PositionInfo"]),
-        (seal(b"", "zstd"), ["ManagedLedgerInfo", "ManagedCursorInfo"]),
+        (wrap_envelope(b"", "zstd"), ["ManagedLedgerInfo", "ManagedCursorInfo"]),
         (b"", ["ManagedLedgerInfo", "Text", "Bytes"]),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_corrupt_value_is_read_as_far_as_it_goes() -> None:
 def test_a_damaged_envelope_shows_what_came_before_the_damage() -> None:
     ledgers = [ManagedLedgerInfo.LedgerInfo(ledgerId=number, timestamp=0) for number in range(5000)]
     message = ManagedLedgerInfo(ledgerInfo=ledgers).SerializeToString()
-    whole = seal(message, "zlib")
+    whole = wrap_envelope(message, "zlib")
     decoded = decode_document(whole[: len(whole) // 2], source="s", path="/managed-ledgers/a/b/persistent/t")
     assert decoded.error is not None
     assert decoded.document["envelope"]["codec"] == "zlib"

@@ -8,7 +8,7 @@ import pytest
 
 from pulsar_meta.codecs.compression import compress
 from pulsar_meta.codecs.documents.document import decode_document
-from pulsar_meta.codecs.metadata.envelope import seal
+from pulsar_meta.codecs.metadata.envelope import wrap_envelope
 from pulsar_meta.codecs.salvage import salvage
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 
@@ -50,7 +50,7 @@ def test_a_truncated_ledger_list_shows_its_first_ledgers(codec: str) -> None:
     info = ManagedLedgerInfo()
     for number in range(20_000):
         info.ledgerInfo.add(ledgerId=number * 7919, entries=number % 50_000, size=number * 31)
-    stored = seal(info.SerializeToString(), codec)
+    stored = wrap_envelope(info.SerializeToString(), codec)
     decoded = decode_document(
         stored[: len(stored) * 3 // 4], source="x", path="/managed-ledgers/a/b/persistent/t"
     )

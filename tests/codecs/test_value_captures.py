@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pulsar_meta.codecs.documents.document import Decoded, decode_document, encode_document
-from pulsar_meta.codecs.json_form.json_text import dumps
+from pulsar_meta.codecs.json_text import dumps
 from pulsar_meta.codecs.names import TopicName
 
 CAPTURES = [

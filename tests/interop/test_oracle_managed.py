@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from pulsar_meta.codecs.compression import CODECS
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.metadata.cursor import decode_cursor
-from pulsar_meta.codecs.metadata.envelope import open_envelope, seal, stored_form
+from pulsar_meta.codecs.metadata.envelope import open_envelope, stored_form, wrap_envelope
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import split_managed_ledger_path
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
@@ -134,7 +134,7 @@ def test_generated_values_are_read_alike(kind: str, oracle: Jvm) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_pulsar_reads_what_we_seal(kind: str, codec: str, oracle: Jvm) -> None:
     skip_before_pip_146(kind, oracle)
-    values = [seal(payload, codec) for payload in payloads(kind, size(2000, 20_000))]
+    values = [wrap_envelope(payload, codec) for payload in payloads(kind, size(2000, 20_000))]
     if codec == "none" and release(oracle.version) < (2, 9):
         theirs = oracle.call(f"{MODULE}:parse_values", kind, values)
         assert all(isinstance(their, str) for their in theirs), "2.8 reads an envelope without codec: say so"

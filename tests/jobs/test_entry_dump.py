@@ -12,7 +12,7 @@ from pulsar_meta.cli.render.entries import each_message, entry_view, message_vie
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.entry_json import PAYLOAD_FORMS
-from pulsar_meta.codecs.json_form.json_text import dumps
+from pulsar_meta.codecs.json_text import dumps
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.entries.entry_choice import Bound
 from pulsar_meta.jobs.entries.entry_dump import DataEntry, Look, describe

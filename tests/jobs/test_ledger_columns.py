@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.codecs.columns.column import wrapped
-from pulsar_meta.codecs.columns.entry_row import COLUMN_TYPES, decode_row
+from pulsar_meta.codecs.columns.column import COLUMN_TYPES, decode_row, wrapped
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.entries.ledger_columns import read_columns

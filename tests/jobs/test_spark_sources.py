@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_meta.codecs.columns.column import wrapped
-from pulsar_meta.codecs.columns.entry_row import decode_row
+from pulsar_meta.codecs.columns.column import decode_row, wrapped
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.chosen_topics import chosen_topics

@@ -9,9 +9,7 @@ from typing import Final, Literal
 
 import google_crc32c
 
-from pulsar_meta.codecs.errors import DecodeError
-
-Buffer = bytes | bytearray | memoryview
+from pulsar_meta.codecs.reader import Buffer
 
 # What a frame's checksum can turn out to be; a digest can also stay unchecked for want of its password.
 Verdict = Literal["ok", "bad", "absent", "unchecked"]
@@ -28,11 +26,3 @@ def crc32c(*parts: Buffer) -> int:
         for start in range(0, len(view), _PIECE):
             value = google_crc32c.extend(value, bytes(view[start : start + _PIECE]))
     return int(value)
-
-
-def byte_view(data: Buffer) -> memoryview:
-    """Return `data` as a view of unsigned bytes; DecodeError where it is not one flat run of them."""
-    view = memoryview(data)
-    if view.format == "B" and view.contiguous and view.ndim == 1:
-        return view
-    raise DecodeError("expected a flat run of bytes")

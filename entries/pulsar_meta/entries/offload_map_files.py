@@ -25,7 +25,7 @@ from pulsar_meta.codecs.bookie_files.sequence_file import (
     long_of,
 )
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.codecs.messages.protobuf import parse_message
+from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.base import Closing, RawEntry
 from pulsar_meta.entries.offload_files import ObjectFiles
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat

@@ -13,7 +13,7 @@ from pulsar_meta.entries.data_files import DataFiles
 from pulsar_meta.entries.locations import LedgerLocations, TableLocations
 
 if TYPE_CHECKING:
-    from pulsar_meta.codecs.columns.column_words import Positions, WordReader
+    from pulsar_meta.codecs.columns.words import Positions, WordReader
 
 Tell = Callable[[DecodeError], None]
 
@@ -23,8 +23,8 @@ def scan_entry_logs(files: DataFiles, tell: Tell) -> TableLocations:
 
     A torn last record is no damage, a bookie was killed while it wrote; nor is a log of zeros, made ahead.
     """
-    from pulsar_meta.codecs.columns.column_words import WordReader
-    from pulsar_meta.codecs.columns.record_offsets import find_records
+    from pulsar_meta.codecs.columns.records import find_records
+    from pulsar_meta.codecs.columns.words import WordReader
 
     found = TableLocations()
     for number in files.paths:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.errors import GuardError, UsageError
-from pulsar_meta.codecs.metadata.envelope import seal
+from pulsar_meta.codecs.metadata.envelope import wrap_envelope
 from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
 from pulsar_meta.jobs.rewrite.bundles import Bundle, bundle_of, bundles_named, owners_path
 from pulsar_meta.jobs.rewrite.decision import Change, Decided, write
@@ -24,8 +24,10 @@ from tests.jobs.rewrite.conftest import MakeRun
 
 TOPIC = TopicName.parse("public/default/orders")
 PLAIN = ManagedCursorInfo(cursorsLedgerId=-1).SerializeToString()
-WITH_PROPERTIES = seal(ManagedCursorInfo(cursorsLedgerId=-1, cursorProperties=[{"name": "a", "value": "b"}])
-                       .SerializeToString(), "zstd")  # fmt: skip
+WITH_PROPERTIES = wrap_envelope(
+    ManagedCursorInfo(cursorsLedgerId=-1, cursorProperties=[{"name": "a", "value": "b"}]).SerializeToString(),
+    "zstd",
+)
 
 
 def change(new: bytes | None = PLAIN, topic: TopicName = TOPIC) -> Change:

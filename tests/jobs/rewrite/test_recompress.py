@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from pulsar_meta.codecs.compression import CODECS
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.cursor import decode_cursor
-from pulsar_meta.codecs.metadata.envelope import open_envelope, seal
+from pulsar_meta.codecs.metadata.envelope import open_envelope, wrap_envelope
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.jobs.rewrite.broker_conf import read_broker_conf
 from pulsar_meta.jobs.rewrite.decision import Decision
@@ -60,23 +60,23 @@ def test_what_would_grow_is_kept() -> None:
 
 
 def test_what_is_packed_so_already_is_kept() -> None:
-    value = seal(cursor(), "zstd")
+    value = wrap_envelope(cursor(), "zstd")
     assert decided(Recompression("cursor", "zstd", threshold=0), value).reason == "already"
     assert decided(Recompression("cursor", "none"), cursor()).reason == "already"
 
 
 def test_an_envelope_around_plain_bytes_is_taken_away() -> None:
-    decision = decided(Recompression("cursor", "none"), seal(cursor(), "none"))
+    decision = decided(Recompression("cursor", "none"), wrap_envelope(cursor(), "none"))
     assert (decision.action, decision.new) == ("rewrite", cursor())
 
 
 def test_reverting_gives_the_message_itself_however_much_it_grows() -> None:
     for codec in CODECS:
-        assert decided(Recompression("cursor", "none"), seal(cursor(), codec)).new == cursor()
+        assert decided(Recompression("cursor", "none"), wrap_envelope(cursor(), codec)).new == cursor()
 
 
 def test_a_gain_below_the_wish_is_no_reason_to_write() -> None:
-    value = seal(cursor(), "lz4")
+    value = wrap_envelope(cursor(), "lz4")
     packed = decided(Recompression("cursor", "zstd", threshold=0), value)
     saved = packed.size_before - packed.size_after
     assert saved > 0
@@ -95,7 +95,7 @@ def test_a_gain_that_is_none_is_a_usage_error(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"\xff\xff", seal(cursor(), "zstd")[:-5], b"Gx", b"Gx\x7f\xff\xff\xff"]
+    "value", [b"", b"\xff\xff", wrap_envelope(cursor(), "zstd")[:-5], b"Gx", b"Gx\x7f\xff\xff\xff"]
 )
 def test_what_cannot_be_decoded_is_skipped(value: bytes) -> None:
     decision = decided(Recompression("cursor", "none"), value)
@@ -111,20 +111,20 @@ def test_a_cursor_with_properties_stays_plain_until_somebody_tells_who_reads_it(
     for held in (value, position.SerializeToString()):
         rule = Recompression("cursor", "zstd", threshold=0)
         assert decided(rule, held).reason == "properties"
-        assert decided(rule, seal(held, "lz4")).reason == "properties"
+        assert decided(rule, wrap_envelope(held, "lz4")).reason == "properties"
         for version in ("4.2.4", "5.0.0-M1", "2.8.2", "9.9.9", "4.0.7", "3.0.7", "2.11.0"):
             told = Recompression("cursor", "zstd", threshold=0, readers=Readers((version,)))
             reads = version in ("4.0.7", "3.0.7", "2.11.0")
             assert decided(told, held).action == ("rewrite" if reads else "keep")
         both = Recompression("cursor", "zstd", threshold=0, readers=Readers(("4.0.7", "4.2.4")))
         assert decided(both, held).action == "keep"
-        assert decided(Recompression("cursor", "none"), seal(held, "lz4")).action == "rewrite"
+        assert decided(Recompression("cursor", "none"), wrap_envelope(held, "lz4")).action == "rewrite"
 
 
 def test_only_cursors_with_properties() -> None:
     rule = Recompression("cursor", "none", only_with_properties=True)
-    assert decided(rule, seal(cursor(), "lz4")).reason == "no-properties"
-    assert decided(rule, seal(cursor(a="b"), "lz4")).action == "rewrite"
+    assert decided(rule, wrap_envelope(cursor(), "lz4")).reason == "no-properties"
+    assert decided(rule, wrap_envelope(cursor(a="b"), "lz4")).action == "rewrite"
 
 
 @pytest.mark.parametrize(("kind", "decode"), [("cursor", decode_cursor), ("ledger", decode_managed_ledger)])

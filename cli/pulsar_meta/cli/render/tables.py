@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from pulsar_meta.cli.render.text import harmless, one_line
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.codecs.json_form.json_text import dumps
+from pulsar_meta.codecs.json_text import dumps
 
 if TYPE_CHECKING:
     from rich.table import Table

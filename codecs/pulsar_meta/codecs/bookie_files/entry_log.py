@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from pulsar_meta.codecs.checksum import Buffer, byte_view
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.bookie_entry import HEADER
+from pulsar_meta.codecs.reader import Buffer, byte_view
 
 MAGIC: Final = b"BKLO"
 HEADER_SIZE: Final = 1024

@@ -13,8 +13,8 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Final
 
-from pulsar_meta.codecs.checksum import Buffer, byte_view
 from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.reader import Buffer, byte_view
 
 MAGIC: Final = b"BKLE"
 HEADER_SIZE: Final = 1024

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from pulsar_meta.codecs.bookie_files.entry_log import Record
-from pulsar_meta.codecs.checksum import Buffer, byte_view
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.bookie_entry import HEADER
+from pulsar_meta.codecs.reader import Buffer, byte_view
 
 MAGIC: Final = b"BKLG"
 PADDING: Final = -256

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from pulsar_meta.codecs.checksum import Buffer, byte_view
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.messages.protobuf import parse_message
+from pulsar_meta.codecs.protobuf.parse import parse_message
+from pulsar_meta.codecs.reader import Buffer, byte_view
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 

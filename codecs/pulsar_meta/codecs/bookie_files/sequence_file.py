@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from pulsar_meta.codecs.checksum import Buffer, byte_view
 from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.reader import Buffer, byte_view
 
 SYNC_SIZE: Final = 16
 LONG_KEY: Final = "org.apache.hadoop.io.LongWritable"

@@ -1,16 +1,62 @@
-"""A column: the same value of many entries. Needs NumPy."""
+"""A column: the same value of many entries; which columns there are, and what each says of one entry.
+
+`decode_row` gives the columns of one entry as the codecs for single entries see it. This is what a column
+means; `entries` gives the same for many entries at once and comes here for the few that it cannot read
+itself. Needs NumPy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pulsar_meta.codecs.columns.column_words import Rows
+from pulsar_meta.codecs.checksum import Verdict
+from pulsar_meta.codecs.columns.words import Rows
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.frames.bookie_entry import DigestType, decode_bookie_entry
+from pulsar_meta.codecs.frames.frame import Frame, decode_frame
 
+ColumnType = Literal["integer", "boolean", "text"]
+
+# Times are milliseconds since the epoch. An entry that is no frame has only the first four.
+COLUMN_TYPES: Final[dict[str, ColumnType]] = {
+    "ledger_id": "integer",
+    "entry_id": "integer",
+    "size": "integer",  # bytes of the frame
+    "broken": "boolean",
+    "broker_timestamp": "integer",
+    "index": "integer",
+    "first_index": "integer",
+    "last_index": "integer",
+    "num_messages": "integer",
+    "publish_time": "integer",
+    "event_time": "integer",
+    "producer_name": "text",
+    "sequence_id": "integer",
+    "compression": "text",
+    "uncompressed_size": "integer",
+    "marker_type": "integer",
+    "txnid_most_bits": "integer",
+    "txnid_least_bits": "integer",
+    "encrypted": "boolean",
+    "chunk_id": "integer",
+    "has_metadata": "boolean",
+    "digest": "text",
+    "frame_checksum": "text",
+}
+COMPRESSIONS: Final = ("none", "lz4", "zlib", "zstd", "snappy")
+VERDICTS: Final[tuple[Verdict, ...]] = ("ok", "bad", "absent", "unchecked")
+
+Value = int | bool | str | None
+Row = dict[str, Value]
+
+_OPTIONAL: Final = (
+    "uncompressed_size", "event_time", "marker_type", "txnid_most_bits", "txnid_least_bits", "chunk_id",
+)  # fmt: skip
 _SIGN: Final = 1 << 63
 
 
@@ -71,3 +117,55 @@ def join_columns(parts: Sequence[Column]) -> Column:
         renumbered = [numbers.setdefault(name, len(numbers)) for name in part.names or ("",)]
         values.append(np.array(renumbered, np.int64)[part.values])
     return Column(np.concatenate(values), present, tuple(numbers))
+
+
+def decode_row(
+    data: memoryview,
+    *,
+    bookie: bool = True,
+    digest_type: DigestType | None = None,
+    verify: bool = False,
+) -> Row:
+    """Return the columns of one entry by name; those it does not have are None.
+
+    `data` is a bookie entry, or a frame where `bookie` is false (then ids and digest are None). Bytes
+    that are no entry or no frame give a row with `broken` true, never an error. Numbers are as the
+    entry has them: unsigned ones up to 2⁶⁴-1.
+    """
+    row: Row = dict.fromkeys(COLUMN_TYPES)
+    row["broken"] = True
+    try:
+        if bookie:
+            entry = decode_bookie_entry(data, digest_type)
+            row["ledger_id"], row["entry_id"], data = entry.ledger_id, entry.entry_id, entry.data
+            row["digest"] = entry.digest if verify else "unchecked"
+        row["size"] = len(data)
+        frame = decode_frame(data, verify=verify)
+    except DecodeError:
+        return row
+    return row | _frame_columns(frame)
+
+
+def _frame_columns(frame: Frame) -> Row:
+    metadata, indexes = frame.metadata, frame.index_range
+    optional = {name: getattr(metadata, name) if metadata.HasField(name) else None for name in _OPTIONAL}
+    return optional | {
+        "broken": False,
+        "broker_timestamp": frame.broker_timestamp,
+        "index": frame.index,
+        "first_index": indexes[0] if indexes else None,
+        "last_index": indexes[1] if indexes else None,
+        "num_messages": frame.message_count,
+        "publish_time": metadata.publish_time,
+        "producer_name": _text(metadata.producer_name),
+        "sequence_id": metadata.sequence_id,
+        "compression": COMPRESSIONS[metadata.compression],
+        "encrypted": bool(metadata.encryption_keys),
+        "has_metadata": frame.broker_metadata is not None,
+        "frame_checksum": frame.checksum,
+    }
+
+
+def _text(value: str | bytes) -> str:
+    """Return a string field; protobuf hands out bytes where they are no UTF-8."""
+    return value if isinstance(value, str) else value.decode(errors="replace")

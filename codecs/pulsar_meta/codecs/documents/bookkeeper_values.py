@@ -6,9 +6,7 @@ from typing import Any, Final
 
 from pulsar_meta.codecs.documents.value import Value
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.json_form.json_checks import integer
-from pulsar_meta.codecs.json_form.json_message import json_to_message
-from pulsar_meta.codecs.json_form.message_json import message_to_json, readable
+from pulsar_meta.codecs.json_text import integer
 from pulsar_meta.codecs.metadata.cookie import CURRENT_LAYOUT, Cookie, decode_cookie, encode_cookie
 from pulsar_meta.codecs.metadata.ledger_metadata import (
     CURRENT_VERSION,
@@ -16,6 +14,8 @@ from pulsar_meta.codecs.metadata.ledger_metadata import (
     decode_ledger_metadata,
     encode_ledger_metadata,
 )
+from pulsar_meta.codecs.protobuf.from_json import json_to_message
+from pulsar_meta.codecs.protobuf.to_json import message_to_json, readable
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.proto.DataFormats_pb2 import CookieFormat, LedgerMetadataFormat
 

@@ -23,8 +23,8 @@ from pulsar_meta.codecs.metadata.envelope import (
     is_enveloped,
     open_envelope,
     read_header,
-    seal,
     stored_form,
+    wrap_envelope,
 )
 from pulsar_meta.codecs.salvage import salvage
 
@@ -183,7 +183,7 @@ def _stored(kind: str, payload: bytes, envelope: Any, codec: str | None, thresho
     if told is not None and told not in CODECS:
         raise DecodeError(f"envelope.codec: expected one of {', '.join(CODECS)}, found {told!r}")
     if codec is None and threshold is None:
-        return payload if told is None else seal(payload, told)
+        return payload if told is None else wrap_envelope(payload, told)
     return stored_form(payload, codec or told or "none", threshold=threshold)
 
 

@@ -19,9 +19,9 @@ from pulsar_meta.codecs.frames.bookie_entry import (
     encode_bookie_entry,
 )
 from pulsar_meta.codecs.frames.frame import CHECKSUM_MAGIC, Frame, decode_frame, encode_frame, encode_prefix
-from pulsar_meta.codecs.json_form.json_checks import from_base64, integer, shown
-from pulsar_meta.codecs.json_form.json_message import json_to_message
-from pulsar_meta.codecs.json_form.message_json import message_to_json
+from pulsar_meta.codecs.json_text import from_base64, integer, shown
+from pulsar_meta.codecs.protobuf.from_json import json_to_message
+from pulsar_meta.codecs.protobuf.to_json import message_to_json
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.codecs.wire.command_json import decode_command_stream, encode_command_stream
 from pulsar_meta.codecs.wire.commands import decode_commands

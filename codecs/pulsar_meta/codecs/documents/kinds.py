@@ -176,7 +176,7 @@ def _is_printable(data: bytes) -> bool:
 def _old_text_kind(data: bytes) -> str | None:
     """Return the kind of a value in protobuf's text format, which brokers before 1.20 wrote."""
     from pulsar_meta.codecs.documents import message_values
-    from pulsar_meta.codecs.messages.text_message import looks_like_text, parse_text
+    from pulsar_meta.codecs.protobuf.text_format import looks_like_text, parse_text
 
     for kind in ENVELOPED:
         message: Any = message_values.message_type(kind)

@@ -11,8 +11,8 @@ from google.protobuf.message import Message
 
 from pulsar_meta.codecs.documents.value import Value
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.json_form.message_json import encoder_of, has_unknown_fields
 from pulsar_meta.codecs.metadata.cursor import foreign_position_form
+from pulsar_meta.codecs.protobuf.to_json import encoder_of, has_unknown_fields
 
 # Kind → module and name of its message, module and name of what it means.
 _PROTO: Final = "pulsar_meta.proto."
@@ -81,7 +81,7 @@ def decode_value(kind: str, data: bytes) -> Value:
 
 def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
     """Return the bytes of the message that `value` describes; DecodeError names the place that is wrong."""
-    from pulsar_meta.codecs.json_form.json_message import json_to_message
+    from pulsar_meta.codecs.protobuf.from_json import json_to_message
 
     return json_to_message(message_type(kind), value, path).SerializeToString()
 
@@ -100,8 +100,8 @@ def _meaning(kind: str) -> Any:
 
 
 def _decode_old_or_partly(kind: str, data: bytes) -> tuple[Message, DecodeError | None]:
-    from pulsar_meta.codecs.messages.partial import parse_partly
-    from pulsar_meta.codecs.messages.text_message import looks_like_text, parse_text
+    from pulsar_meta.codecs.protobuf.parse import parse_partly
+    from pulsar_meta.codecs.protobuf.text_format import looks_like_text, parse_text
 
     if looks_like_text(message_type(kind), data):
         # What brokers before 1.20 wrote; none of today's reads it.

@@ -7,9 +7,8 @@ from typing import Any
 
 from pulsar_meta.codecs.documents.value import JSON_KINDS, Value
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.json_form.java_json import java_json
-from pulsar_meta.codecs.json_form.json_checks import from_base64, shown
-from pulsar_meta.codecs.json_form.json_text import loads, safe
+from pulsar_meta.codecs.java_json import java_json
+from pulsar_meta.codecs.json_text import from_base64, loads, safe, shown
 from pulsar_meta.codecs.times import iso_time
 
 

@@ -16,10 +16,10 @@ from typing import Final
 
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from pulsar_meta.codecs.checksum import Buffer, byte_view
 from pulsar_meta.codecs.compression import decompress
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.frame import Frame, parse_at
+from pulsar_meta.codecs.reader import Buffer, byte_view
 from pulsar_meta.proto.PulsarApi_pb2 import CompressionType, MessageMetadata, SingleMessageMetadata
 
 DEFAULT_MAX_SIZE: Final = 256 * 1024 * 1024

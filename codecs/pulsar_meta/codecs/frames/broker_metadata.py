@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pulsar_meta.codecs.checksum import Buffer, byte_view
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.frames.frame import decode_frame, encode_prefix, split_broker_metadata
+from pulsar_meta.codecs.reader import Buffer, byte_view
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata
 
 NO_INDEX: Final = -1

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args
 
 from pulsar_meta.codecs.frames.batch import Message, OpenedEntry
 from pulsar_meta.codecs.frames.frame import Frame
-from pulsar_meta.codecs.json_form.message_json import message_to_json, unknown_fields
+from pulsar_meta.codecs.protobuf.to_json import message_to_json, unknown_fields
 from pulsar_meta.proto.PulsarApi_pb2 import KeyValue, MessageMetadata, SingleMessageMetadata
 
 PayloadForm = Literal["text", "hex", "base64", "hash"]

@@ -16,9 +16,10 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
-from pulsar_meta.codecs.checksum import Buffer, Verdict, byte_view, crc32c
+from pulsar_meta.codecs.checksum import Verdict, crc32c
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.messages.protobuf import parse_message
+from pulsar_meta.codecs.protobuf.parse import parse_message
+from pulsar_meta.codecs.reader import Buffer, byte_view
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 
 BROKER_METADATA_MAGIC: Final = 0x0E02

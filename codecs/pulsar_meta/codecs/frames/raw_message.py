@@ -11,9 +11,9 @@ import struct
 from dataclasses import dataclass, field
 from typing import Final
 
-from pulsar_meta.codecs.checksum import Buffer, byte_view
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.frame import parse_at
+from pulsar_meta.codecs.reader import Buffer, byte_view
 from pulsar_meta.proto.PulsarApi_pb2 import MessageIdData
 
 _U32: Final = struct.Struct(">I")

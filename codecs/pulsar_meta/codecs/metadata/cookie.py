@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.messages.text_message import as_text, checked_line, parse_text, print_text
+from pulsar_meta.codecs.protobuf.text_format import as_text, checked_line, parse_text, print_text
 from pulsar_meta.proto.DataFormats_pb2 import CookieFormat
 
 # What newer bookies write: 5 added indexDirs.

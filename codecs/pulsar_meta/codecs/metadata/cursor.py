@@ -9,8 +9,8 @@ from typing import Final
 
 from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.messages.protobuf import parse_message
 from pulsar_meta.codecs.metadata.envelope import MAGIC, open_envelope
+from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
 
 # The cursorsLedgerId of a record that itself holds the cursor's state.

@@ -79,7 +79,7 @@ def read_header(data: bytes) -> EnvelopeHeader:
             f"envelope: header message of {size} bytes, {len(data) - _HEADER_AT} follow", offset=2
         )
     # Imported here: most values have no envelope, and protobuf is a third of a command's start-up.
-    from pulsar_meta.codecs.messages.protobuf import parse_part
+    from pulsar_meta.codecs.protobuf.parse import parse_part
     from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
 
     try:
@@ -89,7 +89,7 @@ def read_header(data: bytes) -> EnvelopeHeader:
     return EnvelopeHeader(_codec_of(header), _raw_size_of(header), body_at)
 
 
-def seal(payload: bytes, codec: str) -> bytes:
+def wrap_envelope(payload: bytes, codec: str) -> bytes:
     """Return `payload` in an envelope, also for the codec "none" (which Pulsar reads and never writes)."""
     if codec not in CODECS:
         raise UsageError(f"no codec {codec!r}: there are {', '.join(CODECS)}")
@@ -111,7 +111,7 @@ def stored_form(payload: bytes, codec: str, *, threshold: int | None = None) -> 
     """
     if codec == "none" or not payload or (threshold is not None and len(payload) <= threshold):
         return payload
-    return seal(payload, codec)
+    return wrap_envelope(payload, codec)
 
 
 def _codec_of(header: ManagedLedgerInfoMetadata) -> str:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.messages.protobuf import parse_message
-from pulsar_meta.codecs.messages.text_message import as_text, checked_line, parse_text, print_text
-from pulsar_meta.codecs.messages.wire_fields import read_varint, write_varint
+from pulsar_meta.codecs.protobuf.parse import parse_message
+from pulsar_meta.codecs.protobuf.text_format import as_text, checked_line, parse_text, print_text
+from pulsar_meta.codecs.protobuf.wire_fields import read_varint, write_varint
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 
 HEADER: Final = b"BookieMetadataFormatVersion\t"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.java_hash import HASH_MAP_CAPACITY, grown_capacity, hash_map_order
-from pulsar_meta.codecs.messages.wire_fields import (
+from pulsar_meta.codecs.protobuf.wire_fields import (
     BYTES,
     VARINT,
     Field,

@@ -6,8 +6,8 @@ Source: apache/pulsar MLDataFormats.proto, MetaStoreImpl.java.
 from __future__ import annotations
 
 from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
-from pulsar_meta.codecs.messages.protobuf import parse_message
 from pulsar_meta.codecs.metadata.envelope import open_envelope
+from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 
 

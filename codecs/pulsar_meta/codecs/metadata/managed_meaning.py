@@ -6,10 +6,10 @@ from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
-from pulsar_meta.codecs.json_form.message_json import readable
 from pulsar_meta.codecs.metadata.acks import acked_indexes, acks_of, unacked_indexes
 from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD
 from pulsar_meta.codecs.metadata.managed_ledger import ledgers_by_id
+from pulsar_meta.codecs.protobuf.to_json import readable
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.proto.MLDataFormats_pb2 import (
     BatchedEntryDeletionIndexInfo,

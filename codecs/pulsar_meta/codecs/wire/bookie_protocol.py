@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from pulsar_meta.codecs.checksum import Buffer, byte_view
 from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.reader import Buffer, byte_view
 
 VERSION: Final = 2
 READ: Final = 2

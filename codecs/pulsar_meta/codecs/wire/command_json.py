@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError as ProtobufError
 
-from pulsar_meta.codecs.checksum import Buffer
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.frame import decode_frame
-from pulsar_meta.codecs.json_form.json_checks import from_base64, shown
-from pulsar_meta.codecs.json_form.json_message import fill_message
-from pulsar_meta.codecs.json_form.message_json import message_to_json
+from pulsar_meta.codecs.json_text import from_base64, shown
+from pulsar_meta.codecs.protobuf.from_json import fill_message
+from pulsar_meta.codecs.protobuf.to_json import message_to_json
+from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.codecs.secrets import redact, refuse_redacted
 from pulsar_meta.codecs.wire.commands import (
     WITH_ENTRY,

@@ -19,8 +19,8 @@ from google.protobuf.message import DecodeError as ProtobufError
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from pulsar_meta.codecs.checksum import Buffer, byte_view
 from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.reader import Buffer, byte_view
 from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand
 
 # Commands.DEFAULT_MAX_MESSAGE_SIZE and MESSAGE_SIZE_FRAME_PADDING: what both ends take unless told otherwise.

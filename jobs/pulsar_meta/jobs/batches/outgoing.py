@@ -14,8 +14,8 @@ from pulsar_meta.codecs.frames.batch import Message as StoredMessage
 from pulsar_meta.codecs.frames.batch import OpenedEntry, compression_name
 from pulsar_meta.codecs.frames.entry_json import properties_of
 from pulsar_meta.codecs.frames.frame import Frame
-from pulsar_meta.codecs.json_form.json_message import fill_message
-from pulsar_meta.codecs.json_form.json_text import loads
+from pulsar_meta.codecs.json_text import loads
+from pulsar_meta.codecs.protobuf.from_json import fill_message
 from pulsar_meta.jobs.batches.batching import Outgoing
 from pulsar_meta.jobs.batches.packing import Message
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata, SingleMessageMetadata

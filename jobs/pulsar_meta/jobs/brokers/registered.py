@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.codecs.json_form.json_text import loads
+from pulsar_meta.codecs.json_text import loads
 from pulsar_meta.stores.base import Store
 
 BROKERS: Final = "/loadbalance/brokers"

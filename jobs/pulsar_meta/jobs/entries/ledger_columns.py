@@ -8,13 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from pulsar_meta.codecs.checksum import Buffer
-from pulsar_meta.codecs.columns.column import Column
-from pulsar_meta.codecs.columns.column_words import Positions, WordReader
-from pulsar_meta.codecs.columns.entry_columns import decode_entry_columns
-from pulsar_meta.codecs.columns.entry_row import decode_row
+from pulsar_meta.codecs.columns.column import Column, decode_row
+from pulsar_meta.codecs.columns.entries import decode_entry_columns
+from pulsar_meta.codecs.columns.words import Positions, WordReader
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.bookie_entry import DigestType
+from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.entries.base import EntrySource, RawEntry
 from pulsar_meta.entries.joined import JoinedEntries, entry_columns
 from pulsar_meta.entries.located_entries import LocatedEntries

@@ -8,9 +8,9 @@ from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
 from pulsar_meta.codecs.frames.bookie_entry import DigestType
-from pulsar_meta.codecs.messages.protobuf import parse_message
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata
 from pulsar_meta.codecs.names import LEDGERS, ledger_of_path, ledger_path
+from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.bookie_live import LiveBookies
 from pulsar_meta.entries.ensemble import Ensembles, Segment
 from pulsar_meta.proto.DataFormats_pb2 import BookieServiceInfoFormat, LedgerMetadataFormat

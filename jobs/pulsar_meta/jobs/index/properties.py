@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
-from pulsar_meta.codecs.metadata.envelope import open_envelope, seal
+from pulsar_meta.codecs.metadata.envelope import open_envelope, wrap_envelope
 from pulsar_meta.codecs.metadata.ledger_properties import Edit, edit_properties, ledger_ids
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName
@@ -93,7 +93,9 @@ def property_rule(edits: Edits) -> Rule:
             raise NotFoundError(error.message, source=seen.path) from error
         if edited == payload:
             return keep(seen, "already", codec or "none")
-        return write(seen, edited if codec is None else seal(edited, codec), codec or "none", codec or "none")
+        return write(
+            seen, edited if codec is None else wrap_envelope(edited, codec), codec or "none", codec or "none"
+        )
 
     return decide
 

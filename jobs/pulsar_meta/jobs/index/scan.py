@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from pulsar_meta.codecs.columns.column import Column, join_columns
-from pulsar_meta.codecs.columns.column_words import Positions, Rows
+from pulsar_meta.codecs.columns.words import Positions, Rows
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.ledger_columns import read_columns
 

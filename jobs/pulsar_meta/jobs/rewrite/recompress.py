@@ -12,8 +12,8 @@ from typing import Final, Literal
 
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.codecs.messages.protobuf import parse_message
-from pulsar_meta.codecs.metadata.envelope import Envelope, open_envelope, seal
+from pulsar_meta.codecs.metadata.envelope import Envelope, open_envelope, wrap_envelope
+from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.rewrite.decision import NOT_THERE, UNDECODABLE, Decision, keep, skip, write
 from pulsar_meta.jobs.rewrite.readable import Readers, holds_properties
 from pulsar_meta.jobs.rewrite.releases import Form
@@ -104,7 +104,7 @@ class Recompression:
         return "threshold" if len(payload) <= self.threshold or not payload else None
 
     def _change(self, seen: Versioned, before: str, payload: bytes) -> Decision:
-        new = payload if self.codec == "none" else seal(payload, self.codec)
+        new = payload if self.codec == "none" else wrap_envelope(payload, self.codec)
         if self.codec != "none" and not self.min_gain.met(len(seen.value), len(new)):
             return keep(seen, "not-smaller", before)
         opened = open_envelope(new, max_size=max(self.max_size, len(payload)))
@@ -130,4 +130,4 @@ def remake(seen: Versioned, codec: str) -> bytes:
     """Return the value `seen` with the codec that a plan names."""
     envelope = open_envelope(seen.value)
     payload = seen.value if envelope is None else envelope.payload
-    return payload if codec == "none" else seal(payload, codec)
+    return payload if codec == "none" else wrap_envelope(payload, codec)

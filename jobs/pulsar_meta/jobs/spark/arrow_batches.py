@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pulsar_meta.codecs.columns.column import Column
-from pulsar_meta.codecs.columns.entry_row import COLUMN_TYPES
+from pulsar_meta.codecs.columns.column import COLUMN_TYPES, Column
 
 TOPIC: Final = "topic"
 ARROW_TYPES: Final = {"integer": pa.int64(), "boolean": pa.bool_(), "text": pa.string()}

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pulsar_meta.codecs.columns.entry_row import COLUMN_TYPES
+from pulsar_meta.codecs.columns.column import COLUMN_TYPES
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.chosen_topics import chosen_topics

@@ -3,7 +3,7 @@
     columns = decode_entry_columns(log, offsets, sizes, ["ledger_id", "entry_id", "last_index"])
     columns["last_index"].values, columns["last_index"].present
 
-What the columns are and mean stands in `entry_row`; both agree on every entry. Import this module only
+What the columns are and mean stands in `column`; both agree on every entry. Import this module only
 where columns are wanted: it needs NumPy.
 """
 
@@ -14,14 +14,12 @@ from typing import Final
 
 import numpy as np
 
-from pulsar_meta.codecs.checksum import Buffer, byte_view
-from pulsar_meta.codecs.columns.column import Column, join_columns
-from pulsar_meta.codecs.columns.column_heads import Heads
-from pulsar_meta.codecs.columns.column_run import EntryRun, Layout
-from pulsar_meta.codecs.columns.column_words import Positions, Rows
-from pulsar_meta.codecs.columns.entry_row import COLUMN_TYPES, VERDICTS, decode_row
+from pulsar_meta.codecs.columns.column import COLUMN_TYPES, VERDICTS, Column, decode_row, join_columns
+from pulsar_meta.codecs.columns.frames import EntryRun, Layout
+from pulsar_meta.codecs.columns.words import Heads, Positions, Rows
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.frames.bookie_entry import DigestType
+from pulsar_meta.codecs.reader import Buffer, byte_view
 
 # Rows that are worked on together: enough to forget the calls, few enough for the processor's cache.
 ROWS_AT_ONCE: Final = 8192

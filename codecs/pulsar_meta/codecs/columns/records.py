@@ -16,10 +16,9 @@ from typing import Final
 import numpy as np
 
 from pulsar_meta.codecs.bookie_files.entry_log import HEADER_SIZE, NO_LEDGER, Damage, Record, scan_records
-from pulsar_meta.codecs.checksum import Buffer, byte_view
-from pulsar_meta.codecs.columns.column_heads import Heads
-from pulsar_meta.codecs.columns.column_words import Positions, Rows, WordReader
+from pulsar_meta.codecs.columns.words import Heads, Positions, Rows, WordReader
 from pulsar_meta.codecs.frames.bookie_entry import HEADER
+from pulsar_meta.codecs.reader import Buffer, byte_view
 
 _SIZE: Final = struct.Struct(">i")
 # After so many links the chain is gone along at many places at once: at most as many as were right the

@@ -1,8 +1,8 @@
-"""The first bytes of many entries side by side: 8 bytes at any place of each, and the varints there.
+"""Words and varints at many places of a buffer, and of the first bytes of many entries side by side.
 
 The rows of an array are entries; nothing here loops over them. What is looked at again and again lies in
-one small block instead of all over a log, so it stays in the processor's cache; and what lies at the same
-place in every entry is found by one number instead of one for each row.
+one small block (`Heads`) instead of all over a log, so it stays in the processor's cache; and what lies at
+the same place in every entry is found by one number instead of one for each row.
 
 Needs NumPy. Source: protobuf encoding (base-128 varints, little-endian groups of seven bits).
 """
@@ -12,10 +12,13 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pulsar_meta.codecs.checksum import Buffer
-from pulsar_meta.codecs.columns.column_words import Positions, Rows, Words
+from pulsar_meta.codecs.reader import Buffer
 
+Positions = NDArray[np.int64]
+Words = NDArray[np.uint64]
+Rows = NDArray[np.bool_]
 # Bytes from the start of an entry: one number for all rows, or one for each.
 Place = int | Positions
 # Which rows: their numbers, or all of them.
@@ -43,6 +46,27 @@ _CLOSE: Final = tuple(
         (0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
     )
 )
+# Different strings that are looked for among all rows before the rest is read row by row.
+_ROUNDS: Final = 32
+
+
+class WordReader:
+    """Words of 8 bytes at any byte position up to `size - 8` of a buffer."""
+
+    def __init__(self, data: Buffer) -> None:
+        self.size = memoryview(data).nbytes
+        words = max(0, self.size - 7)
+        enough = data if words else b""
+        self._numbers: Positions = np.ndarray((words,), ">i8", buffer=enough, strides=(1,))
+        self._sizes: NDArray[np.int32] = np.ndarray((words,), ">i4", buffer=enough, strides=(1,))
+
+    def big_endian(self, at: Positions) -> Positions:
+        """Return the big-endian int64 at each position."""
+        return self._numbers[at].astype(np.int64)
+
+    def sizes(self, at: Positions) -> Positions:
+        """Return the big-endian int32 at each position."""
+        return self._sizes[at].astype(np.int64)
 
 
 class Heads:
@@ -150,3 +174,35 @@ def _close_gaps(groups: Words, length: int = 8) -> Words:
         groups = groups & low
         groups |= upper
     return groups
+
+
+def number_texts(
+    heads: Heads, at: Positions, sizes: Positions, present: Rows
+) -> tuple[Positions, tuple[str, ...]]:
+    """Return (number of each row's string, the strings); 0 where `present` is false."""
+    numbers = np.zeros(heads.count, np.int64)
+    names: dict[bytes, int] = {}
+    left = np.flatnonzero(present)
+    for _ in range(_ROUNDS):
+        if not left.size:
+            break
+        sample = heads.text(int(left[0]), int(at[left[0]]), int(sizes[left[0]]))
+        same = _equal(heads, left, at[left], sizes[left], sample)
+        numbers[left[same]] = names.setdefault(sample, len(names))
+        left = left[~same]
+    for row in left.tolist():
+        name = heads.text(row, int(at[row]), int(sizes[row]))
+        numbers[row] = names.setdefault(name, len(names))
+    return numbers, tuple(name.decode(errors="replace") for name in names) or ("",)
+
+
+def _equal(heads: Heads, rows: Positions, at: Positions, sizes: Positions, sample: bytes) -> Rows:
+    """Tell in which of `rows` the bytes at `at` are `sample`."""
+    same: Rows = sizes == len(sample)
+    place = common(at)
+    for step in range(0, len(sample), 8):
+        piece = sample[step : step + 8]
+        # Shifting the bytes past the sample out of the words compares the rest.
+        past = np.uint64(8 * (8 - len(piece)))
+        same &= (heads.words(place + step, rows) << past) == int.from_bytes(piece, "little") << int(past)
+    return same

@@ -1,4 +1,4 @@
-"""JSON values back to protobuf messages: the way back of `message_json`, with the path in every error."""
+"""JSON values back to protobuf messages: the way back of `to_json`, with the path in every error."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from google.protobuf.message import DecodeError as ProtobufError
 from google.protobuf.message import Message
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.json_form.json_checks import from_base64, integer, shown
-from pulsar_meta.codecs.json_form.message_json import UNKNOWN_FIELDS
-from pulsar_meta.codecs.messages.wire_fields import (
+from pulsar_meta.codecs.json_text import from_base64, integer, shown
+from pulsar_meta.codecs.protobuf.to_json import UNKNOWN_FIELDS
+from pulsar_meta.codecs.protobuf.wire_fields import (
     BYTES,
     END_GROUP,
     FIXED32,

@@ -16,17 +16,19 @@ from typing import Final
 
 import numpy as np
 
-from pulsar_meta.codecs.columns.column_heads import (
+from pulsar_meta.codecs.columns.words import (
     EVERY,
     Heads,
     Place,
+    Positions,
+    Rows,
     Selection,
+    Words,
     anywhere,
     chosen,
     common,
     nearer,
 )
-from pulsar_meta.codecs.columns.column_words import Positions, Rows, Words
 
 VARINT: Final = 0
 FIXED64: Final = 1

@@ -1,4 +1,6 @@
-"""JSON text of documents: integers that a double cannot hold as strings of digits, bytes as base64.
+"""JSON: read from outside, written for every reader, and its single values checked.
+
+Integers that a double cannot hold are written as strings of digits, bytes as base64.
 
 jq 1.6 and JavaScript read every number as a double (RFC 8259, section 6); an id must survive that.
 """
@@ -6,11 +8,16 @@ jq 1.6 and JavaScript read every number as a double (RFC 8259, section 6); an id
 from __future__ import annotations
 
 import base64
+import binascii
 import json
 import re
 from typing import Any, Final
 
 from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.secrets import REDACTED
+
+# A JSON object: what commands print and read back.
+Document = dict[str, Any]
 
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 
@@ -82,3 +89,41 @@ def _as_base64(value: object) -> str:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(value).decode()
     raise TypeError(f"no JSON form for {type(value).__name__}")
+
+
+def integer(value: Any, path: str, low: int, high: int) -> int:
+    """Return a number given as a number or as digits; DecodeError if it is none, or outside low…high."""
+    if type(value) is not int:
+        value = _parsed_integer(value, path)
+    if low <= value <= high:
+        return int(value)
+    raise DecodeError(f"{path}: {value} is not between {low} and {high}")
+
+
+def _parsed_integer(value: Any, path: str) -> int:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)  # jq 1.5 writes 1e3 for 1000.
+    if (
+        isinstance(value, str)
+        and len(value) <= 20
+        and value.removeprefix("-").isdecimal()
+        and value.isascii()
+    ):
+        return int(value)
+    raise DecodeError(f"{path}: expected an integer, found {shown(value)}")
+
+
+def from_base64(value: Any, path: str) -> bytes:
+    """Return the bytes of a base64 text, or raise DecodeError."""
+    try:
+        return base64.b64decode(value.encode(), validate=True)
+    except (AttributeError, binascii.Error, UnicodeEncodeError) as error:
+        raise DecodeError(f"{path}: expected base64, found {shown(value)}") from error
+
+
+def shown(value: Any) -> str:
+    """Return a JSON value for an error message, cut where it is long."""
+    if value == REDACTED:
+        return "a redacted secret (decode it with --show-passwords)"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"

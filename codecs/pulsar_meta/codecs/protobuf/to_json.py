@@ -16,7 +16,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from pulsar_meta.codecs.json_form.json_text import MAX_SAFE_INTEGER, safe_integer
+from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER, safe_integer
 
 UNKNOWN_FIELDS: Final = "unknown_fields"
 

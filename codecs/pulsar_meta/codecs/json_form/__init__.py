@@ -1,1 +1,0 @@
-"""The JSON form of messages and documents, there and back."""

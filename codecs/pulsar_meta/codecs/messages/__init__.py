@@ -1,1 +1,0 @@
-"""Serialized protobuf messages: parsed, parsed as far as they go, edited field by field, and as text."""
