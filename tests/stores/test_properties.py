@@ -10,6 +10,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore
@@ -17,7 +18,6 @@ from pulsar_meta.stores.oxia_keys import after, children_range, order, subtree_r
 from pulsar_meta.stores.paths import is_within
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.rocksdb_value import MetaValue
-from pulsar_meta.stores.url import ServerUrl
 
 longs = st.integers(-(2**63), 2**63 - 1)
 names = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=6)

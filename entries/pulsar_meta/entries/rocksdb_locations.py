@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from pulsar_meta.access.rocksdb import ReadOnlyDatabase, rocksdb_error
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
 from pulsar_meta.entries.locations import LedgerLocations
-from pulsar_meta.entries.rocksdb_shadow import RocksdbShadow, broken
 
 MAX_ID: Final = 2**63 - 1
 
@@ -28,9 +29,14 @@ class RocksdbLocations:
     """The locations of one ledger directory."""
 
     def __init__(self, database: Path) -> None:
-        """Open the database in `…/current/locations`; DecodeError where it is broken."""
-        self._shadow = RocksdbShadow(database)
-        self._db: Any = self._shadow.db
+        """Open the database in `…/current/locations`; DecodeError where it cannot be used."""
+        self._source = str(database)
+        try:
+            self._database = ReadOnlyDatabase(database, self._source)
+        except (NotFoundError, UnreachableError) as error:
+            # What lies in the entry logs can be found without it.
+            raise DecodeError(error.message, source=self._source) from error
+        self._db: Any = self._database.db
 
     def ledgers(self) -> list[int]:
         """Return all ledgers, jumping from one to the next."""
@@ -81,7 +87,7 @@ class RocksdbLocations:
 
     def close(self) -> None:
         """Close the database. Safe to call twice."""
-        self._shadow.close()
+        self._database.close()
 
     def _check_end(self, last_key: bytes, bound: object) -> None:
         """Raise where rows ended at a broken block: the binding's `items` ends there without a word."""
@@ -105,4 +111,4 @@ class RocksdbLocations:
             yield
         except Exception as error:
             # The binding raises bare Exception; a key or value of another size is no location index.
-            raise broken(self._shadow.path, error) from error
+            raise DecodeError(rocksdb_error(error, self._source).message, source=self._source) from error

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from stat import S_ISREG
 
+from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import ConflictError, GuardError, NotFoundError, UnreachableError, UsageError
 from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.guarded import GuardedStore
 from pulsar_meta.stores.paths import checked, joined, prefixed
-from pulsar_meta.stores.url import split_scheme
 
 VALUE = ".value"
 UNFINISHED = ".value.new"

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from threading import Event, RLock
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
+from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import UnreachableError, UsageError
-from pulsar_meta.stores.url import ServerUrl
 
 if TYPE_CHECKING:
     import grpc

@@ -18,6 +18,7 @@ from heapq import merge
 from threading import Lock
 from typing import Final, TypeVar
 
+from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import ConflictError, GuardError, NotFoundError, UnreachableError
 from pulsar_meta.proto import Oxia_pb2 as api
 from pulsar_meta.stores import oxia_keys
@@ -25,7 +26,6 @@ from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.grpc_client import GrpcClient
 from pulsar_meta.stores.guarded import GuardedStore
 from pulsar_meta.stores.paths import prefixed
-from pulsar_meta.stores.url import ServerUrl
 
 SERVICE: Final = "/io.streamnative.oxia.proto.OxiaClient/"
 # The server's largest gRPC message, with room for the key and the numbers.

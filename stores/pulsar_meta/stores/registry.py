@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Final, NamedTuple, cast
 
+from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.stores.base import Store
-from pulsar_meta.stores.url import split_scheme
 
 
 class Entry(NamedTuple):

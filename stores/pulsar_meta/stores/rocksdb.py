@@ -16,15 +16,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pulsar_meta.access.rocksdb import ReadOnlyDatabase, check_database, rocksdb_error
+from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UnreachableError
 from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.guarded import GuardedStore
 from pulsar_meta.stores.paths import prefixed
 from pulsar_meta.stores.rocksdb_lock import DatabaseLock
-from pulsar_meta.stores.rocksdb_shadow import Shadow, check_database
 from pulsar_meta.stores.rocksdb_value import INSTANCE_ID, MetaValue
 from pulsar_meta.stores.rocksdb_writer import DatabaseWriter
-from pulsar_meta.stores.url import split_scheme
 
 if TYPE_CHECKING:
     from rocksdict import Rdict
@@ -50,7 +50,7 @@ class RocksdbStore(GuardedStore):
         self._writer: DatabaseWriter | None = None
         self._unchecked: dict[str, bytes | None] = {}
         try:
-            self._shadow = Shadow(self.path, url)
+            self._reading = ReadOnlyDatabase(self.path, url)
         except BaseException:
             self._release()
             raise
@@ -62,7 +62,7 @@ class RocksdbStore(GuardedStore):
 
     @property
     def _db(self) -> Rdict:
-        return self._writer.db if self._writer else self._shadow.db
+        return self._writer.db if self._writer else self._reading.db
 
     def read(self, path: str) -> Versioned:
         """Return the value at `path`; NotFoundError where there is none."""
@@ -128,7 +128,7 @@ class RocksdbStore(GuardedStore):
                 self._finish(self._writer)
         finally:
             self._writer = None
-            self._shadow.close()
+            self._reading.close()
             self._release()
 
     def _finish(self, writer: DatabaseWriter) -> None:
@@ -148,7 +148,7 @@ class RocksdbStore(GuardedStore):
             raw: bytes | None = self._db.get(key)
         except Exception as error:
             # rocksdict raises bare Exception for everything RocksDB says.
-            raise DecodeError(f"RocksDB: {error}", source=self.url) from error
+            raise rocksdb_error(error, self.url) from error
         return raw
 
     def _check(self, found: Any) -> None:
@@ -156,7 +156,7 @@ class RocksdbStore(GuardedStore):
         try:
             found.status()
         except Exception as error:
-            raise DecodeError(f"RocksDB: {error}", source=self.url) from error
+            raise rocksdb_error(error, self.url) from error
 
     def _held(self, path: str, expected: int) -> MetaValue | None:
         raw = self._get(path.encode())
@@ -184,15 +184,15 @@ class RocksdbStore(GuardedStore):
             self._read_back(self._writer.checkpoint)
 
     def _read_back(self, checkpoint: Path) -> None:
-        shadow = Shadow(self.path, self.url)
+        written = ReadOnlyDatabase(self.path, self.url)
         try:
             for path, digest in self._unchecked.items():
-                raw = shadow.db.get(path.encode())
+                raw = written.db.get(path.encode())
                 if (None if raw is None else sha256(raw).digest()) != digest:
                     text = f"{path} does not read back as written; {checkpoint} has what was there before"
                     raise UnreachableError(text, source=self.url)
         finally:
-            shadow.close()
+            written.close()
             self._unchecked.clear()
 
     def _decode(self, path: str, raw: bytes) -> MetaValue:

@@ -18,11 +18,11 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO, NoReturn, cast
 
+from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UnreachableError
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.guarded import GuardedStore
 from pulsar_meta.stores.paths import prefixed
-from pulsar_meta.stores.url import split_scheme
 from pulsar_meta.stores.zstd_stream import MAGIC, ZstdStream
 
 MAX_LINE = 256 << 20

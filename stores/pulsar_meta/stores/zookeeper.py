@@ -14,6 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
+from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import (
     ConflictError,
     GuardError,
@@ -24,7 +25,6 @@ from pulsar_meta.codecs.errors import (
 from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.guarded import GuardedStore
 from pulsar_meta.stores.paths import is_within, joined, prefixed
-from pulsar_meta.stores.url import ServerUrl
 from pulsar_meta.stores.zookeeper_client import connect, container_request
 from pulsar_meta.stores.zookeeper_groups import Write, put_groups, split_writes
 from pulsar_meta.stores.zookeeper_reads import NO_NODE, NODES, send_read

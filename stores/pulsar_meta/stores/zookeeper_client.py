@@ -7,8 +7,9 @@ from importlib.util import find_spec
 from threading import Event
 from typing import Any, Final
 
+from pulsar_meta.access.credentials import user_password
+from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import UnreachableError, UsageError
-from pulsar_meta.stores.url import ServerUrl, user_password
 
 # org.apache.zookeeper.ZooDefs.OpCode.createContainer; its only mode is CreateMode.CONTAINER.
 CREATE_CONTAINER: Final = 19

@@ -75,16 +75,16 @@ def lookup(
       pulsar-meta lookup orders --service-url pulsar://host:6650 --property rack=A
       pulsar-meta lookup my/ns/t --client-conf client.conf --token env:TOKEN
     """
-    from pulsar_meta.codecs.names import TopicName
-    from pulsar_meta.codecs.wire.service_url import parse_service_url
-    from pulsar_meta.jobs.brokers.client_conf import (
+    from pulsar_meta.access.credentials import read_secret
+    from pulsar_meta.brokers.client_conf import (
         ClientConf,
         read_client_conf,
-        read_secret,
         token_credentials,
     )
-    from pulsar_meta.jobs.brokers.lookup import LookupRequest, OriginalClient
-    from pulsar_meta.jobs.brokers.lookup_session import LookupSession
+    from pulsar_meta.brokers.lookup import LookupRequest, OriginalClient
+    from pulsar_meta.brokers.lookup_session import LookupSession
+    from pulsar_meta.codecs.names import TopicName
+    from pulsar_meta.codecs.wire.service_url import parse_service_url
 
     conf = read_client_conf(client_conf) if client_conf else ClientConf()
     url = service_url or conf.service_url
@@ -92,7 +92,7 @@ def lookup(
         raise UsageError("no broker: give --service-url pulsar://host:port, or --client-conf FILE")
     pairs = property_pairs(properties or [])
     refuse_http(url, pairs)
-    secret = read_secret(original_auth_data)().decode() if original_auth_data else None
+    secret = read_secret(original_auth_data, "--original-auth-data").strip() if original_auth_data else None
     request = LookupRequest(
         topic=str(TopicName.parse(topic)),
         properties=pairs,

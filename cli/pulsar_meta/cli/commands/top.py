@@ -33,9 +33,9 @@ def top(
       pulsar-meta top /managed-ledgers/public --store snapshot:all.ndjson.zst
       pulsar-meta top -o html --output sizes.html
     """
+    from pulsar_meta.access.urls import redact
     from pulsar_meta.jobs.values.biggest import measure
     from pulsar_meta.jobs.values.places import paths_of
-    from pulsar_meta.stores.url import redact
 
     with shell.store(store) as opened, shell.progress(unit="values") as progress:
         paths = paths_of(opened, where or ["/"])

@@ -1,1 +1,1 @@
-"""Asking the brokers: connections, lookups, and what is registered in the store."""
+"""The brokers that a store knows: who is registered, and what a broker.conf would publish."""

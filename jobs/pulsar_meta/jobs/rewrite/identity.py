@@ -6,9 +6,9 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.errors import GuardError, NotFoundError
 from pulsar_meta.stores.base import Store
-from pulsar_meta.stores.url import redact
 
 INSTANCE_ID = "/ledgers/INSTANCEID"
 

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 from pulsar_meta.jobs.rewrite.identity import StoreIdentity, check_identity
 from pulsar_meta.jobs.rewrite.state_directory import new_undo_path, undo_directory, undo_paths
 from pulsar_meta.jobs.rewrite.undo_file import is_finished, read_header
-from pulsar_meta.stores.url import redact
 
 
 def undo_path(command: str, store: StoreIdentity, *, named: Path | None, resume: bool) -> Path:

@@ -7,12 +7,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from pulsar_meta.codecs.errors import PulsarMetaError
-from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.codecs.wire.commands import text_of
-from pulsar_meta.codecs.wire.service_url import BrokerAddress
-from pulsar_meta.jobs.brokers.connection import BrokerConnection, TlsSettings, connect_to_any
-from pulsar_meta.jobs.brokers.lookup import (
+from pulsar_meta.access.tls import TlsSettings
+from pulsar_meta.brokers.connection import BrokerConnection, connect_to_any
+from pulsar_meta.brokers.lookup import (
     OLDEST_WITH_PROPERTIES,
     Connect,
     Hop,
@@ -22,7 +19,11 @@ from pulsar_meta.jobs.brokers.lookup import (
     look_up,
     next_address,
 )
-from pulsar_meta.jobs.brokers.partition_count import PartitionAnswer, ask_partitions
+from pulsar_meta.brokers.partition_count import PartitionAnswer, ask_partitions
+from pulsar_meta.codecs.errors import PulsarMetaError
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.codecs.wire.commands import text_of
+from pulsar_meta.codecs.wire.service_url import BrokerAddress
 from pulsar_meta.proto.PulsarApi_pb2 import CommandLookupTopicResponse, ServerError
 
 Document = dict[str, Any]

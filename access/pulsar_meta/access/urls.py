@@ -12,13 +12,13 @@ Files (`snapshot:`, `dir:`, `rocksdb:`) take everything behind the colon as a pa
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote
 
+from pulsar_meta.access.credentials import read_secret
 from pulsar_meta.codecs.errors import UsageError
 
 DEFAULT_TIMEOUT = 10.0
@@ -114,30 +114,6 @@ class ServerUrl:
             return Path(path).read_bytes()
         except OSError as error:
             raise UsageError(f"{name}={path}: {error.strerror}", source=self.url) from error
-
-
-def read_secret(reference: str, name: str = "auth") -> str:
-    """Return the first line of what `file:PATH` or `env:NAME` holds; the text never enters a message."""
-    kind, _, where = reference.partition(":")
-    if kind == "env" and where:
-        if where not in os.environ:
-            raise UsageError(f"{name}: the environment has no {where}")
-        return os.environ[where]
-    if kind == "file" and where:
-        try:
-            lines = Path(where).read_text("utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{name}: cannot read {where}: {error.__class__.__name__}") from error
-        return lines[0] if lines else ""
-    raise UsageError(f"{name}: credentials are given as file:PATH or env:NAME")
-
-
-def user_password(secret: str, name: str = "auth") -> tuple[str, str]:
-    """Split `user:password`; UsageError where there is no colon."""
-    user, colon, password = secret.partition(":")
-    if not colon or not user:
-        raise UsageError(f"{name}: what it refers to has to read user:password")
-    return user, password
 
 
 def _endpoint(text: str, default_port: int, url: str) -> str:

@@ -12,10 +12,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.codecs.wire.commands import text_of
-from pulsar_meta.codecs.wire.service_url import BrokerAddress
-from pulsar_meta.jobs.brokers.lookup import (
+from pulsar_meta.brokers.lookup import (
     Connect,
     LookupRequest,
     Step,
@@ -24,6 +21,9 @@ from pulsar_meta.jobs.brokers.lookup import (
     refusal,
     tell_original,
 )
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.wire.commands import text_of
+from pulsar_meta.codecs.wire.service_url import BrokerAddress
 from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, CommandPartitionedTopicMetadataResponse
 
 MAX_PARTITIONS: Final = 1_000_000

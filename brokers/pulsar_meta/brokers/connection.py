@@ -1,6 +1,6 @@
 """A connection to a broker: bytes out, commands in, all of it before a deadline.
 
-The protocol itself is in `jobs.lookup`; here are only the socket and TLS.
+The protocol itself is in `brokers.lookup`; here are only the socket and TLS.
 """
 
 from __future__ import annotations
@@ -10,42 +10,15 @@ import ssl
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from pulsar_meta.codecs.errors import DecodeError, UnreachableError, UsageError
+from pulsar_meta.access.tls import TlsSettings
+from pulsar_meta.codecs.errors import DecodeError, UnreachableError
 from pulsar_meta.codecs.wire.commands import encode_command, take_command
 from pulsar_meta.codecs.wire.service_url import BrokerAddress
 from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand
 
 _PIECE: Final = 64 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class TlsSettings:
-    """Whom to trust and who we are. `insecure` takes any certificate; `check_hostname` is on by default."""
-
-    trust_certs: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-    insecure: bool = False
-    check_hostname: bool = True
-
-    def context(self) -> ssl.SSLContext:
-        """Return the TLS context; UsageError where a file cannot be read or is no certificate."""
-        try:
-            context = ssl.create_default_context(cafile=self.trust_certs)
-            if self.certificate:
-                context.load_cert_chain(self.certificate, self.key)
-        except OSError as error:
-            named = ", ".join(str(path) for path in (self.trust_certs, self.certificate, self.key) if path)
-            raise UsageError(f"cannot use it for TLS: {error}", source=named) from error
-        if self.insecure or not self.check_hostname:
-            context.check_hostname = False
-        if self.insecure:
-            context.verify_mode = ssl.CERT_NONE
-        return context
 
 
 class BrokerConnection:

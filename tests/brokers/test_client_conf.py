@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pulsar_meta.brokers.client_conf import read_client_conf, token_credentials
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.jobs.brokers.client_conf import read_client_conf, read_secret, token_credentials
 
 PROGRAM = Path(sys.executable).with_name("pulsar-meta")
 PLUGINS = "org.apache.pulsar.client.impl.auth."
@@ -73,13 +73,13 @@ def test_a_token_file_is_read_anew(tmp_path: Path) -> None:
 
 def test_a_token_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN_FOR_TEST", " abc\n")
-    assert read_secret("env:TOKEN_FOR_TEST")() == b"abc"
+    assert token_credentials("env:TOKEN_FOR_TEST").secret() == b"abc"
 
 
 @pytest.mark.parametrize("source", ["abc", "token:abc", "env:", "env:NOT_THERE_AT_ALL", "file:/not/there"])
 def test_no_secret_to_be_had(source: str) -> None:
     with pytest.raises(UsageError):
-        read_secret(source)
+        token_credentials(source)
 
 
 @pytest.mark.parametrize(

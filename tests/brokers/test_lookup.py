@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
-from pulsar_meta.codecs.wire.service_url import BrokerAddress, parse_service_url
-from pulsar_meta.jobs.brokers.lookup import (
+from pulsar_meta.brokers.lookup import (
     Ask,
     Connect,
     Credentials,
@@ -20,6 +18,8 @@ from pulsar_meta.jobs.brokers.lookup import (
     look_up,
     next_address,
 )
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
+from pulsar_meta.codecs.wire.service_url import BrokerAddress, parse_service_url
 from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, CommandLookupTopicResponse, ServerError
 
 TOPIC = "persistent://public/default/t"

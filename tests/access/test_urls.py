@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from pulsar_meta.access.credentials import read_secret, user_password
+from pulsar_meta.access.urls import ServerUrl, redact
 from pulsar_meta.codecs.errors import NotFoundError, UnreachableError, UsageError
 from pulsar_meta.stores.registry import STORES, open_store
-from pulsar_meta.stores.url import ServerUrl, read_secret, redact, user_password
 
 SECRET = "s3cr3t-pässword"
 

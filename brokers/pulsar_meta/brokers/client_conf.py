@@ -7,17 +7,15 @@ AuthenticationUtil (the `key:value,key:value` form of parameters).
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
+from pulsar_meta.access.credentials import secret_reader
+from pulsar_meta.access.tls import TlsSettings
+from pulsar_meta.brokers.lookup import Credentials
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.java_properties import decode_properties, last_values
-from pulsar_meta.jobs.brokers.connection import TlsSettings
-from pulsar_meta.jobs.brokers.lookup import Credentials
 
 _PLUGINS: Final = "org.apache.pulsar.client.impl.auth."
 
@@ -53,35 +51,9 @@ def read_client_conf(path: Path) -> ClientConf:
 
 def token_credentials(source: str) -> Credentials:
     """Return token authentication from `file:PATH` or `env:NAME`, read anew whenever it is sent."""
-    return Credentials("token", read_secret(source))
-
-
-def read_secret(source: str) -> Callable[[], bytes]:
-    """Return how to read the secret at `file:PATH` or `env:NAME`; UsageError where there is none.
-
-    A secret on the command line would be seen by every user of the machine, hence no other form.
-    """
-    scheme, _, name = source.partition(":")
-    if scheme not in ("file", "env") or not name:
-        raise UsageError("a secret comes from file:PATH or env:NAME, never from the command line itself")
-    path = Path(name.removeprefix("//"))
-    read = partial(_read_file, path) if scheme == "file" else partial(_read_env, name)
+    read = secret_reader(source, "token")
     read()
-    return read
-
-
-def _read_file(path: Path) -> bytes:
-    try:
-        return path.read_bytes().strip()
-    except OSError as error:
-        raise UsageError(f"cannot read the secret: {error.strerror}", source=str(path)) from error
-
-
-def _read_env(name: str) -> bytes:
-    value = os.environ.get(name, "").strip()
-    if not value:
-        raise UsageError(f"the environment has no secret in {name}")
-    return value.encode()
+    return Credentials("token", lambda: read().strip().encode())
 
 
 def _credentials(

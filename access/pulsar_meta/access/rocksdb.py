@@ -1,4 +1,4 @@
-"""Reading a RocksDB database without leaving a trace in its directory, also while a broker writes it.
+"""Reading a RocksDB database without leaving a trace in its directory, also while somebody writes it.
 
 RocksDB's Python binding writes files beside the ones it reads, even when it only reads. So it is given a
 temporary directory instead, in which the big files are symbolic links to the database's own and the small
@@ -22,18 +22,20 @@ if TYPE_CHECKING:
 LOGS: Final = (".log",)
 TABLES: Final = (".sst", ".blob", ".ldb")
 COPIED: Final = ("CURRENT", "IDENTITY", "MANIFEST-", "OPTIONS-")
-# A broker that flushes or compacts removes files while they are being linked: look again.
+# Whoever flushes or compacts removes files while they are being linked: look again.
 ATTEMPTS: Final = 12
 PAUSE: Final = 0.03
 VANISHED: Final = ("No such file", "Can't access")
 
 
-class Shadow:
+class ReadOnlyDatabase:
     """A database opened read-only through a directory of links, as it was at that moment."""
 
-    def __init__(self, database: Path, url: str) -> None:
-        """Open; NotFoundError where no database is, DecodeError where it is broken."""
-        self._url = url
+    def __init__(self, database: Path, source: str) -> None:
+        """Open; NotFoundError where no database is, UnreachableError where it may not be read, DecodeError
+        where it is broken. `source` names it in these.
+        """
+        self._source = source
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         self.db = self._open(database)
 
@@ -45,7 +47,7 @@ class Shadow:
             self._directory = None
 
     def _open(self, database: Path) -> Rdict:
-        check_database(database, self._url)
+        check_database(database, self._source)
         for attempt in range(1, ATTEMPTS + 1):
             directory = tempfile.TemporaryDirectory(prefix="pulsar-meta-")
             try:
@@ -54,7 +56,7 @@ class Shadow:
                 # rocksdict raises bare Exception for everything RocksDB says.
                 directory.cleanup()
                 if attempt == ATTEMPTS or not any(words in str(error) for words in VANISHED):
-                    raise _told(error, self._url) from error
+                    raise rocksdb_error(error, self._source) from error
                 time.sleep(PAUSE * attempt)
             else:
                 self._directory = directory
@@ -62,40 +64,43 @@ class Shadow:
         raise AssertionError("unreachable")
 
 
-def check_database(database: Path, url: str) -> None:
+def check_database(database: Path, source: str) -> None:
     """Raise NotFoundError where no database is, UnreachableError where we may not look."""
     try:
         if not (database / "CURRENT").is_file():
-            raise NotFoundError("no RocksDB database there (no file CURRENT)", source=url)
+            raise NotFoundError("no RocksDB database there (no file CURRENT)", source=source)
         next(database.iterdir(), None)
     except OSError as error:
-        raise UnreachableError(f"cannot be read: {error.strerror}", source=url) from error
+        raise UnreachableError(f"cannot be read: {error.strerror}", source=source) from error
 
 
-def _open_linked(database: Path, shadow: Path) -> Rdict:
+def rocksdb_error(error: Exception, source: str) -> DecodeError | UnreachableError:
+    """Return what RocksDB said as our error, in one line."""
+    text = " ".join(str(error).split())
+    if isinstance(error, PermissionError) or "Permission denied" in text:
+        return UnreachableError(f"cannot be read: {text}", source=source)
+    return DecodeError(f"RocksDB: {text}", source=source)
+
+
+def _open_linked(database: Path, linked: Path) -> Rdict:
     from rocksdict import AccessType, Options, Rdict
 
     # In this order: logs that the MANIFEST needs are linked before it is copied, or the newest are cut off
     # as a whole; a log that went before the MANIFEST that names its table would be missed in the middle.
     # Tables that the MANIFEST names are there when they are linked, or vanished since, which is noticed.
-    _link(database, LOGS, shadow)
+    _link(database, LOGS, linked)
     for file in database.iterdir():
         if file.name.startswith(COPIED):
-            shutil.copyfile(file, shadow / file.name)
-    _link(database, TABLES, shadow)
+            shutil.copyfile(file, linked / file.name)
+    _link(database, TABLES, linked)
     options = Options(raw_mode=True)
     options.create_if_missing(False)
-    return Rdict(str(shadow), options, access_type=AccessType.read_only())
+    # Whoever was killed leaves a write-ahead log, which is read with the rest.
+    access = AccessType.read_only(error_if_log_file_exist=False)
+    return Rdict(str(linked), options, access_type=access)
 
 
-def _link(database: Path, suffixes: tuple[str, ...], shadow: Path) -> None:
+def _link(database: Path, suffixes: tuple[str, ...], linked: Path) -> None:
     for file in database.iterdir():
         if file.suffix in suffixes:
-            (shadow / file.name).symlink_to(file)
-
-
-def _told(error: Exception, url: str) -> DecodeError | UnreachableError:
-    text = " ".join(str(error).split())
-    if isinstance(error, PermissionError) or "Permission denied" in text:
-        return UnreachableError(f"cannot be read: {text}", source=url)
-    return DecodeError(f"RocksDB: {text}", source=url)
+            (linked / file.name).symlink_to(file.absolute())
