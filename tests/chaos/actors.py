@@ -19,9 +19,9 @@ from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
 from pulsar_meta.jobs.rewrite.identity import read_identity
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.recompress import MinGain, Recompression
-from pulsar_meta.jobs.rewrite.scope import Scope, select
 from pulsar_meta.jobs.rewrite.undo import touched, undone
 from pulsar_meta.jobs.rewrite.undo_file import UndoLog, read_records
+from pulsar_meta.jobs.topics.scope import Scope, select
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store

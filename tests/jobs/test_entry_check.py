@@ -16,15 +16,16 @@ from pulsar_meta.codecs.frames.bookie_entry import BookieEntry, decode_bookie_en
 from pulsar_meta.codecs.frames.frame import Frame, decode_frame, encode_frame, encode_prefix
 from pulsar_meta.entries.base import RawEntry
 from pulsar_meta.jobs.entries.entry_check import Fault, LedgerReport, check_joints, check_range
-from pulsar_meta.jobs.entries.entry_choice import LedgerChoice, Range
-from pulsar_meta.jobs.entries.ledger_seal import LedgerSeal
+from pulsar_meta.jobs.entries.entry_choice import Range
+from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
+from pulsar_meta.jobs.topics.topic import Ledger
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
 from tests.jobs.captured_frames import frames_of
 
 PROGRAM = Path(sys.executable).with_name("pulsar-meta")
 TOPICS = ("orders", "txn", "compacted", "parted", "chunked", "late-index")
 LEDGER = 7
-SEAL = LedgerSeal("CRC32C", b"", frames=True)
+SEAL = EntryFormat("CRC32C", b"", frames=True)
 Capture = Callable[[str], Path]
 
 
@@ -53,9 +54,9 @@ def ledger(capture: Capture) -> dict[int, bytes]:
     return entries
 
 
-def check(entries: dict[int, bytes], *, known: int | None = None, seal: LedgerSeal = SEAL) -> LedgerReport:
+def check(entries: dict[int, bytes], *, known: int | None = None, form: EntryFormat = SEAL) -> LedgerReport:
     source: Any = Entries(entries)
-    return check_range(Range(LedgerChoice(LEDGER, known)), source, seal)
+    return check_range(Range(Ledger(LEDGER, known)), source, form)
 
 
 def faults(entries: dict[int, bytes], **options: Any) -> list[tuple[int, str]]:
@@ -234,17 +235,17 @@ def test_spark_says_the_same(capture: Capture) -> None:
 def test_a_range_is_checked_by_itself(ledger: dict[int, bytes]) -> None:
     broken = dict(ledger) | {entry_id: ledger[entry_id][:-1] + b"?" for entry_id in (3, 8, 12)}
     source: Any = Entries(broken)
-    report = check_range(Range(LedgerChoice(LEDGER, 30), 5, 10), source, SEAL)
+    report = check_range(Range(Ledger(LEDGER, 30), 5, 10), source, SEAL)
     assert (report.entries, report.cut) == (6, True)
     assert {fault.entry_id for fault in report.faults} == {8}
     whole: Any = Entries(ledger)
     for first, last in ((0, None), (29, 29), (7, None), (0, 4)):
-        assert not check_range(Range(LedgerChoice(LEDGER, 30), first, last), whole, SEAL).faults
+        assert not check_range(Range(Ledger(LEDGER, 30), first, last), whole, SEAL).faults
 
 
 def test_ranges_that_are_cut_join_nothing(ledger: dict[int, bytes]) -> None:
     source: Any = Entries(ledger)
-    known = LedgerChoice(LEDGER, 30)
+    known = Ledger(LEDGER, 30)
     for last in (9, None):
         reports = [check_range(Range(known, 0, last), source, SEAL), check_range(Range(known), source, SEAL)]
         jumps = [fault.layer for report in check_joints(iter(reports)) for fault in report.faults]

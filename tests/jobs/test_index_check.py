@@ -14,7 +14,6 @@ from pulsar_meta.codecs.frames.frame import encode_frame
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.chosen_topics import chosen_topics
 from pulsar_meta.jobs.index.build import (
     EMPTY,
     MISSING,
@@ -22,10 +21,11 @@ from pulsar_meta.jobs.index.build import (
     UNREADABLE,
     IndexBuild,
     first_index,
-    topics_of,
 )
 from pulsar_meta.jobs.index.check import check_indexes
 from pulsar_meta.jobs.index.properties import list_properties
+from pulsar_meta.jobs.topics.scope import chosen_topics
+from pulsar_meta.jobs.topics.topic import topic_of
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 from pulsar_meta.stores.base import ABSENT, Store
@@ -89,7 +89,7 @@ def made(tmp_path: Path) -> Iterator[Made]:
 
 
 def checked(store: Store, source: EntrySource) -> list[dict[str, Any]]:
-    return list(check_indexes(source, topics_of(chosen_topics(store, [str(TOPIC)]), "first-index")))
+    return list(check_indexes(source, map(topic_of, chosen_topics(store, [str(TOPIC)])), "first-index"))
 
 
 def faults(document: dict[str, Any]) -> dict[str, Any]:
@@ -178,11 +178,11 @@ def test_only_some_places_are_named_and_all_are_counted(made: Made) -> None:
 def test_the_indexes_of_a_real_cluster(capture: Callable[[str], Path]) -> None:
     folder = capture("pulsar-4.2.4")
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
-        topics = list(topics_of(chosen_topics(store, [], everything=True), "first-index"))
+        topics = list(map(topic_of, chosen_topics(store, [], everything=True)))
         with open_entries([f"bookie-disk:{folder / 'bookie0'}"]) as source:
             found = {
                 (one["topic"].rpartition("/")[2], one["ledger_id"]): faults(one)
-                for one in check_indexes(source, topics)
+                for one in check_indexes(source, topics, "first-index")
                 if not one["ok"]
             }
     # The capture wrote 2000 as the first index of a ledger that begins with 1634, on purpose.

@@ -6,8 +6,8 @@ import pytest
 
 from pulsar_meta.codecs.metadata.ledger_metadata import LedgerMetadata, encode_ledger_metadata
 from pulsar_meta.codecs.names import ledger_path
-from pulsar_meta.jobs.entries import live_bookies
-from pulsar_meta.jobs.entries.live_bookies import StoredCluster
+from pulsar_meta.jobs.topics import bookkeeper
+from pulsar_meta.jobs.topics.bookkeeper import StoredCluster
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore
@@ -33,5 +33,5 @@ def test_an_open_ledger_is_read_each_time_a_closed_one_for_a_while_only_once(
     assert (cluster.ensembles(7).replicas(0), cluster.ensembles(7).last_entry) == (["b:1"], 4)
     store.put(path, stored("c:1", last_entry=4), 1)
     assert cluster.ensembles(7).replicas(0) == ["b:1"]
-    monkeypatch.setattr(live_bookies, "KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(bookkeeper, "KEPT_SECONDS", 0.0)
     assert cluster.ensembles(7).replicas(0) == ["c:1"]

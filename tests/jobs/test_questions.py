@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.jobs.seek.outline import Position
 from pulsar_meta.jobs.seek.questions import (
     Question,
     parse_duration,
@@ -14,6 +13,7 @@ from pulsar_meta.jobs.seek.questions import (
     parse_time,
     read_questions,
 )
+from pulsar_meta.jobs.topics.topic import Position
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsar_meta.jobs.seek.outline import LedgerSpan, Outline, Position
+from pulsar_meta.jobs.seek.outline import LedgerSpan, Outline
 from pulsar_meta.jobs.seek.readings import CLOCKS, Knowledge, Read, Reading, State, by_index
 from pulsar_meta.jobs.seek.search import Outcome, Topic, search
+from pulsar_meta.jobs.topics.topic import Position
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ import pytest
 from pulsar_meta.codecs.columns.column import decode_row, wrapped
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.chosen_topics import chosen_topics
-from pulsar_meta.jobs.index.build import first_index, topics_of
+from pulsar_meta.jobs.index.build import first_index
 from pulsar_meta.jobs.index.check import check_indexes
 from pulsar_meta.jobs.spark.datasources import PUSHDOWN, register
 from pulsar_meta.jobs.spark.entry_source import EntryPartition, FilteredEntryReader
@@ -27,6 +26,8 @@ from pulsar_meta.jobs.spark.ledgers import (
 )
 from pulsar_meta.jobs.spark.pushdown import wanted_by
 from pulsar_meta.jobs.spark.session import spark_session
+from pulsar_meta.jobs.topics.scope import chosen_topics
+from pulsar_meta.jobs.topics.topic import topic_of
 from pulsar_meta.stores.registry import open_store
 from tests.seek_truth import read_truth
 
@@ -193,8 +194,9 @@ def test_checks_and_first_indexes_by_spark_are_those_of_one_process(
     urls = [f"bookie-disk:{folder / 'bookie0'}"]
     sources = Sources(f"snapshot:{folder / 'metadata.ndjson'}", tuple(urls))
     with open_store(sources.store) as store, open_entries(urls) as source:
-        topics = list(topics_of(chosen_topics(store, [], everything=True), "first-index"))
-        assert list(check_indexes_with_spark(sources, topics)) == list(check_indexes(source, topics))
+        topics = list(map(topic_of, chosen_topics(store, [], everything=True)))
+        here = list(check_indexes(source, topics, "first-index"))
+        assert list(check_indexes_with_spark(sources, topics, "first-index")) == here
         ledgers = [one.ledger_id for topic in topics for one in topic.ledgers]
         assert first_indexes_with_spark(session, sources, ledgers) == [
             first_index(source, one) for one in ledgers

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pulsar_meta.jobs.entries.entry_choice import Choice, Tell
     from pulsar_meta.jobs.entries.entry_dump import DataEntry, Look
     from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
-    from pulsar_meta.jobs.entries.ledger_seal import LedgerSeal
+    from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
     from pulsar_meta.stores.base import Store
 
 LIMITS = "Limits"
@@ -147,7 +147,7 @@ class Matches:
 
     def entries(
         self, choices: Iterable[Choice], limits: Limits, source: EntrySource, store: Store | None
-    ) -> Iterator[tuple[DataEntry, LedgerSeal]]:
+    ) -> Iterator[tuple[DataEntry, EntryFormat]]:
         """Return the entries that match, as many as are wanted; UsageError where Spark is asked for."""
         if self.engine.engine is Engine.SPARK:
             raise UsageError("-o raw goes without Spark: leave --engine out")
@@ -156,7 +156,7 @@ class Matches:
 
         entries = read_entries(iter(choices), limits, source, store, self.tell)
         found = matching_entries(entries, self.chosen, self.counts)
-        return islice(((entry, seal) for entry, seal, _ in found), self.count)
+        return islice(((entry, form) for entry, form, _ in found), self.count)
 
     def _by_spark(
         self,
@@ -167,8 +167,8 @@ class Matches:
         urls: list[str],
     ) -> Iterator[Document]:
         from pulsar_meta.jobs.entries.entry_choice import ranges
-        from pulsar_meta.jobs.entries.ledger_seal import ledger_seal
         from pulsar_meta.jobs.spark.matching import Lot, match_with_spark
+        from pulsar_meta.jobs.topics.bookkeeper import entry_format
 
         parts = [part for choice in choices for part in ranges(choice, limits, source)]
         store_url = None if store is None else store.url
@@ -177,7 +177,7 @@ class Matches:
                 tuple(urls),
                 store_url,
                 part,
-                ledger_seal(store, part.ledger.ledger_id, self.tell),
+                entry_format(store, part.ledger.ledger_id, self.tell),
                 self.chosen,
                 self.look,
             )

@@ -24,9 +24,9 @@ from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
 from pulsar_meta.jobs.rewrite.identity import read_identity
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.recompress import Recompression
-from pulsar_meta.jobs.rewrite.scope import Scope, select
 from pulsar_meta.jobs.rewrite.undo import touched, undone
 from pulsar_meta.jobs.rewrite.undo_file import UndoLog, is_finished, read_records
+from pulsar_meta.jobs.topics.scope import Scope, select
 from pulsar_meta.stores import zookeeper_groups
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.zookeeper import ZookeeperStore

@@ -13,8 +13,8 @@ from pulsar_meta.jobs.rewrite.decision import digest
 from pulsar_meta.jobs.rewrite.identity import read_identity
 from pulsar_meta.jobs.rewrite.plan import foreseen, moved, plan_header, plan_line, planned, read_plan
 from pulsar_meta.jobs.rewrite.recompress import MinGain, Recompression, remake
-from pulsar_meta.jobs.rewrite.scope import Scope, select
 from pulsar_meta.jobs.rewrite.tally import Tally
+from pulsar_meta.jobs.topics.scope import Scope, select
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore
 from tests.jobs.rewrite.conftest import MakeRun, values_of

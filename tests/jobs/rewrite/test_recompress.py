@@ -15,8 +15,8 @@ from pulsar_meta.jobs.rewrite.broker_conf import read_broker_conf
 from pulsar_meta.jobs.rewrite.decision import Decision
 from pulsar_meta.jobs.rewrite.estimate import estimate
 from pulsar_meta.jobs.rewrite.readable import Readers
-from pulsar_meta.jobs.rewrite.recompress import Kind, MinGain, Recompression
-from pulsar_meta.jobs.rewrite.scope import Scope, select, select_listed
+from pulsar_meta.jobs.rewrite.recompress import MinGain, Recompression
+from pulsar_meta.jobs.topics.scope import Kind, Scope, select, select_listed
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
 from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.memory import MemoryStore

@@ -10,9 +10,9 @@ from pulsar_meta.codecs.errors import (
 from pulsar_meta.jobs.rewrite.decision import Change
 from pulsar_meta.jobs.rewrite.identity import read_identity
 from pulsar_meta.jobs.rewrite.recompress import Recompression
-from pulsar_meta.jobs.rewrite.scope import Scope, select
 from pulsar_meta.jobs.rewrite.single import current, put_rule, remove_rule
 from pulsar_meta.jobs.rewrite.undo_file import UndoLog
+from pulsar_meta.jobs.topics.scope import Scope, select
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore
 from tests.jobs.rewrite.conftest import MakeRun, all_upper, decide, letters, undo_all, upper, values_of

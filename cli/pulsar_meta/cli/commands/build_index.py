@@ -43,8 +43,8 @@ def build_index(
       pulsar-meta build-index public/default --dry-run --entries bookie:
       pulsar-meta build-index --all --yes --engine spark --entries bookie:
     """
-    from pulsar_meta.jobs.chosen_topics import chosen_topics
     from pulsar_meta.jobs.index.build import MISSING, UNREADABLE, IndexBuild
+    from pulsar_meta.jobs.topics.scope import chosen_topics
 
     urls = shell.entries_urls(entries)
     with open_for_writing(shell, store, writing) as opened, _reader(shell, opened, urls, engine) as read:

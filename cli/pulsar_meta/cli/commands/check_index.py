@@ -12,7 +12,8 @@ from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Exit, Shell
 
 if TYPE_CHECKING:
-    from pulsar_meta.jobs.index.check import Document, IndexedTopic
+    from pulsar_meta.jobs.index.check import Document
+    from pulsar_meta.jobs.topics.topic import Topic
     from pulsar_meta.stores.base import Store
 
 COUNTS = ("gaps", "overlaps", "steps_back", "without_index", "unreadable", "missing")
@@ -43,14 +44,14 @@ def check_index(
       pulsar-meta check-index public/default/orders --entries bookie:
       pulsar-meta check-index --all --faulty --engine spark -o ndjson
     """
-    from pulsar_meta.jobs.chosen_topics import chosen_topics
-    from pulsar_meta.jobs.index.build import topics_of
+    from pulsar_meta.jobs.topics.scope import chosen_topics
+    from pulsar_meta.jobs.topics.topic import topic_of
 
     urls = shell.entries_urls(entries)
     with shell.store(store) as opened:
-        topics = list(topics_of(chosen_topics(opened, names or [], everything=everything), index_property))
+        topics = list(map(topic_of, chosen_topics(opened, names or [], everything=everything)))
         faults = _Faults()
-        documents = faults.counted(_checked(shell, opened, urls, topics, engine))
+        documents = faults.counted(_checked(shell, opened, urls, topics, index_property, engine))
         wanted = (document for document in documents if not (faulty and document["ok"]))
         shell.emit(wanted, View(COLUMNS, _row, frozenset({"ledger_id", *COLUMNS[3:-1]})))
     if faults.count:
@@ -58,7 +59,7 @@ def check_index(
 
 
 def _checked(
-    shell: Shell, store: Store, urls: Sequence[str], topics: Sequence[IndexedTopic], how: EngineOptions
+    shell: Shell, store: Store, urls: Sequence[str], topics: Sequence[Topic], key: str, how: EngineOptions
 ) -> Iterator[Document]:
     from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 
@@ -68,13 +69,14 @@ def _checked(
 
         count = sum(len(topic.ledgers) for topic in topics)
         with open_entry_sources(urls, store) as source, shell.progress(count, "ledgers") as progress:
-            yield from check_indexes(source, topics, progress.advance)
+            yield from check_indexes(source, topics, key, progress.advance)
         return
     from pulsar_meta.jobs.spark.ledgers import Sources, check_indexes_with_spark
 
     yield from check_indexes_with_spark(
         Sources(store.url, tuple(urls)),
         topics,
+        key,
         master=how.master or shell.settings.master,
         conf=how.settings,
         verbose=shell.verbose,

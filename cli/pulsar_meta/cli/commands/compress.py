@@ -25,8 +25,8 @@ from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import UsageError
 
 if TYPE_CHECKING:
-    from pulsar_meta.jobs.rewrite.recompress import Kind, Recompression
-    from pulsar_meta.jobs.rewrite.scope import Scope
+    from pulsar_meta.jobs.rewrite.recompress import Recompression
+    from pulsar_meta.jobs.topics.scope import Kind, Scope
     from pulsar_meta.stores.base import Store, Versioned
 
 SCOPE = "Which ones (default: all)"
@@ -55,7 +55,7 @@ class ScopeOptions:
 
     def scope(self, cursors: list[str] | None = None) -> Scope:
         """Return the scope that these options and the cursors' names make."""
-        from pulsar_meta.jobs.rewrite.scope import Scope
+        from pulsar_meta.jobs.topics.scope import Scope
 
         return Scope(
             tuple(self.tenant or ()),
@@ -152,7 +152,7 @@ class _Request:
         return f"compress-{self.rule.kind}s"
 
     def values(self, store: Store) -> Iterator[Versioned]:
-        from pulsar_meta.jobs.rewrite.scope import check_named, select, select_listed
+        from pulsar_meta.jobs.topics.scope import check_named, select, select_listed
 
         check_named(store, self.scope)
         if self.stdin:
@@ -180,7 +180,7 @@ def _rule(kind: Kind, how: CompressOptions, *, only_with_properties: bool = Fals
 
 def _check_plan_alone(request: _Request) -> None:
     """Raise UsageError where a plan is to be applied and something else says what is meant, too."""
-    from pulsar_meta.jobs.rewrite.scope import Scope
+    from pulsar_meta.jobs.topics.scope import Scope
 
     how = request.how
     alone = CompressOptions(plan=how.plan, allow_other_store=how.allow_other_store)

@@ -23,7 +23,7 @@ from pulsar_meta.jobs.entries.entry_choice import choose
 from pulsar_meta.jobs.entries.entry_dump import DataEntry, Look, describe_entries, read_entries
 from pulsar_meta.jobs.entries.entry_filter import FilterCounts
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
-from pulsar_meta.jobs.entries.ledger_seal import LedgerSeal
+from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.stores.base import Store
 
 SIZE_UNIT = 2**20
@@ -105,7 +105,7 @@ def _emit(shell: Shell, documents: Iterator[Document], deep: bool) -> None:
         shell.emit(each_message(documents), message_view(short=shell.format is Format.TABLE))
 
 
-def _emit_frames(shell: Shell, entries: Iterator[tuple[DataEntry, LedgerSeal]]) -> None:
+def _emit_frames(shell: Shell, entries: Iterator[tuple[DataEntry, EntryFormat]]) -> None:
     """Write the form that `frames:` reads; beside a file, which frame is which entry."""
     positions: list[str] = []
 

@@ -36,7 +36,7 @@ def properties(
     """
     from pulsar_meta.codecs.names import TopicName
     from pulsar_meta.jobs.index.properties import list_properties
-    from pulsar_meta.jobs.topics import named_topics
+    from pulsar_meta.jobs.topics.partitions import named_topics
 
     with shell.store(store) as opened:
         topics = named_topics(opened, TopicName.parse(topic))

@@ -17,7 +17,7 @@ from pulsar_meta.jobs.batches.outgoing import Numbering, messages_of_entry, outg
 from pulsar_meta.jobs.batches.packing import Packing, pack_batch
 from pulsar_meta.jobs.entries.entry_choice import Tell
 from pulsar_meta.jobs.entries.entry_dump import DataEntry
-from pulsar_meta.jobs.entries.ledger_seal import LedgerSeal
+from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 
 Document = dict[str, Any]
 
@@ -115,11 +115,11 @@ class BatchPlan:
 
 
 def plan_entries(
-    plan: BatchPlan, entries: Iterable[tuple[DataEntry, LedgerSeal]], count: int | None, tell: Tell
+    plan: BatchPlan, entries: Iterable[tuple[DataEntry, EntryFormat]], count: int | None, tell: Tell
 ) -> Document:
     """Give a plan the first `count` entries (None: all) and return its document; the unreadable are told."""
-    for entry, seal in islice(entries, count):
-        if seal.content is not None:
+    for entry, form in islice(entries, count):
+        if form.content is not None:
             continue
         try:
             plan.add(entry.data)

@@ -26,7 +26,7 @@ from pulsar_meta.codecs.frames.frame import Frame
 from pulsar_meta.entries.base import EntrySource, RawEntry
 from pulsar_meta.jobs.entries.entry_choice import Range
 from pulsar_meta.jobs.entries.entry_dump import find_frame
-from pulsar_meta.jobs.entries.ledger_seal import LedgerSeal
+from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,11 @@ class LedgerReport:
 
 
 def check_range(
-    part: Range, source: EntrySource, seal: LedgerSeal, *, max_size: int = DEFAULT_MAX_SIZE
+    part: Range, source: EntrySource, form: EntryFormat, *, max_size: int = DEFAULT_MAX_SIZE
 ) -> LedgerReport:
     """Return the faults of a ledger's entries within a range, in their order."""
     cut = part.last is not None and part.last + 1 != part.ledger.entries
-    check = _LedgerCheck(LedgerReport(part.ledger.ledger_id, cut=cut), seal, max_size, part.first)
+    check = _LedgerCheck(LedgerReport(part.ledger.ledger_id, cut=cut), form, max_size, part.first)
     expected = part.first
     for entry_id in source.entry_ids(part.ledger.ledger_id, part.first, part.last):
         check.missing(expected, entry_id - 1)
@@ -98,8 +98,8 @@ def check_joints(reports: Iterator[LedgerReport]) -> Iterator[LedgerReport]:
 class _LedgerCheck:
     """The check of one ledger; it remembers what the entry before said."""
 
-    def __init__(self, report: LedgerReport, seal: LedgerSeal, max_size: int, first: int) -> None:
-        self.report, self._seal, self._max_size = report, seal, max_size
+    def __init__(self, report: LedgerReport, form: EntryFormat, max_size: int, first: int) -> None:
+        self.report, self._format, self._max_size = report, form, max_size
         self._from_start = first == 0
         self._length: int | None = 0 if self._from_start else None
         self._index: int | None = None
@@ -116,24 +116,24 @@ class _LedgerCheck:
         self.report.entries += 1
         try:
             raw = source.read(self.report.ledger_id, entry_id)
-            data, sound = self._unsealed(raw)
+            data, sound = self._data(raw)
         except (DecodeError, NotFoundError) as error:
             self._fault(entry_id, "record", error.message)
             self._length = self._index = None
             return
-        frame, compacted_from, reason = find_frame(data, self._seal)
+        frame, compacted_from, reason = find_frame(data, self._format)
         if frame is not None:
             self._frame(entry_id, frame, numbered=compacted_from is None)
-        elif self._seal.content is None and (self._seal.frames or not sound):
+        elif self._format.content is None and (self._format.frames or not sound):
             self._fault(entry_id, "metadata" if str(reason).startswith("not a") else "sizes", str(reason))
             self._index = None
 
-    def _unsealed(self, raw: RawEntry) -> tuple[memoryview, bool]:
+    def _data(self, raw: RawEntry) -> tuple[memoryview, bool]:
         """Return the data of an entry, and whether a digest says that it is what was written."""
         if not raw.bookie:
             self._length = None
             return memoryview(raw.data), False
-        entry = decode_bookie_entry(raw.data, self._seal.digest_type, password=self._seal.password)
+        entry = decode_bookie_entry(raw.data, self._format.digest_type, password=self._format.password)
         if (entry.ledger_id, entry.entry_id) != (raw.ledger_id, raw.entry_id):
             self._fault(raw.entry_id, "header", f"it says it is {entry.ledger_id}:{entry.entry_id}")
         if entry.digest == "bad":

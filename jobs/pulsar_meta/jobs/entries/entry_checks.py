@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_check import LedgerReport, check_joints, check_range
 from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Range, Tell, first_entries, ranges
-from pulsar_meta.jobs.entries.ledger_seal import LedgerSeal, ledger_seal
+from pulsar_meta.jobs.topics.bookkeeper import EntryFormat, entry_format
 from pulsar_meta.stores.base import Store
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerTask:
-    """A ledger's range to check, and how its entries are sealed. `topic` says which tasks belong together."""
+    """A ledger's range to check, and how its entries are read. `topic` says which tasks belong together."""
 
     topic: int
     part: Range
-    seal: LedgerSeal
+    form: EntryFormat
 
 
 Checker = Callable[[Sequence[LedgerTask]], Iterator[LedgerReport]]
@@ -32,7 +32,7 @@ def plan_checks(
         # Ledgers chosen without a topic have no neighbours: each is checked by itself.
         group = topic if choice.name.startswith(("persistent:", "topic:", "segment:")) else -1
         for part in ranges(choice, limits, source):
-            yield LedgerTask(group, part, ledger_seal(store, part.ledger.ledger_id, tell))
+            yield LedgerTask(group, part, entry_format(store, part.ledger.ledger_id, tell))
 
 
 def first_checks(tasks: Iterable[LedgerTask], count: int | None, source: EntrySource) -> list[LedgerTask]:
@@ -46,7 +46,7 @@ def check_here(source: EntrySource, max_size: int) -> Checker:
     """Return the checker that reads `source` in this process."""
 
     def check(tasks: Sequence[LedgerTask]) -> Iterator[LedgerReport]:
-        return (check_range(task.part, source, task.seal, max_size=max_size) for task in tasks)
+        return (check_range(task.part, source, task.form, max_size=max_size) for task in tasks)
 
     return check
 

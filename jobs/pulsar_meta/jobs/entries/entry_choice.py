@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UsageError
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, ledgers_by_id
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.topics import named_topics
+from pulsar_meta.jobs.topics.partitions import named_topics
+from pulsar_meta.jobs.topics.topic import Ledger, Report, read_topic
 from pulsar_meta.stores.base import Store
 
-Tell = Callable[[PulsarMetaError], None]
+Tell = Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +57,18 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerChoice:
-    """A ledger that is meant, and how many entries the store says it has: 0 while open, None unknown."""
-
-    ledger_id: int
-    entries: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Choice:
     """The ledgers of one topic in reading order, or of what was named by number."""
 
     name: str
-    ledgers: Sequence[LedgerChoice]
+    ledgers: Sequence[Ledger]
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
     """Entries [first, last] of one ledger; `last` is None for up to the end."""
 
-    ledger: LedgerChoice
+    ledger: Ledger
     first: int = 0
     last: int | None = None
 
@@ -87,16 +79,16 @@ def choose(names: Sequence[str], store: Store | None, source: EntrySource, tell:
     Without names everything that the source has. What the store does not know is told.
     """
     if not names:
-        yield Choice("all ledgers", [LedgerChoice(ledger_id) for ledger_id in source.ledgers()])
+        yield Choice("all ledgers", [Ledger(ledger_id) for ledger_id in source.ledgers()])
     for name in names:
         if name.isascii() and name.isdigit():
-            yield Choice(f"ledger {name}", [LedgerChoice(int(name))])
+            yield Choice(f"ledger {name}", [Ledger(int(name))])
             continue
         if store is None:
             raise UsageError(f"{name!r} is a topic: its ledgers are in the store, give --store URL")
         for topic in named_topics(store, TopicName.parse(name)):
             try:
-                yield Choice(str(topic), _topic_ledgers(store, topic))
+                yield Choice(str(topic), read_topic(store, topic).ledgers)
             except (NotFoundError, DecodeError) as error:
                 tell(error)
 
@@ -130,17 +122,7 @@ def first_entries(parts: Iterable[Range], count: int | None, source: EntrySource
         yield part if count else replace(part, last=held[-1])
 
 
-def _topic_ledgers(store: Store, topic: TopicName) -> list[LedgerChoice]:
-    try:
-        info = decode_managed_ledger(store.read(topic.path).value)
-    except NotFoundError as error:
-        raise NotFoundError(f"no topic {topic}", source=store.url) from error
-    except DecodeError as error:
-        raise DecodeError(error.message, offset=error.offset, source=topic.path) from error
-    return [LedgerChoice(ledger.ledgerId, ledger.entries) for ledger in ledgers_by_id(info)]
-
-
-def _from_end(ledgers: Sequence[LedgerChoice], count: int, source: EntrySource) -> Bound:
+def _from_end(ledgers: Sequence[Ledger], count: int, source: EntrySource) -> Bound:
     """Return the position of the entry `count`th from the end, the first one where there are fewer."""
     for ledger in reversed(ledgers):
         held = list(source.entry_ids(ledger.ledger_id))

@@ -19,7 +19,7 @@ from pulsar_meta.codecs.metadata.cursor import decode_position_info
 from pulsar_meta.entries.base import EntrySource, RawEntry
 from pulsar_meta.entries.joined import copies
 from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Range, Tell, ranges
-from pulsar_meta.jobs.entries.ledger_seal import LedgerSeal, ledger_seal
+from pulsar_meta.jobs.topics.bookkeeper import EntryFormat, entry_format
 from pulsar_meta.stores.base import Store
 
 Document = dict[str, Any]
@@ -47,35 +47,35 @@ class DataEntry:
 
 def read_entries(
     choices: Iterator[Choice], limits: Limits, source: EntrySource, store: Store | None, tell: Tell
-) -> Iterator[tuple[DataEntry, LedgerSeal]]:
+) -> Iterator[tuple[DataEntry, EntryFormat]]:
     """Yield the entries chosen, in reading order; what is missing or broken is told and passed over."""
     for choice in choices:
         for part in ranges(choice, limits, source):
-            seal = ledger_seal(store, part.ledger.ledger_id, tell)
-            for entry in _present(part, source, seal, tell):
-                yield entry, seal
+            form = entry_format(store, part.ledger.ledger_id, tell)
+            for entry in _present(part, source, form, tell):
+                yield entry, form
 
 
 def describe_entries(
-    entries: Iterator[tuple[DataEntry, LedgerSeal]], look: Look, count: int | None, tell: Tell
+    entries: Iterator[tuple[DataEntry, EntryFormat]], look: Look, count: int | None, tell: Tell
 ) -> Iterator[Document]:
     """Yield a document for each entry, at most `count`; corrupt ones are told and shown as far as they go."""
-    for entry, seal in islice(entries, count):
-        yield describe(entry, seal, look, tell)
+    for entry, form in islice(entries, count):
+        yield describe(entry, form, look, tell)
 
 
-def unseal(raw: RawEntry, seal: LedgerSeal) -> DataEntry:
+def data_entry(raw: RawEntry, form: EntryFormat) -> DataEntry:
     """Return the data of an entry as its source has it, and whether its digest is right."""
     if not raw.bookie:
         return DataEntry(raw.ledger_id, raw.entry_id, memoryview(raw.data), "absent")
-    entry = decode_bookie_entry(raw.data, seal.digest_type, password=seal.password)
+    entry = decode_bookie_entry(raw.data, form.digest_type, password=form.password)
     return DataEntry(raw.ledger_id, raw.entry_id, entry.data, entry.digest)
 
 
-def whole_copy(entry: DataEntry, source: EntrySource, seal: LedgerSeal, tell: Tell) -> DataEntry:
+def whole_copy(entry: DataEntry, source: EntrySource, form: EntryFormat, tell: Tell) -> DataEntry:
     """Return the copy of a corrupt entry that another disk has whole, and tell so; else the entry itself."""
     for raw in copies(source, entry.ledger_id, entry.entry_id):
-        copy = unseal(raw, seal)
+        copy = data_entry(raw, form)
         if copy.digest == "ok":
             where = f"entry {entry.ledger_id}:{entry.entry_id}"
             tell(
@@ -87,7 +87,7 @@ def whole_copy(entry: DataEntry, source: EntrySource, seal: LedgerSeal, tell: Te
     return entry
 
 
-def describe(entry: DataEntry, seal: LedgerSeal, look: Look, tell: Tell) -> Document:
+def describe(entry: DataEntry, form: EntryFormat, look: Look, tell: Tell) -> Document:
     """Return the document of one entry; what is wrong with it is told."""
     document: Document = {
         "ledger_id": entry.ledger_id,
@@ -99,9 +99,9 @@ def describe(entry: DataEntry, seal: LedgerSeal, look: Look, tell: Tell) -> Docu
     faults = _Faults(f"entry {entry.ledger_id}:{entry.entry_id}", tell)
     if entry.digest == "bad":
         faults.tell("the digest does not fit: the entry is not what its writer wrote")
-    frame, compacted_from, reason = find_frame(entry.data, seal)
+    frame, compacted_from, reason = find_frame(entry.data, form)
     if frame is None:
-        if seal.content is None and (seal.frames or entry.digest != "ok"):
+        if form.content is None and (form.frames or entry.digest != "ok"):
             faults.tell(f"no frame can be read in it: {reason}")
         document["metadata"] = {}
         document |= {"messages": []} if look.deep else {}
@@ -114,10 +114,10 @@ def describe(entry: DataEntry, seal: LedgerSeal, look: Look, tell: Tell) -> Docu
     return document | _opened(entry, frame, look, faults) if look.deep else document
 
 
-def find_frame(data: memoryview, seal: LedgerSeal) -> tuple[Frame | None, Document | None, str | None]:
+def find_frame(data: memoryview, form: EntryFormat) -> tuple[Frame | None, Document | None, str | None]:
     """Return the frame in an entry's data, where it was before compaction, or why there is no frame."""
-    if seal.content is not None:
-        return None, None, seal.content
+    if form.content is not None:
+        return None, None, form.content
     try:
         return decode_frame(data), None, None
     except DecodeError as error:
@@ -126,7 +126,7 @@ def find_frame(data: memoryview, seal: LedgerSeal) -> tuple[Frame | None, Docume
         raw = decode_raw_message(data)
         frame = decode_frame(raw.frame)
     except DecodeError:
-        return None, None, str(not_a_frame) if seal.frames else guess_content(data) or str(not_a_frame)
+        return None, None, str(not_a_frame) if form.frames else guess_content(data) or str(not_a_frame)
     place = {"ledger_id": raw.message_id.ledgerId, "entry_id": raw.message_id.entryId}
     return frame, place, None
 
@@ -178,12 +178,12 @@ def _opened(entry: DataEntry, frame: Frame, look: Look, faults: _Faults) -> Docu
     return document
 
 
-def _present(part: Range, source: EntrySource, seal: LedgerSeal, tell: Tell) -> Iterator[DataEntry]:
+def _present(part: Range, source: EntrySource, form: EntryFormat, tell: Tell) -> Iterator[DataEntry]:
     """Yield the entries of a range that can be read; tell which cannot, and how many no source has."""
     ledger_id = part.ledger.ledger_id
     newest = source.last_entry(ledger_id)
     if newest is None:
-        if part.ledger.entries != 0:
+        if part.ledger.state != "open" and part.ledger.entries != 0:
             tell(NotFoundError(f"ledger {ledger_id}: no source has an entry of it"))
         return
     end = newest if part.ledger.entries is None else max(newest, part.ledger.entries - 1)
@@ -192,9 +192,9 @@ def _present(part: Range, source: EntrySource, seal: LedgerSeal, tell: Tell) -> 
     for entry_id in source.entry_ids(ledger_id, part.first, part.last):
         held += 1
         try:
-            entry = unseal(source.read(ledger_id, entry_id), seal)
+            entry = data_entry(source.read(ledger_id, entry_id), form)
             if entry.digest == "bad":
-                entry = whole_copy(entry, source, seal, tell)
+                entry = whole_copy(entry, source, form, tell)
         except DecodeError as error:
             where = f"entry {ledger_id}:{entry_id}"
             tell(DecodeError(f"{where}: {error.message}", offset=error.offset, source=error.source))
@@ -202,7 +202,7 @@ def _present(part: Range, source: EntrySource, seal: LedgerSeal, tell: Tell) -> 
             yield entry
     missing = last - part.first + 1 - held
     # Who exported some frames of a ledger does not miss the others.
-    whole = part.ledger.entries is not None or getattr(source, "whole_ledgers", True)
+    whole = part.ledger.state != "unknown" or getattr(source, "whole_ledgers", True)
     if missing > 0 and whole:
         tell(
             NotFoundError(

@@ -43,6 +43,6 @@ def _open(url: str, store: Store | None) -> EntrySource:
         raise UsageError("bookie: takes nothing behind it, the bookies come from --store", source=url)
     if store is None:
         raise UsageError("bookie: finds its bookies through the store: give --store URL", source=url)
-    from pulsar_meta.jobs.entries.live_bookies import open_live_bookies
+    from pulsar_meta.jobs.topics.bookkeeper import open_live_bookies
 
     return open_live_bookies(store, url=url)

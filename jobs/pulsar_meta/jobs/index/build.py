@@ -14,13 +14,12 @@ from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.metadata.ledger_properties import Edit, ledger_ids
-from pulsar_meta.codecs.names import split_managed_ledger_path
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.index.check import IndexedLedger, IndexedTopic, indexed_ledgers
 from pulsar_meta.jobs.index.properties import is_last, message_of, property_rule
 from pulsar_meta.jobs.rewrite.decision import Decided, Decision
 from pulsar_meta.jobs.seek.entry_readings import read_one
 from pulsar_meta.jobs.seek.readings import State
+from pulsar_meta.jobs.topics.topic import Ledger, topic_of
 from pulsar_meta.stores.base import Versioned
 
 # Topics whose first entries are read before the first of them is written.
@@ -98,20 +97,10 @@ class IndexBuild:
             else:
                 self.undone[EMPTY if ledger.entries is None and index == MISSING else index] += 1
 
-    def _without_property(self, seen: Versioned) -> list[IndexedLedger]:
+    def _without_property(self, seen: Versioned) -> list[Ledger]:
         """Return the ledgers of a topic that may have entries and have no such property."""
         try:
-            topic = indexed_ledgers(seen, seen.path, self.key)
+            topic = topic_of(seen)
         except DecodeError:
             return []
-        return [one for one in topic.ledgers if one.entries != 0 and not one.values]
-
-
-def topics_of(records: Iterable[Versioned], key: str) -> Iterator[IndexedTopic]:
-    """Yield what the records say of their topics; DecodeError names the one that is broken."""
-    for seen in records:
-        place = split_managed_ledger_path(seen.path)
-        try:
-            yield indexed_ledgers(seen, str(place[0]) if place else seen.path, key)
-        except DecodeError as error:
-            raise DecodeError(error.message, offset=error.offset, source=seen.path) from error
+        return [one for one in topic.ledgers if one.entries != 0 and not one.values(self.key)]

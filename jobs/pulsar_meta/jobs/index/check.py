@@ -7,16 +7,12 @@ reading order (`check_topic`), since a break can lie between two ledgers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, ledgers_by_id
-from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.index.properties import read_topic
 from pulsar_meta.jobs.index.scan import Break, LedgerScan, kind_of_break, scan_ledger
-from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
-from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.jobs.topics.topic import Ledger, Topic
 
 Document = dict[str, Any]
 
@@ -28,62 +24,28 @@ DOUBLED: Final = "doubled"
 UNCHECKED: Final = "unchecked"
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedLedger:
-    """A ledger as the metadata tells it: `entries` None where it is open, `values` of its property."""
-
-    ledger_id: int
-    entries: int | None
-    values: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class IndexedTopic:
-    """A topic's ledgers in reading order."""
-
-    topic: str
-    ledgers: tuple[IndexedLedger, ...]
-
-
-def indexed_topic(store: Store, topic: TopicName, key: str) -> IndexedTopic:
-    """Return what the store says of a topic; NotFoundError, DecodeError."""
-    return indexed_ledgers(read_topic(store, topic), str(topic), key)
-
-
-def indexed_ledgers(seen: Versioned, topic: str, key: str) -> IndexedTopic:
-    """Return what a topic's record says; DecodeError where it is broken."""
-    info = decode_managed_ledger(seen.value)
-    ledgers = ledgers_by_id(info)
-    return IndexedTopic(topic, tuple(_ledger(info, ledger, key) for ledger in ledgers))
-
-
-def _ledger(info: ManagedLedgerInfo, ledger: ManagedLedgerInfo.LedgerInfo, key: str) -> IndexedLedger:
-    values = tuple(item.value for item in ledger.properties if item.key == key)
-    entries: int | None = ledger.entries if ledger.timestamp else None
-    if info.terminatedPosition.ledgerId == ledger.ledgerId and info.HasField("terminatedPosition"):
-        entries = max(0, info.terminatedPosition.entryId + 1)
-    return IndexedLedger(ledger.ledgerId, entries, values)
-
-
 def check_indexes(
-    source: EntrySource, topics: Iterable[IndexedTopic], advance: Callable[[int], None] = lambda count: None
+    source: EntrySource,
+    topics: Iterable[Topic],
+    key: str,
+    advance: Callable[[int], None] = lambda count: None,
 ) -> Iterator[Document]:
-    """Yield a document for each ledger of the topics, scanned in this process."""
+    """Yield a document for each ledger of the topics, scanned in this process; `key` is the property's."""
     for topic in topics:
         scans = {}
         for ledger in topic.ledgers:
             scans[ledger.ledger_id] = scan_ledger(source, ledger.ledger_id, ledger.entries)
             advance(1)
-        yield from check_topic(topic, scans)
+        yield from check_topic(topic, scans, key)
 
 
-def check_topic(topic: IndexedTopic, scans: Mapping[int, LedgerScan]) -> Iterator[Document]:
+def check_topic(topic: Topic, scans: Mapping[int, LedgerScan], key: str) -> Iterator[Document]:
     """Yield what is right and wrong with each ledger of a topic, in reading order."""
     before: int | None = None
     for ledger in topic.ledgers:
         scan = scans[ledger.ledger_id]
         scan = _joined(scan, before)
-        yield ledger_document(topic.topic, ledger, scan)
+        yield ledger_document(topic.name, ledger, scan, key)
         # After a ledger of which something is missing nobody knows where the next one should begin.
         if scan.missing or scan.broken:
             before = None
@@ -105,9 +67,10 @@ def _joined(scan: LedgerScan, before: int | None) -> LedgerScan:
     return replace(scan, breaks=(found, *scan.breaks), **{name: getattr(scan, name) + 1})
 
 
-def ledger_document(topic: str, ledger: IndexedLedger, scan: LedgerScan) -> Document:
+def ledger_document(topic: str, ledger: Ledger, scan: LedgerScan, key: str) -> Document:
     """Return the document of one ledger; `ok` is false where anything is wrong."""
-    truth = property_truth(ledger.values, scan)
+    values = ledger.values(key)
+    truth = property_truth(values, scan)
     counts = {
         "gaps": scan.gaps,
         "overlaps": scan.overlaps,
@@ -125,8 +88,8 @@ def ledger_document(topic: str, ledger: IndexedLedger, scan: LedgerScan) -> Docu
     if scan.head is not None:
         document |= {"first_index": scan.head.first_index, "last_index": scan.last_index}
     document |= counts | {"property": truth}
-    if ledger.values:
-        document["property_values"] = list(ledger.values)
+    if values:
+        document["property_values"] = list(values)
     document["faults"] = [*_faults(scan)]
     return document
 

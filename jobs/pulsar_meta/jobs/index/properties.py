@@ -12,7 +12,8 @@ from pulsar_meta.codecs.metadata.ledger_properties import Edit, edit_properties,
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.rewrite.decision import UNDECODABLE, Decided, Decision, Rule, keep, skip, write
-from pulsar_meta.jobs.topics import named_topics
+from pulsar_meta.jobs.topics.partitions import named_topics
+from pulsar_meta.jobs.topics.topic import read_record
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 Edits = Mapping[int, Iterable[Edit]]
@@ -23,17 +24,9 @@ LAST_LEDGER = (
 )
 
 
-def read_topic(store: Store, topic: TopicName) -> Versioned:
-    """Return the record of a topic; NotFoundError where the store has none."""
-    try:
-        return store.read(topic.path)
-    except NotFoundError as error:
-        raise NotFoundError(f"no topic {topic}", source=store.url) from error
-
-
 def list_properties(store: Store, topic: TopicName) -> Iterator[dict[str, Any]]:
     """Yield a document for each ledger of a topic; NotFoundError where the store has no such topic."""
-    for held in decode_managed_ledger(read_topic(store, topic).value).ledgerInfo:
+    for held in decode_managed_ledger(read_record(store, topic).value).ledgerInfo:
         properties = {item.key: item.value for item in held.properties}
         yield {"topic": str(topic), "ledger_id": held.ledgerId, "properties": properties}
 
@@ -46,7 +39,7 @@ def topic_of_ledgers(store: Store, name: TopicName, ledgers: Iterable[int]) -> T
     for topic in topics:
         # A partition that was never used has no record.
         with suppress(NotFoundError):
-            if wanted.issubset(ledger_ids(message_of(read_topic(store, topic))[0])):
+            if wanted.issubset(ledger_ids(message_of(read_record(store, topic))[0])):
                 return topic
     told = ", ".join(map(str, sorted(wanted)))
     raise NotFoundError(f"no partition of {name} has ledger {told}", source=store.url)
@@ -104,7 +97,7 @@ def topic_edits(
     store: Store, topic: TopicName, edits: Edits, warn: Callable[[str], None]
 ) -> Iterator[Decided]:
     """Yield the one decision that edits in a topic come to; warns of properties that brokers will drop."""
-    seen = read_topic(store, topic)
+    seen = read_record(store, topic)
     decision = property_rule(edits)(seen)
     if decision.action == "rewrite":
         payload, _ = message_of(seen)

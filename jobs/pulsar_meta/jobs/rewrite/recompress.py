@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE
 from pulsar_meta.codecs.errors import DecodeError, UsageError
@@ -17,10 +17,9 @@ from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.rewrite.decision import NOT_THERE, UNDECODABLE, Decision, keep, skip, write
 from pulsar_meta.jobs.rewrite.readable import Readers, holds_properties
 from pulsar_meta.jobs.rewrite.releases import Form
+from pulsar_meta.jobs.topics.scope import Kind
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
 from pulsar_meta.stores.base import ABSENT, Versioned
-
-Kind = Literal["cursor", "ledger"]
 
 # ServiceConfiguration's default of managed{Ledger,Cursor}InfoCompressionThresholdInBytes.
 DEFAULT_THRESHOLD: Final = 16384

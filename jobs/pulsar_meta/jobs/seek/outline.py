@@ -9,14 +9,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-
-class Position(NamedTuple):
-    """Where an entry is; orders as a topic is read."""
-
-    ledger_id: int
-    entry_id: int
+from pulsar_meta.jobs.topics.topic import Position
 
 
 @dataclass(frozen=True, slots=True)

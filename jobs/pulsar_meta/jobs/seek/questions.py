@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.jobs.seek.outline import Position
 from pulsar_meta.jobs.seek.search import CLOSE_TIME_SKEW
+from pulsar_meta.jobs.topics.topic import Position
 
 # Where `build-index` and `seek` keep a ledger's first index. Pulsar reserves no name (PIP-404).
 FIRST_INDEX: Final = "first-index"

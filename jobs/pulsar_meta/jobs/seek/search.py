@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pulsar_meta.jobs.seek.aim import Hints, aim, index_hints, time_hints, window
-from pulsar_meta.jobs.seek.outline import Outline, Position
+from pulsar_meta.jobs.seek.outline import Outline
 from pulsar_meta.jobs.seek.readings import Knowledge, Mark, Read, Reading, State, by_index
+from pulsar_meta.jobs.topics.topic import Position
 
 # Up to this many ledgers, "it is not there" is always said only after a look into each.
 FEW_LEDGERS: Final = 128

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, ledgers_by_id
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.seek.cursor_position import mark_delete
-from pulsar_meta.jobs.seek.outline import LedgerSpan, Outline, Position
+from pulsar_meta.jobs.seek.outline import LedgerSpan, Outline
 from pulsar_meta.jobs.seek.questions import INDEX, SeekOptions
 from pulsar_meta.jobs.seek.search import UNREADABLE
-from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
+from pulsar_meta.jobs.topics.cursors import mark_delete
+from pulsar_meta.jobs.topics.topic import Ledger, Position, read_topic
 from pulsar_meta.stores.base import Store
 
 NO_TOPIC: Final = "no-topic"
@@ -43,44 +42,36 @@ def plan_topic(
 ) -> TopicPlan:
     """Read a topic's metadata; a missing or broken record becomes the plan's status."""
     try:
-        info = decode_managed_ledger(store.read(topic.path).value)
+        found = read_topic(store, topic)
     except NotFoundError:
         return TopicPlan(str(topic), status=NO_TOPIC)
     except DecodeError as error:
-        return TopicPlan(str(topic), status=UNREADABLE, reason=str(error))
+        reason = str(DecodeError(error.message, offset=error.offset))
+        return TopicPlan(str(topic), status=UNREADABLE, reason=reason)
     after = options.after
     if options.cursor is not None:
         passed = mark_delete(store, source, topic, options.cursor, note)
         after = passed if after is None else max(after, passed)
     return TopicPlan(
-        str(topic),
-        tuple(_spans(info, options.index_property)),
-        _number(info.properties, INDEX),
+        found.name,
+        tuple(_span(ledger, options.index_property) for ledger in found.ledgers),
+        _number(found.values(INDEX)),
         after,
         options.before,
     )
 
 
-def _spans(info: ManagedLedgerInfo, index_property: str) -> Iterator[LedgerSpan]:
-    ledgers = ledgers_by_id(info)
-    for at, ledger in enumerate(ledgers):
-        entries = ledger.entries if ledger.HasField("entries") else OPEN
-        if entries == 0 and not ledger.timestamp:
-            entries = OPEN
-        if at == len(ledgers) - 1 and info.terminatedPosition.ledgerId == ledger.ledgerId:
-            entries = max(info.terminatedPosition.entryId + 1, 0)
-        closed = ledger.timestamp if ledger.HasField("timestamp") else None
-        yield LedgerSpan(
-            ledger.ledgerId,
-            max(entries, OPEN),
-            first_index=_number(ledger.properties, index_property),
-            closed_at=closed or None,
-        )
+def _span(ledger: Ledger, index_property: str) -> LedgerSpan:
+    return LedgerSpan(
+        ledger.ledger_id,
+        OPEN if ledger.entries is None else ledger.entries,
+        first_index=_number(ledger.values(index_property)),
+        closed_at=ledger.closed_at,
+    )
 
 
-def _number(properties: Iterable[Any], key: str) -> int | None:
+def _number(values: Sequence[str]) -> int | None:
     """Return a property that is a number, None where it is absent, twice there or something else."""
-    values = [entry.value for entry in properties if entry.key == key]
     if len(values) == 1 and len(values[0]) <= 20:
         with suppress(ValueError):
             return int(values[0])

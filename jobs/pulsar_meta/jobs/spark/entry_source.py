@@ -12,13 +12,13 @@ from pyspark.sql.types import StructType
 from pulsar_meta.codecs.columns.column import COLUMN_TYPES
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.chosen_topics import chosen_topics
 from pulsar_meta.jobs.entries.entry_sources import LIVE
 from pulsar_meta.jobs.entries.ledger_columns import read_columns
-from pulsar_meta.jobs.index.build import topics_of
 from pulsar_meta.jobs.spark.arrow_batches import TOPIC, entry_schema, record_batch
 from pulsar_meta.jobs.spark.ledgers import Sources
 from pulsar_meta.jobs.spark.pushdown import Wanted, wanted_by
+from pulsar_meta.jobs.topics.scope import chosen_topics
+from pulsar_meta.jobs.topics.topic import topic_of
 from pulsar_meta.stores.registry import open_store
 
 COLUMNS: Final = (TOPIC, *COLUMN_TYPES)
@@ -122,12 +122,12 @@ class EntryReader(DataSourceReader):
             return
         names = self.options.get("topics", "").split()
         with open_store(self.options["store"]) as store:
-            for topic in topics_of(chosen_topics(store, names, everything=not names), ""):
-                if self.wanted.topics is not None and topic.topic not in self.wanted.topics:
+            for topic in map(topic_of, chosen_topics(store, names, everything=not names)):
+                if self.wanted.topics is not None and topic.name not in self.wanted.topics:
                     continue
                 for ledger in topic.ledgers:
                     if self.wanted.ledgers.holds(ledger.ledger_id):
-                        yield topic.topic, ledger.ledger_id, ledger.entries
+                        yield topic.name, ledger.ledger_id, ledger.entries
 
 
 class FilteredEntryReader(EntryReader):

@@ -14,9 +14,10 @@ from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_sources import LIVE, open_entry_sources
 from pulsar_meta.jobs.index.build import first_index
-from pulsar_meta.jobs.index.check import Document, IndexedTopic, check_topic
+from pulsar_meta.jobs.index.check import Document, check_topic
 from pulsar_meta.jobs.index.scan import LedgerScan, scan_ledger
 from pulsar_meta.jobs.spark.session import spark_session
+from pulsar_meta.jobs.topics.topic import Topic
 from pulsar_meta.stores.registry import open_store
 
 if TYPE_CHECKING:
@@ -123,7 +124,8 @@ def read_first(source: EntrySource, ledger: Ledger) -> int | str:
 
 def check_indexes_with_spark(
     sources: Sources,
-    topics: Sequence[IndexedTopic],
+    topics: Sequence[Topic],
+    key: str,
     *,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
@@ -137,7 +139,7 @@ def check_indexes_with_spark(
     with spark_session(master=master, conf=conf, verbose=verbose) as session:
         scans = map_ledgers(session, sources, ledgers, scan)
     for topic in topics:
-        yield from check_topic(topic, scans)
+        yield from check_topic(topic, scans, key)
 
 
 def first_indexes_with_spark(

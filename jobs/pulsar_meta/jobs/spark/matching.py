@@ -12,9 +12,9 @@ from pulsar_meta.jobs.entries.entry_choice import Range, Tell
 from pulsar_meta.jobs.entries.entry_dump import Look
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
-from pulsar_meta.jobs.entries.ledger_seal import LedgerSeal
-from pulsar_meta.jobs.entries.matching_entries import describe_matching, sealed_entries
+from pulsar_meta.jobs.entries.matching_entries import describe_matching, readable_entries
 from pulsar_meta.jobs.spark.session import spark_session
+from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.stores.registry import open_store
 
 Document = dict[str, Any]
@@ -22,12 +22,12 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Lot:
-    """What one task does: a ledger's range, its seal, the sources, the filter, and how closely to look."""
+    """What one task does: a ledger's range and its entries' format, the sources, the filter, what to show."""
 
     urls: tuple[str, ...]
     store: str | None
     part: Range
-    seal: LedgerSeal
+    form: EntryFormat
     chosen: EntryFilter
     look: Look
 
@@ -73,7 +73,7 @@ def match_lot(lot: Lot) -> Found | PulsarMetaError:
             store = stack.enter_context(open_store(lot.store)) if live and lot.store else None
             source = stack.enter_context(open_entry_sources(lot.urls, store))
             found = Found([], FilterCounts(), [])
-            entries = sealed_entries(lot.part, source, lot.seal, found.told.append)
+            entries = readable_entries(lot.part, source, lot.form, found.told.append)
             documents = describe_matching(
                 entries, lot.chosen, found.counts, lot.look, None, found.told.append
             )

@@ -15,7 +15,7 @@ from pulsar_meta.codecs.metadata.cursor import decode_cursor
 from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, ledgers_by_id
 from pulsar_meta.codecs.names import split_managed_ledger_path
-from pulsar_meta.jobs.chosen_topics import chosen_topics
+from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.registry import open_store
 

@@ -54,6 +54,6 @@ def check_lot(lot: Lot) -> LedgerReport | PulsarMetaError:
             live = any(url.startswith("bookie:") for url in lot.urls)
             store = stack.enter_context(open_store(lot.store)) if live and lot.store else None
             source = stack.enter_context(open_entry_sources(lot.urls, store))
-            return check_range(lot.task.part, source, lot.task.seal, max_size=lot.max_size)
+            return check_range(lot.task.part, source, lot.task.form, max_size=lot.max_size)
     except PulsarMetaError as error:
         return error

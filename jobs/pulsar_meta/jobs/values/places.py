@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.names import TopicName, ledger_path
-from pulsar_meta.jobs.topics import named_topics
+from pulsar_meta.jobs.topics.partitions import named_topics
 from pulsar_meta.stores.base import Store
 
 NOUNS = "a path, `topic NAME`, `cursor TOPIC NAME`, `ledger ID`, `namespace TENANT/NAMESPACE` or `broker ID`"

@@ -9,7 +9,7 @@ from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor, decode_position_info
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.seek.outline import Position
+from pulsar_meta.jobs.topics.topic import Position
 from pulsar_meta.proto.MLDataFormats_pb2 import PositionInfo
 from pulsar_meta.stores.base import Store
 

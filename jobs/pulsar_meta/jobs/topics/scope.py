@@ -1,18 +1,20 @@
-"""Which topics and cursors a bulk command is about."""
+"""Which topics and cursors a command is about: named, by glob, all of a namespace, or all there are."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import blake2b
+from typing import Literal
 
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, split_managed_ledger_path
-from pulsar_meta.jobs.rewrite.recompress import Kind
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
+# The two kinds of records that a topic has.
+Kind = Literal["cursor", "ledger"]
 GLOB = frozenset("*?[")
 POLICIES = "/admin/policies"
 
@@ -53,6 +55,26 @@ def select(store: Store, scope: Scope, kind: Kind) -> Iterator[Versioned]:
     """Yield the cursors or the ledger records of a scope, as the store scans them."""
     for prefix in scope.prefixes(store):
         yield from _of_scope(store.scan(prefix), scope, kind)
+
+
+def chosen_topics(store: Store, names: Sequence[str], *, everything: bool = False) -> Iterator[Versioned]:
+    """Yield the record of each topic, once.
+
+    A name is a topic's, or with one slash (`tenant/namespace`) a namespace's; globs are taken. UsageError
+    for no name, NotFoundError for one that no topic has.
+    """
+    if everything == bool(names):
+        raise UsageError("which topics? Name topics or namespaces (tenant/namespace), or give --all")
+    seen: set[str] = set()
+    for scope, name in [(_scope(name), name) for name in names] or [(Scope(), "")]:
+        count = 0
+        for record in select(store, scope, "ledger"):
+            count += 1
+            if record.path not in seen:
+                seen.add(record.path)
+                yield record
+        if name and not count:
+            raise NotFoundError(f"no topic {name}", source=store.url)
 
 
 def select_listed(store: Store, lines: Iterable[str], scope: Scope, kind: Kind) -> Iterator[Versioned]:
@@ -163,3 +185,9 @@ def _below(name: str) -> str:
             break
         path = f"{path}/{part}"
     return path
+
+
+def _scope(name: str) -> Scope:
+    if "://" not in name and name.count("/") == 1:
+        return Scope(namespaces=(name,))
+    return Scope(topics=(name,))

@@ -1,0 +1,207 @@
+"""What BookKeeper's own metadata says of a ledger, and of the bookies that have its entries.
+
+Sources: apache/bookkeeper DataFormats.proto, LedgerMetadataSerDe; apache/pulsar managed-ledger
+LedgerMetadataUtils.java (custom metadata of ledgers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from time import monotonic
+from typing import Final
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
+from pulsar_meta.codecs.frames.bookie_entry import DigestType
+from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata
+from pulsar_meta.codecs.names import LEDGERS, ledger_of_path, ledger_path
+from pulsar_meta.codecs.protobuf.parse import parse_message
+from pulsar_meta.entries.bookie_live import LiveBookies
+from pulsar_meta.entries.ensemble import Ensembles, Segment
+from pulsar_meta.jobs.topics.topic import Report
+from pulsar_meta.proto.DataFormats_pb2 import BookieServiceInfoFormat, LedgerMetadataFormat
+from pulsar_meta.stores.base import Store
+
+BOOKIE_PROTOCOL: Final = "bookie-rpc"
+# A closed ledger's metadata is not read again for so long. Not for ever: BookKeeper's recovery moves
+# closed ledgers from bookies that are gone to others.
+KEPT_SECONDS: Final = 60.0
+KEPT_LEDGERS: Final = 10_000
+# Managed ledgers that hold no frames, by what their names contain (TransactionLog, pending acks).
+LOGS: Final = {
+    "__transaction_log_": "the log of a transaction coordinator",
+    "__transaction_pending_ack": "acknowledgments in transactions",
+}
+_AVAILABLE: Final = (f"{LEDGERS}/available", f"{LEDGERS}/available/readonly")
+_DIGESTS: Final[dict[int, DigestType]] = {
+    LedgerMetadataFormat.CRC32: "CRC32",
+    LedgerMetadataFormat.HMAC: "HMAC",
+    LedgerMetadataFormat.CRC32C: "CRC32C",
+    LedgerMetadataFormat.DUMMY: "DUMMY",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFormat:
+    """How the entries of a ledger are to be read, as far as the store says.
+
+    Digest type and password check them. `content` names what they are where they are no frames; `frames`
+    is true where they must be frames.
+    """
+
+    digest_type: DigestType | None = None
+    password: bytes | None = None
+    content: str | None = None
+    frames: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BookkeeperLedger:
+    """A ledger as BookKeeper knows it; `last_entry` is None while it is not closed, -1 for no entry."""
+
+    ledger_id: int
+    state: str
+    last_entry: int | None
+    write_quorum: int
+    ack_quorum: int
+    segments: tuple[Segment, ...]
+    digest_type: DigestType | None
+    password: bytes | None
+    custom: Mapping[str, str]
+
+    @property
+    def format(self) -> EntryFormat:
+        """How its entries are to be read."""
+        content = _content(self.custom)
+        frames = content is None and self.custom.get("component") == "managed-ledger"
+        password = None if self.digest_type is None else self.password or b""
+        return EntryFormat(self.digest_type, password, content, frames)
+
+    def ensembles(self) -> Ensembles:
+        """Return where its entries lie; DecodeError where its metadata names no bookies."""
+        quorum = self.write_quorum
+        if not self.segments or not all(0 < quorum <= len(segment.members) for segment in self.segments):
+            raise DecodeError(f"ledger {self.ledger_id} names no ensemble for its write quorum of {quorum}")
+        return Ensembles(
+            ledger_id=self.ledger_id,
+            write_quorum=quorum,
+            ack_quorum=self.ack_quorum or quorum,
+            segments=self.segments,
+            last_entry=self.last_entry,
+            digest_type=self.digest_type or "CRC32",
+            password=self.password,
+        )
+
+
+def read_bookkeeper_ledger(store: Store, ledger_id: int) -> BookkeeperLedger:
+    """Return what BookKeeper's metadata says of a ledger; NotFoundError, DecodeError where it is broken."""
+    path = ledger_path(ledger_id)
+    try:
+        metadata = decode_ledger_metadata(store.read(path).value).metadata
+    except NotFoundError as error:
+        raise NotFoundError(f"no ledger {ledger_id}", source=store.url) from error
+    except DecodeError as error:
+        raise DecodeError(error.message, offset=error.offset, source=path) from error
+    closed = metadata.state == LedgerMetadataFormat.CLOSED
+    return BookkeeperLedger(
+        ledger_id=ledger_id,
+        state=LedgerMetadataFormat.State.Name(metadata.state),
+        last_entry=metadata.lastEntryId if closed else None,
+        write_quorum=metadata.quorumSize,
+        ack_quorum=metadata.ackQuorumSize,
+        segments=tuple(Segment(part.firstEntryId, tuple(part.ensembleMember)) for part in metadata.segment),
+        digest_type=_DIGESTS[metadata.digestType] if metadata.HasField("digestType") else None,
+        password=metadata.password if metadata.HasField("password") else None,
+        custom={pair.key: pair.value.decode("utf-8", "replace") for pair in metadata.customMetadata},
+    )
+
+
+def entry_format(store: Store | None, ledger_id: int, report: Report) -> EntryFormat:
+    """Return how a ledger's entries are to be read; broken metadata is reported, and says nothing."""
+    if store is None:
+        return EntryFormat()
+    try:
+        return read_bookkeeper_ledger(store, ledger_id).format
+    except NotFoundError:
+        return EntryFormat()
+    except DecodeError as error:
+        report(error)
+        return EntryFormat()
+
+
+def open_live_bookies(store: Store, *, url: str = "bookie:") -> LiveBookies:
+    """Return the entries of the bookies that `store` knows. Nothing is read before it is needed."""
+    return LiveBookies(StoredCluster(store), url=url)
+
+
+class StoredCluster:
+    """Ledgers and bookies as the store has them; open ledgers move, so they are read again each time."""
+
+    def __init__(self, store: Store) -> None:
+        """`store` stays the caller's to close."""
+        self._store = store
+        self._closed: dict[int, tuple[float, Ensembles]] = {}
+        self.address = lru_cache(maxsize=None)(self._address)
+
+    def ledgers(self) -> list[int]:
+        """Return the ids of all ledgers, in order."""
+        ids = (ledger_of_path(found.path) for found in self._store.scan(LEDGERS))
+        return sorted(ledger_id for ledger_id in ids if ledger_id is not None)
+
+    def ensembles(self, ledger_id: int) -> Ensembles:
+        """Return where a ledger's entries lie; NotFoundError, or DecodeError where the value is broken."""
+        since, kept = self._closed.get(ledger_id, (0.0, None))
+        if kept is not None and monotonic() - since < KEPT_SECONDS:
+            return kept
+        found = self._read(ledger_id)
+        if found.last_entry is not None:
+            if len(self._closed) >= KEPT_LEDGERS:
+                self._closed.clear()
+            self._closed[ledger_id] = (monotonic(), found)
+        return found
+
+    def _read(self, ledger_id: int) -> Ensembles:
+        ledger = read_bookkeeper_ledger(self._store, ledger_id)
+        try:
+            return ledger.ensembles()
+        except DecodeError as error:
+            raise DecodeError(error.message, source=ledger_path(ledger_id)) from error
+
+    def _address(self, bookie_id: str) -> tuple[str, int]:
+        """Return host and port of a bookie: as it registered itself, else as its id says."""
+        for parent in _AVAILABLE:
+            try:
+                value = self._store.read(f"{parent}/{bookie_id}").value
+            except NotFoundError:
+                continue
+            found = registered_address(value)
+            if found is not None:
+                return found
+        host, separator, port = bookie_id.rpartition(":")
+        if separator and port.isdigit():
+            return host, int(port)
+        raise UnreachableError("not registered, so its address is not known", source=f"bookie {bookie_id}")
+
+
+def registered_address(value: bytes) -> tuple[str, int] | None:
+    """Return host and port from a bookie's registration, None where it says nothing (old bookies)."""
+    if not value:
+        return None
+    for endpoint in parse_message(BookieServiceInfoFormat, value).endpoints:
+        if endpoint.protocol == BOOKIE_PROTOCOL:
+            return endpoint.host, endpoint.port
+    return None
+
+
+def _content(custom: Mapping[str, str]) -> str | None:
+    """Return what a ledger holds that are no frames, by the custom metadata that Pulsar writes."""
+    if "pulsar/cursor" in custom:
+        return f"state of the cursor {custom['pulsar/cursor']}"
+    match custom.get("component"):
+        case "schema":
+            return f"the schema of {custom.get('pulsar/schemaId')}"
+        case "delayed-index-bucket":
+            return "an index of delayed messages"
+    name = custom.get("pulsar/managed-ledger", "")
+    return next((content for mark, content in LOGS.items() if mark in name), None)
