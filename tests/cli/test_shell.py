@@ -19,7 +19,9 @@ from pulsar_meta.cli import outputs
 from pulsar_meta.cli.commands import COMMANDS
 from pulsar_meta.cli.errors import wants_json
 from pulsar_meta.cli.render import tables
+from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.settings import load_settings
+from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 
 PROGRAM = Path(sys.executable).with_name("pulsar-meta")
@@ -308,3 +310,41 @@ def test_a_config_that_makes_no_sense_is_one_line(
         load_settings("p")
     assert what in caught.value.message
     assert caught.value.source == str(file)
+
+
+@pytest.mark.parametrize(
+    ("shell", "not_checked", "line"),
+    [
+        (Shell(), {}, "checked: 7 ledgers, 1 entry\n"),
+        (
+            Shell(),
+            {"offload": "no --entries"},
+            "checked: 7 ledgers, 1 entry; not checked: offload (no --entries)\n",
+        ),
+        (Shell(quiet=True), {}, ""),
+        (Shell(quiet=True), {"a": "b"}, "checked: 7 ledgers, 1 entry; not checked: a (b)\n"),
+        (
+            Shell(tables.Format.NDJSON),
+            {"a": "b"},
+            '{"checked": {"ledgers": 7, "entries": 1}, "not_checked": {"a": "b"}}\n',
+        ),
+    ],
+)
+def test_what_was_looked_at_is_a_line_on_stderr(
+    shell: Shell, not_checked: dict[str, str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell.account({"ledgers": 7, "entries": 1}, not_checked)
+    assert capsys.readouterr() == ("", line)
+
+
+@pytest.mark.parametrize(
+    ("number", "nouns", "text"),
+    [
+        (1, "batches", "1 batch"),
+        (1, "indexes", "1 index"),
+        (1, "values", "1 value"),
+        (0, "entries", "0 entries"),
+    ],
+)
+def test_one_is_singular(number: int, nouns: str, text: str) -> None:
+    assert counted(number, nouns) == text

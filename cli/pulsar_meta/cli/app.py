@@ -16,7 +16,8 @@ import typer
 
 from pulsar_meta.cli.commands import COMMANDS
 from pulsar_meta.cli.errors import os_failure, report, wants_json
-from pulsar_meta.cli.shell import Exit, with_shell
+from pulsar_meta.cli.options import flattened
+from pulsar_meta.cli.shell import Exit
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 
 # Typer has no public name for the error that all its usage errors are.
@@ -68,7 +69,7 @@ def build_app(only: str | None = None) -> typer.Typer:
             module, _, function = command.target.partition(":")
             called = getattr(import_module(module), function)
             app.command(name, help=help_text(called.__doc__), rich_help_panel=command.group)(
-                swallow_pipe(with_shell(called))
+                swallow_pipe(flattened(called))
             )
     return app
 

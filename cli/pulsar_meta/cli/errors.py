@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from pulsar_meta.cli.render.tables import Document, Format
-from pulsar_meta.cli.shell import Exit, Shell
+from pulsar_meta.cli.render.tables import Document
+from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UnreachableError
 
 if TYPE_CHECKING:
@@ -48,20 +48,30 @@ def os_failure(error: OSError) -> PulsarMetaError:
     return kind(error.strerror or str(error), source=source)
 
 
-class Told:
-    """Tells each fault on stderr when it is met, and ends with the exit code of the worst."""
+class Faults:
+    """The faults of a command that goes on after them: each reported, and the gravest is the exit code."""
 
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
         self.worst = 0
 
     def __call__(self, error: PulsarMetaError) -> None:
-        """Tell one fault."""
-        self.worst = max(self.worst, error.exit_code)
-        report(error, as_json=self.shell.format in (Format.JSON, Format.NDJSON))
+        """Report a fault on stderr and note it."""
+        self.note(error.exit_code)
+        report(error, as_json=self.shell.speaks_json)
 
-    def end(self, source: EntrySource) -> None:
-        """Tell what the source itself met, and leave with an exit code if anything was wrong."""
+    def note(self, exit_code: int) -> None:
+        """Note that something was found that ends the command with this exit code."""
+        self.worst = max(self.worst, int(exit_code))
+
+    def end(self, source: EntrySource | None = None) -> None:
+        """Report what the source of entries itself met, and leave if anything was wrong."""
+        if source is not None:
+            self._ask(source)
+        if self.worst:
+            raise typer.Exit(self.worst)
+
+    def _ask(self, source: EntrySource) -> None:
         from pulsar_meta.entries.joined import told_by
 
         notes, faults = told_by(source)
@@ -69,8 +79,6 @@ class Told:
             self.shell.say(note)
         for fault in faults:
             self(fault)
-        if self.worst:
-            raise typer.Exit(self.worst)
 
 
 class Parts:
@@ -78,9 +86,8 @@ class Parts:
 
     def __init__(self, shell: Shell, parts: Iterable[Iterable[Document]]) -> None:
         """`parts` are read when they are iterated over."""
-        self.shell = shell
         self.parts = list(parts)
-        self.missing = False
+        self.faults = Faults(shell)
 
     def __iter__(self) -> Iterator[Document]:
         for part in self.parts:
@@ -89,10 +96,8 @@ class Parts:
             except NotFoundError as error:
                 if len(self.parts) == 1:
                     raise
-                self.shell.warn(str(error))
-                self.missing = True
+                self.faults(error)
 
     def check(self) -> None:
         """Leave with exit code 3 where a part was missing."""
-        if self.missing:
-            raise typer.Exit(Exit.NOT_FOUND)
+        self.faults.end()

@@ -1,7 +1,7 @@
 """Options that several commands share, declared once.
 
-A command decorated with `grouped` takes a dataclass of options as one parameter; on the command line each of
-its fields is an option.
+A command takes a dataclass of options as one parameter; on the command line each of its fields is an option
+(`flattened`, which `cli.app` applies to every command).
 """
 
 from __future__ import annotations
@@ -108,28 +108,30 @@ def property_pairs(texts: list[str]) -> dict[str, str]:
     return pairs
 
 
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Return `command` with each parameter that is a dataclass replaced by an option for each field."""
+def flattened(command: Callable[..., None]) -> Callable[..., None]:
+    """Return `command` with each parameter that is a dataclass replaced by an option for each of its fields.
+
+    The command's own options come first, those of the shell last.
+    """
     hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {
-        name: kind for name, kind in hints.items() if is_dataclass(kind) and kind is not Shell
-    }
-    parameters: list[inspect.Parameter] = []
-    for name, parameter in inspect.signature(command).parameters.items():
-        if name in groups:
-            parameters += _options(groups[name])
-        else:
-            parameters.append(parameter.replace(annotation=hints[name]))
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    own = [
+        parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in inspect.signature(command).parameters.items()
+        if name not in groups
+    ]
+    for kind in sorted(groups.values(), key=lambda kind: kind is Shell):
+        own += _options(kind)
 
     @wraps(command)
-    def run(shell: Shell, **given: Any) -> None:
+    def run(**given: Any) -> None:
         for name, kind in groups.items():
             given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
-        command(shell, **given)
+        command(**given)
 
     del run.__dict__["__wrapped__"]
-    run.__signature__ = inspect.Signature(_ordered(parameters))  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
     return run
 
 
@@ -141,7 +143,3 @@ def _options(kind: Any) -> list[inspect.Parameter]:
         )
         for field in fields(kind)
     ]
-
-
-def _ordered(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
-    return sorted(parameters, key=lambda parameter: parameter.kind)

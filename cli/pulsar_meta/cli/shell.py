@@ -1,20 +1,19 @@
 """What every command has: where its data goes, where its talk goes, and what it opens.
 
-A command whose first parameter is `shell: Shell` gets the options below beside its own
-(`with_shell`, applied by `cli.app`), so that no command repeats them.
+A command with a parameter `shell: Shell` gets the options below beside its own (`options.flattened`, applied
+by `cli.app`), so that no command repeats them.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
+import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,13 +29,12 @@ from pulsar_meta.cli.render.tables import (
     write_plain,
     write_table,
 )
+from pulsar_meta.cli.render.text import counted
 from pulsar_meta.codecs.errors import UsageError
 
 if TYPE_CHECKING:
     from pulsar_meta.cli.settings import Settings
     from pulsar_meta.stores.base import Store
-
-COMMON = "Common options"
 
 
 class Exit(IntEnum):
@@ -60,16 +58,25 @@ class Progress:
     advance: Callable[[int], None] = field(default=lambda count: None)
 
 
+def _common(*names: str, text: str) -> Any:
+    return typer.Option(*names, rich_help_panel="Common options", help=text)
+
+
 @dataclass(frozen=True, slots=True)
 class Shell:
     """One run of one command: stdout (or --output) for data, stderr for talk."""
 
-    output_format: Format | None = None
-    output: Path | None = None
-    quiet: bool = False
-    verbose: bool = False
-    force: bool = False
-    profile: str | None = None
+    output_format: Annotated[
+        Format | None,
+        _common("-o", "--output-format", text="Default: table on a terminal, else plain."),
+    ] = None
+    output: Annotated[Path | None, _common("--output", text="Write to this file, whole or not at all.")] = (
+        None
+    )
+    quiet: Annotated[bool, _common("--quiet", "-q", text="Only data, warnings and errors.")] = False
+    verbose: Annotated[bool, _common("--verbose", "-v", text="Tell what is done.")] = False
+    force: Annotated[bool, _common("--force", text="Raw bytes to a terminal all the same.")] = False
+    profile: Annotated[str | None, _common("--profile", text="A named profile of the config file.")] = None
 
     @property
     def format(self) -> Format:
@@ -77,6 +84,11 @@ class Shell:
         if self.output_format is not None:
             return self.output_format
         return Format.TABLE if self.output is None and sys.stdout.isatty() else Format.PLAIN
+
+    @property
+    def speaks_json(self) -> bool:
+        """Whether errors and counts on stderr are JSON objects, as the output is."""
+        return self.format in (Format.JSON, Format.NDJSON)
 
     @property
     def settings(self) -> Settings:
@@ -159,6 +171,23 @@ class Shell:
         if self.verbose:
             typer.echo(text, err=True)
 
+    def account(self, checked: Mapping[str, int], not_checked: Mapping[str, str] | None = None) -> None:
+        """Say on stderr, as one line, how many of what were looked at, and what was not and why.
+
+        `checked` counts by plural nouns ("ledgers": 7); `not_checked` has a reason for each thing left out.
+        One JSON object where the output is JSON. --quiet leaves it out unless something was not checked.
+        """
+        left_out = dict(not_checked or {})
+        if self.quiet and not left_out:
+            return
+        if self.speaks_json:
+            document = {"checked": dict(checked), "not_checked": left_out}
+            typer.echo(json.dumps(document, ensure_ascii=False), err=True)
+            return
+        counts = ", ".join(counted(number, noun) for noun, number in checked.items()) or "nothing"
+        reasons = ", ".join(f"{name} ({why})" for name, why in left_out.items())
+        typer.echo(f"checked: {counts}" + (f"; not checked: {reasons}" if reasons else ""), err=True)
+
     @contextmanager
     def progress(self, total: int | None = None, unit: str = "") -> Iterator[Progress]:
         """Show a progress bar on stderr where a person is watching it."""
@@ -189,60 +218,3 @@ class Shell:
         if not chosen:
             raise UsageError("no entries: give --entries URL, or set PULSAR_META_ENTRIES or a profile")
         return chosen
-
-
-# The options that every command has, by the field of Shell that they fill.
-OPTIONS: dict[str, Any] = {
-    "output_format": Annotated[
-        Format | None,
-        typer.Option(
-            "-o", "--output-format", rich_help_panel=COMMON, help="Default: table on a terminal, else plain."
-        ),
-    ],
-    "output": Annotated[
-        Path | None,
-        typer.Option("--output", rich_help_panel=COMMON, help="Write to this file, whole or not at all."),
-    ],
-    "quiet": Annotated[
-        bool, typer.Option("--quiet", "-q", rich_help_panel=COMMON, help="Only data, warnings and errors.")
-    ],
-    "verbose": Annotated[
-        bool, typer.Option("--verbose", "-v", rich_help_panel=COMMON, help="Tell what is done.")
-    ],
-    "force": Annotated[
-        bool, typer.Option("--force", rich_help_panel=COMMON, help="Raw bytes to a terminal all the same.")
-    ],
-    "profile": Annotated[
-        str | None,
-        typer.Option("--profile", rich_help_panel=COMMON, help="A named profile of the config file."),
-    ],
-}
-DEFAULTS = {name: Shell.__dataclass_fields__[name].default for name in OPTIONS}
-
-
-def with_shell(command: Callable[..., None]) -> Callable[..., None]:
-    """Return `command` with its `shell` parameter replaced by the common options."""
-    own = inspect.signature(command).parameters
-    if next(iter(own), None) != "shell":
-        return command
-    hints = get_type_hints(command, include_extras=True)
-    parameters = [
-        parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, parameter in own.items()
-        if name != "shell"
-    ]
-    for name, annotation in OPTIONS.items():
-        parameters.append(
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS[name], annotation=annotation
-            )
-        )
-
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        shell = Shell(**{name: given.pop(name) for name in OPTIONS})
-        command(shell, **given)
-
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import typer
-
-from pulsar_meta.cli.errors import report
-from pulsar_meta.cli.render.tables import Detail, Format
+from pulsar_meta.cli.errors import Faults
+from pulsar_meta.cli.render.tables import Detail
 from pulsar_meta.cli.render.values import document_lines
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.documents.document import Decoded, DecodeOptions, decode_document
@@ -20,43 +18,31 @@ OTHER_BYTES = "re-encoding gives other bytes (fields in another order or form), 
 
 def emit_values(shell: Shell, values: Iterable[ValueInput], options: DecodeOptions, *, single: bool) -> None:
     """Write what values say, tell what is wrong with some, and leave with the exit code of the gravest."""
-    exits = _Exits()
-    shell.emit(_decoded(shell, values, options, exits), Detail(document_lines), single=single)
-    if exits.code:
-        raise typer.Exit(exits.code)
-
-
-class _Exits:
-    """The exit code of a run over many values: that of its gravest fault."""
-
-    code = 0
-
-    def note(self, error: PulsarMetaError) -> None:
-        self.code = max(self.code, error.exit_code)
+    faults = Faults(shell)
+    shell.emit(_decoded(shell, values, options, faults), Detail(document_lines), single=single)
+    faults.end()
 
 
 def _decoded(
-    shell: Shell, values: Iterable[ValueInput], options: DecodeOptions, exits: _Exits
+    shell: Shell, values: Iterable[ValueInput], options: DecodeOptions, faults: Faults
 ) -> Iterator[dict[str, Any]]:
     for value in values:
         if value.error is not None:
-            exits.note(value.error)
-            report(value.error, as_json=_speaks_json(shell))
+            faults(value.error)
             continue
         decoded = decode_document(
             value.data, source=value.source, path=value.path, version=value.version, options=options
         )
-        _tell(shell, value, decoded, exits)
-        if decoded.document["value"] is not None or _speaks_json(shell):
+        _tell(shell, value, decoded, faults)
+        if decoded.document["value"] is not None or shell.speaks_json:
             yield decoded.document
 
 
-def _tell(shell: Shell, value: ValueInput, decoded: Decoded, exits: _Exits) -> None:
+def _tell(shell: Shell, value: ValueInput, decoded: Decoded, faults: Faults) -> None:
     """Tell on stderr what is wrong with a value, and where its bytes would not come back the same."""
     where = place(value)
     if decoded.error is not None:
-        exits.note(decoded.error)
-        report(at(decoded.error, where), as_json=_speaks_json(shell))
+        faults(at(decoded.error, where))
     elif not decoded.same_bytes:
         shell.warn(f"{where}: {OTHER_BYTES}")
 
@@ -64,10 +50,6 @@ def _tell(shell: Shell, value: ValueInput, decoded: Decoded, exits: _Exits) -> N
 def place(value: ValueInput) -> str:
     """Return where a value was found, for a message."""
     return " ".join(part for part in (value.source, value.path) if part)
-
-
-def _speaks_json(shell: Shell) -> bool:
-    return shell.format in (Format.JSON, Format.NDJSON)
 
 
 def at(error: PulsarMetaError, where: str) -> PulsarMetaError:

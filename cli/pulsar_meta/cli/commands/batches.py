@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pulsar_meta.cli.entry_options import LimitOptions
-from pulsar_meta.cli.errors import Told
-from pulsar_meta.cli.options import Codec, EngineOptions, EntriesUrls, StoreUrl, grouped
+from pulsar_meta.cli.errors import Faults
+from pulsar_meta.cli.options import Codec, EngineOptions, EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.tables import Detail, Document
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
@@ -37,7 +37,6 @@ class Strategy(StrEnum):
     BY_PROPERTIES = "by-properties"
 
 
-@grouped
 def plan_batches(
     shell: Shell,
     names: Annotated[
@@ -84,7 +83,7 @@ def plan_batches(
         raise UsageError("--as-proposed is a rule by itself: leave --strategy out")
     rule: Rule = "as-proposed" if as_proposed else strategy.value
     batching = Batching(parse_keys(keys), rule, max_messages, max_bytes, not one_schema)
-    told, limits = Told(shell), bounds.limits
+    told, limits = Faults(shell), bounds.limits
     with ExitStack() as stack:
         opened = stack.enter_context(shell.store(store)) if store or shell.settings.store else None
         urls = shell.entries_urls(entries)
@@ -104,7 +103,7 @@ class _Plans:
     """A plan for each choice, here or by Spark."""
 
     shell: Shell
-    told: Told
+    told: Faults
     urls: tuple[str, ...]
     store: Store | None
     choices: Sequence[Choice]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pulsar_meta.cli.options import EngineOptions, EntriesUrls, IndexProperty, StoreUrl, grouped
+from pulsar_meta.cli.options import EngineOptions, EntriesUrls, IndexProperty, StoreUrl
 from pulsar_meta.cli.rewriting import BulkOptions, Job, WriteOptions, open_for_writing, run_job
 from pulsar_meta.cli.shell import Exit, Shell
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pulsar_meta.stores.base import Store
 
 
-@grouped
 def build_index(
     shell: Shell,
     writing: WriteOptions,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pulsar_meta.cli.options import EngineOptions, EntriesUrls, IndexProperty, StoreUrl, grouped
+from pulsar_meta.cli.options import EngineOptions, EntriesUrls, IndexProperty, StoreUrl
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Exit, Shell
 
@@ -20,7 +20,6 @@ COUNTS = ("gaps", "overlaps", "steps_back", "without_index", "unreadable", "miss
 COLUMNS = ("topic", "ledger_id", "ok", "entries", "first_index", "last_index", *COUNTS, "property")
 
 
-@grouped
 def check_index(
     shell: Shell,
     engine: EngineOptions,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pulsar_meta.cli.options import StoreUrl, grouped
+from pulsar_meta.cli.options import StoreUrl
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.rewriting import (
     AllowOtherStore,
@@ -94,7 +94,6 @@ class CompressOptions:
     allow_other_store: AllowOtherStore = False
 
 
-@grouped
 def compress_cursors(
     shell: Shell,
     where: ScopeOptions,
@@ -121,7 +120,6 @@ def compress_cursors(
     _compress(shell, store, _Request(rule, where.scope(cursor), where.stdin, how), writing, bulk)
 
 
-@grouped
 def compress_ledgers(
     shell: Shell,
     where: ScopeOptions,

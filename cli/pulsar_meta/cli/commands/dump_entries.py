@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.entry_options import LimitOptions, Matches, Where
-from pulsar_meta.cli.errors import Told
-from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl, grouped
+from pulsar_meta.cli.errors import Faults
+from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl
 from pulsar_meta.cli.outputs import whole_file
 from pulsar_meta.cli.render.entries import each_message, entry_view, message_view
 from pulsar_meta.cli.render.tables import Document, Format
@@ -29,7 +29,6 @@ from pulsar_meta.stores.base import Store
 SIZE_UNIT = 2**20
 
 
-@grouped
 def dump_entries(
     shell: Shell,
     names: Annotated[
@@ -70,7 +69,7 @@ def dump_entries(
     """
     limits, count = bounds.limits, bounds.count
     look = _look(deep, payload, max_size * SIZE_UNIT)
-    told = Told(shell)
+    told = Faults(shell)
     with ExitStack() as stack:
         opened = _store(shell, store, names or [])
         if opened is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pulsar_meta.cli.errors import Parts
-from pulsar_meta.cli.options import StoreUrl, grouped
+from pulsar_meta.cli.options import StoreUrl
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.rewriting import Job, WriteOptions, open_for_writing, run_job
 from pulsar_meta.cli.shell import Shell
@@ -48,7 +48,6 @@ def properties(
     found.check()
 
 
-@grouped
 def set_property(
     shell: Shell,
     topic: Topic,
@@ -70,7 +69,6 @@ def set_property(
     _change(shell, store, topic, ledger, parse_sets(pairs), writing, "set-property")
 
 
-@grouped
 def unset_property(
     shell: Shell,
     topic: Topic,

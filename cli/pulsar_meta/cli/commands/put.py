@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pulsar_meta.cli.options import StoreUrl, grouped
+from pulsar_meta.cli.options import StoreUrl
 from pulsar_meta.cli.rewriting import Job, WriteOptions, open_for_writing, run_job
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
@@ -18,7 +18,6 @@ Where = Annotated[list[str], typer.Argument(help="/a/path, topic NAME, cursor TO
 VersionOption = Annotated[int | None, typer.Option("--version", help="The version that was read.")]
 
 
-@grouped
 def put(
     shell: Shell,
     where: Where,
@@ -55,7 +54,6 @@ def put(
         run_job(shell, opened, job, writing)
 
 
-@grouped
 def rm(
     shell: Shell,
     where: Where,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl, grouped
+from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.seek import COLUMNS, POSITION, TYPES, line_of, parse_template, table_view
 from pulsar_meta.cli.render.tables import Detail, Document, Format, View
 from pulsar_meta.cli.render.text import one_line
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pulsar_meta.jobs.seek.seek import Cluster
 
 
-@grouped
 def seek(
     shell: Shell,
     wanted: Wanted,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pulsar_meta.cli.options import StoreUrl, grouped
+from pulsar_meta.cli.options import StoreUrl
 from pulsar_meta.cli.rewriting import (
     AllowOtherStore,
     BulkOptions,
@@ -19,7 +19,6 @@ from pulsar_meta.cli.rewriting import (
 from pulsar_meta.cli.shell import Shell
 
 
-@grouped
 def undo(
     shell: Shell,
     file: Annotated[Path, typer.Argument(help="The undo file that a command named.")],

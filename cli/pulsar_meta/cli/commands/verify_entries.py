@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pulsar_meta.cli.entry_options import LimitOptions
-from pulsar_meta.cli.errors import Told
-from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl, grouped
+from pulsar_meta.cli.errors import Faults
+from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.tables import Document, View
 from pulsar_meta.cli.shell import Exit, Shell
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 SIZE_UNIT = 2**20
 
 
-@grouped
 def verify_entries(
     shell: Shell,
     bounds: LimitOptions,
@@ -51,7 +50,7 @@ def verify_entries(
     from pulsar_meta.jobs.entries.entry_choice import choose
     from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 
-    told, faulty, limits = Told(shell), False, bounds.limits
+    told, faulty, limits = Faults(shell), False, bounds.limits
     with ExitStack() as stack:
         opened = stack.enter_context(shell.store(store)) if store or shell.settings.store else None
         urls = shell.entries_urls(entries)

@@ -28,3 +28,13 @@ def size(count: int) -> str:
         return f"{count} B"
     power = min((count.bit_length() - 1) // 10, len(UNITS))
     return f"{count / 1024**power:.1f}".removesuffix(".0") + f" {UNITS[power - 1]}"
+
+
+def counted(number: int, nouns: str) -> str:
+    """Return a number with its noun, which is given in the plural: "1 entry", "2 entries", "1 batch"."""
+    if number != 1:
+        return f"{number} {nouns}"
+    for plural, singular in (("ies", "y"), ("ches", "ch"), ("xes", "x"), ("s", "")):
+        if nouns.endswith(plural):
+            return f"1 {nouns.removesuffix(plural)}{singular}"
+    return f"1 {nouns}"
