@@ -1,26 +1,55 @@
-"""Fixtures that every test may use."""
+"""Fixtures that every test may use: captures, real servers, a path of its own; and what skips loudly."""
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import lzma
+import os
 import tarfile
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from tests.servers import etcd, java, oxia, report, zookeeper
 from tests.servers.jars import NoJars
 from tests.servers.restartable import skip_or_fail
 from tests.servers.versions import NO_JARS
 
 CAPTURES = Path(__file__).parent.parent / "fixtures" / "captures"
+_roots = count()
+
+
+def extract(archive: Path, into: Path) -> None:
+    """Unpack files and folders of a tar; anything else in it, or a name that leads out of `into`, is refused.
+
+    TarFile's own filters came with Python 3.11.4.
+    """
+    with tarfile.open(archive) as opened:
+        for member in opened:
+            place = into / member.name
+            if (
+                not (member.isreg() or member.isdir())
+                or ".." in place.parts
+                or Path(member.name).is_absolute()
+            ):
+                raise ValueError(f"{archive}: {member.name} is not unpacked")
+            if member.isdir():
+                place.mkdir(parents=True, exist_ok=True)
+                continue
+            place.parent.mkdir(parents=True, exist_ok=True)
+            content = opened.extractfile(member)
+            assert content is not None
+            place.write_bytes(content.read())
+            os.utime(place, (member.mtime, member.mtime))
 
 
 def unpack_capture(name: str, into: Path) -> Path:
     """Unpack the capture `name` below `into` and return its folder, truth files in it."""
-    with tarfile.open(CAPTURES / f"{name}.tar.xz") as archive:
-        archive.extractall(into, filter="data")
+    extract(CAPTURES / f"{name}.tar.xz", into)
     folder = into / name
     for packed in CAPTURES.glob(f"{name}.truth*.json.xz"):
         plain = packed.name.removeprefix(f"{name}.").removesuffix(".xz")
@@ -28,17 +57,70 @@ def unpack_capture(name: str, into: Path) -> Path:
     return folder
 
 
+@contextmanager
+def only_one(file: Path) -> Iterator[None]:
+    """Let one process at a time into the block."""
+    with file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def state_of(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return size and time of change of each file below a folder."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(file): (file.stat().st_size, file.stat().st_mtime_ns) for file in files}
+
+
 @pytest.fixture(scope="session")
-def capture(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return a function that unpacks a capture by its name, once a session; tests only read in it."""
-    unpacked: dict[str, Path] = {}
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
+    """Return a function that unpacks a capture by its name, once for all workers; tests only read in it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "captures"
+    shared.mkdir(exist_ok=True)
+    unpacked: dict[str, dict[str, tuple[int, int]]] = {}
 
     def unpack(name: str) -> Path:
+        folder = shared / name
         if name not in unpacked:
-            unpacked[name] = unpack_capture(name, tmp_path_factory.mktemp("capture"))
-        return unpacked[name]
+            with only_one(shared / f"{name}.lock"):
+                if not folder.exists():
+                    unpack_capture(name, shared / "unfinished").rename(folder)
+            unpacked[name] = state_of(folder)
+        return folder
 
-    return unpack
+    yield unpack
+    for name, before in unpacked.items():
+        assert state_of(shared / name) == before, f"a test wrote into the capture {name}"
+
+
+@pytest.fixture
+def root() -> str:
+    """A path of its own for each test of a worker."""
+    return f"/test-{next(_roots)}"
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zookeeper.ZookeeperServer]:
+    """One server for all tests of a worker; who kills it starts it again."""
+    skip_or_fail(zookeeper.why_not())
+    with zookeeper.ZookeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[etcd.EtcdServer]:
+    """One server for all tests of a worker; who kills it starts it again."""
+    skip_or_fail(etcd.why_not())
+    with etcd.EtcdServer(tmp_path_factory.mktemp("etcd")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def oxia_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[oxia.OxiaServer]:
+    """One server for all tests of a worker; who kills it starts it again."""
+    skip_or_fail(oxia.why_not())
+    with oxia.OxiaServer(tmp_path_factory.mktemp("oxia")) as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +131,9 @@ def nothing_frozen() -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup() -> Generator[None]:
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    if item.get_closest_marker("spark") or item.get_closest_marker("java"):
+        skip_or_fail(java.why_not())
     yield from _skip_or_fail_without_jars()
 
 
@@ -64,3 +148,8 @@ def _skip_or_fail_without_jars() -> Generator[None]:
         yield
     except NoJars as error:
         skip_or_fail(f"{NO_JARS}{error}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what did not run, and why."""
+    report.did_not_run(terminalreporter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -106,15 +107,22 @@ def binary() -> Path:
     target = cached_binary()
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-            module = f"module build\n\ngo 1.24\n\nrequire {MODULE} {VERSION}\n"
-            (Path(scratch) / "go.mod").write_text(module)
-            command = ["go", "build", "-mod=mod", "-o", "oxia", f"{MODULE}/cmd"]
-            built = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
-            if built.returncode:
-                raise OxiaNotBuilt(f"oxia could not be built: {built.stderr.strip()[-500:]}")
-            (Path(scratch) / "oxia").replace(target)
+        with target.with_name(f"{target.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not target.exists():
+                _build(target)
     return target
+
+
+def _build(target: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        module = f"module build\n\ngo 1.24\n\nrequire {MODULE} {VERSION}\n"
+        (Path(scratch) / "go.mod").write_text(module)
+        command = ["go", "build", "-mod=mod", "-o", "oxia", f"{MODULE}/cmd"]
+        built = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
+        if built.returncode:
+            raise OxiaNotBuilt(f"oxia could not be built: {built.stderr.strip()[-500:]}")
+        (Path(scratch) / "oxia").replace(target)
 
 
 class OxiaNotBuilt(Exception):

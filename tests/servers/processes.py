@@ -25,7 +25,9 @@ from types import TracebackType
 from typing import Final, Self
 
 # Below the kernel's range for outgoing connections, so that none of those takes a port meanwhile.
-_PORTS: Final = range(12000, 32000)
+# Each worker of pytest-xdist has its own part.
+_WORKER: Final = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 10
+_PORTS: Final = range(12000 + 2000 * _WORKER, 14000 + 2000 * _WORKER)
 _given_ports: set[int] = set()
 
 # Runs between us and the server: PR_SET_PDEATHSIG (1) survives exec. If we died before, getppid changed.
@@ -42,7 +44,7 @@ class ServerFailed(Exception):
 def free_port() -> int:
     """Return a loopback port that nobody listens on and that was not given out before."""
     for _ in range(1000):
-        port = random.choice(_PORTS)
+        port = random.SystemRandom().choice(_PORTS)
         if port not in _given_ports and port_is_free(port):
             _given_ports.add(port)
             return port

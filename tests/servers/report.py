@@ -1,4 +1,4 @@
-"""A pytest plugin for `make interop`: resolves the jars first, and says loudly what did not run."""
+"""What did not run, by reason; as a pytest plugin (`make interop`) it resolves the jars first."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ def pytest_sessionstart() -> None:
         print(f"Pulsar {version}: {why_not(version) or 'jars are there'}", flush=True)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    missed: Counter[tuple[str, str]] = Counter()
-    for report in terminalreporter.getreports("skipped"):
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        if NO_JARS in reason:
-            missed[report.nodeid.partition("::")[0], reason.partition(NO_JARS)[2]] += 1
+def did_not_run(terminal: pytest.TerminalReporter) -> None:
+    """Print how many tests were skipped for which reason; those against real Pulsar by their file."""
+    missed: Counter[str] = Counter()
+    for skipped in terminal.getreports("skipped"):
+        reason = skipped.longrepr[2] if isinstance(skipped.longrepr, tuple) else str(skipped.longrepr)
+        reason = reason.removeprefix("Skipped: ")
+        suite = f"{skipped.nodeid.partition('::')[0]}: " if NO_JARS in reason else ""
+        missed[f"{suite}{reason}"] += 1
     if missed:
-        terminalreporter.section("DID NOT RUN AGAINST REAL PULSAR", sep="!", red=True, bold=True)
-        for (suite, reason), count in sorted(missed.items()):
-            terminalreporter.line(f"{suite}: {count} tests: {reason}")
+        terminal.section(f"DID NOT RUN: {missed.total()} TESTS", sep="!", red=True, bold=True)
+        for reason, count in sorted(missed.items()):
+            terminal.line(f"{count} tests: {reason}")
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -6,11 +6,11 @@ with ZookeeperServer(tmp_path) as server:
 
 from __future__ import annotations
 
-import shutil
 import socket
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.servers import java
 from tests.servers.processes import free_port
 from tests.servers.restartable import RestartableServer
 
@@ -49,7 +49,16 @@ class ZookeeperServer(RestartableServer):
         log = f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}"
         classes = str(_pyspark() / "jars" / "*")
         main = "org.apache.zookeeper.server.ZooKeeperServerMain"
-        return ["java", "-Xmx256m", log, *self._java_options, "-cp", classes, main, str(self._config)]
+        return [
+            java.executable() or "java",
+            "-Xmx256m",
+            log,
+            *self._java_options,
+            "-cp",
+            classes,
+            main,
+            str(self._config),
+        ]
 
     def ready(self) -> bool:
         return four_letters(self.port, b"ruok") == b"imok"
@@ -57,7 +66,7 @@ class ZookeeperServer(RestartableServer):
 
 def why_not() -> str | None:
     """Return why no server can be started here, None where one can."""
-    return None if shutil.which("java") else "ZooKeeper needs Java, and there is no `java` here"
+    return java.why_not()
 
 
 def four_letters(port: int, word: bytes) -> bytes:

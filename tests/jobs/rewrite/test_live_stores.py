@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +16,21 @@ from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.snapshot import SnapshotStore
 from tests.cli.program import environment, pulsar_meta_here
 from tests.servers import etcd, oxia, zookeeper
-from tests.servers.restartable import skip_or_fail
 
 
-@pytest.fixture(scope="module")
-def zookeeper_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    skip_or_fail(zookeeper.why_not())
-    with zookeeper.ZookeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield f"zk://{server.address}?timeout=30"
+@pytest.fixture
+def zookeeper_url(zookeeper_server: zookeeper.ZookeeperServer) -> str:
+    return f"zk://{zookeeper_server.address}?timeout=30"
 
 
-@pytest.fixture(scope="module")
-def etcd_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    skip_or_fail(etcd.why_not())
-    with etcd.EtcdServer(tmp_path_factory.mktemp("etcd")) as server:
-        yield f"etcd://{server.address}?timeout=30"
+@pytest.fixture
+def etcd_url(etcd_server: etcd.EtcdServer) -> str:
+    return f"etcd://{etcd_server.address}?timeout=30"
 
 
-@pytest.fixture(scope="module")
-def oxia_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    skip_or_fail(oxia.why_not())
-    with oxia.OxiaServer(tmp_path_factory.mktemp("oxia")) as server:
-        yield f"oxia://{server.address}?timeout=30"
+@pytest.fixture
+def oxia_url(oxia_server: oxia.OxiaServer) -> str:
+    return f"oxia://{oxia_server.address}?timeout=30"
 
 
 def values(url: str) -> dict[str, bytes]:
