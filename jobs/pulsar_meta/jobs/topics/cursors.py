@@ -1,27 +1,111 @@
-"""How far a subscription has come: the mark-delete position of its cursor."""
+"""The cursors (subscriptions) of a topic: what their records say, and where their true state is.
+
+While a cursor is in use its broker writes the state into a ledger of the cursor's own, whose last entry
+counts; the record in the store is written when the cursor is closed, and is older until then.
+
+Source: apache/pulsar ManagedCursorImpl (recover, persistPositionToLedger), MLDataFormats.proto.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
+from pulsar_meta.codecs.metadata.acks import acks_of
 from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor, decode_position_info
-from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.codecs.metadata.envelope import open_envelope
+from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.topics.topic import Position
-from pulsar_meta.proto.MLDataFormats_pb2 import PositionInfo
-from pulsar_meta.stores.base import Store
+from pulsar_meta.jobs.topics.topic import Position, Properties
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
+from pulsar_meta.stores.base import Store, Versioned
 
 
-def mark_delete(
-    store: Store, source: EntrySource, topic: TopicName, cursor: str, note: Callable[[str], None]
-) -> Position:
-    """Return the last position of which the subscription has acknowledged it and all before it.
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """What a cursor's record says. `state_ledger` holds the true state, None where the record itself does.
 
-    A cursor that is in use keeps its state in a ledger of its own, whose last entry counts; where no
-    source holds that ledger the record's position is older than the truth, and `note` is told.
-    NotFoundError where the topic has no such cursor, DecodeError where its record is broken.
+    Sizes are in bytes, `last_active` in milliseconds; `codec` is that of the envelope, None without one.
+    """
+
+    topic: str | None
+    name: str | None
+    path: str
+    state_ledger: int | None
+    mark_delete_ledger: int | None
+    mark_delete_entry: int | None
+    acknowledged_ranges: int
+    properties: Properties
+    last_active: int
+    codec: str | None
+    stored_size: int
+    raw_size: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class CursorState:
+    """The state of a cursor, and where it was found.
+
+    `state` is None where it lies in `ledger_id` and no source has an entry of that; `record` is then what
+    the store has, which may be older. `entry_id` is the entry of the ledger that says it.
+    """
+
+    record: ManagedCursorInfo
+    state: ManagedCursorInfo | PositionInfo | None
+    ledger_id: int | None = None
+    entry_id: int | None = None
+
+    @property
+    def mark_delete(self) -> Position:
+        """The last position that is acknowledged with all before it, as far as it is known."""
+        if isinstance(self.state, PositionInfo):
+            return Position(self.state.ledgerId, self.state.entryId)
+        return Position(self.record.markDeleteLedgerId, self.record.markDeleteEntryId)
+
+
+def cursor_records(store: Store, topic_path: str) -> Iterator[Versioned]:
+    """Yield the records of a topic's cursors in the order of their names; those that vanish are left out."""
+    for name in store.children(topic_path):
+        try:
+            yield store.read(f"{topic_path}/{name}")
+        except NotFoundError:
+            continue
+
+
+def cursor_of(record: Versioned) -> Cursor:
+    """Return what a cursor's record says; DecodeError where it is broken."""
+    try:
+        info = decode_cursor(record.value)
+        envelope = open_envelope(record.value)
+    except DecodeError as error:
+        raise DecodeError(error.message, offset=error.offset, source=record.path) from error
+    place = split_managed_ledger_path(record.path)
+    in_record = info.cursorsLedgerId == STATE_IN_RECORD
+    return Cursor(
+        topic=str(place[0]) if place else None,
+        name=place[1] if place else None,
+        path=record.path,
+        state_ledger=None if in_record else info.cursorsLedgerId,
+        mark_delete_ledger=info.markDeleteLedgerId if info.HasField("markDeleteLedgerId") else None,
+        mark_delete_entry=info.markDeleteEntryId if info.HasField("markDeleteEntryId") else None,
+        acknowledged_ranges=acks_of(info).range_count,
+        properties=tuple((item.name, item.value) for item in info.cursorProperties),
+        last_active=info.lastActive,
+        codec=None if envelope is None else envelope.codec,
+        stored_size=len(record.value),
+        raw_size=len(record.value) if envelope is None else envelope.raw_size,
+        version=record.version,
+    )
+
+
+def cursor_state(store: Store, source: EntrySource | None, topic: TopicName, cursor: str) -> CursorState:
+    """Return the true state of a cursor: that in its ledger, where it has one that `source` holds.
+
+    NotFoundError where the topic has no such cursor, DecodeError where its record is broken,
+    UnreachableError from store or source. Without a source only the record is read.
     """
     path = topic.cursor_path(cursor)
     try:
@@ -30,24 +114,45 @@ def mark_delete(
         raise NotFoundError(f"no cursor {cursor!r}", source=str(topic)) from error
     except DecodeError as error:
         raise DecodeError(error.message, offset=error.offset, source=path) from error
-    if record.cursorsLedgerId != STATE_IN_RECORD:
-        state = _last_state(source, record.cursorsLedgerId)
-        if state is not None:
-            return Position(state.ledgerId, state.entryId)
+    return state_of(record, source)
+
+
+def state_of(record: ManagedCursorInfo, source: EntrySource | None) -> CursorState:
+    """Return the true state of the cursor that has this record; UnreachableError from the source."""
+    if record.cursorsLedgerId == STATE_IN_RECORD:
+        return CursorState(record, record)
+    ledger_id = record.cursorsLedgerId
+    found = None if source is None else _last_state(source, ledger_id)
+    if found is None:
+        return CursorState(record, None, ledger_id)
+    return CursorState(record, found[1], ledger_id, found[0])
+
+
+def mark_delete(
+    store: Store, source: EntrySource, topic: TopicName, cursor: str, note: Callable[[str], None]
+) -> Position:
+    """Return the last position of which the subscription has acknowledged it and all before it.
+
+    Where no source holds the cursor's ledger the record's position is older than the truth: `note` is
+    given a line that says so. Raises what `cursor_state` raises.
+    """
+    found = cursor_state(store, source, topic, cursor)
+    if found.state is None:
         note(
-            f"{topic}: the cursor {cursor!r} keeps its state in ledger {record.cursorsLedgerId}, which is "
+            f"{topic}: the cursor {cursor!r} keeps its state in ledger {found.ledger_id}, which is "
             "not here: its position in the store may be older"
         )
-    return Position(record.markDeleteLedgerId, record.markDeleteEntryId)
+    return found.mark_delete
 
 
-def _last_state(source: EntrySource, ledger_id: int) -> PositionInfo | None:
+def _last_state(source: EntrySource, ledger_id: int) -> tuple[int, PositionInfo] | None:
+    """Return the newest entry of a cursor's ledger that can be read, and what it says."""
     last = source.last_entry(ledger_id)
     for entry_id in range(-1 if last is None else last, -1, -1):
         try:
             raw = source.read(ledger_id, entry_id)
             data = decode_bookie_entry(raw.data).data if raw.bookie else raw.data
-            return decode_position_info(data)
+            return entry_id, decode_position_info(data)
         except (DecodeError, NotFoundError):
             continue
     return None

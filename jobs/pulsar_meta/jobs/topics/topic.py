@@ -145,7 +145,7 @@ def ledgers_of(info: ManagedLedgerInfo) -> Iterator[Ledger]:
             ledger.ledgerId,
             entries,
             "open" if entries is None else "closed",
-            None if entries is None else ledger.size,
+            ledger.size if ledger.timestamp or ledger.size else None,
             ledger.timestamp or None,
             _pairs(ledger.properties),
             _offload(ledger.offloadContext) if ledger.HasField("offloadContext") else None,

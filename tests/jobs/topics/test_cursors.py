@@ -1,0 +1,47 @@
+"""The true state of cursors, held against what the broker said of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.errors import NotFoundError
+from pulsar_meta.codecs.metadata.acks import acks_of
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.topics.cursors import cursor_of, cursor_records, cursor_state
+from pulsar_meta.proto.MLDataFormats_pb2 import PositionInfo
+from pulsar_meta.stores.registry import open_store
+
+TOPIC = TopicName.parse("last-words")
+
+
+def test_the_state_of_a_cursor_is_the_last_entry_of_its_ledger(capture: Callable[[str], Path]) -> None:
+    folder = capture("pulsar-4.2.4-killed")
+    truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
+    said = truth[str(TOPIC)]["internalStats"]["cursors"]["reader"]
+    with (
+        open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store,
+        open_entries([f"bookie-disk:{folder / 'bookie0'}"]) as source,
+    ):
+        found = cursor_state(store, source, TOPIC, "reader")
+        assert (found.ledger_id, found.entry_id) == (said["cursorLedger"], said["cursorLedgerLastEntry"])
+        assert "{}:{}".format(*found.mark_delete) == said["markDeletePosition"]
+        assert isinstance(found.state, PositionInfo)
+        assert acks_of(found.state).range_count == said["totalNonContiguousDeletedMessagesRange"] == 3
+        assert len(found.state.batchedEntryDeletionIndexInfo) == 45
+        without = cursor_state(store, None, TOPIC, "reader")
+        assert (without.state, without.ledger_id) == (None, said["cursorLedger"])
+        with pytest.raises(NotFoundError):
+            cursor_state(store, source, TOPIC, "absent")
+
+
+def test_records_of_cursors_say_where_their_state_is(capture: Callable[[str], Path]) -> None:
+    folder = capture("pulsar-4.2.4-killed")
+    with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
+        (cursor,) = map(cursor_of, cursor_records(store, TOPIC.path))
+    assert (cursor.topic, cursor.name, cursor.state_ledger) == (str(TOPIC), "reader", 375)
+    assert cursor.acknowledged_ranges == 0

@@ -1,0 +1,90 @@
+"""What the store says of topics, held against what their brokers said, and records made by hand."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.jobs.topics.scope import Scope
+from pulsar_meta.jobs.topics.topic import Position, read_topic, topics_in
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
+from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.memory import MemoryStore
+from pulsar_meta.stores.registry import open_store
+
+TOPIC = TopicName.parse("made")
+
+
+def stored(info: ManagedLedgerInfo) -> MemoryStore:
+    store = MemoryStore()
+    store.put(TOPIC.path, info.SerializeToString(), ABSENT)
+    return store
+
+
+def test_ledgers_are_those_that_the_broker_told(capture: Callable[[str], Path]) -> None:
+    folder = capture("pulsar-4.2.4")
+    truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
+    compared = 0
+    with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
+        for name, said in truth.items():
+            if "ledgers" not in said.get("internal-info", {}):
+                continue
+            topic = read_topic(store, TopicName.parse(name))
+            expected = {one["ledgerId"]: one for one in said["internal-info"]["ledgers"]}
+            for ledger in topic.ledgers:
+                # Some were opened, closed or trimmed between the question and the end of the broker.
+                one = expected.get(ledger.ledger_id, {})
+                if ledger.closed_at is not None and one.get("timestamp") == ledger.closed_at:
+                    assert (ledger.entries, ledger.size) == (one["entries"], one["size"])
+                    compared += 1
+    assert compared > 20
+
+
+def test_an_open_ledger_has_no_number_of_entries_yet() -> None:
+    info = ManagedLedgerInfo()
+    info.ledgerInfo.add(ledgerId=8, entries=3, size=9, timestamp=5)
+    info.ledgerInfo.add(ledgerId=9)
+    info.ledgerInfo.add(ledgerId=7, entries=0, size=0, timestamp=4)
+    topic = read_topic(stored(info), TOPIC)
+    assert [(one.ledger_id, one.entries, one.state) for one in topic.ledgers] == [
+        (7, 0, "closed"),
+        (8, 3, "closed"),
+        (9, None, "open"),
+    ]
+    assert topic.last_ledger == topic.ledgers[-1]
+    assert pickle.loads(pickle.dumps(topic)) == topic
+
+
+def test_where_a_topic_was_terminated_says_how_many_entries_its_open_ledgers_have() -> None:
+    info = ManagedLedgerInfo()
+    info.ledgerInfo.add(ledgerId=8)
+    info.ledgerInfo.add(ledgerId=9)
+    info.terminatedPosition.ledgerId, info.terminatedPosition.entryId = 8, 6
+    topic = read_topic(stored(info), TOPIC)
+    assert [one.entries for one in topic.ledgers] == [7, 0]
+    assert topic.terminated == Position(8, 6)
+
+
+def test_a_property_may_stand_twice_in_a_record() -> None:
+    info = ManagedLedgerInfo()
+    ledger = info.ledgerInfo.add(ledgerId=8)
+    for value in ("1", "2"):
+        ledger.properties.add(key="first-index", value=value)
+    assert read_topic(stored(info), TOPIC).ledgers[0].values("first-index") == ("1", "2")
+
+
+def test_a_broken_record_is_reported_and_passed_over_or_raised() -> None:
+    store, reported = stored(ManagedLedgerInfo()), list[PulsarMetaError]()
+    store.put(TopicName.parse("broken").path, b"\x0a\xff", ABSENT)
+    assert [topic.name for topic in topics_in(store, Scope(), reported.append)] == [str(TOPIC)]
+    assert [error.source for error in reported] == [TopicName.parse("broken").path]
+    with pytest.raises(DecodeError):
+        list(topics_in(store, Scope()))
+    with pytest.raises(NotFoundError):
+        read_topic(store, TopicName.parse("absent"))
