@@ -15,9 +15,9 @@ import random
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from pulsar_meta.jobs.seek.outline import LedgerSpan, Outline
-from pulsar_meta.jobs.seek.readings import Knowledge, Read, Reading, by_index
-from pulsar_meta.jobs.seek.search import Topic, search
+from pulsar_meta.jobs.seek.reading_order import LedgerRange, ReadingOrder
+from pulsar_meta.jobs.seek.samples import Reading, ReadRequest, Samples, by_index
+from pulsar_meta.jobs.seek.search import SearchState, search
 
 LEDGERS, PER_LEDGER, POOL, BATCH_READ = 20_000, 50_000, 1 << 21, 100
 GOALS = {"all": (3, 8), "half": (3, 8), "none": (5, 8)}
@@ -56,16 +56,16 @@ class CountingSource:
             ledger, entry, first_index=base + self.pool[at], last_index=base + self.pool[at + 1] - 1
         )
 
-    def answer(self, request: Read) -> Sequence[Reading]:
+    def answer(self, request: ReadRequest) -> Sequence[Reading]:
         """Return what the entries of a request say."""
         return [self.reading(request.ledger_id, entry) for entry in range(request.first, request.last + 1)]
 
-    def outline(self, properties: str) -> Outline:
-        """Return the topic's outline with first indexes on all, every other or none of the ledgers."""
+    def order(self, properties: str) -> ReadingOrder:
+        """Return the topic's ledgers in order, with first indexes on all, every other or none of them."""
         step = {"all": 1, "half": 2, "none": 0}[properties]
-        return Outline(
+        return ReadingOrder(
             [
-                LedgerSpan(
+                LedgerRange(
                     ledger,
                     PER_LEDGER,
                     first_index=self.firsts[ledger] if step and ledger % step == 0 else None,
@@ -80,7 +80,7 @@ class CountingSource:
         return self.reading(*divmod(ordinal, PER_LEDGER)).last_index or 0
 
 
-def ours(source: CountingSource, topic: Topic, target: int) -> int:
+def ours(source: CountingSource, topic: SearchState, target: int) -> int:
     """Return the round trips of one search, after checking that its answer is right."""
     asking = search(topic, target)
     request = next(asking)
@@ -133,16 +133,16 @@ def main() -> None:
         dice = random.Random(chosen.seed + 1)
         targets = [dice.randrange(source.firsts[-1]) for _ in range(chosen.questions)]
         for properties, (median, high) in GOALS.items():
-            for reach in (BATCH_READ, 1):
-                topic = Topic(source.outline(properties), Knowledge(by_index), reach)
+            for per_read in (BATCH_READ, 1):
+                topic = SearchState(source.order(properties), Samples(by_index), per_read)
                 trips = []
                 for target in targets:
-                    topic.knowledge = Knowledge(by_index)
+                    topic.samples = Samples(by_index)
                     trips.append(ours(source, topic, target))
                 got = spread(trips)
                 met = "met" if got[0] <= median and got[1] <= high else "missed"
-                goal = f"≤ {median}, ≤ {high}: {met}" if reach > 1 else ""
-                report(size.__name__, properties, f"{reach} a trip", got, goal)
+                goal = f"≤ {median}, ≤ {high}: {met}" if per_read > 1 else ""
+                report(size.__name__, properties, f"{per_read} a trip", got, goal)
         report(size.__name__, "-", "Pulsar's", spread(pulsars(source, target) for target in targets), "")
 
 

@@ -20,9 +20,8 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.seek.entry_readings import read_one
 from pulsar_meta.jobs.seek.questions import INDEX, Question, SeekOptions
-from pulsar_meta.jobs.seek.readings import CLOCKS, Reading, State
-from pulsar_meta.jobs.seek.seeker import Document, Seeker
-from pulsar_meta.jobs.seek.topic_plan import outline_of, plan_topic
+from pulsar_meta.jobs.seek.samples import CLOCKS, Reading, State
+from pulsar_meta.jobs.seek.seeker import Document, Seeker, plan_topic, reading_order
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
 
@@ -89,8 +88,8 @@ class CaptureSeek:
     def readings(self, topic: str) -> list[Reading]:
         """Return what every entry of the topic says, read one after the other."""
         if topic not in self.entries:
-            outline = outline_of(self.seeker(topic).plan, self.source)
-            positions = [outline.position(ordinal) for ordinal in range(outline.total)]
+            order = reading_order(self.seeker(topic).plan, self.source)
+            positions = [order.position(ordinal) for ordinal in range(order.total)]
             self.entries[topic] = [read_one(self.source, *position) for position in positions]
         return self.entries[topic]
 

@@ -17,9 +17,8 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.seek.entry_readings import read_one
 from pulsar_meta.jobs.seek.questions import Question, SeekOptions
-from pulsar_meta.jobs.seek.readings import Reading
-from pulsar_meta.jobs.seek.seeker import Document, Seeker
-from pulsar_meta.jobs.seek.topic_plan import outline_of, plan_topic
+from pulsar_meta.jobs.seek.samples import Reading
+from pulsar_meta.jobs.seek.seeker import Document, Seeker, plan_topic, reading_order
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
 from tests.servers.admin import AdminError
@@ -80,10 +79,10 @@ def left() -> Iterator[Left]:
         pulsar.stop()
         urls = [f"bookie-disk:{path}" for path in pulsar.bookie_dirs]
         with open_store(f"rocksdb:{pulsar.metadata_dir}") as store, open_entries(urls) as source:
-            outline = outline_of(
+            order = reading_order(
                 plan_topic(store, source, TopicName.parse(TOPIC), SeekOptions(), print), source
             )
-            positions = [outline.position(ordinal) for ordinal in range(outline.total)]
+            positions = [order.position(ordinal) for ordinal in range(order.total)]
             readings = [read_one(source, *position) for position in positions]
             assert [(one.ledger_id, one.entry_id) for one in readings] == sent
             yield Left(store, source, readings, by_time, by_index)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsar_meta.jobs.seek.outline import LedgerSpan, Outline
-from pulsar_meta.jobs.seek.readings import CLOCKS, Knowledge, Read, Reading, State, by_index
-from pulsar_meta.jobs.seek.search import Outcome, Topic, search
+from pulsar_meta.jobs.seek.reading_order import LedgerRange, ReadingOrder
+from pulsar_meta.jobs.seek.samples import CLOCKS, Reading, ReadRequest, Samples, State, by_index
+from pulsar_meta.jobs.seek.search import Outcome, SearchState, search
 from pulsar_meta.jobs.topics.topic import Position
 
 
@@ -25,14 +25,14 @@ class FakeTopic:
     closed: tuple[int | None, ...] = ()
     last_index: int | None = None
 
-    def outline(self) -> Outline:
+    def order(self) -> ReadingOrder:
         hints = [*self.first_indexes, *([None] * len(self.ledgers))]
         closed = [*self.closed, *([None] * len(self.ledgers))]
         spans = [
-            LedgerSpan(ledger, len(entries), first_index=hints[at], closed_at=closed[at])
+            LedgerRange(ledger, len(entries), first_index=hints[at], closed_at=closed[at])
             for at, (ledger, entries) in enumerate(self.ledgers.items())
         ]
-        return Outline(spans, self.last_index)
+        return ReadingOrder(spans, self.last_index)
 
     def readings(self) -> list[Reading]:
         found = []
@@ -41,7 +41,7 @@ class FakeTopic:
             found += lost if ledger in self.gone else entries
         return found
 
-    def answer(self, request: Read, leading: int = 10**9) -> list[Reading]:
+    def answer(self, request: ReadRequest, leading: int = 10**9) -> list[Reading]:
         entries = self.ledgers[request.ledger_id]
         assert 0 <= request.first <= request.last < len(entries)
         if request.ledger_id in self.gone:
@@ -49,13 +49,15 @@ class FakeTopic:
         return entries[request.first : request.last + 1][:leading]
 
 
-def ask(fake: FakeTopic, topic: Topic, target: int, *, leading: int = 10**9, skew: int = 60_000) -> Outcome:
+def ask(
+    fake: FakeTopic, topic: SearchState, target: int, *, leading: int = 10**9, skew: int = 60_000
+) -> Outcome:
     """Drive one search to its end."""
     asking = search(topic, target, skew=skew)
     try:
         request = next(asking)
         while True:
-            assert request.last - request.first < topic.reach
+            assert request.last - request.first < topic.per_read
             request = asking.send(fake.answer(request, leading))
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
@@ -120,13 +122,13 @@ def holders(fake: FakeTopic, target: int) -> list[Reading]:
 
 def brute_status(fake: FakeTopic, target: int) -> str:
     """What stands where the index would be, in a topic that never steps back and has no holder of it."""
-    marks = [
+    samples = [
         (at, reading)
         for at, reading in enumerate(fake.readings())
         if reading.state is State.READ and reading.last_index is not None
     ]
-    below = max((at for at, reading in marks if reading.last_index < target), default=-1)  # type: ignore[operator]
-    above = min((at for at, reading in marks if reading.first_index > target), default=None)  # type: ignore[operator]
+    below = max((at for at, reading in samples if reading.last_index < target), default=-1)  # type: ignore[operator]
+    above = min((at for at, reading in samples if reading.first_index > target), default=None)  # type: ignore[operator]
     between = fake.readings()[below + 1 : above]
     for state, status in (
         (State.MISSING, "missing-ledger"),
@@ -147,8 +149,8 @@ def brute_status(fake: FakeTopic, target: int) -> str:
     st.sampled_from((1, 3, 100)),
     st.integers(1, 4),
 )
-def test_index_equals_brute_force(fake: FakeTopic, target: int, reach: int, leading: int) -> None:
-    topic = Topic(fake.outline(), Knowledge(by_index), reach)
+def test_index_equals_brute_force(fake: FakeTopic, target: int, per_read: int, leading: int) -> None:
+    topic = SearchState(fake.order(), Samples(by_index), per_read)
     for wanted in (target, target // 3, target // 7, target):
         outcome = ask(fake, topic, wanted, leading=leading)
         expected = holders(fake, wanted)
@@ -161,9 +163,9 @@ def test_index_equals_brute_force(fake: FakeTopic, target: int, reach: int, lead
 @settings(max_examples=300, deadline=None)
 @given(topics(kinds=entry_kinds, resets=True), st.integers(0, 1600), st.sampled_from((1, 3, 100)))
 def test_index_that_steps_back_between_ledgers_is_found_if_anything_holds_it(
-    fake: FakeTopic, target: int, reach: int
+    fake: FakeTopic, target: int, per_read: int
 ) -> None:
-    topic = Topic(fake.outline(), Knowledge(by_index), reach)
+    topic = SearchState(fake.order(), Samples(by_index), per_read)
     for wanted in (target, target // 3, target // 7):
         outcome = ask(fake, topic, wanted)
         expected = holders(fake, wanted)
@@ -174,15 +176,15 @@ def test_index_that_steps_back_between_ledgers_is_found_if_anything_holds_it(
 @settings(max_examples=200, deadline=None)
 @given(topics(kinds=healthy_kinds, resets=False), st.data(), st.sampled_from((1, 10)))
 def test_a_healthy_topic_costs_few_reads_whatever_its_properties_claim(
-    fake: FakeTopic, data: st.DataObject, reach: int
+    fake: FakeTopic, data: st.DataObject, per_read: int
 ) -> None:
-    marks = fake.readings()
-    if not marks:
+    samples = fake.readings()
+    if not samples:
         return
-    chosen = data.draw(st.sampled_from(marks))
-    outcome = ask(fake, Topic(fake.outline(), Knowledge(by_index), reach), chosen.last_index or 0)
+    chosen = data.draw(st.sampled_from(samples))
+    outcome = ask(fake, SearchState(fake.order(), Samples(by_index), per_read), chosen.last_index or 0)
     assert outcome.reading == chosen
-    assert outcome.round_trips <= 6 + 2 * len(marks).bit_length()
+    assert outcome.round_trips <= 6 + 2 * len(samples).bit_length()
 
 
 def first_not_before(readings: Sequence[Reading], clock: str, target: int) -> Reading | None:
@@ -205,10 +207,10 @@ times = st.integers(999_990, 1_001_500)
     st.sampled_from((-1, 0, 20, 60_000)),
 )
 def test_time_equals_brute_force_where_the_clock_never_steps_back(
-    fake: FakeTopic, target: int, clock: str, reach: int, skew: int
+    fake: FakeTopic, target: int, clock: str, per_read: int, skew: int
 ) -> None:
     measure = CLOCKS[clock]
-    outcome = ask(fake, Topic(fake.outline(), Knowledge(measure), reach), target, skew=skew)
+    outcome = ask(fake, SearchState(fake.order(), Samples(measure), per_read), target, skew=skew)
     readings = fake.readings()
     expected = first_not_before(readings, clock, target)
     stop = readings.index(expected) if expected else len(readings)
@@ -236,14 +238,14 @@ def test_time_equals_brute_force_where_the_clock_never_steps_back(
     st.booleans(),
 )
 def test_time_with_clocks_that_disagree_is_a_crossing_and_exhaustively_the_first(
-    times: list[list[int]], target: int, reach: int, exhaustive: bool
+    times: list[list[int]], target: int, per_read: int, exhaustive: bool
 ) -> None:
     ledgers = {
         ledger: [Reading(ledger, entry, publish_time=time) for entry, time in enumerate(ledger_times)]
         for ledger, ledger_times in enumerate(times)
     }
     fake = FakeTopic(ledgers, closed=tuple(max(one, default=0) for one in times))
-    topic = Topic(fake.outline(), Knowledge(CLOCKS["auto"]), reach, exhaustive)
+    topic = SearchState(fake.order(), Samples(CLOCKS["auto"]), per_read, exhaustive)
     outcome = ask(fake, topic, target, skew=5)
     readings = fake.readings()
     if exhaustive:
@@ -271,14 +273,14 @@ def steady(ledgers: int, per_ledger: int, start: Callable[[int], int]) -> FakeTo
 
 def test_many_ledgers_that_start_again_are_all_looked_into() -> None:
     fake = steady(300, 5, lambda ledger: (ledger * 5) if ledger < 150 else (ledger - 150) * 5)
-    outcome = ask(fake, Topic(fake.outline(), Knowledge(by_index)), 748)
+    outcome = ask(fake, SearchState(fake.order(), Samples(by_index)), 748)
     assert outcome.status == "found"
-    assert ask(fake, Topic(fake.outline(), Knowledge(by_index)), 750).status == "after-last"
+    assert ask(fake, SearchState(fake.order(), Samples(by_index)), 750).status == "after-last"
 
 
 def test_beyond_the_end_of_a_long_healthy_topic_costs_two_reads() -> None:
     fake = steady(300, 5, lambda ledger: ledger * 5)
-    outcome = ask(fake, Topic(fake.outline(), Knowledge(by_index)), 1500)
+    outcome = ask(fake, SearchState(fake.order(), Samples(by_index)), 1500)
     assert (outcome.status, outcome.entries_read) == ("after-last", 2)
 
 
@@ -287,8 +289,8 @@ def test_exhaustive_looks_into_every_ledger_where_nothing_hints_at_a_step_back()
         return 9000 if ledger == 7 else ledger * 20
 
     fake = steady(300, 5, start)
-    assert ask(fake, Topic(fake.outline(), Knowledge(by_index)), 9003).status == "after-last"
-    topic = Topic(fake.outline(), Knowledge(by_index), exhaustive=True)
+    assert ask(fake, SearchState(fake.order(), Samples(by_index)), 9003).status == "after-last"
+    topic = SearchState(fake.order(), Samples(by_index), exhaustive=True)
     outcome = ask(fake, topic, 9003)
     assert outcome.reading == fake.ledgers[7][3]
 
@@ -297,20 +299,20 @@ def test_ledgers_without_broker_metadata_cost_patience_not_the_whole_topic() -> 
     plain = [Reading(0, entry, publish_time=1) for entry in range(50_000)]
     indexed = [Reading(1, entry, first_index=entry, last_index=entry) for entry in range(1000)]
     fake = FakeTopic({0: plain, 1: indexed})
-    topic = Topic(fake.outline(), Knowledge(by_index))
+    topic = SearchState(fake.order(), Samples(by_index))
     outcome = ask(fake, topic, 5)
     assert outcome.reading == indexed[5]
     assert outcome.round_trips < 40
     assert ask(fake, topic, 5000).status == "after-last"
     alone = FakeTopic({0: plain})
-    outcome = ask(alone, Topic(alone.outline(), Knowledge(by_index)), 5)
+    outcome = ask(alone, SearchState(alone.order(), Samples(by_index)), 5)
     assert outcome.status == "no-index"
     assert outcome.entries_read < 2100
 
 
 def test_a_source_that_answers_nothing_holds_nothing() -> None:
     fake = steady(2, 3, lambda ledger: ledger * 3)
-    asking = search(Topic(fake.outline(), Knowledge(by_index)), 4)
+    asking = search(SearchState(fake.order(), Samples(by_index)), 4)
     next(asking)
     with pytest.raises(StopIteration) as done:
         while True:
@@ -319,14 +321,14 @@ def test_a_source_that_answers_nothing_holds_nothing() -> None:
 
 
 def test_positions_and_ordinals_are_each_others_inverse() -> None:
-    outline = Outline([LedgerSpan(3, 4), LedgerSpan(5, 0), LedgerSpan(9, 2, first_entry=7)])
-    positions = [outline.position(ordinal) for ordinal in range(outline.total)]
+    order = ReadingOrder([LedgerRange(3, 4), LedgerRange(5, 0), LedgerRange(9, 2, first_entry=7)])
+    positions = [order.position(ordinal) for ordinal in range(order.total)]
     assert positions == [(3, 0), (3, 1), (3, 2), (3, 3), (9, 7), (9, 8)]
-    assert [outline.ordinal(position) for position in positions] == list(range(6))
-    assert outline.ordinal(Position(1, 5)) == 0
-    assert outline.ordinal(Position(3, 9)) == 4
-    assert outline.ordinal(Position(5, 0)) == 4
-    assert outline.ordinal(Position(9, 0)) == 4
-    assert outline.ordinal(Position(99, 0)) == 6
-    middle = outline.between(2, 5)
+    assert [order.ordinal(position) for position in positions] == list(range(6))
+    assert order.ordinal(Position(1, 5)) == 0
+    assert order.ordinal(Position(3, 9)) == 4
+    assert order.ordinal(Position(5, 0)) == 4
+    assert order.ordinal(Position(9, 0)) == 4
+    assert order.ordinal(Position(99, 0)) == 6
+    middle = order.between(2, 5)
     assert [middle.position(ordinal) for ordinal in range(middle.total)] == positions[2:5]

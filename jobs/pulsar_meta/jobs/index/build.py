@@ -18,7 +18,7 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.index.properties import is_last, message_of, property_rule
 from pulsar_meta.jobs.rewrite.decision import Decided, Decision
 from pulsar_meta.jobs.seek.entry_readings import read_one
-from pulsar_meta.jobs.seek.readings import State
+from pulsar_meta.jobs.seek.samples import State
 from pulsar_meta.jobs.topics.topic import Ledger, topic_of
 from pulsar_meta.stores.base import Versioned
 

@@ -8,12 +8,12 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame
 from pulsar_meta.entries.base import EntrySource, RawEntry
-from pulsar_meta.jobs.seek.readings import Read, Reading, State
+from pulsar_meta.jobs.seek.samples import Reading, ReadRequest, State
 
 TO_THE_END: Final = 2**63
 
 
-def answer(source: EntrySource, request: Read) -> list[Reading]:
+def answer(source: EntrySource, request: ReadRequest) -> list[Reading]:
     """Return a reading for every entry of the request; UnreachableError where the source is."""
     if request.first == request.last:
         return [read_one(source, request.ledger_id, request.first)]

@@ -15,9 +15,9 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pulsar_meta.jobs.seek.aim import Hints, aim, index_hints, time_hints, window
-from pulsar_meta.jobs.seek.outline import Outline
-from pulsar_meta.jobs.seek.readings import Knowledge, Mark, Read, Reading, State, by_index
+from pulsar_meta.jobs.seek.probe import Hints, choose_window, index_hints, time_hints, window
+from pulsar_meta.jobs.seek.reading_order import ReadingOrder
+from pulsar_meta.jobs.seek.samples import Reading, ReadRequest, Sample, Samples, State, by_index
 from pulsar_meta.jobs.topics.topic import Position
 
 # Up to this many ledgers, "it is not there" is always said only after a look into each.
@@ -48,70 +48,70 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class Topic:
-    """What a search works on: the outline, and what earlier searches of the same measure have read."""
+class SearchState:
+    """What a search works on: the ledgers in order, and what earlier searches by the measure read."""
 
-    outline: Outline
-    knowledge: Knowledge
-    reach: int = 1
+    order: ReadingOrder
+    samples: Samples
+    per_read: int = 1
     exhaustive: bool = False
     _index_hints: Hints | None = field(default=None, repr=False)
 
     @property
     def counts(self) -> bool:
         """Tell whether indexes are searched, not times."""
-        return self.knowledge.measure is by_index
+        return self.samples.measure is by_index
 
     def hints(self, target: int, skew: int) -> Hints:
         """Return what the metadata claims about the target's surroundings."""
         if not self.counts:
-            return time_hints(self.outline, target, skew)
+            return time_hints(self.order, target, skew)
         if self._index_hints is None:
-            self._index_hints = index_hints(self.outline)
+            self._index_hints = index_hints(self.order)
         return self._index_hints
 
 
-Search = Generator[Read, Sequence[Reading], Outcome]
-_Steps = Generator[Read, Sequence[Reading], "Mark | None"]
+Search = Generator[ReadRequest, Sequence[Reading], Outcome]
+_Steps = Generator[ReadRequest, Sequence[Reading], "Sample | None"]
 
 
-def search(topic: Topic, target: int, *, skew: int = CLOSE_TIME_SKEW) -> Search:
+def search(topic: SearchState, target: int, *, skew: int = CLOSE_TIME_SKEW) -> Search:
     """Find the entry that holds the index `target`, or the first one whose time is not before `target`.
 
-    Yields `Read` (at most `topic.reach` entries of one ledger) and is sent a `Reading` for each entry of
-    it, in order; fewer will do where the first is among them. `skew` is how many milliseconds clocks
+    Yields `ReadRequest` (at most `topic.per_read` entries of one ledger) and is sent a `Reading` for each
+    entry of it, in order; fewer will do where the first is among them. `skew` is how many milliseconds clocks
     may disagree with the ledgers' close times. Returns an `Outcome`; raises nothing of its own.
     """
     one = _OneSearch(topic, target, topic.hints(target, skew))
-    outline = topic.outline
-    if outline.total == 0:
-        gone = topic.counts and target <= (-1 if outline.last_index is None else outline.last_index)
+    order = topic.order
+    if order.total == 0:
+        gone = topic.counts and target <= (-1 if order.last_index is None else order.last_index)
         return one.outcome(BEFORE_FIRST if gone else AFTER_LAST)
-    found = yield from one.narrow(0, outline.total)
+    found = yield from one.search_range(0, order.total)
     if found is None and topic.counts:
-        found = yield from one.doubt()
+        found = yield from one.search_each_ledger()
     elif topic.exhaustive and not topic.counts:
-        found = yield from one.reread(0)
+        found = yield from one.read_from(0)
     return one.conclude(found)
 
 
 class _OneSearch:
     """One question: its bracket, its probes and what they cost."""
 
-    def __init__(self, topic: Topic, target: int, hints: Hints) -> None:
+    def __init__(self, topic: SearchState, target: int, hints: Hints) -> None:
         self.topic = topic
-        self.outline = topic.outline
-        self.knowledge = topic.knowledge
+        self.order = topic.order
+        self.samples = topic.samples
         self.target = target
         self.hints = hints
         self.probes = 0
         self.entries_read = 0
 
-    def narrow(self, start: int, stop: int) -> _Steps:
+    def search_range(self, start: int, stop: int) -> _Steps:
         """Close in on the target within ordinals [start, stop) until it is found or nothing is unread."""
         probes = 0
         while True:
-            below, above = self.knowledge.bracket(self.target, start, stop)
+            below, above = self.samples.bracket(self.target, start, stop)
             if above is not None and self.topic.counts and above.low <= self.target:
                 return above
             left = below.ordinal + 1 if below else start
@@ -119,19 +119,21 @@ class _OneSearch:
             gap = self._choose(left, right, below, above)
             if gap is None:
                 return None if self.topic.counts else above
-            reach = self.topic.reach
-            if gap[1] - gap[0] <= reach:
+            per_read = self.topic.per_read
+            if gap[1] - gap[0] <= per_read:
                 first, last = gap[0], gap[1] - 1
             else:
-                first, last = aim(self.knowledge, self.hints, self.target, gap, (below, above), probes, reach)
+                first, last = choose_window(
+                    self.samples, self.hints, self.target, gap, (below, above), probes, per_read
+                )
             yield from self.read(first, last)
             probes += 1
 
     def _choose(
-        self, start: int, stop: int, below: Mark | None, above: Mark | None
+        self, start: int, stop: int, below: Sample | None, above: Sample | None
     ) -> tuple[int, int] | None:
-        """Pick the unread gap to look into: beside an entry that was read, else between blank ones."""
-        gaps = self.knowledge.gaps(start, stop)
+        """Pick the unread gap to look into: beside an entry that was read, else between empty ranges."""
+        gaps = self.samples.gaps(start, stop)
         if len(gaps) == 1 and gaps[0] == (start, stop):
             return gaps[0]
         beside = [
@@ -141,57 +143,57 @@ class _OneSearch:
         ]
         if beside:
             return _widest(beside)
-        if self.knowledge.blank_reads <= PATIENCE:
+        if self.samples.empty_reads <= PATIENCE:
             return _widest(gaps)
         return gaps[0] if gaps and self.topic.exhaustive else None
 
-    def read(self, first: int, last: int) -> Generator[Read, Sequence[Reading], None]:
+    def read(self, first: int, last: int) -> Generator[ReadRequest, Sequence[Reading], None]:
         """Ask for the ordinals [first, last], no further than their ledger goes, and take in the answer."""
-        start, stop = self.outline.ledger_bounds(first)
-        ledger_id, entry_id = self.outline.position(first)
-        readings = yield Read(ledger_id, entry_id, entry_id + min(last, stop - 1) - first)
+        start, stop = self.order.ledger_bounds(first)
+        ledger_id, entry_id = self.order.position(first)
+        readings = yield ReadRequest(ledger_id, entry_id, entry_id + min(last, stop - 1) - first)
         self.probes += 1
         for reading in readings or [Reading(ledger_id, entry_id, State.MISSING)]:
             ordinal = max(first + reading.entry_id - entry_id, start)
             self.entries_read += reading.state is not State.MISSING
-            self.knowledge.add(ordinal, reading, min(reading.span, stop - ordinal))
+            self.samples.add(ordinal, reading, min(reading.span, stop - ordinal))
 
-    def doubt(self) -> _Steps:
+    def search_each_ledger(self) -> _Steps:
         """Look again where "it is not there" rests on indexes that never step back."""
-        outline, few = self.outline, len(self.outline.spans) <= FEW_LEDGERS
+        order, few = self.order, len(self.order.spans) <= FEW_LEDGERS
         if not few and not self.topic.exhaustive:
-            for ordinal in (0, outline.total - 1):
+            for ordinal in (0, order.total - 1):
                 if not self._known(ordinal):
                     yield from self.read(ordinal, ordinal)
-            if not self.knowledge.disordered and self.hints.rising:
+            if not self.samples.disordered and self.hints.rising:
                 return None
-        for start, span in zip(outline.starts, outline.spans, strict=True):
-            found = yield from self.narrow(start, start + span.entries)
+        for start, span in zip(order.starts, order.spans, strict=True):
+            found = yield from self.search_range(start, start + span.entries)
             if found is not None:
                 return found
         return None
 
     def _known(self, ordinal: int) -> bool:
-        mark, _ = self.knowledge.bracket(2**63, ordinal, ordinal + 1)
-        return mark is not None or not self.knowledge.gaps(ordinal, ordinal + 1)
+        sample, _ = self.samples.bracket(2**63, ordinal, ordinal + 1)
+        return sample is not None or not self.samples.gaps(ordinal, ordinal + 1)
 
-    def reread(self, start: int) -> _Steps:
+    def read_from(self, start: int) -> _Steps:
         """Read everything from ordinal `start` until the first entry that is not before the target."""
-        for ordinal in range(start, self.outline.total):
+        for ordinal in range(start, self.order.total):
             if not self._known(ordinal):
-                yield from self.read(*window(ordinal, (ordinal, self.outline.total), self.topic.reach))
-            mark, _ = self.knowledge.bracket(2**63, ordinal, ordinal + 1)
-            if mark is not None and mark.high >= self.target:
-                return mark
+                yield from self.read(*window(ordinal, (ordinal, self.order.total), self.topic.per_read))
+            sample, _ = self.samples.bracket(2**63, ordinal, ordinal + 1)
+            if sample is not None and sample.high >= self.target:
+                return sample
         return None
 
-    def conclude(self, found: Mark | None) -> Outcome:
+    def conclude(self, found: Sample | None) -> Outcome:
         """Turn what was found, or what lies around the place where it is not, into an answer."""
-        below, above = self.knowledge.bracket(self.target, 0, self.outline.total)
+        below, above = self.samples.bracket(self.target, 0, self.order.total)
         if found is not None:
-            below = self.knowledge.bracket(2**63, 0, found.ordinal)[0]
+            below = self.samples.bracket(2**63, 0, found.ordinal)[0]
         start = below.ordinal + 1 if below else 0
-        stop = found.ordinal if found else above.ordinal if above else self.outline.total
+        stop = found.ordinal if found else above.ordinal if above else self.order.total
         before = below.reading if below else None
         obstacle = self._obstacle(start, stop)
         if found is not None and (self.topic.counts or obstacle in (None, NO_INDEX)):
@@ -201,8 +203,8 @@ class _OneSearch:
         return self.outcome(obstacle, None, before)
 
     def _obstacle(self, start: int, stop: int) -> str | None:
-        states = {blank.state for blank in self.knowledge.blanks_between(start, stop)}
-        if self.knowledge.gaps(start, stop):
+        states = {gap.state for gap in self.samples.empty_between(start, stop)}
+        if self.samples.gaps(start, stop):
             states.add(State.READ)
         return next((status for state, status in _obstacles if state in states), None)
 

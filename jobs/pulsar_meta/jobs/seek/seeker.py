@@ -1,20 +1,105 @@
-"""Answers to questions about one topic, from its plan and its entries."""
+"""Answers about one topic: planned from its metadata, searched for among its entries.
+
+A plan is plain values, so that it can travel to where the entries are.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.seek.entry_readings import answer
-from pulsar_meta.jobs.seek.outline import Outline
 from pulsar_meta.jobs.seek.questions import INDEX, Question, SeekOptions
-from pulsar_meta.jobs.seek.readings import CLOCKS, Knowledge, Measure, Reading, by_index
-from pulsar_meta.jobs.seek.search import FOUND, Outcome, Topic, search
-from pulsar_meta.jobs.seek.topic_plan import TopicPlan, outline_of
+from pulsar_meta.jobs.seek.reading_order import LedgerRange, ReadingOrder
+from pulsar_meta.jobs.seek.samples import CLOCKS, Measure, Reading, Samples, by_index
+from pulsar_meta.jobs.seek.search import FOUND, UNREADABLE, Outcome, SearchState, search
+from pulsar_meta.jobs.topics.cursors import mark_delete
+from pulsar_meta.jobs.topics.topic import Ledger, Position, read_topic
+from pulsar_meta.stores.base import Store
 
-BEGINNING: Final = -(2**63)
+NO_TOPIC: Final = "no-topic"
+# How many entries the metadata does not tell: the source is asked.
+OPEN: Final = -1
 
 Document = dict[str, Any]
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """What the metadata says of a topic, as plain values; `status` where there is nothing to search."""
+
+    topic: str
+    ledgers: tuple[LedgerRange, ...] = ()
+    last_index: int | None = None
+    after: Position | None = None
+    before: Position | None = None
+    status: str | None = None
+    reason: str | None = None
+
+
+def plan_topic(
+    store: Store, source: EntrySource, topic: TopicName, options: SeekOptions, note: Note
+) -> TopicPlan:
+    """Read a topic's metadata; a missing or broken record becomes the plan's status."""
+    try:
+        found = read_topic(store, topic)
+    except NotFoundError:
+        return TopicPlan(str(topic), status=NO_TOPIC)
+    except DecodeError as error:
+        reason = str(DecodeError(error.message, offset=error.offset))
+        return TopicPlan(str(topic), status=UNREADABLE, reason=reason)
+    after = options.after
+    if options.cursor is not None:
+        passed = mark_delete(store, source, topic, options.cursor, note)
+        after = passed if after is None else max(after, passed)
+    return TopicPlan(
+        found.name,
+        tuple(_span(ledger, options.index_property) for ledger in found.ledgers),
+        _number(found.values(INDEX)),
+        after,
+        options.before,
+    )
+
+
+def _span(ledger: Ledger, index_property: str) -> LedgerRange:
+    return LedgerRange(
+        ledger.ledger_id,
+        OPEN if ledger.entries is None else ledger.entries,
+        first_index=_number(ledger.values(index_property)),
+        closed_at=ledger.closed_at,
+    )
+
+
+def _number(values: Sequence[str]) -> int | None:
+    """Return a property that is a number, None where it is absent, twice there or something else."""
+    if len(values) == 1 and len(values[0]) <= 20:
+        with suppress(ValueError):
+            return int(values[0])
+    return None
+
+
+def reading_order(plan: TopicPlan, source: EntrySource) -> ReadingOrder:
+    """Return a plan's ledgers in order, open ones counted in the source, bounds applied."""
+    spans = []
+    for span in plan.ledgers:
+        if span.entries == OPEN:
+            last = source.last_entry(span.ledger_id)
+            span = replace(span, entries=0 if last is None else last + 1)
+        spans.append(span)
+    order = ReadingOrder(spans, plan.last_index)
+    if plan.after is None and plan.before is None:
+        return order
+    start = order.ordinal(Position(plan.after[0], plan.after[1] + 1)) if plan.after else 0
+    return order.between(start, order.ordinal(plan.before) if plan.before else order.total)
+
+
+BEGINNING: Final = -(2**63)
 
 
 class Seeker:
@@ -24,8 +109,8 @@ class Seeker:
         self.plan = plan
         self.source = source
         self.options = options
-        self.outline = outline_of(plan, source) if plan.status is None else Outline([])
-        self.topics: dict[Measure, Topic] = {}
+        self.order = reading_order(plan, source) if plan.status is None else ReadingOrder([])
+        self.topics: dict[Measure, SearchState] = {}
 
     def ask(self, question: Question) -> Document:
         """Return the answer as a document (`seek` in commands.md); UnreachableError from the source."""
@@ -46,8 +131,8 @@ class Seeker:
     def _search(self, measure: Measure, target: int) -> Outcome:
         topic = self.topics.get(measure)
         if topic is None:
-            reach = getattr(self.source, "entries_per_read", 1)
-            topic = Topic(self.outline, Knowledge(measure), reach, self.options.exhaustive)
+            per_read = getattr(self.source, "entries_per_read", 1)
+            topic = SearchState(self.order, Samples(measure), per_read, self.options.exhaustive)
             self.topics[measure] = topic
         asking = search(topic, target, skew=self.options.skew)
         try:

@@ -18,8 +18,7 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_sources import LIVE, open_entry_sources
 from pulsar_meta.jobs.seek.questions import Question, SeekOptions
 from pulsar_meta.jobs.seek.seek import Cluster, expand
-from pulsar_meta.jobs.seek.seeker import Document, Seeker
-from pulsar_meta.jobs.seek.topic_plan import Note, TopicPlan, plan_topic
+from pulsar_meta.jobs.seek.seeker import Document, Note, Seeker, TopicPlan, plan_topic
 from pulsar_meta.jobs.spark.session import spark_session
 from pulsar_meta.stores.registry import open_store
 

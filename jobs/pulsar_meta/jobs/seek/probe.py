@@ -11,8 +11,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from pulsar_meta.jobs.seek.outline import Outline
-from pulsar_meta.jobs.seek.readings import Knowledge, Mark, by_index
+from pulsar_meta.jobs.seek.reading_order import ReadingOrder
+from pulsar_meta.jobs.seek.samples import Sample, Samples, by_index
 
 # Interpolation that has not arrived by this probe takes turns with halving, so that data that is not
 # smooth costs at most about twice what bisection costs.
@@ -40,7 +40,7 @@ class Hints:
         """Tell whether no claim steps back."""
         return all(one <= two for one, two in zip(self.values, self.values[1:], strict=False))
 
-    def narrow(self, target: int, left: Point, right: Point) -> tuple[Point, Point]:
+    def around(self, target: int, left: Point, right: Point) -> tuple[Point, Point]:
         """Return the closest points around the target that contradict neither `left` nor `right`."""
         first = bisect_left(self.ordinals, left.ordinal)
         after = bisect_right(self.ordinals, right.ordinal)
@@ -56,64 +56,64 @@ def _between(low: int | None, value: int, high: int | None) -> bool:
     return (low is None or low <= value) and (high is None or value <= high)
 
 
-def index_hints(outline: Outline) -> Hints:
+def index_hints(order: ReadingOrder) -> Hints:
     """Return what properties and the managed ledger claim about indexes: a topic begins with 0."""
     points = [
         (start, span.first_index)
-        for start, span in zip(outline.starts, outline.spans, strict=True)
+        for start, span in zip(order.starts, order.spans, strict=True)
         if span.first_index is not None and span.first_entry == 0
     ]
     if not points or points[0][0] > 0:
         points.insert(0, (0, 0))
-    if outline.last_index is not None and outline.last_index >= 0:
-        points.append((outline.total, outline.last_index + 1))
+    if order.last_index is not None and order.last_index >= 0:
+        points.append((order.total, order.last_index + 1))
     return Hints(points)
 
 
-def time_hints(outline: Outline, target: int, skew: int) -> Hints:
+def time_hints(order: ReadingOrder, target: int, skew: int) -> Hints:
     """Return the close times around a target time, as Pulsar narrows (PersistentMessageFinder, #22792).
 
     From the last ledger that closed `skew` milliseconds before the target to the first that closed as
     much after it. A ledger without a close time among the closed ones, or a negative skew: none.
     """
-    closed = [span.closed_at for span in outline.spans[:-1]]
+    closed = [span.closed_at for span in order.spans[:-1]]
     if skew < 0 or None in closed:
         return Hints([])
-    stops = [start + span.entries for start, span in zip(outline.starts, outline.spans, strict=True)]
-    times = [(stop, span.closed_at) for stop, span in zip(stops, outline.spans, strict=True)]
+    stops = [start + span.entries for start, span in zip(order.starts, order.spans, strict=True)]
+    times = [(stop, span.closed_at) for stop, span in zip(stops, order.spans, strict=True)]
     before = [point for point in times if point[1] is not None and point[1] <= target - skew]
     after = [point for point in times if point[1] is not None and point[1] > target + skew]
     points = [(stop, time) for stop, time in before[-1:] + after[:1] if time is not None]
     return Hints(points if points == sorted(points) else [])
 
 
-def aim(
-    knowledge: Knowledge,
+def choose_window(
+    samples: Samples,
     hints: Hints,
     target: int,
     gap: tuple[int, int],
-    bracket: tuple[Mark | None, Mark | None],
+    bracket: tuple[Sample | None, Sample | None],
     probes: int,
-    reach: int,
+    per_read: int,
 ) -> tuple[int, int]:
     """Return the ordinals [first, last] to read next, within the unread `gap`.
 
-    `bracket` are the neighbouring marks around the target, `probes` counts what this search has read
-    already and `reach` is the most entries that one round trip brings.
+    `bracket` are the neighbouring samples around the target, `probes` counts what this search has read
+    already and `per_read` is the most entries that one round trip brings.
     """
     start, stop = gap
     below, above = bracket
-    step = 1 if knowledge.measure is by_index else 0
+    step = 1 if samples.measure is by_index else 0
     left = Point(start, below.high + step if below else None)
     right = Point(stop, above.low if above else None)
-    left, right = hints.narrow(target, left, right)
+    left, right = hints.around(target, left, right)
     if probes >= PATIENT_PROBES and probes % 2 == 0:
-        return window((start + stop) // 2, gap, reach)
+        return window((start + stop) // 2, gap, per_read)
     if right.value is None:
-        return window(stop - 1, gap, reach)
+        return window(stop - 1, gap, per_read)
     if left.value is None:
-        return window(start, gap, reach)
-    return window(interpolate(target, left, right), gap, reach)
+        return window(start, gap, per_read)
+    return window(interpolate(target, left, right), gap, per_read)
 
 
 def interpolate(target: int, left: Point, right: Point) -> int:
@@ -124,14 +124,14 @@ def interpolate(target: int, left: Point, right: Point) -> int:
     return left.ordinal + share // (right.value - left.value)
 
 
-def window(ordinal: int, gap: tuple[int, int], reach: int) -> tuple[int, int]:
-    """Return [first, last] of at most `reach` entries around an ordinal, leaning on the gap's edges."""
+def window(ordinal: int, gap: tuple[int, int], per_read: int) -> tuple[int, int]:
+    """Return [first, last] of at most `per_read` entries around an ordinal, leaning on the gap's edges."""
     start, stop = gap
     ordinal = min(max(ordinal, start), stop - 1)
-    first = ordinal - reach // 2
-    if ordinal - start < reach * 2 // 3:
+    first = ordinal - per_read // 2
+    if ordinal - start < per_read * 2 // 3:
         first = start
-    elif stop - ordinal <= reach * 2 // 3:
-        first = stop - reach
+    elif stop - ordinal <= per_read * 2 // 3:
+        first = stop - per_read
     first = max(first, start)
-    return first, min(first + reach, stop) - 1
+    return first, min(first + per_read, stop) - 1

@@ -1,7 +1,7 @@
 """What a search asks for, what it is sent, and what it keeps of that: the sans-IO side of a seek.
 
-A search yields `Read` and is sent a list of `Reading`. Whoever drives it decides where entries come
-from: a bookie's disk, a live bookie, a Spark worker, a counting fake.
+A search yields `ReadRequest` and is sent a list of `Reading`. Whoever drives it decides where entries
+come from: a bookie's disk, a live bookie, a Spark worker, a counting fake.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadRequest:
     """A request: the entries [first, last] of a ledger, in one round trip."""
 
     ledger_id: int
@@ -50,7 +50,7 @@ class Reading:
     span: int = 1
 
 
-class Mark(NamedTuple):
+class Sample(NamedTuple):
     """A reading on the measure that is searched: an entry's first and last value, and its ordinal."""
 
     ordinal: int
@@ -93,7 +93,7 @@ CLOCKS: Final[dict[str, Measure]] = {
 }
 
 
-class Blank(NamedTuple):
+class EmptyRange(NamedTuple):
     """Ordinals [start, stop) that say nothing on the measure, and why."""
 
     start: int
@@ -101,96 +101,96 @@ class Blank(NamedTuple):
     state: State
 
 
-class Knowledge:
+class Samples:
     """Everything read so far of a topic on one measure; questions about the same topic share it."""
 
     def __init__(self, measure: Measure) -> None:
         """`measure` says what is searched: `by_index` or one of CLOCKS."""
         self.measure = measure
-        self.marks: list[Mark] = []
-        self.blanks: list[Blank] = []
-        self.blank_reads = 0
+        self.taken: list[Sample] = []
+        self.empty: list[EmptyRange] = []
+        self.empty_reads = 0
         self.disordered = False
 
     def add(self, ordinal: int, reading: Reading, span: int = 1) -> None:
         """Take in what the entry with this ordinal (and `span` - 1 more) says."""
         values = self.measure(reading) if reading.state is State.READ else None
         if values is None:
-            self.blank_reads += 1
-            self._add_blank(Blank(ordinal, ordinal + span, reading.state))
+            self.empty_reads += 1
+            self._add_empty(EmptyRange(ordinal, ordinal + span, reading.state))
             return
-        at = bisect_left(self.marks, ordinal, key=_ordinal)
-        if at < len(self.marks) and self.marks[at].ordinal == ordinal:
+        at = bisect_left(self.taken, ordinal, key=_ordinal)
+        if at < len(self.taken) and self.taken[at].ordinal == ordinal:
             return
-        mark = Mark(ordinal, *values, reading)
-        self.marks.insert(at, mark)
-        before, after = self.marks[at - 1 : at], self.marks[at + 1 : at + 2]
-        self.disordered |= any(not _rises(one, mark, self.measure is by_index) for one in before)
-        self.disordered |= any(not _rises(mark, one, self.measure is by_index) for one in after)
+        sample = Sample(ordinal, *values, reading)
+        self.taken.insert(at, sample)
+        before, after = self.taken[at - 1 : at], self.taken[at + 1 : at + 2]
+        self.disordered |= any(not _rises(one, sample, self.measure is by_index) for one in before)
+        self.disordered |= any(not _rises(sample, one, self.measure is by_index) for one in after)
 
-    def _add_blank(self, blank: Blank) -> None:
-        at = bisect_left(self.blanks, blank.start, key=_start)
-        if at < len(self.blanks):
-            blank = blank._replace(stop=min(blank.stop, self.blanks[at].start))
-            if blank.start >= blank.stop:
+    def _add_empty(self, gap: EmptyRange) -> None:
+        at = bisect_left(self.empty, gap.start, key=_start)
+        if at < len(self.empty):
+            gap = gap._replace(stop=min(gap.stop, self.empty[at].start))
+            if gap.start >= gap.stop:
                 return
-        self.blanks.insert(at, blank)
+        self.empty.insert(at, gap)
         self._merge(at)
         self._merge(at - 1)
 
     def _merge(self, at: int) -> None:
-        if not 0 <= at < len(self.blanks) - 1:
+        if not 0 <= at < len(self.empty) - 1:
             return
-        one, two = self.blanks[at : at + 2]
+        one, two = self.empty[at : at + 2]
         if one.stop == two.start and one.state is two.state:
-            self.blanks[at : at + 2] = [one._replace(stop=two.stop)]
+            self.empty[at : at + 2] = [one._replace(stop=two.stop)]
 
-    def bracket(self, target: int, start: int, stop: int) -> tuple[Mark | None, Mark | None]:
-        """Return neighbouring marks within ordinals [start, stop): the one below the target, the next one.
+    def bracket(self, target: int, start: int, stop: int) -> tuple[Sample | None, Sample | None]:
+        """Return neighbouring samples within ordinals [start, stop): the one below the target, the next one.
 
         `below` ends before the target; `next` holds it or lies above it. Where values step back there
         are several such pairs, and this is one of them.
         """
-        first = bisect_left(self.marks, start, key=_ordinal)
-        after = bisect_left(self.marks, stop, key=_ordinal)
-        at = bisect_left(self.marks, target, first, after, key=_high)
+        first = bisect_left(self.taken, start, key=_ordinal)
+        after = bisect_left(self.taken, stop, key=_ordinal)
+        at = bisect_left(self.taken, target, first, after, key=_high)
         return (
-            self.marks[at - 1] if at > first else None,
-            self.marks[at] if at < after else None,
+            self.taken[at - 1] if at > first else None,
+            self.taken[at] if at < after else None,
         )
 
-    def blanks_between(self, start: int, stop: int) -> Iterator[Blank]:
-        """Yield the blanks within the ordinals [start, stop), in order."""
-        at = max(bisect_right(self.blanks, start, key=_start) - 1, 0)
-        while at < len(self.blanks) and self.blanks[at].start < stop:
-            if self.blanks[at].stop > start:
-                yield self.blanks[at]
+    def empty_between(self, start: int, stop: int) -> Iterator[EmptyRange]:
+        """Yield the empty ranges within the ordinals [start, stop), in order."""
+        at = max(bisect_right(self.empty, start, key=_start) - 1, 0)
+        while at < len(self.empty) and self.empty[at].start < stop:
+            if self.empty[at].stop > start:
+                yield self.empty[at]
             at += 1
 
     def gaps(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Return the unread ordinals of [start, stop), which holds no marks, as pairs [from, to)."""
+        """Return the unread ordinals of [start, stop), which holds no samples, as pairs [from, to)."""
         found = []
-        for blank in self.blanks_between(start, stop):
-            if blank.start > start:
-                found.append((start, blank.start))
-            start = blank.stop
+        for gap in self.empty_between(start, stop):
+            if gap.start > start:
+                found.append((start, gap.start))
+            start = gap.stop
         if start < stop:
             found.append((start, stop))
         return found
 
 
-def _ordinal(mark: Mark) -> int:
-    return mark.ordinal
+def _ordinal(sample: Sample) -> int:
+    return sample.ordinal
 
 
-def _high(mark: Mark) -> int:
-    return mark.high
+def _high(sample: Sample) -> int:
+    return sample.high
 
 
-def _start(blank: Blank) -> int:
-    return blank.start
+def _start(gap: EmptyRange) -> int:
+    return gap.start
 
 
-def _rises(one: Mark, two: Mark, counts: bool) -> bool:
+def _rises(one: Sample, two: Sample, counts: bool) -> bool:
     """Tell whether `two` can follow `one` where nothing stepped back; every entry takes one index."""
     return two.high - one.high >= (two.ordinal - one.ordinal if counts else 0)

@@ -1,4 +1,4 @@
-"""The outline of a topic: its ledgers in reading order, with every entry numbered from 0 (its ordinal).
+"""A topic's ledgers in reading order, with every entry numbered from 0 (its ordinal).
 
 All of it comes from the metadata (ManagedLedgerInfo) and costs no read of an entry. What the metadata
 says about indexes and times is kept as hints: a search aims by them and never answers by them.
@@ -14,7 +14,7 @@ from pulsar_meta.jobs.topics.topic import Position
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerSpan:
+class LedgerRange:
     """The entries [first_entry, first_entry + entries) of a ledger, and what its metadata claims.
 
     `first_index` is the index of the first message of entry 0 (a property by PIP-404) and `closed_at`
@@ -28,14 +28,14 @@ class LedgerSpan:
     closed_at: int | None = None
 
 
-class Outline:
+class ReadingOrder:
     """The ledgers of a topic in reading order, and the mapping between ordinals and positions."""
 
     __slots__ = ("last_index", "spans", "starts", "total")
 
-    def __init__(self, spans: Iterable[LedgerSpan], last_index: int | None = None) -> None:
+    def __init__(self, spans: Iterable[LedgerRange], last_index: int | None = None) -> None:
         """`last_index` is the managed ledger's property "index": the last one that was given out."""
-        self.spans: Sequence[LedgerSpan] = [span for span in spans if span.entries > 0]
+        self.spans: Sequence[LedgerRange] = [span for span in spans if span.entries > 0]
         self.last_index = last_index
         self.starts: list[int] = []
         self.total = 0
@@ -64,12 +64,12 @@ class Outline:
         at = bisect_right(self.starts, ordinal) - 1
         return self.starts[at], self.starts[at] + self.spans[at].entries
 
-    def between(self, start: int, stop: int) -> Outline:
-        """Return the outline of the entries with the ordinals [start, stop) only."""
+    def between(self, start: int, stop: int) -> ReadingOrder:
+        """Return the part with the ordinals [start, stop) only."""
         clipped = []
         for span, begin in zip(self.spans, self.starts, strict=True):
             left, right = max(begin, start), min(begin + span.entries, stop)
             if left < right:
                 first = span.first_entry + left - begin
                 clipped.append(replace(span, first_entry=first, entries=right - left))
-        return Outline(clipped, self.last_index if stop >= self.total else None)
+        return ReadingOrder(clipped, self.last_index if stop >= self.total else None)
