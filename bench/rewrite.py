@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -32,14 +32,9 @@ from typing import Any
 
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.metadata.envelope import wrap_envelope
-from pulsar_meta.jobs.rewrite.apply import Run, Speed
-from pulsar_meta.jobs.rewrite.batches import Batches
-from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
-from pulsar_meta.jobs.rewrite.identity import read_identity
-from pulsar_meta.jobs.rewrite.readable import Readers
-from pulsar_meta.jobs.rewrite.recompress import Recompression
-from pulsar_meta.jobs.rewrite.tally import Tally
-from pulsar_meta.jobs.rewrite.undo_file import UndoLog
+from pulsar_meta.jobs.rewrite.decision import Summary
+from pulsar_meta.jobs.rewrite.rules import Recompression
+from pulsar_meta.jobs.rewrite.run import Listener, Terms, rewrite_values, run
 from pulsar_meta.jobs.topics.scope import Scope, select
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
 from pulsar_meta.stores.base import Store, Versioned
@@ -72,12 +67,10 @@ def path(number: int) -> str:
     return f"/managed-ledgers/bench/ns/persistent/topic-{number % TOPICS}/cursor-{number}"
 
 
-def rewrite(store: Store, undo_file: Path) -> Tally:
+def rewrite(store: Store, undo_file: Path) -> Summary:
     """Run compress-cursors over everything in `store`."""
-    undo = UndoLog(undo_file, "compress-cursors", read_identity(store))
-    run = Run(Guards.of(store, Overrides(), Readers()), undo, Speed())
-    with Batches(store, 64) as batches, closing(undo):
-        return run.apply(batches.decided(select(store, Scope(), "cursor"), RULE), RULE)
+    cursors = rewrite_values("compress-cursors", lambda: select(store, Scope(), "cursor"), RULE)
+    return run(store, cursors, Terms(undo_file=undo_file), Listener()).summary
 
 
 class GeneratedStore(GuardedStore):

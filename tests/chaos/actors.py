@@ -7,24 +7,26 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import closing
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from pulsar_meta.codecs.errors import ConflictError
 from pulsar_meta.codecs.metadata.cursor import decode_cursor
 from pulsar_meta.codecs.metadata.envelope import wrap_envelope
-from pulsar_meta.jobs.rewrite.apply import Run, Speed
+from pulsar_meta.jobs.rewrite.apply import Speed
 from pulsar_meta.jobs.rewrite.batches import Batches
-from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
-from pulsar_meta.jobs.rewrite.identity import read_identity
-from pulsar_meta.jobs.rewrite.readable import Readers
-from pulsar_meta.jobs.rewrite.recompress import MinGain, Recompression
-from pulsar_meta.jobs.rewrite.undo import touched, undone
-from pulsar_meta.jobs.rewrite.undo_file import UndoLog, read_records
+from pulsar_meta.jobs.rewrite.rules import MinGain, Recompression
+from pulsar_meta.jobs.rewrite.run_files import read_identity
+from pulsar_meta.jobs.rewrite.undo import leave_touched, undone
+from pulsar_meta.jobs.rewrite.undo_log import UndoLog, read_records
+from pulsar_meta.jobs.rewrite.worker import decide_ahead
 from pulsar_meta.jobs.topics.scope import Scope, select
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
+from tests import rewrite_runs
+from tests.rewrite_runs import Run
 
 TOPIC = "/managed-ledgers/public/default/persistent/chaos"
 
@@ -51,7 +53,7 @@ def writes_of(value: bytes) -> int:
 
 def make_run(store: Store, undo: UndoLog) -> Run:
     """Return a run that writes in small groups, so that there are many moments to die in."""
-    return Run(Guards.of(store, Overrides(), Readers()), undo, Speed(concurrency=16, largest=20))
+    return rewrite_runs.make_run(store, undo, Speed(concurrency=16, largest=20))
 
 
 def rewrite(url: str, undo_file: str, codec: str) -> None:
@@ -59,8 +61,9 @@ def rewrite(url: str, undo_file: str, codec: str) -> None:
     chosen = rule(codec)
     with open_store(url, read_only=False) as store:
         undo = UndoLog(Path(undo_file), "compress-cursors", read_identity(store), resume=True)
-        with Batches(store, 16) as batches:
-            make_run(store, undo).apply(batches.decided(select(store, Scope(), "cursor"), chosen), chosen)
+        values = select(store, Scope(), "cursor")
+        with closing(decide_ahead(values, chosen, ahead="://" in url)) as decided:
+            make_run(store, undo).apply(decided, chosen)
         undo.close()
 
 
@@ -69,7 +72,7 @@ def undo(url: str, undo_file: str, own: str) -> None:
     with open_store(url, read_only=False) as store:
         log = UndoLog(Path(own), "undo", read_identity(store), resume=True)
         batches = Batches(store, 16)
-        make_run(store, log).apply(undone(read_records(Path(undo_file)), batches), touched)
+        make_run(store, log).apply(undone(read_records(Path(undo_file)), batches), leave_touched)
         batches.close()
         log.close()
 

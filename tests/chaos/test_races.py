@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.errors import ConflictError
-from pulsar_meta.jobs.rewrite.identity import read_identity
-from pulsar_meta.jobs.rewrite.tally import Tally
-from pulsar_meta.jobs.rewrite.undo_file import UndoLog
+from pulsar_meta.jobs.rewrite.decision import Summary
+from pulsar_meta.jobs.rewrite.run_files import read_identity
+from pulsar_meta.jobs.rewrite.undo_log import UndoLog
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store
 from tests.chaos import sizes
@@ -77,13 +77,13 @@ def race(url: str, undo_file: Path, updates: int, tell: Tell = print) -> None:
     with open_store(url, read_only=False) as store:
         store.put(path, cursor(0, holes=3), ABSENT)
         undo = UndoLog(undo_file, "race", read_identity(store))
-        writer, total = Writer(url, path, updates), Tally()
+        writer, total = Writer(url, path, updates), Summary()
         begun, told = time.monotonic(), 0
         writer.start()
         for codec in cycle(("zstd", "lz4")):
             chosen = rule(codec)
             run = make_run(store, undo)
-            run.tally = total
+            run.summary = total
             seen = store.read(path)
             lost = total.conflicts
             run.apply([(seen, chosen(seen))], chosen)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.metadata.envelope import is_enveloped
-from pulsar_meta.jobs.rewrite.deciding import ALONE
+from pulsar_meta.jobs.rewrite.worker import ALONE
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store
 from tests.chaos.actors import TOPIC, cursor

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pulsar_meta.cli.render.rewriting import resume_command
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.directory import DirectoryStore
@@ -451,3 +452,12 @@ def test_a_version_that_is_no_number(place: Place) -> None:
     before = place.values()
     place.run("put", "topic", "orders", stdin=document, code=2)
     assert place.values() == before
+
+
+def test_the_command_that_goes_on_holds_no_credential() -> None:
+    told = resume_command(["compress-cursors", "--store", "zk://me:secret@h/p q", "--yes"], Path("/u f"))
+    assert told == "pulsar-meta compress-cursors --store 'zk://***@h/p q' --yes --undo-file '/u f' --resume"
+    assert (
+        resume_command(["x", "--undo-file=/a", "--resume"], Path("/a"))
+        == "pulsar-meta x --undo-file=/a --resume"
+    )

@@ -1,28 +1,26 @@
-"""What the commands that write have in common: their options, and a run of writes with its summary."""
+"""What the commands that write have in common: their options, the question, and a run with its summary."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from pulsar_meta.cli.render.tables import Detail, Format, View
-from pulsar_meta.cli.rewrite_progress import watched
+from pulsar_meta.cli.render.rewriting import PLAN, progress_of_writes, resume_command, summary_lines
+from pulsar_meta.cli.render.tables import Detail, Format
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import PulsarMetaError, UnreachableError, UsageError
-
-if TYPE_CHECKING:
-    from pulsar_meta.jobs.rewrite.batches import Batches
-    from pulsar_meta.jobs.rewrite.decision import Decided, Rule
-    from pulsar_meta.jobs.rewrite.identity import StoreIdentity
-    from pulsar_meta.jobs.rewrite.readable import Readers
-    from pulsar_meta.jobs.rewrite.tally import Tally
-    from pulsar_meta.stores.base import Store
+from pulsar_meta.jobs.rewrite.apply import Speed
+from pulsar_meta.jobs.rewrite.decision import NOT_THERE, Summary
+from pulsar_meta.jobs.rewrite.guards import LOADED_TOPIC, Overrides
+from pulsar_meta.jobs.rewrite.plan import plan_header, plan_line
+from pulsar_meta.jobs.rewrite.run import Listener, Report, Rewrite, Terms, preview, run
+from pulsar_meta.jobs.rewrite.run_files import read_identity
+from pulsar_meta.stores.base import Store
 
 SAFETY = "Safety"
 # What the servers call their limit, which is one of whole requests.
@@ -85,25 +83,6 @@ ONE_VALUE = BulkOptions()
 AllowOtherStore = Annotated[bool, _safety("--allow-other-store", text="Also a file of another store.")]
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What a command wants written: its name, the decisions, and how a value that moved is decided again.
-
-    `decided` is called once for each pass over the store. `strict`: one refusal ends it (commands about
-    single values). `with_new`: the plan has to carry the new values. `confirm`: nothing is written in a
-    script without --yes; otherwise a person at a terminal is asked, unless it is about a single value.
-    `codec`: what every value is given, where that is what it is about.
-    """
-
-    command: str
-    decided: Callable[[Batches], Iterable[Decided]]
-    again: Rule
-    strict: bool = False
-    with_new: bool = False
-    confirm: bool = False
-    codec: str | None = None
-
-
 def open_for_writing(shell: Shell, url: str | None, options: WriteOptions) -> Store:
     """Open the store, for reading only where nothing is to be written."""
     chosen = url or shell.settings.store
@@ -113,188 +92,131 @@ def open_for_writing(shell: Shell, url: str | None, options: WriteOptions) -> St
 
 
 def _with_limit(url: str, size: int) -> str:
-    """Return a store's URL that tells that its server takes values of `size` bytes."""
+    """Return a store's URL that says that its server takes values of `size` bytes."""
     name = LIMIT_OPTIONS.get(url.partition(":")[0])
     if name is None:
         raise UsageError(f"--value-limit is for {', '.join(f'{scheme}:' for scheme in LIMIT_OPTIONS)}")
     return f"{url}{'&' if '?' in url else '?'}{name}={size + REQUEST_ROOM}"
 
 
-def readers_of(store: Store, options: WriteOptions) -> Readers:
-    """Return which releases will read what is written: as told, else the brokers that are registered."""
-    from pulsar_meta.jobs.rewrite.readable import Readers, registered_versions
-    from pulsar_meta.jobs.rewrite.releases import parse_version
-
-    for version in options.for_version or ():
-        parse_version(version)
-    return Readers(tuple(options.for_version or ()) or registered_versions(store))
-
-
-def run_job(
-    shell: Shell, store: Store, job: Job, options: WriteOptions, bulk: BulkOptions = ONE_VALUE
+def write(
+    shell: Shell,
+    store: Store,
+    rewrite: Rewrite,
+    options: WriteOptions,
+    bulk: BulkOptions = ONE_VALUE,
+    *,
+    confirm: bool = False,
 ) -> None:
-    """Show the plan, or ask and write; ends with the summary on stdout and the exit code of the worst."""
-    from pulsar_meta.jobs.rewrite.identity import read_identity
+    """Show the plan, or ask and write; ends with the summary on stdout and the exit code of the worst.
 
+    `confirm`: nothing is written in a script without --yes; otherwise a person at a terminal is asked, unless
+    it is about a single value.
+    """
     if shell.format not in SUMMARY_FORMS and not (options.dry_run and shell.format is Format.CSV):
         # Not after the writes, when the summary is shown.
         raise UsageError(f"-o {shell.format}: what was written is told as table, json, ndjson or plain")
-    identity = read_identity(store)
+    terms = _terms(options, bulk)
     if options.dry_run:
-        _show_plan(shell, store, job, options, identity)
+        _show_plan(shell, store, rewrite, terms)
         return
-    if not options.yes and not job.strict and (job.confirm or sys.stdin.isatty()):
-        _ask(store, job, options)
-    _write(shell, store, job, options, bulk, identity)
+    if not options.yes and not rewrite.single and (confirm or sys.stdin.isatty()):
+        _ask(store, rewrite, terms)
+    _write(shell, store, rewrite, terms)
 
 
-def _write(
-    shell: Shell,
-    store: Store,
-    job: Job,
-    options: WriteOptions,
-    bulk: BulkOptions,
-    identity: StoreIdentity,
-) -> None:
-    from pulsar_meta.jobs.rewrite.apply import Run, Speed
-    from pulsar_meta.jobs.rewrite.batches import Batches
-    from pulsar_meta.jobs.rewrite.interruption import stop_on_signals
-    from pulsar_meta.jobs.rewrite.resume import resume_command, undo_path
-    from pulsar_meta.jobs.rewrite.undo_file import UndoLog
-
-    path = undo_path(job.command, identity, named=options.undo_file, resume=bulk.resume)
-    undo = UndoLog(path, job.command, identity, resume=bulk.resume, codec=job.codec)
-    again = resume_command(sys.argv[1:], path)
-    batches = Batches(store, bulk.concurrency)
-    run = Run(_guards(store, options), undo, Speed(bulk.rate, bulk.concurrency), strict=job.strict)
-    with stop_on_signals() as run.stop, watched(shell, run.tally) as run.watch:
-        run.told = shell.warn
-        try:
-            run.apply(job.decided(batches), job.again)
-        except (PulsarMetaError, OSError) as error:
-            if undo.written and not job.strict:
-                shell.warn(f"the run stopped half-way; to go on: {again}")
-            elif undo.written and isinstance(error, UnreachableError):
-                shell.warn(f"whether it was written is not known; to take it back: pulsar-meta undo {path}")
-            raise
-        finally:
-            batches.close()
-            undo.close()
-    undo_file = str(path) if undo.written else None
-    if getattr(store, "checkpoint", None) is not None:
-        shell.say(f"the database as it was: {getattr(store, 'checkpoint', None)}")
-    try:
-        shell.emit([run.tally.document(undo_file)], Detail(_summary), single=True)
-    except (PulsarMetaError, OSError):
-        if undo_file is not None:
-            shell.warn(f"{run.tally.rewritten} values were written; undo with: pulsar-meta undo {undo_file}")
-        raise
-    if run.stop.signal is not None:
-        shell.warn(f"interrupted; to go on: {again}")
-        raise typer.Exit(128 + run.stop.signal)
-    finish(shell, run.tally)
-
-
-def finish(shell: Shell, tally: Tally) -> None:
-    """Leave with the code of the worst that happened; hints for what was left alone."""
-    from pulsar_meta.jobs.rewrite.decision import NOT_THERE
-    from pulsar_meta.jobs.rewrite.guards import LOADED_TOPIC
-
-    if tally.kept_for["threshold"]:
-        count = tally.kept_for["threshold"]
-        shell.say(f"{count} kept for being under the threshold (--threshold BYTES; --from-conf broker.conf)")
-    if tally.kept_for["properties"]:
-        count = tally.kept_for["properties"]
-        shell.say(
-            f"{count} cursors with properties kept uncompressed: Pulsar 4.2.4 and 5.0.0-M1 cannot load them"
-            " (--for-version V tells which release reads them)"
-        )
-    if tally.skipped_for["loaded"]:
-        shell.warn(f"{tally.skipped_for['loaded']} values of topics that may be loaded: {LOADED_TOPIC}")
-    if tally.refused:
-        raise typer.Exit(Exit.REFUSED)
-    if tally.skipped_for[NOT_THERE]:
-        raise typer.Exit(Exit.NOT_FOUND)
-    if tally.conflicts or tally.undecodable or tally.skipped_for["packs-differently"]:
-        raise typer.Exit(Exit.FAULT)
-
-
-def _guards(store: Store, options: WriteOptions) -> Any:
-    from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
-
+def _terms(options: WriteOptions, bulk: BulkOptions) -> Terms:
     overrides = Overrides(
         migration=options.allow_migration,
         loaded=options.allow_loaded,
         unreadable=options.allow_unreadable,
     )
-    return Guards.of(store, overrides, readers_of(store, options))
+    speed = Speed(bulk.rate, bulk.concurrency)
+    return Terms(overrides, tuple(options.for_version or ()), options.undo_file, bulk.resume, speed)
 
 
-def _show_plan(shell: Shell, store: Store, job: Job, options: WriteOptions, identity: StoreIdentity) -> None:
-    from pulsar_meta.jobs.rewrite.batches import Batches
-    from pulsar_meta.jobs.rewrite.decision import NOT_THERE
-    from pulsar_meta.jobs.rewrite.plan import foreseen, plan_header, plan_line
-    from pulsar_meta.jobs.rewrite.tally import Tally
+def _write(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> None:
+    def halted(undo_file: Path, error: Exception) -> None:
+        if not isinstance(error, PulsarMetaError | OSError):
+            return
+        if not rewrite.single:
+            shell.warn(f"the run stopped half-way; to go on: {resume_command(sys.argv[1:], undo_file)}")
+        elif isinstance(error, UnreachableError):
+            taking_back = f"pulsar-meta undo {undo_file}"
+            shell.warn(f"whether it was written is not known; to take it back: {taking_back}")
 
-    tally = Tally()
-    if shell.output_format is None and shell.format is Format.PLAIN:
-        shell = replace(shell, output_format=Format.NDJSON)
-    with Batches(store, ONE_VALUE.concurrency) as batches:
-        told = foreseen(job.decided(batches), _guards(store, options), tally, shell.warn)
-        lines = (plan_line(seen, decision, with_new=job.with_new) for seen, decision in told)
-        if shell.format is Format.NDJSON:
-            shell.emit(chain([plan_header(job.command, identity)], lines), PLAN)
-        elif shell.format is Format.JSON:
-            for _ in lines:
-                pass
-            shell.emit([tally.document(None)], PLAN, single=True)
-        else:
-            shell.say(f"store: {identity.instance_id or identity.url}")
-            shell.emit(lines, PLAN)
-    shell.say("; ".join(_summary(tally.document(None))))
-    if tally.skipped_for[NOT_THERE]:
+    with progress_of_writes(quiet=shell.quiet) as progress:
+        report = run(store, rewrite, terms, Listener(shell.warn, progress, halted))
+    if getattr(store, "checkpoint", None) is not None:
+        shell.say(f"the database as it was: {getattr(store, 'checkpoint', None)}")
+    _report(shell, report)
+
+
+def _report(shell: Shell, report: Report) -> None:
+    """Show the summary; leave with the code of the worst that happened, and hints for what was left alone."""
+    summary = report.summary
+    try:
+        shell.emit([summary.document(report.undo_file)], Detail(summary_lines), single=True)
+    except (PulsarMetaError, OSError):
+        if report.written:
+            taking_back = f"pulsar-meta undo {report.undo_file}"
+            shell.warn(f"{summary.rewritten} values were written; undo with: {taking_back}")
+        raise
+    if report.signal is not None:
+        shell.warn(f"interrupted; to go on: {resume_command(sys.argv[1:], report.undo_path)}")
+        raise typer.Exit(128 + report.signal)
+    _hint(shell, summary)
+    if summary.refused:
+        raise typer.Exit(Exit.REFUSED)
+    if summary.skipped_for[NOT_THERE]:
         raise typer.Exit(Exit.NOT_FOUND)
-    if tally.undecodable:
+    if summary.conflicts or summary.undecodable or summary.skipped_for["packs-differently"]:
         raise typer.Exit(Exit.FAULT)
 
 
-def _ask(store: Store, job: Job, options: WriteOptions) -> None:
-    from pulsar_meta.jobs.rewrite.batches import Batches
-    from pulsar_meta.jobs.rewrite.plan import foreseen
-    from pulsar_meta.jobs.rewrite.tally import Tally
+def _hint(shell: Shell, summary: Summary) -> None:
+    if summary.kept_for["threshold"]:
+        count = summary.kept_for["threshold"]
+        shell.say(f"{count} kept for being under the threshold (--threshold BYTES; --from-conf broker.conf)")
+    if summary.kept_for["properties"]:
+        count = summary.kept_for["properties"]
+        shell.say(
+            f"{count} cursors with properties kept uncompressed: Pulsar 4.2.4 and 5.0.0-M1 cannot load them"
+            " (--for-version V tells which release reads them)"
+        )
+    if summary.skipped_for["loaded"]:
+        shell.warn(f"{summary.skipped_for['loaded']} values of topics that may be loaded: {LOADED_TOPIC}")
 
+
+def _show_plan(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> None:
+    summary, identity = Summary(), read_identity(store)
+    if shell.output_format is None and shell.format is Format.PLAIN:
+        shell = replace(shell, output_format=Format.NDJSON)
+    decided = preview(store, rewrite, terms, summary, shell.warn)
+    lines = (plan_line(seen, decision, with_new=rewrite.with_new) for seen, decision in decided)
+    if shell.format is Format.NDJSON:
+        shell.emit(chain([plan_header(rewrite.command, identity)], lines), PLAN)
+    elif shell.format is Format.JSON:
+        for _ in lines:
+            pass
+        shell.emit([summary.document(None)], PLAN, single=True)
+    else:
+        shell.say(f"store: {identity.instance_id or identity.url}")
+        shell.emit(lines, PLAN)
+    shell.say("; ".join(summary_lines(summary.document(None))))
+    if summary.skipped_for[NOT_THERE]:
+        raise typer.Exit(Exit.NOT_FOUND)
+    if summary.undecodable:
+        raise typer.Exit(Exit.FAULT)
+
+
+def _ask(store: Store, rewrite: Rewrite, terms: Terms) -> None:
     if not sys.stdin.isatty():
         raise UsageError("nobody to ask here: --yes writes, --dry-run shows what it would do")
-    tally = Tally()
-    with Batches(store, ONE_VALUE.concurrency) as batches:
-        for _ in foreseen(job.decided(batches), _guards(store, options), tally):
-            pass
-    for line in _summary(tally.document(None)):
+    summary = Summary()
+    for _ in preview(store, rewrite, terms, summary):
+        pass
+    for line in summary_lines(summary.document(None)):
         typer.echo(line, err=True)
-    if not tally.rewritten or not typer.confirm(f"write {tally.rewritten} values?", err=True):
+    if not summary.rewritten or not typer.confirm(f"write {summary.rewritten} values?", err=True):
         raise typer.Exit
-
-
-def _summary(document: dict[str, Any]) -> Iterator[str]:
-    before, after = document["bytes_before"], document["bytes_after"]
-    ratio = f" ({before / after:.2f}x)" if after else ""
-    yield f"{document['seen']} seen, {document['rewritten']} rewritten: {before} -> {after} bytes{ratio}"
-    for name in ("kept", "skipped"):
-        reasons = ", ".join(f"{reason} {count}" for reason, count in document[f"{name}_for"].items())
-        yield f"{document[name]} {name}" + (f": {reasons}" if reasons else "")
-    yield f"{document['conflicts']} conflicts, {document['undecodable']} undecodable"
-    if document["undo_file"]:
-        yield f"undo with: pulsar-meta undo {document['undo_file']}"
-
-
-def _plan_row(line: dict[str, Any]) -> list[str]:
-    codecs = f"{line['codec_before'] or '-'} -> {line['codec_after'] or '-'}"
-    sizes = [str(line["size_before"]), str(line["size_after"])]
-    return [line["action"], line.get("reason", ""), codecs, *sizes, str(line["version"]), line["path"]]
-
-
-PLAN = View(
-    ["action", "reason", "codec", "before", "after", "version", "path"],
-    _plan_row,
-    right=frozenset({"before", "after", "version"}),
-)

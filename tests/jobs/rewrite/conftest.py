@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.jobs.rewrite.apply import Run, Speed
+from pulsar_meta.jobs.rewrite.apply import Speed
 from pulsar_meta.jobs.rewrite.batches import Batches
-from pulsar_meta.jobs.rewrite.decision import Decided, Decision, keep, write
-from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
-from pulsar_meta.jobs.rewrite.identity import read_identity
+from pulsar_meta.jobs.rewrite.decision import Decided, Decision, Summary, keep, write
+from pulsar_meta.jobs.rewrite.guards import Overrides
 from pulsar_meta.jobs.rewrite.readable import Readers
-from pulsar_meta.jobs.rewrite.tally import Tally
-from pulsar_meta.jobs.rewrite.undo import touched, undone
-from pulsar_meta.jobs.rewrite.undo_file import UndoLog, read_records
+from pulsar_meta.jobs.rewrite.run_files import read_identity
+from pulsar_meta.jobs.rewrite.undo import leave_touched, undone
+from pulsar_meta.jobs.rewrite.undo_log import UndoLog, read_records
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.snapshot import SnapshotStore
+from tests import rewrite_runs
+from tests.rewrite_runs import Run
 
 MakeRun = Callable[..., Run]
 Fill = Callable[[str, Store], Store]
@@ -62,10 +63,9 @@ def make_run(tmp_path: Path) -> Iterator[MakeRun]:
         resume: bool = False,
         strict: bool = False,
     ) -> Run:
-        guards = Guards.of(store, overrides or Overrides(), readers or Readers())
         undo = UndoLog(tmp_path / name, command, read_identity(store), resume=resume)
         made.append(undo)
-        return Run(guards, undo, speed or Speed(), strict=strict)
+        return rewrite_runs.make_run(store, undo, speed, overrides=overrides, readers=readers, strict=strict)
 
     yield make
     for undo in made:
@@ -98,5 +98,5 @@ def all_upper(store: MemoryStore) -> list[Decided]:
     return [(seen, upper(seen)) for seen in store.scan("/")]
 
 
-def undo_all(run: Run, path: Path) -> Tally:
-    return run.apply(undone(read_records(path), Batches(run.guards.store, 1)), touched)
+def undo_all(run: Run, path: Path) -> Summary:
+    return run.apply(undone(read_records(path), Batches(run.guards.store, 1)), leave_touched)

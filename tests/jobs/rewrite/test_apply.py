@@ -12,10 +12,10 @@ from pulsar_meta.codecs.errors import (
     UnreachableError,
 )
 from pulsar_meta.jobs.rewrite.apply import TRIES, Speed
-from pulsar_meta.jobs.rewrite.deciding import read_ahead
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
-from pulsar_meta.jobs.rewrite.single import current, put_rule, remove_rule
-from pulsar_meta.jobs.rewrite.undo_file import read_records
+from pulsar_meta.jobs.rewrite.rules import current, put_rule, remove_rule
+from pulsar_meta.jobs.rewrite.undo_log import read_records
+from pulsar_meta.jobs.rewrite.worker import read_ahead
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore
 from tests.jobs.rewrite.conftest import MakeRun, all_upper, letters, undo_all, upper

@@ -9,13 +9,20 @@ import pytest
 from pulsar_meta.codecs.errors import GuardError, UsageError
 from pulsar_meta.codecs.metadata.envelope import wrap_envelope
 from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
-from pulsar_meta.jobs.rewrite.bundles import Bundle, bundle_of, bundles_named, owners_path
 from pulsar_meta.jobs.rewrite.decision import Change, Decided, write
-from pulsar_meta.jobs.rewrite.guards import MIGRATION, Guards, Overrides
-from pulsar_meta.jobs.rewrite.identity import check_identity, read_identity
+from pulsar_meta.jobs.rewrite.guards import (
+    MIGRATION,
+    Bundle,
+    Guards,
+    Overrides,
+    bundle_of,
+    bundles_named,
+    owners_path,
+)
 from pulsar_meta.jobs.rewrite.readable import Readers, find_unreadable, registered_versions
 from pulsar_meta.jobs.rewrite.releases import TABLE, Form, parse_version, why_unreadable
-from pulsar_meta.jobs.rewrite.undo_file import read_records
+from pulsar_meta.jobs.rewrite.run_files import check_identity, read_identity
+from pulsar_meta.jobs.rewrite.undo_log import read_records
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 from pulsar_meta.stores.memory import MemoryStore
@@ -86,7 +93,7 @@ def test_a_migration_that_begins_in_the_middle_stops_the_run(make_run: MakeRun) 
     run = make_run(store)
     with pytest.raises(GuardError):
         run.apply(decisions(), lambda seen: write(seen, b"2"))
-    assert 0 < sum(held.value == b"2" for held in store.values.values()) == run.tally.rewritten < 1025
+    assert 0 < sum(held.value == b"2" for held in store.values.values()) == run.summary.rewritten < 1025
 
 
 def test_what_a_killed_broker_had_written_lies_in_the_bundles_that_it_owned(
@@ -117,7 +124,7 @@ def test_a_loaded_topic_is_refused_and_an_unloaded_one_is_not() -> None:
     assert 0 < len(loaded) < len(topics)
     refused = guards(store).refusals([change(topic=topic) for topic in topics])
     assert set(refused) == {topic.cursor_path("sub") for topic in loaded}
-    assert all("pulsar://b1:6650" in one.told and "--allow-loaded" in one.told for one in refused.values())
+    assert all("pulsar://b1:6650" in one.text and "--allow-loaded" in one.text for one in refused.values())
     assert guards(store, loaded=True).refusals([change(topic=topic) for topic in topics]) == {}
 
 

@@ -16,16 +16,13 @@ from kazoo.client import KazooClient
 
 from pulsar_meta.codecs.errors import UnreachableError
 from pulsar_meta.codecs.metadata.cursor import decode_cursor
-from pulsar_meta.jobs.rewrite.apply import Run, Speed
-from pulsar_meta.jobs.rewrite.batches import Batches
-from pulsar_meta.jobs.rewrite.deciding import chunks
+from pulsar_meta.jobs.rewrite.apply import Speed
+from pulsar_meta.jobs.rewrite.batches import Batches, chunks
 from pulsar_meta.jobs.rewrite.decision import Change
-from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
-from pulsar_meta.jobs.rewrite.identity import read_identity
-from pulsar_meta.jobs.rewrite.readable import Readers
-from pulsar_meta.jobs.rewrite.recompress import Recompression
-from pulsar_meta.jobs.rewrite.undo import touched, undone
-from pulsar_meta.jobs.rewrite.undo_file import UndoLog, is_finished, read_records
+from pulsar_meta.jobs.rewrite.rules import Recompression
+from pulsar_meta.jobs.rewrite.run_files import read_identity
+from pulsar_meta.jobs.rewrite.undo import leave_touched, undone
+from pulsar_meta.jobs.rewrite.undo_log import UndoLog, is_finished, read_records
 from pulsar_meta.jobs.topics.scope import Scope, select
 from pulsar_meta.stores import zookeeper_groups
 from pulsar_meta.stores.registry import open_store
@@ -33,6 +30,7 @@ from pulsar_meta.stores.zookeeper import ZookeeperStore
 from pulsar_meta.stores.zookeeper_groups import Write, send_transaction
 from tests.chaos.actors import TOPIC, cursor
 from tests.cli.program import MAIN, environment, pulsar_meta_here
+from tests.rewrite_runs import make_run
 from tests.servers import zookeeper
 from tests.servers.restartable import skip_or_fail
 
@@ -198,7 +196,7 @@ def test_a_session_that_expires_in_the_middle_of_a_group(
         monkeypatch.setattr(zookeeper_groups, "send_transaction", send)
         while not path.exists() or not is_finished(path):
             undo = UndoLog(path, "test", read_identity(store), resume=True)
-            run = Run(Guards.of(store, Overrides(), Readers()), undo, Speed(concurrency=512, largest=512))
+            run = make_run(store, undo, Speed(concurrency=512, largest=512))
             try:
                 run.apply(((seen, PACK(seen)) for seen in select(store, Scope(), "cursor")), PACK)
             except UnreachableError:
@@ -211,8 +209,8 @@ def test_a_session_that_expires_in_the_middle_of_a_group(
     assert check_nothing_is_lost(before, values_in(server)) == CURSORS
     with ZookeeperStore(url_of(server), read_only=False) as plain:
         log = UndoLog(tmp_path / "own", "undo", read_identity(plain))
-        run = Run(Guards.of(plain, Overrides(), Readers()), log, Speed())
-        tally = run.apply(undone(read_records(path), Batches(plain, 64)), touched)
+        run = make_run(plain, log)
+        tally = run.apply(undone(read_records(path), Batches(plain, 64)), leave_touched)
         log.close()
     assert (tally.rewritten, tally.conflicts) == (CURSORS, 0)
     assert values_in(server) == before
@@ -234,7 +232,7 @@ def test_a_broker_that_takes_the_bundle_while_undo_records_are_written(
 
     with open_store(url_of(server), read_only=False) as store:
         log, told = Log(tmp_path / "undo", "test", read_identity(store)), list[str]()
-        run = Run(Guards.of(store, Overrides(), Readers()), log, Speed(), told=told.append)
+        run = make_run(store, log, warn=told.append)
         tally = run.apply(((seen, PACK(seen)) for seen in select(store, Scope(), "cursor")), PACK)
         log.close()
     broker.stop()

@@ -9,11 +9,11 @@ from pulsar_meta.codecs.errors import (
     DecodeError,
 )
 from pulsar_meta.jobs.rewrite.batches import Batches
-from pulsar_meta.jobs.rewrite.decision import digest
-from pulsar_meta.jobs.rewrite.identity import read_identity
-from pulsar_meta.jobs.rewrite.plan import foreseen, moved, plan_header, plan_line, planned, read_plan
-from pulsar_meta.jobs.rewrite.recompress import MinGain, Recompression, remake
-from pulsar_meta.jobs.rewrite.tally import Tally
+from pulsar_meta.jobs.rewrite.decision import Summary, digest
+from pulsar_meta.jobs.rewrite.plan import leave_moved, plan_header, plan_line, planned, read_plan
+from pulsar_meta.jobs.rewrite.rules import MinGain, Recompression, with_codec
+from pulsar_meta.jobs.rewrite.run import Terms, preview, rewrite_values
+from pulsar_meta.jobs.rewrite.run_files import read_identity
 from pulsar_meta.jobs.topics.scope import Scope, select
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore
@@ -38,8 +38,8 @@ def test_a_plan_is_applied_exactly(captured: MemoryStore, make_run: MakeRun, tmp
     captured.put(victim, held.value + b"", held.version)
     before = values_of(captured)
     run = make_run(captured)
-    decisions = planned(read_plan(tmp_path / "plan")[1], Batches(captured, 1), remake)
-    tally = run.apply(decisions, moved)
+    decisions = planned(read_plan(tmp_path / "plan")[1], Batches(captured, 1), with_codec)
+    tally = run.apply(decisions, leave_moved)
     # The same bytes under another version are not what was planned.
     assert (tally.rewritten, tally.conflicts) == (len(promised) - 1, 1)
     for path, value in values_of(captured).items():
@@ -49,7 +49,9 @@ def test_a_plan_is_applied_exactly(captured: MemoryStore, make_run: MakeRun, tmp
         else:
             assert value == before[path]
     again = make_run(captured, resume=True)
-    tally = again.apply(planned(read_plan(tmp_path / "plan")[1], Batches(captured, 1), remake), moved)
+    tally = again.apply(
+        planned(read_plan(tmp_path / "plan")[1], Batches(captured, 1), with_codec), leave_moved
+    )
     assert (tally.rewritten, tally.kept_for["already"]) == (0, len(promised) - 1)
     assert other in promised
 
@@ -75,13 +77,13 @@ def test_a_broken_plan_is_an_error_of_one_line(tmp_path: Path, text: str) -> Non
     store.put("/a", b"a", ABSENT)
     (tmp_path / "plan").write_text(text)
     with pytest.raises(DecodeError):
-        list(planned(read_plan(tmp_path / "plan")[1], Batches(store, 1), remake))
+        list(planned(read_plan(tmp_path / "plan")[1], Batches(store, 1), with_codec))
 
 
-def test_a_plan_foresees_what_guards_refuse(captured: MemoryStore, make_run: MakeRun) -> None:
+def test_a_plan_foresees_what_guards_refuse(captured: MemoryStore) -> None:
     captured.put("/namespace/public/default/0x00000000_0xffffffff", b"{}", ABSENT)
-    tally, told = Tally(), []  # type: ignore[var-annotated]
-    decisions = [(v, REVERT(v)) for v in select(captured, Scope(), "cursor")]
-    lines = list(foreseen(decisions, make_run(captured).guards, tally, told.append))
+    tally, told = Summary(), []  # type: ignore[var-annotated]
+    rewrite = rewrite_values("test", lambda: select(captured, Scope(), "cursor"), REVERT)
+    lines = list(preview(captured, rewrite, Terms(), tally, told.append))
     assert tally.skipped_for["loaded"] == len(told) == sum(d.reason == "loaded" for _, d in lines) > 30
     assert tally.refused == len(told)

@@ -8,10 +8,9 @@ from pulsar_meta.codecs.errors import (
     ConflictError,
 )
 from pulsar_meta.jobs.rewrite.decision import Change
-from pulsar_meta.jobs.rewrite.identity import read_identity
-from pulsar_meta.jobs.rewrite.recompress import Recompression
-from pulsar_meta.jobs.rewrite.single import current, put_rule, remove_rule
-from pulsar_meta.jobs.rewrite.undo_file import UndoLog
+from pulsar_meta.jobs.rewrite.rules import Recompression, current, put_rule, remove_rule
+from pulsar_meta.jobs.rewrite.run_files import read_identity
+from pulsar_meta.jobs.rewrite.undo_log import UndoLog
 from pulsar_meta.jobs.topics.scope import Scope, select
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore

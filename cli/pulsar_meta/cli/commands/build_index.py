@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls, IndexProperty, StoreUrl
-from pulsar_meta.cli.rewriting import BulkOptions, Job, WriteOptions, open_for_writing, run_job
+from pulsar_meta.cli.rewriting import BulkOptions, WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Exit, Shell
-
-if TYPE_CHECKING:
-    from pulsar_meta.jobs.index.build import FirstIndexes, IndexBuild
-    from pulsar_meta.stores.base import Store
+from pulsar_meta.jobs.engine import choose_engine
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.index.build import MISSING, UNREADABLE, FirstIndexes, IndexBuild, first_index
+from pulsar_meta.jobs.index.properties import LAST_LEDGER
+from pulsar_meta.jobs.spark.ledgers import Sources, first_indexes_with_spark
+from pulsar_meta.jobs.spark.session import spark_session
+from pulsar_meta.jobs.topics.scope import chosen_topics
+from pulsar_meta.stores.base import Store
 
 
 def build_index(
@@ -42,21 +46,12 @@ def build_index(
       pulsar-meta build-index public/default --dry-run --entries bookie:
       pulsar-meta build-index --all --yes --engine spark --entries bookie:
     """
-    from pulsar_meta.jobs.index.build import MISSING, UNREADABLE, IndexBuild
-    from pulsar_meta.jobs.topics.scope import chosen_topics
-
     urls = shell.entries_urls(entries)
     with open_for_writing(shell, store, writing) as opened, _reader(shell, opened, urls, engine) as read:
         build = IndexBuild(index_property, read)
-        job = Job(
-            "build-index",
-            lambda batches: build.decided(chosen_topics(opened, names or [], everything=everything)),
-            build.decide,
-            with_new=True,
-            confirm=True,
-        )
-        run_job(shell, opened, job, writing, bulk)
-    _tell(shell, build)
+        rewrite = build.rewrite(lambda: chosen_topics(opened, names or [], everything=everything))
+        write(shell, opened, rewrite, writing, bulk, confirm=True)
+    _report(shell, build)
     if build.undone.keys() & {MISSING, UNREADABLE}:
         raise typer.Exit(Exit.FAULT)
 
@@ -64,28 +59,21 @@ def build_index(
 @contextmanager
 def _reader(shell: Shell, store: Store, urls: Sequence[str], how: EngineOptions) -> Iterator[FirstIndexes]:
     """Give what reads first entries: this process, or one Spark for the whole run."""
-    from pulsar_meta.jobs.engine import choose_engine
-    from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 
     chosen, why = choose_engine(str(how.engine), 0, how.master)
     if why:
         shell.say(why)
     if chosen == "local":
-        from pulsar_meta.jobs.index.build import first_index
-
         with open_entry_sources(urls, store) as source:
             yield lambda ledgers: [first_index(source, ledger) for ledger in ledgers]
         return
-    from pulsar_meta.jobs.spark.ledgers import Sources, first_indexes_with_spark
-    from pulsar_meta.jobs.spark.session import spark_session
 
     sources, master = Sources(store.url, tuple(urls)), how.master or shell.settings.master
     with spark_session(master=master, conf=how.settings, verbose=shell.verbose) as session:
         yield lambda ledgers: first_indexes_with_spark(session, sources, ledgers)
 
 
-def _tell(shell: Shell, build: IndexBuild) -> None:
-    from pulsar_meta.jobs.index.properties import LAST_LEDGER
+def _report(shell: Shell, build: IndexBuild) -> None:
 
     if build.last_ledgers:
         shell.warn(f"{len(build.last_ledgers)} of the ledgers are {LAST_LEDGER}")

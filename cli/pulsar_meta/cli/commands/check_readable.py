@@ -9,6 +9,9 @@ import typer
 from pulsar_meta.cli.options import StoreUrl
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Exit, Shell
+from pulsar_meta.codecs.names import MANAGED_LEDGERS
+from pulsar_meta.jobs.rewrite.readable import find_unreadable
+from pulsar_meta.jobs.rewrite.releases import parse_version
 
 
 def check_readable(
@@ -23,10 +26,6 @@ def check_readable(
     Examples:
       pulsar-meta check-readable --store rocksdb:data/metadata --for-version 4.2.4
     """
-    from pulsar_meta.codecs.names import MANAGED_LEDGERS
-    from pulsar_meta.jobs.rewrite.readable import find_unreadable
-    from pulsar_meta.jobs.rewrite.releases import parse_version
-
     for version in for_version:
         parse_version(version)
     with shell.store(store) as opened:

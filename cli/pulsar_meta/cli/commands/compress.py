@@ -6,28 +6,29 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from pulsar_meta.cli.options import StoreUrl
 from pulsar_meta.cli.render.tables import View
-from pulsar_meta.cli.rewriting import (
-    AllowOtherStore,
-    BulkOptions,
-    Job,
-    WriteOptions,
-    open_for_writing,
-    readers_of,
-    run_job,
-)
+from pulsar_meta.cli.rewriting import AllowOtherStore, BulkOptions, WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import UsageError
-
-if TYPE_CHECKING:
-    from pulsar_meta.jobs.rewrite.recompress import Recompression
-    from pulsar_meta.jobs.topics.scope import Kind, Scope
-    from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.jobs.rewrite.broker_conf import read_broker_conf
+from pulsar_meta.jobs.rewrite.estimate import estimate
+from pulsar_meta.jobs.rewrite.plan import apply_plan
+from pulsar_meta.jobs.rewrite.readable import Readers
+from pulsar_meta.jobs.rewrite.rules import (
+    DEFAULT_THRESHOLD,
+    MinGain,
+    Recompression,
+    WhereThere,
+    with_codec,
+)
+from pulsar_meta.jobs.rewrite.run import rewrite_values
+from pulsar_meta.jobs.topics.scope import Kind, Scope, check_named, select, select_listed
+from pulsar_meta.stores.base import Store, Versioned
 
 SCOPE = "Which ones (default: all)"
 CursorOption = Annotated[
@@ -55,8 +56,6 @@ class ScopeOptions:
 
     def scope(self, cursors: list[str] | None = None) -> Scope:
         """Return the scope that these options and the cursors' names make."""
-        from pulsar_meta.jobs.topics.scope import Scope
-
         return Scope(
             tuple(self.tenant or ()),
             tuple(self.namespace or ()),
@@ -150,7 +149,6 @@ class _Request:
         return f"compress-{self.rule.kind}s"
 
     def values(self, store: Store) -> Iterator[Versioned]:
-        from pulsar_meta.jobs.topics.scope import check_named, select, select_listed
 
         check_named(store, self.scope)
         if self.stdin:
@@ -160,8 +158,6 @@ class _Request:
 
 def _rule(kind: Kind, how: CompressOptions, *, only_with_properties: bool = False) -> Recompression:
     """Return the rule that the options ask for; UsageError where they clash."""
-    from pulsar_meta.jobs.rewrite.broker_conf import read_broker_conf
-    from pulsar_meta.jobs.rewrite.recompress import DEFAULT_THRESHOLD, MinGain, Recompression
 
     codec, threshold = how.compression, how.threshold
     if how.by is not None and not how.estimate:
@@ -178,7 +174,6 @@ def _rule(kind: Kind, how: CompressOptions, *, only_with_properties: bool = Fals
 
 def _check_plan_alone(request: _Request) -> None:
     """Raise UsageError where a plan is to be applied and something else says what is meant, too."""
-    from pulsar_meta.jobs.topics.scope import Scope
 
     how = request.how
     alone = CompressOptions(plan=how.plan, allow_other_store=how.allow_other_store)
@@ -189,48 +184,32 @@ def _check_plan_alone(request: _Request) -> None:
 def _compress(
     shell: Shell, url: str | None, request: _Request, writing: WriteOptions, bulk: BulkOptions
 ) -> None:
-    from pulsar_meta.jobs.rewrite.recompress import WhereThere
-
     how = request.how
     if how.plan is not None:
         _check_plan_alone(request)
     if how.estimate:
         writing = replace(writing, dry_run=True)
     with open_for_writing(shell, url, writing) as store:
-        request = replace(request, rule=replace(request.rule, readers=readers_of(store, writing)))
+        readers = Readers.of(store, tuple(writing.for_version or ()))
+        rule = replace(request.rule, readers=readers)
         if how.estimate:
-            _estimate(shell, store, request)
-        elif how.plan is not None:
-            run_job(shell, store, _planned(request, store, how.plan), writing, bulk)
+            _estimate(shell, store, replace(request, rule=rule))
+            return
+        if how.plan is not None:
+            other = how.allow_other_store
+            rewrite = apply_plan(store, how.plan, request.command, with_codec, other_store=other)
         else:
-            values, rule = request.values, request.rule
-            job = Job(
+            rewrite = rewrite_values(
                 request.command,
-                lambda batches: batches.decided(values(store), WhereThere(rule)),
+                lambda: request.values(store),
                 rule,
-                confirm=True,
+                first=WhereThere(rule),
                 codec=rule.codec,
             )
-            run_job(shell, store, job, writing, bulk)
-
-
-def _planned(request: _Request, store: Store, path: Path) -> Job:
-    from pulsar_meta.jobs.rewrite.identity import check_identity, read_identity
-    from pulsar_meta.jobs.rewrite.plan import moved, planned, read_plan
-    from pulsar_meta.jobs.rewrite.recompress import remake
-
-    header, _ = read_plan(path)
-    if header.get("command") != request.command:
-        raise UsageError(f"{path}: a plan of {header.get('command')}, not of {request.command}")
-    allowed = request.how.allow_other_store
-    check_identity(header["store"], read_identity(store), source=str(path), allowed=allowed)
-    return Job(
-        request.command, lambda batches: planned(read_plan(path)[1], batches, remake), moved, confirm=True
-    )
+        write(shell, store, rewrite, writing, bulk, confirm=True)
 
 
 def _estimate(shell: Shell, store: Store, request: _Request) -> None:
-    from pulsar_meta.jobs.rewrite.estimate import estimate
 
     by = request.how.by
     rows = list(estimate(request.values(store), request.rule, by))

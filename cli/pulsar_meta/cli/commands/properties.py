@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from pulsar_meta.cli.errors import Parts
 from pulsar_meta.cli.options import StoreUrl
 from pulsar_meta.cli.render.tables import View
-from pulsar_meta.cli.rewriting import Job, WriteOptions, open_for_writing, run_job
+from pulsar_meta.cli.rewriting import WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
-
-if TYPE_CHECKING:
-    from pulsar_meta.codecs.metadata.ledger_properties import Edit
+from pulsar_meta.codecs.metadata.ledger_properties import Edit
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.jobs.index.properties import list_properties, parse_sets, set_properties, topic_of_ledgers
+from pulsar_meta.jobs.topics.partitions import named_topics
 
 Topic = Annotated[
     str, typer.Argument(help="persistent://tenant/namespace/name, tenant/namespace/name or name.")
@@ -34,10 +35,6 @@ def properties(
     Examples:
       pulsar-meta properties public/default/orders --store zk://zk1:2181
     """
-    from pulsar_meta.codecs.names import TopicName
-    from pulsar_meta.jobs.index.properties import list_properties
-    from pulsar_meta.jobs.topics.partitions import named_topics
-
     with shell.store(store) as opened:
         topics = named_topics(opened, TopicName.parse(topic))
         found = Parts(shell, (list_properties(opened, one) for one in topics))
@@ -64,8 +61,6 @@ def set_property(
     Examples:
       pulsar-meta set-property orders 1234 first-index=56789 --store zk://zk1:2181
     """
-    from pulsar_meta.jobs.index.properties import parse_sets
-
     _change(shell, store, topic, ledger, parse_sets(pairs), writing, "set-property")
 
 
@@ -82,8 +77,6 @@ def unset_property(
     Examples:
       pulsar-meta unset-property orders 1234 first-index --store zk://zk1:2181
     """
-    from pulsar_meta.codecs.metadata.ledger_properties import Edit
-
     _change(shell, store, topic, ledger, [Edit(key, None) for key in keys], writing, "unset-property")
 
 
@@ -96,20 +89,12 @@ def _change(
     writing: WriteOptions,
     command: str,
 ) -> None:
-    from pulsar_meta.codecs.names import TopicName
-    from pulsar_meta.jobs.index.properties import property_rule, topic_edits, topic_of_ledgers
 
     wanted = dict.fromkeys(_numbers(ledgers.split(",")), edits)
     with open_for_writing(shell, url, writing) as store:
         name = topic_of_ledgers(store, TopicName.parse(topic), wanted)
-        job = Job(
-            command,
-            lambda batches: topic_edits(store, name, wanted, shell.warn),
-            property_rule(wanted),
-            strict=True,
-            with_new=True,
-        )
-        run_job(shell, store, job, writing)
+        rewrite = set_properties(command, store, name, wanted, shell.warn)
+        write(shell, store, rewrite, writing)
 
 
 def _numbers(words: Iterable[str]) -> list[int]:

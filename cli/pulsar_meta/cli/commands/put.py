@@ -10,9 +10,14 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.options import StoreUrl
-from pulsar_meta.cli.rewriting import Job, WriteOptions, open_for_writing, run_job
+from pulsar_meta.cli.rewriting import WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Shell
+from pulsar_meta.codecs.documents.document import encode_document
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
+from pulsar_meta.jobs.rewrite.rules import put_rule, remove_rule
+from pulsar_meta.jobs.rewrite.run import rewrite_one
+from pulsar_meta.jobs.values.places import path_of
+from pulsar_meta.stores.base import ABSENT
 
 Where = Annotated[list[str], typer.Argument(help="/a/path, topic NAME, cursor TOPIC NAME, ledger ID …")]
 VersionOption = Annotated[int | None, typer.Option("--version", help="The version that was read.")]
@@ -36,22 +41,17 @@ def put(
       pulsar-meta put topic public/default/orders --file orders.json
       pulsar-meta put /admin/flags/x --version 3 --raw < value
     """
-    from pulsar_meta.jobs.rewrite.single import current, put_rule
-    from pulsar_meta.jobs.values.places import path_of
-    from pulsar_meta.stores.base import ABSENT
-
     path = path_of(where)
     data = _read(file)
     if not data and file is None and not raw:
         raise UsageError("nothing came on stdin; an empty value is written with --raw")
-    value, told = _value(data, raw=raw)
-    expected = ABSENT if create else version if version is not None else told
+    value, held = _value(data, raw=raw)
+    expected = ABSENT if create else version if version is not None else held
     if expected is None:
         raise UsageError("which version is it to replace? --version V, as read; --create for a new one")
     rule = put_rule(value, expected)
     with open_for_writing(shell, store, writing) as opened:
-        job = Job("put", lambda batches: ((s, rule(s)) for s in [current(opened, path)]), rule, True, True)
-        run_job(shell, opened, job, writing)
+        write(shell, opened, rewrite_one("put", opened, path, rule), writing)
 
 
 def rm(
@@ -66,14 +66,10 @@ def rm(
     Examples:
       pulsar-meta rm /admin/policies/old/ns --store zk://zk1:2181 --version 3
     """
-    from pulsar_meta.jobs.rewrite.single import current, remove_rule
-    from pulsar_meta.jobs.values.places import path_of
-
     path = path_of(where)
     with open_for_writing(shell, store, writing) as opened:
         rule = remove_rule(version, opened.children(path))
-        job = Job("rm", lambda batches: ((s, rule(s)) for s in [current(opened, path)]), rule, True, True)
-        run_job(shell, opened, job, writing)
+        write(shell, opened, rewrite_one("rm", opened, path, rule), writing)
 
 
 def _read(file: Path | None) -> bytes:
@@ -87,16 +83,14 @@ def _read(file: Path | None) -> bytes:
 
 def _value(data: bytes, *, raw: bool) -> tuple[bytes, int | None]:
     """Return (the bytes to store, the version in the document or None)."""
-    from pulsar_meta.codecs.documents.document import encode_document
-
     document = None if raw else _document(data)
     if document is None:
         return data, None
     encoded = encode_document(document, place="put ")
-    told = document.get("version")
-    if told is not None and str(told) != str(encoded.version):
-        raise UsageError(f"the document's version is no number: {told!r}")
-    return encoded.data, None if told is None else encoded.version
+    version = document.get("version")
+    if version is not None and str(version) != str(encoded.version):
+        raise UsageError(f"the document's version is no number: {version!r}")
+    return encoded.data, None if version is None else encoded.version
 
 
 def _document(data: bytes) -> dict[str, object] | None:

@@ -12,7 +12,14 @@ from pulsar_meta.cli.errors import Parts
 from pulsar_meta.cli.options import AnyWhere, StoreUrl, Where
 from pulsar_meta.cli.render.tables import Detail, Format, View
 from pulsar_meta.cli.shell import Shell
+from pulsar_meta.cli.values import emit_values
+from pulsar_meta.codecs.documents.document import DecodeOptions
+from pulsar_meta.codecs.documents.kinds import checked_kind
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.times import iso_time
+from pulsar_meta.jobs.values.places import paths_of
+from pulsar_meta.jobs.values.store_tree import list_children, walk
+from pulsar_meta.jobs.values.value_inputs import value_at
 
 Document = dict[str, Any]
 
@@ -31,9 +38,6 @@ def ls(
       pulsar-meta ls /managed-ledgers/public/default --store zk://zk1:2181
       pulsar-meta ls topic public/default/orders -l --store rocksdb:data/metadata
     """
-    from pulsar_meta.jobs.values.places import paths_of
-    from pulsar_meta.jobs.values.store_tree import list_children
-
     with shell.store(store) as opened:
         paths = paths_of(opened, where or ["/"])
         # Of several partitions each has children of the same names.
@@ -66,12 +70,6 @@ def get(
       pulsar-meta get cursor public/default/orders my-subscription -o json
       pulsar-meta get ledger 123 -o raw > ledger-123.bin
     """
-    from pulsar_meta.cli.values import emit_values
-    from pulsar_meta.codecs.documents.document import DecodeOptions
-    from pulsar_meta.codecs.documents.kinds import checked_kind
-    from pulsar_meta.jobs.values.places import paths_of
-    from pulsar_meta.jobs.values.value_inputs import value_at
-
     options = DecodeOptions(kind and checked_kind(kind), show_secrets=show_passwords)
     with shell.store(store) as opened:
         values = [value_at(opened, path) for path in paths_of(opened, where)]
@@ -98,9 +96,6 @@ def tree(
     Examples:
       pulsar-meta tree /managed-ledgers/public --store snapshot:all.ndjson -d 3
     """
-    from pulsar_meta.jobs.values.places import paths_of
-    from pulsar_meta.jobs.values.store_tree import walk
-
     with shell.store(store) as opened:
         found = Parts(shell, (walk(opened, path, depth) for path in paths_of(opened, where or ["/"])))
         shell.emit(found, Detail(_branch))
@@ -108,7 +103,6 @@ def tree(
 
 
 def _long(label: str, document: Document) -> list[str]:
-    from pulsar_meta.codecs.times import iso_time
 
     if "size" not in document:
         return [document[label], "-", "-", "-", "-"]

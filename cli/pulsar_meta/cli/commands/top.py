@@ -8,12 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
+from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.options import AnyWhere, StoreUrl
 from pulsar_meta.cli.render.pages import bound_of, top_page
 from pulsar_meta.cli.render.tables import Detail
 from pulsar_meta.cli.render.text import size
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import NotFoundError
+from pulsar_meta.jobs.values.biggest import measure
+from pulsar_meta.jobs.values.places import paths_of
 
 Document = dict[str, Any]
 BAR = 40
@@ -33,10 +36,6 @@ def top(
       pulsar-meta top /managed-ledgers/public --store snapshot:all.ndjson.zst
       pulsar-meta top -o html --output sizes.html
     """
-    from pulsar_meta.access.urls import redact
-    from pulsar_meta.jobs.values.biggest import measure
-    from pulsar_meta.jobs.values.places import paths_of
-
     with shell.store(store) as opened, shell.progress(unit="values") as progress:
         paths = paths_of(opened, where or ["/"])
         values = progressed(chain.from_iterable(map(opened.scan, paths)), progress.advance)

@@ -8,15 +8,9 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.options import StoreUrl
-from pulsar_meta.cli.rewriting import (
-    AllowOtherStore,
-    BulkOptions,
-    Job,
-    WriteOptions,
-    open_for_writing,
-    run_job,
-)
+from pulsar_meta.cli.rewriting import AllowOtherStore, BulkOptions, WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Shell
+from pulsar_meta.jobs.rewrite.undo import put_back
 
 
 def undo(
@@ -36,17 +30,6 @@ def undo(
       pulsar-meta undo compress-cursors.undo.ndjson --dry-run
       pulsar-meta undo compress-cursors.undo.ndjson --yes
     """
-    from pulsar_meta.jobs.rewrite.identity import check_identity, read_identity
-    from pulsar_meta.jobs.rewrite.undo import touched, undone
-    from pulsar_meta.jobs.rewrite.undo_file import read_header, read_records
-
-    header = read_header(file)
     with open_for_writing(shell, store, writing) as opened:
-        check_identity(header["store"], read_identity(opened), source=str(file), allowed=allow_other_store)
-        job = Job(
-            "undo",
-            lambda batches: undone(read_records(file), batches, any_version=any_version),
-            touched,
-            with_new=True,
-        )
-        run_job(shell, opened, job, writing, bulk)
+        rewrite = put_back(opened, file, other_store=allow_other_store, any_version=any_version)
+        write(shell, opened, rewrite, writing, bulk)

@@ -7,7 +7,7 @@ with it, one look at the metadata tells the ledger.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -17,6 +17,7 @@ from pulsar_meta.codecs.metadata.ledger_properties import Edit, ledger_ids
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.index.properties import is_last, message_of, property_rule
 from pulsar_meta.jobs.rewrite.decision import Decided, Decision
+from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.seek.entry_readings import read_one
 from pulsar_meta.jobs.seek.samples import State
 from pulsar_meta.jobs.topics.topic import Ledger, topic_of
@@ -58,7 +59,11 @@ class IndexBuild:
     last_ledgers: set[int] = field(default_factory=set)
     _edits: dict[str, dict[int, list[Edit]]] = field(default_factory=dict)
 
-    def decided(self, topics: Iterable[Versioned]) -> Iterator[Decided]:
+    def rewrite(self, topics: Callable[[], Iterable[Versioned]]) -> Rewrite:
+        """Return what stores the property in the records that `topics` reads."""
+        return Rewrite("build-index", lambda batches: self.decided(topics()), self.decide, with_new=True)
+
+    def decided(self, topics: Iterable[Versioned]) -> Generator[Decided]:
         """Yield what becomes of each topic's record; first entries are read some topics at a time."""
         waiting = iter(topics)
         self.undone.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +12,7 @@ from pulsar_meta.codecs.metadata.ledger_properties import Edit, edit_properties,
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.rewrite.decision import UNDECODABLE, Decided, Decision, Rule, keep, skip, write
+from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.topics.partitions import named_topics
 from pulsar_meta.jobs.topics.topic import read_record
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
@@ -81,7 +82,7 @@ def property_rule(edits: Edits) -> Rule:
             edited = edit_properties(payload, edits)
             decode_managed_ledger(edited)
         except DecodeError as error:
-            return skip(seen, UNDECODABLE, told=str(error))
+            return skip(seen, UNDECODABLE, note=str(error))
         except NotFoundError as error:
             raise NotFoundError(error.message, source=seen.path) from error
         if edited == payload:
@@ -93,9 +94,22 @@ def property_rule(edits: Edits) -> Rule:
     return decide
 
 
+def set_properties(
+    command: str, store: Store, topic: TopicName, edits: Edits, warn: Callable[[str], None]
+) -> Rewrite:
+    """Return what makes edits in a topic's record, in one write."""
+    return Rewrite(
+        command,
+        lambda batches: topic_edits(store, topic, edits, warn),
+        property_rule(edits),
+        single=True,
+        with_new=True,
+    )
+
+
 def topic_edits(
     store: Store, topic: TopicName, edits: Edits, warn: Callable[[str], None]
-) -> Iterator[Decided]:
+) -> Generator[Decided]:
     """Yield the one decision that edits in a topic come to; warns of properties that brokers will drop."""
     seen = read_record(store, topic)
     decision = property_rule(edits)(seen)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Self, TypeVar
 
 from pulsar_meta.codecs.errors import ConflictError, NotFoundError
-from pulsar_meta.jobs.rewrite.deciding import chunks, decided
-from pulsar_meta.jobs.rewrite.decision import Change, Decided, Rule
+from pulsar_meta.jobs.rewrite.decision import Change
 from pulsar_meta.stores.base import ABSENT, GroupStore, ListingStore, Store, Versioned
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 READ_GROUP = 256
+
+
+def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield the items in lists of at most `size`."""
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
 
 
 class Batches:
@@ -31,14 +37,8 @@ class Batches:
         self.networked = "://" in store.url
         self.width = concurrency if self.networked else 1
         self._grouped = self.width > 1 and isinstance(store, GroupStore)
-        self._pool: ThreadPoolExecutor | None = None
-        self._deciding: list[Generator[Decided]] = []
-
-    def decided(self, values: Iterable[Versioned], rule: Rule) -> Iterator[Decided]:
-        """Yield values of the store with their decisions, made ahead where it is on a network."""
-        deciding = decided(values, rule, ahead=self.width > 1)
-        self._deciding.append(deciding)
-        return deciding
+        # Its threads are started as they are needed.
+        self._pool = ThreadPoolExecutor(self.width, "store") if self.width > 1 else None
 
     def __enter__(self) -> Self:
         return self
@@ -55,11 +55,13 @@ class Batches:
             part = list(run)
             yield from chunks(part, len(part) if update else 1)
 
-    def read(self, paths: Sequence[str]) -> list[Versioned | None]:
-        """Return the values at `paths` in their order, None where there is none."""
+    def read(self, paths: Sequence[str]) -> list[Versioned]:
+        """Return the values at `paths` in their order, of version ABSENT where there is none."""
         if self._grouped and isinstance(self.store, GroupStore):
-            return self.store.read_many(paths)
-        return self._each(self._read, paths)
+            found = self.store.read_many(paths)
+        else:
+            found = self._each(self._read, paths)
+        return [held or Versioned(path, b"", ABSENT) for path, held in zip(paths, found, strict=True)]
 
     def write(self, changes: Sequence[Change]) -> list[int | None]:
         """Make the changes and return each new version (ABSENT for a deletion), None for a conflict."""
@@ -74,9 +76,7 @@ class Batches:
         return self._each(self.store.children, paths)
 
     def close(self) -> None:
-        """Let the threads end, and the process that decides."""
-        for deciding in self._deciding:
-            deciding.close()
+        """Let the threads end."""
         if self._pool is not None:
             self._pool.shutdown(wait=True)
 
@@ -86,10 +86,8 @@ class Batches:
         return [self._write(change) if change.new is None else next(done) for change in changes]
 
     def _each(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        if self.width == 1 or len(items) == 1:
+        if self._pool is None or len(items) == 1:
             return [call(item) for item in items]
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.width, "store")
         return list(self._pool.map(call, items))
 
     def _read(self, path: str) -> Versioned | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from pulsar_meta.codecs.compression import CODECS
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.java_properties import decode_properties, last_values
-from pulsar_meta.jobs.rewrite.recompress import DEFAULT_THRESHOLD
+from pulsar_meta.jobs.rewrite.rules import DEFAULT_THRESHOLD
 from pulsar_meta.jobs.topics.scope import Kind
 
 MAX_SIZE = 16 << 20

@@ -1,11 +1,13 @@
-"""What is to become of one value, and the change that this makes of it."""
+"""What is to become of one value, the change that this makes of it, and what a run counts of all."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Final, Literal, NamedTuple
+from threading import Lock
+from typing import Any, Final, Literal, NamedTuple
 
 from pulsar_meta.stores.base import ABSENT, Versioned
 
@@ -16,12 +18,14 @@ UNDECODABLE: Final = "undecodable"
 NOT_THERE: Final = "not-there"
 # Since the plan was made, and since the run that is being undone.
 MOVED: Final = frozenset({"moved", "touched"})
+# Reasons for which a guard left a value alone: the run ends as refused.
+REFUSED: Final = frozenset({"loaded", "over-limit", "unreadable", "ephemeral"})
 
 
 class Decision(NamedTuple):
     """Rewrite a value with `new` (None: delete it), keep it because it is right, or skip it.
 
-    `reason` says why it is kept or skipped; sizes are in bytes as stored; `told` is what a person should
+    `reason` says why it is kept or skipped; sizes are in bytes as stored; `note` is what a person should
     read of it (an undecodable value's error). A codec is None where the value has none. `readable`: whoever
     decided has made sure that the brokers at hand can load `new`. A tuple, since a run makes one for every
     value, and hands it from process to process.
@@ -34,7 +38,7 @@ class Decision(NamedTuple):
     size_before: int = 0
     size_after: int = 0
     new: bytes | None = None
-    told: str | None = None
+    note: str | None = None
     readable: bool = False
 
     def __repr__(self) -> str:
@@ -62,8 +66,7 @@ class Change:
     @classmethod
     def of(cls, seen: Versioned, decision: Decision) -> Change:
         """Return the change that `decision` makes of the value `seen`."""
-        old = None if seen.version == ABSENT else seen.value
-        return cls(seen.path, seen.version, old, decision.new, decision.readable)
+        return cls(seen.path, seen.version, content(seen), decision.new, decision.readable)
 
 
 def keep(seen: Versioned, reason: str, codec: str | None = None) -> Decision:
@@ -71,9 +74,9 @@ def keep(seen: Versioned, reason: str, codec: str | None = None) -> Decision:
     return Decision("keep", reason, codec, codec, len(seen.value), len(seen.value))
 
 
-def skip(seen: Versioned, reason: str, codec: str | None = None, *, told: str | None = None) -> Decision:
+def skip(seen: Versioned, reason: str, codec: str | None = None, *, note: str | None = None) -> Decision:
     """Return the decision not to touch a value, for a reason that a person may want to know."""
-    return Decision("skip", reason, codec, codec, len(seen.value), len(seen.value), told=told)
+    return Decision("skip", reason, codec, codec, len(seen.value), len(seen.value), note=note)
 
 
 def write(
@@ -89,6 +92,101 @@ def write(
     return Decision("rewrite", None, codec_before, codec_after, *sizes, new, readable=readable)
 
 
+def content(seen: Versioned) -> bytes | None:
+    """Return the bytes of a value, None where there is none."""
+    return None if seen.version == ABSENT else seen.value
+
+
 def digest(data: bytes | None) -> str | None:
     """Return the SHA-256 of a value in hex, None where there is none."""
     return None if data is None else sha256(data).hexdigest()
+
+
+@dataclass(slots=True)
+class Summary:
+    """Counts of values; every value seen is in exactly one of the five others. Bytes are as stored.
+
+    One thread may see values while another rewrites them.
+    """
+
+    seen: int = 0
+    rewritten: int = 0
+    kept: int = 0
+    skipped: int = 0
+    conflicts: int = 0
+    undecodable: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    saved: int = 0
+    kept_for: Counter[str] = field(default_factory=Counter)
+    skipped_for: Counter[str] = field(default_factory=Counter)
+    _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
+
+    @property
+    def refused(self) -> int:
+        """How many values a guard left alone."""
+        return sum(count for reason, count in self.skipped_for.items() if reason in REFUSED)
+
+    def see(self, decision: Decision) -> None:
+        """Count a value, and where it is left alone also why."""
+        with self._lock:
+            self.seen += 1
+            self.bytes_before += decision.size_before
+            if decision.action != "rewrite":
+                self.bytes_after += decision.size_before
+                self._leave(decision)
+
+    def rewrite(self, decision: Decision) -> None:
+        """Count a value that was seen before as rewritten."""
+        with self._lock:
+            self.rewritten += 1
+            self.bytes_after += decision.size_after
+            self.saved += decision.size_before - decision.size_after
+
+    def refuse(self, decision: Decision, reason: str) -> None:
+        """Count a value that was seen before as left alone by a guard."""
+        with self._lock:
+            self.bytes_after += decision.size_before
+            self.skipped += 1
+            self.skipped_for[reason] += 1
+
+    def lose(self, decision: Decision) -> None:
+        """Count a value that was seen before as one that moved too often."""
+        with self._lock:
+            self.bytes_after += decision.size_before
+            self.conflicts += 1
+
+    def settle(self, decision: Decision) -> None:
+        """Count a value that was seen before and then, read again, needed no change."""
+        with self._lock:
+            self.bytes_after += decision.size_before
+            self._leave(decision)
+
+    def _leave(self, decision: Decision) -> None:
+        reason = decision.reason or ""
+        if reason == UNDECODABLE:
+            self.undecodable += 1
+        elif reason in MOVED:
+            self.conflicts += 1
+        elif decision.action == "keep":
+            self.kept += 1
+            self.kept_for[reason] += 1
+        else:
+            self.skipped += 1
+            self.skipped_for[reason] += 1
+
+    def document(self, undo_file: str | None) -> dict[str, Any]:
+        """Return the summary in its JSON form."""
+        return {
+            "seen": self.seen,
+            "rewritten": self.rewritten,
+            "kept": self.kept,
+            "skipped": self.skipped,
+            "conflicts": self.conflicts,
+            "undecodable": self.undecodable,
+            "bytes_before": self.bytes_before,
+            "bytes_after": self.bytes_after,
+            "undo_file": undo_file,
+            "kept_for": dict(sorted(self.kept_for.items())),
+            "skipped_for": dict(sorted(self.skipped_for.items())),
+        }

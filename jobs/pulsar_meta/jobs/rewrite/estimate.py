@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pulsar_meta.codecs.compression import CODECS
 from pulsar_meta.codecs.names import split_managed_ledger_path
-from pulsar_meta.jobs.rewrite.recompress import Recompression
+from pulsar_meta.jobs.rewrite.rules import Recompression
 from pulsar_meta.stores.base import Versioned
 
 By = Literal["tenant", "namespace"]

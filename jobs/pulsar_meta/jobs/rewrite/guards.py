@@ -1,15 +1,22 @@
-"""What is refused because it could harm a live cluster, each with the option that overrides it."""
+"""What is refused because it could harm a live cluster, each with the option that overrides it.
+
+Which broker serves a topic: a namespace's topics are divided into bundles, ranges of the CRC-32 of the
+topic's full name; the owner of a bundle registers itself, ephemeral, at
+`/namespace/TENANT/NAMESPACE/0xLOWER_0xUPPER`. The upper end is excluded, but for 0xffffffff. Source:
+apache/pulsar NamespaceBundleFactory.java, NamespaceBundles.java, OwnershipCache.java.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import re
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError
 from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
-from pulsar_meta.jobs.rewrite.bundles import Bundle, bundle_of, bundles_named, owner_of, owners_path
 from pulsar_meta.jobs.rewrite.decision import Change
 from pulsar_meta.jobs.rewrite.readable import BROKERS, Readers, form_of
 from pulsar_meta.stores.base import Store
@@ -21,6 +28,10 @@ MIGRATION: Final = f"{COORDINATOR}/{FLAG}"
 Children = Callable[[Sequence[str]], list[list[str]]]
 RUNNING: Final = ("PREPARATION", "COPYING", "COMPLETED")
 EXTENSIBLE: Final = "Extensible"
+OWNERS: Final = "/namespace"
+LAST_HASH: Final = 0xFFFFFFFF
+
+_bundle_re = re.compile(r"^0x([0-9a-fA-F]{8})_0x([0-9a-fA-F]{8})$")
 
 LOADED_TOPIC: Final = (
     "the broker that has a topic loaded keeps its records and their versions in memory: its next write of a "
@@ -43,7 +54,20 @@ class Refusal:
     """Why a value is not written: the name under which it is counted, and the sentence for people."""
 
     reason: str
-    told: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A range of hashes of one namespace, by its name in the store."""
+
+    name: str
+    lower: int
+    upper: int
+
+    def holds(self, number: int) -> bool:
+        """Tell whether a topic of that hash belongs to it."""
+        return self.lower <= number and (number < self.upper or number == self.upper == LAST_HASH)
 
 
 @dataclass(slots=True)
@@ -133,8 +157,8 @@ class Guards:
         why = None if form is None else self.readers.why_not(form)
         if why is None:
             return None
-        told = f"a {form}: {why} (--for-version V tells who reads it, --allow-unreadable to go on)"
-        return Refusal("unreadable", told)
+        text = f"a {form}: {why} (--for-version V tells who reads it, --allow-unreadable to go on)"
+        return Refusal("unreadable", text)
 
     def _too_large(self, path: str, value: bytes) -> str | None:
         limit = self.store.max_value_size
@@ -163,8 +187,8 @@ class Guards:
             if (namespace, bundle) not in owners:
                 owners[namespace, bundle] = owner_of(self.store, namespace, bundle)
             owner = owners[namespace, bundle]
-            told = f"{topic} may be loaded: {owner} owns its bundle {bundle.name}; unload it first"
-            refused[path] = Refusal("loaded", f"{told} (--allow-loaded to go on)")
+            text = f"{topic} may be loaded: {owner} owns its bundle {bundle.name}; unload it first"
+            refused[path] = Refusal("loaded", f"{text} (--allow-loaded to go on)")
         return refused
 
     def _children(self, paths: Sequence[str]) -> list[list[str]]:
@@ -179,8 +203,8 @@ class Guards:
 
     def _is_extensible(self, broker: str) -> bool:
         try:
-            told = json.loads(self.store.read(f"{BROKERS}/{broker}").value)
-            return EXTENSIBLE in str(told.get("loadManagerClassName", ""))
+            found = json.loads(self.store.read(f"{BROKERS}/{broker}").value)
+            return EXTENSIBLE in str(found.get("loadManagerClassName", ""))
         except (NotFoundError, ValueError, AttributeError):
             return False
 
@@ -190,22 +214,59 @@ def _namespaces(topics: dict[str, TopicName]) -> list[str]:
 
 
 def _where(topics: dict[str, TopicName]) -> list[str]:
-    """Return below which paths it is told who may have the topics loaded."""
+    """Return below which paths it is registered who may have the topics loaded."""
     return [BROKERS, *map(owners_path, _namespaces(topics))] if topics else []
 
 
 def _hidden(topic: TopicName) -> Refusal:
-    told = "the brokers' load manager keeps the owners of topics out of the store"
-    return Refusal("loaded", f"{topic} may be loaded: {told} (--allow-loaded to go on)")
+    why = "the brokers' load manager keeps the owners of topics out of the store"
+    return Refusal("loaded", f"{topic} may be loaded: {why} (--allow-loaded to go on)")
 
 
 def _phase(value: bytes) -> tuple[str, str]:
     try:
-        told = json.loads(value)
-        return str(told["phase"]), str(told.get("targetUrl") or "another store")
+        found = json.loads(value)
+        return str(found["phase"]), str(found.get("targetUrl") or "another store")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise GuardError(
             "cannot tell whether the store is being migrated: the flag is not the JSON that it should be"
             " (--allow-migration to go on)",
             source=MIGRATION,
         ) from error
+
+
+def topic_hash(topic: TopicName) -> int:
+    """Return the hash by which a topic (a single partition) is given to a bundle."""
+    return zlib.crc32(str(topic).encode())
+
+
+def owners_path(namespace: str) -> str:
+    """Return below which path the owned bundles of `tenant/namespace` are registered."""
+    return f"{OWNERS}/{namespace}"
+
+
+def bundles_named(names: Iterable[str]) -> list[Bundle]:
+    """Return the bundles among the names that are registered as owned."""
+    found = []
+    for name in names:
+        match = _bundle_re.match(name)
+        if match:
+            found.append(Bundle(name, int(match[1], 16), int(match[2], 16)))
+    return found
+
+
+def bundle_of(bundles: list[Bundle], topic: TopicName) -> Bundle | None:
+    """Return which of the owned bundles serves `topic`; for domains of unknown hash, any of them."""
+    if topic.domain != "persistent":
+        return bundles[0] if bundles else None
+    number = topic_hash(topic)
+    return next((bundle for bundle in bundles if bundle.holds(number)), None)
+
+
+def owner_of(store: Store, namespace: str, bundle: Bundle) -> str:
+    """Return the address of the broker that owns a bundle, for people."""
+    try:
+        found = json.loads(store.read(f"{owners_path(namespace)}/{bundle.name}").value)
+        return str(found.get("nativeUrl") or found.get("nativeUrlTls") or "a broker")
+    except (NotFoundError, ValueError, AttributeError):
+        return "a broker"

@@ -11,20 +11,22 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.jobs.rewrite.apply import EPHEMERAL
-from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches
-from pulsar_meta.jobs.rewrite.deciding import chunks
-from pulsar_meta.jobs.rewrite.decision import Change, Decided, Decision, digest, keep, skip, write
-from pulsar_meta.jobs.rewrite.guards import Guards
-from pulsar_meta.jobs.rewrite.identity import StoreIdentity
-from pulsar_meta.jobs.rewrite.tally import Tally
-from pulsar_meta.jobs.rewrite.undo_file import HEADER_LIMIT, check_file
-from pulsar_meta.stores.base import ABSENT, Versioned
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches, chunks
+from pulsar_meta.jobs.rewrite.decision import Decided, Decision, content, digest, keep, skip, write
+from pulsar_meta.jobs.rewrite.run import Rewrite
+from pulsar_meta.jobs.rewrite.run_files import (
+    HEADER_LIMIT,
+    StoreIdentity,
+    check_file,
+    check_identity,
+    read_identity,
+)
+from pulsar_meta.stores.base import Store, Versioned
 
 FORMAT = 1
 # What a line has to have, by its action.
@@ -35,7 +37,7 @@ NEEDED: Final = {
 }
 
 # Makes the new bytes from the value as it is and the codec that the plan names.
-Remake = Callable[[Versioned, str], bytes]
+Recode = Callable[[Versioned, str], bytes]
 
 
 def plan_header(command: str, store: StoreIdentity) -> dict[str, Any]:
@@ -55,7 +57,7 @@ def plan_line(seen: Versioned, decision: Decision, *, with_new: bool = False) ->
         "size_after": decision.size_after,
     }
     if decision.action == "rewrite":
-        line["old_sha256"] = None if seen.version == ABSENT else digest(seen.value)
+        line["old_sha256"] = digest(content(seen))
         line["new_sha256"] = digest(decision.new)
         if with_new and decision.new is not None:
             line["new"] = b64encode(decision.new).decode()
@@ -75,50 +77,41 @@ def read_plan(path: Path) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
     return header, _plan_lines(path)
 
 
-def planned(lines: Iterable[dict[str, Any]], batches: Batches, remake: Remake) -> Iterator[Decided]:
-    """Yield the values of a plan with the decision that it tells; those that changed since have moved."""
+def apply_plan(
+    store: Store, file: Path, command: str, recode: Recode, *, other_store: bool = False
+) -> Rewrite:
+    """Return what a plan of `command` says; UsageError for one of another, GuardError for another store's."""
+    header, _ = read_plan(file)
+    if header.get("command") != command:
+        raise UsageError(f"{file}: a plan of {header.get('command')}, not of {command}")
+    check_identity(header["store"], read_identity(store), source=str(file), allowed=other_store)
+    return Rewrite(command, lambda batches: planned(read_plan(file)[1], batches, recode), leave_moved)
+
+
+def planned(lines: Iterable[dict[str, Any]], batches: Batches, recode: Recode) -> Generator[Decided]:
+    """Yield the values of a plan with the decision that it names; those that changed since have moved."""
     for group in chunks((line for line in lines if line["action"] == "rewrite"), READ_GROUP):
         values = batches.read([str(line["path"]) for line in group])
-        for line, value in zip(group, values, strict=True):
-            seen = value or Versioned(str(line["path"]), b"", ABSENT)
-            yield seen, _decide(line, seen, remake)
+        for line, seen in zip(group, values, strict=True):
+            yield seen, _decide(line, seen, recode)
 
 
-def foreseen(
-    decided: Iterable[Decided], guards: Guards, tally: Tally, told: Callable[[str], None] = lambda text: None
-) -> Iterator[Decided]:
-    """Yield decisions as a run would come out now: what a guard would refuse is skipped, all is counted."""
-    for group in chunks(decided, READ_GROUP):
-        refused = guards.refusals([Change.of(*one) for one in group if one[1].action == "rewrite"])
-        for seen, decision in group:
-            refusal = EPHEMERAL if seen.ephemeral else refused.get(seen.path)
-            if decision.action == "rewrite" and refusal is not None:
-                told(f"{seen.path}: {refusal.told}")
-                decision = skip(seen, refusal.reason, decision.codec_before)
-            elif decision.told:
-                told(f"{seen.path}: {decision.told}")
-            tally.see(decision)
-            if decision.action == "rewrite":
-                tally.rewrite(decision)
-            yield seen, decision
-
-
-def moved(seen: Versioned) -> Decision:
+def leave_moved(seen: Versioned) -> Decision:
     """Return what becomes of a planned value that met a conflict: a plan is applied as it is or not."""
     return skip(seen, "moved")
 
 
-def _decide(line: dict[str, Any], seen: Versioned, remake: Remake) -> Decision:
-    held = None if seen.version == ABSENT else digest(seen.value)
+def _decide(line: dict[str, Any], seen: Versioned, recode: Recode) -> Decision:
+    held = digest(content(seen))
     if held == line["new_sha256"]:
         return keep(seen, "already", line.get("codec_after"))
     if held != line["old_sha256"] or seen.version != _version(line):
-        return moved(seen)
+        return leave_moved(seen)
     codec = line.get("codec_after")
-    new = _given(line) if "new" in line or line["new_sha256"] is None else remake(seen, str(codec))
+    new = _given(line) if "new" in line or line["new_sha256"] is None else recode(seen, str(codec))
     if digest(new) != line["new_sha256"]:
         return skip(
-            seen, "packs-differently", told="the codec here makes other bytes than when it was planned"
+            seen, "packs-differently", note="the codec here makes other bytes than when it was planned"
         )
     return write(seen, new, line.get("codec_before"), codec)
 
@@ -157,9 +150,9 @@ def _plan_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def _object(text: bytes, path: Path, number: int) -> dict[str, Any]:
     try:
-        told = json.loads(text)
+        found = json.loads(text)
     except ValueError as error:
         raise DecodeError(f"line {number}: not JSON", source=str(path)) from error
-    if not isinstance(told, dict):
+    if not isinstance(found, dict):
         raise DecodeError(f"line {number}: not an object", source=str(path))
-    return told
+    return found

@@ -12,7 +12,7 @@ from pulsar_meta.codecs.metadata.cursor import decode_cursor
 from pulsar_meta.codecs.metadata.envelope import is_enveloped
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import split_managed_ledger_path
-from pulsar_meta.jobs.rewrite.releases import Form, why_unreadable
+from pulsar_meta.jobs.rewrite.releases import Form, parse_version, why_unreadable
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
 from pulsar_meta.stores.base import Store, Versioned
 
@@ -24,6 +24,13 @@ class Readers:
     """The releases that will read what is written; none: nobody said, and no broker is registered."""
 
     versions: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, store: Store, versions: Sequence[str] = ()) -> Readers:
+        """Return these releases (UsageError for what is none), else those of the registered brokers."""
+        for version in versions:
+            parse_version(version)
+        return cls(tuple(versions) or registered_versions(store))
 
     def why_not(self, form: Form) -> str | None:
         """Return why one of them cannot read `form`; where nobody is known, the form decides."""
@@ -37,7 +44,7 @@ class Readers:
 
 
 def holds_properties(cursor: ManagedCursorInfo) -> bool:
-    """Tell whether a cursor has properties of either kind: of its position, or of the subscription."""
+    """Return whether a cursor has properties of either kind: of its position, or of the subscription."""
     return bool(cursor.properties or cursor.cursorProperties)
 
 

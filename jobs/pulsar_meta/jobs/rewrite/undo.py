@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from pathlib import Path
 
-from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches
-from pulsar_meta.jobs.rewrite.deciding import chunks
-from pulsar_meta.jobs.rewrite.decision import Decided, Decision, digest, keep, skip, write
-from pulsar_meta.jobs.rewrite.undo_file import UndoRecord
-from pulsar_meta.stores.base import ABSENT, Versioned
+from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches, chunks
+from pulsar_meta.jobs.rewrite.decision import Decided, Decision, content, digest, keep, skip, write
+from pulsar_meta.jobs.rewrite.run import Rewrite
+from pulsar_meta.jobs.rewrite.run_files import check_identity, read_identity
+from pulsar_meta.jobs.rewrite.undo_log import UndoRecord, read_header, read_records
+from pulsar_meta.stores.base import ABSENT, Store, Versioned
+
+
+def put_back(store: Store, file: Path, *, other_store: bool = False, any_version: bool = False) -> Rewrite:
+    """Return what puts back the values of an undo file; GuardError where it is of another store."""
+    header = read_header(file)
+    check_identity(header["store"], read_identity(store), source=str(file), allowed=other_store)
+    return Rewrite(
+        "undo",
+        lambda batches: undone(read_records(file), batches, any_version=any_version),
+        leave_touched,
+        with_new=True,
+    )
 
 
 def undone(
     records: Iterable[UndoRecord], batches: Batches, *, any_version: bool = False
-) -> Iterator[Decided]:
+) -> Generator[Decided]:
     """Yield each value of an undo file as it is now, with what is to become of it.
 
     A value counts as untouched if it has the bytes and the version that our write gave it; with
@@ -21,14 +35,13 @@ def undone(
     """
     for group in chunks(_in_effect(records), READ_GROUP):
         values = batches.read([record.path for record in group])
-        for record, value in zip(group, values, strict=True):
-            seen = value or Versioned(record.path, b"", ABSENT)
+        for record, seen in zip(group, values, strict=True):
             yield seen, _decide(record, seen, any_version=any_version)
 
 
-def touched(seen: Versioned) -> Decision:
+def leave_touched(seen: Versioned) -> Decision:
     """Return what becomes of a value that somebody wrote since: it is theirs now."""
-    return skip(seen, "touched", told="was written since by somebody else; left as it is")
+    return skip(seen, "touched", note="was written since by somebody else; left as it is")
 
 
 def _in_effect(records: Iterable[UndoRecord]) -> Iterator[UndoRecord]:
@@ -49,13 +62,13 @@ def _in_effect(records: Iterable[UndoRecord]) -> Iterator[UndoRecord]:
 
 
 def _decide(record: UndoRecord, seen: Versioned, *, any_version: bool) -> Decision:
-    held = None if seen.version == ABSENT else digest(seen.value)
+    held = digest(content(seen))
     if held == record.old_sha256:
         return write(seen, record.old) if _may_come(record, seen) else keep(seen, "already")
     if held != record.new_sha256:
-        return touched(seen)
+        return leave_touched(seen)
     if record.answered and record.sent != seen.version and not any_version:
-        return skip(seen, "touched", told="has our bytes, but was written since (--any-version to go on)")
+        return skip(seen, "touched", note="has our bytes, but was written since (--any-version to go on)")
     return write(seen, record.old)
 
 

@@ -16,9 +16,8 @@ from pulsar_meta.codecs.errors import (
     UsageError,
 )
 from pulsar_meta.jobs.rewrite.decision import Change, digest, keep
-from pulsar_meta.jobs.rewrite.identity import StoreIdentity
-from pulsar_meta.jobs.rewrite.resume import resume_command, undo_path
-from pulsar_meta.jobs.rewrite.undo_file import UndoLog, read_header, read_records
+from pulsar_meta.jobs.rewrite.run_files import StoreIdentity
+from pulsar_meta.jobs.rewrite.undo_log import UndoLog, read_header, read_records, undo_path
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore
 from tests.jobs.rewrite.conftest import MakeRun, all_upper, letters, upper
@@ -119,15 +118,6 @@ def test_the_unfinished_run_of_this_store_is_found(
     assert os.stat(paths[0].parent).st_mode & 0o077 == 0
     with pytest.raises(UsageError):
         undo_path("d", STORE, named=None, resume=True)
-
-
-def test_the_command_that_goes_on_holds_no_credential() -> None:
-    told = resume_command(["compress-cursors", "--store", "zk://me:secret@h/p q", "--yes"], Path("/u f"))
-    assert told == "pulsar-meta compress-cursors --store 'zk://***@h/p q' --yes --undo-file '/u f' --resume"
-    assert (
-        resume_command(["x", "--undo-file=/a", "--resume"], Path("/a"))
-        == "pulsar-meta x --undo-file=/a --resume"
-    )
 
 
 @given(

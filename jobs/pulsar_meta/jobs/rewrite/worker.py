@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, suppress
-from itertools import islice
 from queue import Empty, Queue
 from threading import Event, Thread
 from typing import IO, Any, Final, TypeVar
@@ -33,7 +32,7 @@ ALONE: Final = 1024
 END_SECONDS: Final = 1.0
 
 
-def decided(values: Iterable[Versioned], rule: Rule, *, ahead: bool) -> Generator[Decided]:
+def decide_ahead(values: Iterable[Versioned], rule: Rule, *, ahead: bool) -> Generator[Decided]:
     """Yield each value with its decision, in order; `ahead`: read and decided ahead of the taker.
 
     `rule` is pickled. UnreachableError where the process that decides was ended by somebody else. To be
@@ -64,13 +63,6 @@ def parts(values: Iterable[Versioned]) -> Iterator[list[Versioned]]:
             part, size = [], 0
     if part:
         yield part
-
-
-def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yield the items in lists of at most `size`."""
-    iterator = iter(items)
-    while chunk := list(islice(iterator, size)):
-        yield chunk
 
 
 def read_ahead(items: Iterable[T]) -> Generator[T]:
@@ -152,7 +144,7 @@ class Decider:
         """
         # -P: a module that lies in the current directory is none of ours. A session of its own: Ctrl-C is
         # for the process that writes.
-        command = [sys.executable, "-P", "-m", "pulsar_meta.jobs.rewrite.deciding"]
+        command = [sys.executable, "-P", "-m", "pulsar_meta.jobs.rewrite.worker"]
         pipe = subprocess.PIPE
         try:
             self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
@@ -208,15 +200,15 @@ def _send(something: object, pipe: IO[bytes]) -> None:
     pipe.flush()
 
 
-def _decide_until_the_end(given: IO[bytes], told: IO[bytes]) -> None:
+def _decide_until_the_end(given: IO[bytes], answers: IO[bytes]) -> None:
     """Answer each list of values with a list of decisions, until there is no more of either."""
     # Whoever was killed in the middle of a part leaves it cut.
     with suppress(EOFError, BrokenPipeError, pickle.UnpicklingError):
         rule: Rule = pickle.load(given)
-        _send("ready", told)
+        _send("ready", answers)
         while True:
             part: list[Versioned] = pickle.load(given)
-            _send(list(map(rule, part)), told)
+            _send(list(map(rule, part)), answers)
 
 
 if __name__ == "__main__":

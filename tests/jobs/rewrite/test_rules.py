@@ -15,7 +15,7 @@ from pulsar_meta.jobs.rewrite.broker_conf import read_broker_conf
 from pulsar_meta.jobs.rewrite.decision import Decision
 from pulsar_meta.jobs.rewrite.estimate import estimate
 from pulsar_meta.jobs.rewrite.readable import Readers
-from pulsar_meta.jobs.rewrite.recompress import MinGain, Recompression
+from pulsar_meta.jobs.rewrite.rules import MinGain, Recompression
 from pulsar_meta.jobs.topics.scope import Kind, Scope, select, select_listed
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
 from pulsar_meta.stores.base import ABSENT, Versioned
@@ -100,7 +100,7 @@ def test_a_gain_that_is_none_is_a_usage_error(text: str) -> None:
 def test_what_cannot_be_decoded_is_skipped(value: bytes) -> None:
     decision = decided(Recompression("cursor", "none"), value)
     assert (decision.action, decision.reason) == ("skip", "undecodable")
-    assert decision.told
+    assert decision.note
 
 
 def test_a_cursor_with_properties_stays_plain_until_somebody_tells_who_reads_it() -> None:

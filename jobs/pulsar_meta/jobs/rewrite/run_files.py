@@ -1,16 +1,19 @@
-"""Which store a plan or an undo file belongs to."""
+"""What plans and undo files have in common: NDJSON of which the first line names the store they belong to."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from pulsar_meta.access.urls import redact
-from pulsar_meta.codecs.errors import GuardError, NotFoundError
+from pulsar_meta.codecs.errors import GuardError, NotFoundError, UsageError
 from pulsar_meta.stores.base import Store
 
-INSTANCE_ID = "/ledgers/INSTANCEID"
+INSTANCE_ID: Final = "/ledgers/INSTANCEID"
+# Far more than a first line has; what is no such file may have no second line.
+HEADER_LIMIT: Final = 1 << 20
 
 _server_re = re.compile(r"^(?P<scheme>[a-z]+)://(?P<hosts>[^/?]*)/?(?P<chroot>[^?]*)")
 
@@ -51,10 +54,10 @@ def check_identity(held: dict[str, Any], store: StoreIdentity, *, source: str, a
     """
     if allowed or _same(held, store):
         return
-    told = held.get("instance_id") or held.get("url")
+    belongs = held.get("instance_id") or held.get("url")
     here = store.instance_id or store.url
     raise GuardError(
-        f"belongs to the store {told}, this one is {here} (--allow-other-store to go on)", source=source
+        f"belongs to the store {belongs}, this one is {here} (--allow-other-store to go on)", source=source
     )
 
 
@@ -66,3 +69,9 @@ def _same(held: dict[str, Any], store: StoreIdentity) -> bool:
         store.url,
         store.chroot,
     )
+
+
+def check_file(path: Path) -> None:
+    """Raise UsageError for a pipe or a device, since plans and undo files are read more than once."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UsageError("a file, please: it is read more than once", source=str(path))

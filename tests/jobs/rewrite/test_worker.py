@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.errors import UnreachableError
-from pulsar_meta.jobs.rewrite import deciding as deciding_module
-from pulsar_meta.jobs.rewrite.deciding import ALONE, decided
+from pulsar_meta.jobs.rewrite import worker
 from pulsar_meta.jobs.rewrite.decision import Decision, Rule
-from pulsar_meta.jobs.rewrite.recompress import Recompression, WhereThere
+from pulsar_meta.jobs.rewrite.rules import Recompression, WhereThere
+from pulsar_meta.jobs.rewrite.worker import ALONE, decide_ahead
 from pulsar_meta.stores.base import ABSENT, Versioned
 from tests.chaos.actors import cursor
 
-two_processors = pytest.mark.skipif(deciding_module.cores() < 2, reason="needs two processors")
+two_processors = pytest.mark.skipif(worker.cores() < 2, reason="needs two processors")
 RULE = Recompression("cursor", "zstd", threshold=64)
 
 
@@ -40,7 +40,7 @@ def children() -> set[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == os.getpid() and b"deciding" in (folder / "cmdline").read_bytes():
+            if parent == os.getpid() and b"rewrite.worker" in (folder / "cmdline").read_bytes():
                 found.add(int(folder.name))
     return found
 
@@ -48,8 +48,8 @@ def children() -> set[int]:
 @pytest.mark.parametrize("number", [0, 1, ALONE - 1, ALONE, ALONE + 1, 3 * ALONE + 17])
 @pytest.mark.parametrize("rule", [RULE, WhereThere(RULE)])
 def test_decisions_are_the_same(number: int, rule: Rule) -> None:
-    here = list(decided(islice(values(), number), rule, ahead=False))
-    assert list(decided(islice(values(), number), rule, ahead=True)) == here
+    here = list(decide_ahead(islice(values(), number), rule, ahead=False))
+    assert list(decide_ahead(islice(values(), number), rule, ahead=True)) == here
     assert len(here) == number
     assert not children()
 
@@ -64,15 +64,15 @@ def test_without_another_process_all_is_decided_here(why: str, monkeypatch: pyte
     elif why == "no such module":
         monkeypatch.setattr(sys, "executable", "/bin/false")
     else:
-        monkeypatch.setattr(deciding_module, "cores", lambda: 1)
-    here = list(decided(islice(values(), 3 * ALONE), RULE, ahead=False))
-    assert list(decided(islice(values(), 3 * ALONE), RULE, ahead=True)) == here
+        monkeypatch.setattr(worker, "cores", lambda: 1)
+    here = list(decide_ahead(islice(values(), 3 * ALONE), RULE, ahead=False))
+    assert list(decide_ahead(islice(values(), 3 * ALONE), RULE, ahead=True)) == here
     assert not children()
 
 
 @two_processors
 def test_many_are_decided_by_another_process() -> None:
-    deciding = decided(values(), RULE, ahead=True)
+    deciding = decide_ahead(values(), RULE, ahead=True)
     list(islice(deciding, ALONE + 1))
     (child,) = children()
     assert child != os.getpid()
@@ -82,7 +82,7 @@ def test_many_are_decided_by_another_process() -> None:
 
 @two_processors
 def test_a_taker_that_leaves_early_waits_for_nobody() -> None:
-    deciding = decided(values(), RULE, ahead=True)
+    deciding = decide_ahead(values(), RULE, ahead=True)
     list(islice(deciding, 2 * ALONE))
     # By now the reading waits for the process, and the process for the taker.
     time.sleep(0.5)
@@ -94,7 +94,7 @@ def test_a_taker_that_leaves_early_waits_for_nobody() -> None:
 
 @two_processors
 def test_a_process_that_somebody_ends_is_an_error() -> None:
-    deciding = decided(values(), RULE, ahead=True)
+    deciding = decide_ahead(values(), RULE, ahead=True)
     list(islice(deciding, ALONE + 1))
     (child,) = children()
     os.kill(child, signal.SIGKILL)
@@ -108,10 +108,10 @@ def failing() -> Iterator[Versioned]:
     raise UnreachableError("the server went away")
 
 
-def test_what_was_read_before_an_error_is_decided() -> None:
+def test_what_was_read_before_an_error_is_decide_ahead() -> None:
     taken: list[tuple[Versioned, Decision]] = []
     with pytest.raises(UnreachableError, match="went away"):
-        for one in decided(failing(), RULE, ahead=True):
+        for one in decide_ahead(failing(), RULE, ahead=True):
             taken.append(one)
     assert len(taken) == 2 * ALONE
     assert not children()
@@ -120,8 +120,8 @@ def test_what_was_read_before_an_error_is_decided() -> None:
 @two_processors
 def test_the_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
     script = """
-from tests.jobs.rewrite.test_deciding import *
-deciding = decided(values(), RULE, ahead=True)
+from tests.jobs.rewrite.test_worker import *
+deciding = decide_ahead(values(), RULE, ahead=True)
 list(islice(deciding, ALONE + 1))
 print(*children(), flush=True)
 time.sleep(60)

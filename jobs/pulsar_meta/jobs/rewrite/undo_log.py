@@ -21,14 +21,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
+from pulsar_meta.codecs.errors import (
+    DecodeError,
+    NotFoundError,
+    PulsarMetaError,
+    UnreachableError,
+    UsageError,
+)
 from pulsar_meta.jobs.rewrite.decision import Change, digest
-from pulsar_meta.jobs.rewrite.identity import StoreIdentity, check_identity
+from pulsar_meta.jobs.rewrite.run_files import HEADER_LIMIT, StoreIdentity, check_file, check_identity
 
 FORMAT = 1
 MODE = 0o600
-# Far more than a first line has; what is no undo file may have no second line.
-HEADER_LIMIT = 1 << 20
 # One encoder for all records: a new one for each takes a third of the record's time.
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -99,7 +103,7 @@ class UndoLog:
         """Close the file."""
         file, self._file = self._file, None
         if file is not None:
-            # What could not be written was told when it was tried.
+            # What could not be written was reported when it was tried.
             with suppress(OSError):
                 file.close()
 
@@ -130,12 +134,6 @@ class UndoLog:
         # Reaches the disk with the first records.
         file.write(_line({**self._header, "created": time.time_ns() // 10**6}))
         return file
-
-
-def check_file(path: Path) -> None:
-    """Raise UsageError for a pipe or a device, since plans and undo files are read more than once."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise UsageError("a file, please: it is read more than once", source=str(path))
 
 
 def read_header(path: Path) -> dict[str, Any]:
@@ -182,6 +180,53 @@ def is_finished(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 64))
         return file.read().rstrip().endswith(b'{"end":true}')
+
+
+def undo_directory() -> Path:
+    """Return the directory of undo files (not made yet). Source: XDG Base Directory Specification 0.8."""
+    named = os.environ.get("XDG_STATE_HOME", "")
+    base = Path(named) if os.path.isabs(named) else Path.home() / ".local" / "state"
+    return base / "pulsar-meta" / "undo"
+
+
+def new_undo_path(command: str) -> Path:
+    """Return the name of an undo file that no other run has."""
+    now = time.time_ns()
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now // 10**9))
+    return undo_directory() / f"{stamp}.{now % 10**9:09d}-{command}-{os.getpid()}.ndjson"
+
+
+def undo_paths() -> Iterator[Path]:
+    """Yield the undo files in the state directory, the newest first."""
+    directory = undo_directory()
+    if directory.is_dir():
+        yield from sorted(directory.glob("*.ndjson"), reverse=True)
+
+
+def undo_path(command: str, store: StoreIdentity, *, named: Path | None, resume: bool) -> Path:
+    """Return the undo file of a run: as named, else that of the killed run to resume, else a new one.
+
+    UsageError where there is nothing to resume.
+    """
+    if named is not None:
+        return named
+    if not resume:
+        return new_undo_path(command)
+    for path in undo_paths():
+        if _continues(path, command, store):
+            return path
+    raise UsageError(
+        f"--resume: no unfinished {command} of this store in {undo_directory()} (--undo-file names one)"
+    )
+
+
+def _continues(path: Path, command: str, store: StoreIdentity) -> bool:
+    try:
+        header = read_header(path)
+        check_identity(header["store"], store, source=str(path), allowed=False)
+    except PulsarMetaError:
+        return False
+    return header.get("command") == command and not is_finished(path)
 
 
 def _check_resumable(path: Path, own: dict[str, Any], store: StoreIdentity) -> None:

@@ -1,4 +1,4 @@
-"""Which codec a stored cursor or ledger record should have: the rule of compress-cursors and -ledgers.
+"""The rules of compress-cursors, compress-ledgers, put and rm: what is to become of a value.
 
 Pulsar compresses what is larger than a threshold and leaves the rest plain (PIP-270); changing its
 settings rewrites nothing (apache/pulsar#24391), which is what this is for.
@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE
-from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.envelope import Envelope, open_envelope, wrap_envelope
 from pulsar_meta.codecs.protobuf.parse import parse_message
-from pulsar_meta.jobs.rewrite.decision import NOT_THERE, UNDECODABLE, Decision, keep, skip, write
+from pulsar_meta.jobs.rewrite.decision import NOT_THERE, UNDECODABLE, Decision, Rule, keep, skip, write
 from pulsar_meta.jobs.rewrite.readable import Readers, holds_properties
 from pulsar_meta.jobs.rewrite.releases import Form
 from pulsar_meta.jobs.topics.scope import Kind
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
-from pulsar_meta.stores.base import ABSENT, Versioned
+from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 # ServiceConfiguration's default of managed{Ledger,Cursor}InfoCompressionThresholdInBytes.
 DEFAULT_THRESHOLD: Final = 16384
@@ -76,7 +76,7 @@ class Recompression:
             payload = seen.value if envelope is None else envelope.payload
             properties = self._properties(payload)
         except DecodeError as error:
-            return skip(seen, UNDECODABLE, told=str(error))
+            return skip(seen, UNDECODABLE, note=str(error))
         before = "none" if envelope is None else envelope.codec
         if self.only_with_properties and not properties:
             return keep(seen, "no-properties", before)
@@ -108,25 +108,74 @@ class Recompression:
             return keep(seen, "not-smaller", before)
         opened = open_envelope(new, max_size=max(self.max_size, len(payload)))
         if (new if opened is None else opened.payload) != payload:
-            return skip(seen, UNDECODABLE, before, told=f"{self.codec} does not give back what it was given")
+            return skip(seen, UNDECODABLE, before, note=f"{self.codec} does not give back what it was given")
         return write(seen, new, before, self.codec, readable=True)
 
 
 @dataclass(frozen=True, slots=True)
 class WhereThere:
-    """The rule for values that were named one by one: one that is not there is told."""
+    """The rule for values that were named one by one: one that is not there is reported."""
 
     rule: Recompression
 
     def __call__(self, seen: Versioned) -> Decision:
         """Return what is to become of a value."""
         if seen.version == ABSENT:
-            return skip(seen, NOT_THERE, told="listed, but not there")
+            return skip(seen, NOT_THERE, note="listed, but not there")
         return self.rule(seen)
 
 
-def remake(seen: Versioned, codec: str) -> bytes:
+def with_codec(seen: Versioned, codec: str) -> bytes:
     """Return the value `seen` with the codec that a plan names."""
     envelope = open_envelope(seen.value)
     payload = seen.value if envelope is None else envelope.payload
     return payload if codec == "none" else wrap_envelope(payload, codec)
+
+
+def current(store: Store, path: str) -> Versioned:
+    """Return the value at `path`, or one of version ABSENT where there is none."""
+    try:
+        return store.read(path)
+    except NotFoundError:
+        return Versioned(path, b"", ABSENT)
+
+
+def put_rule(value: bytes, expected: int) -> Rule:
+    """Return the rule that replaces the version `expected` (ABSENT: creates) by `value`.
+
+    It raises ConflictError for any other version, and changes nothing where the bytes are there already.
+    """
+
+    def decide(seen: Versioned) -> Decision:
+        _check_version(seen, expected)
+        if seen.version != ABSENT and seen.value == value:
+            return keep(seen, "already")
+        return write(seen, value)
+
+    return decide
+
+
+def remove_rule(expected: int | None, children: list[str]) -> Rule:
+    """Return the rule that deletes a value of the version `expected` (None: as read).
+
+    NotFoundError where there is none, GuardError where it has children: nothing is removed recursively.
+    """
+
+    def decide(seen: Versioned) -> Decision:
+        if seen.version == ABSENT:
+            raise NotFoundError("nothing there", source=seen.path)
+        _check_version(seen, seen.version if expected is None else expected)
+        if children:
+            raise GuardError(f"has {len(children)} children; rm is never recursive", source=seen.path)
+        return write(seen, None)
+
+    return decide
+
+
+def _check_version(seen: Versioned, expected: int) -> None:
+    if seen.version == expected:
+        return
+    if expected == ABSENT:
+        raise ConflictError("exists already", source=seen.path)
+    here = "there is none" if seen.version == ABSENT else f"it is {seen.version}"
+    raise ConflictError(f"version {expected} was expected, {here}", source=seen.path)

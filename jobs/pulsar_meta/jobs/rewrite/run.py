@@ -1,0 +1,205 @@
+"""One run of a rewrite, from the values that a command is about to the report of what became of them.
+
+`run` opens what is needed, decides about each value (`rules`, in a process of its own where that pays:
+`worker`), asks the `guards`, records the old bytes (`undo_log`), sends the new ones (`apply`) and reports.
+`preview` goes the same way and stops before the undo records.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from pulsar_meta.jobs.rewrite.apply import EPHEMERAL, Sender, Speed, Stop
+from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches, chunks
+from pulsar_meta.jobs.rewrite.decision import Change, Decided, Rule, Summary, skip
+from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
+from pulsar_meta.jobs.rewrite.readable import Readers
+from pulsar_meta.jobs.rewrite.rules import current
+from pulsar_meta.jobs.rewrite.run_files import read_identity
+from pulsar_meta.jobs.rewrite.undo_log import UndoLog, undo_path
+from pulsar_meta.jobs.rewrite.worker import decide_ahead
+from pulsar_meta.stores.base import Store, Versioned
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """What a command wants written.
+
+    `decided` is called once for each pass over the store; `decide` decides anew about a value that moved
+    since. `single`: it is about one value, and a refusal ends it. `with_new`: its plan has to carry the new
+    values. `codec`: what every value is given, where that is what it is about.
+    """
+
+    command: str
+    decided: Callable[[Batches], Generator[Decided]]
+    decide: Rule
+    single: bool = False
+    with_new: bool = False
+    codec: str | None = None
+
+
+def rewrite_values(
+    command: str,
+    values: Callable[[], Iterable[Versioned]],
+    rule: Rule,
+    *,
+    first: Rule | None = None,
+    codec: str | None = None,
+) -> Rewrite:
+    """Return what applies `rule` to many values, decided ahead where the store is on a network.
+
+    `first`: the rule for values as they are first met.
+    """
+    chosen = first or rule
+    return Rewrite(
+        command,
+        lambda batches: decide_ahead(values(), chosen, ahead=batches.width > 1),
+        rule,
+        codec=codec,
+    )
+
+
+def rewrite_one(command: str, store: Store, path: str, rule: Rule) -> Rewrite:
+    """Return what applies `rule` to the value at `path`."""
+
+    def decided(batches: Batches) -> Generator[Decided]:
+        seen = current(store, path)
+        yield seen, rule(seen)
+
+    return Rewrite(command, decided, rule, single=True, with_new=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Under which terms a run writes.
+
+    `versions`: the releases that will read it (none: those of the registered brokers); `undo_file` None: a
+    new file in the state directory; `resume`: go on with a run that was killed.
+    """
+
+    overrides: Overrides = field(default_factory=Overrides)
+    versions: tuple[str, ...] = ()
+    undo_file: Path | None = None
+    resume: bool = False
+    speed: Speed = field(default_factory=Speed)
+
+    def guards(self, store: Store) -> Guards:
+        """Return the guards of a store under these terms."""
+        return Guards.of(store, self.overrides, Readers.of(store, self.versions))
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Who is kept informed: of values left alone, of the progress, and of a run that an error ends."""
+
+    warn: Callable[[str], None] = lambda text: None
+    progress: Callable[[int, Summary], None] = lambda count, summary: None
+    halted: Callable[[Path, Exception], None] = lambda undo_file, error: None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run did. `written`: the undo file exists; `signal`: what stopped it before its end."""
+
+    summary: Summary
+    undo_path: Path
+    written: bool
+    signal: int | None
+
+    @property
+    def undo_file(self) -> str | None:
+        """The undo file's name, None where nothing was written."""
+        return str(self.undo_path) if self.written else None
+
+
+def run(store: Store, rewrite: Rewrite, terms: Terms, listener: Listener) -> Report:
+    """Make the writes that a command wants, as far as the guards let them, and report.
+
+    UsageError where the undo file exists, GuardError while a migration runs, UnreachableError where the store
+    went away: what was written until then is in the undo file, and `listener.halted` has its name.
+    """
+    identity = read_identity(store)
+    path = undo_path(rewrite.command, identity, named=terms.undo_file, resume=terms.resume)
+    undo = UndoLog(path, rewrite.command, identity, resume=terms.resume, codec=rewrite.codec)
+    summary = Summary()
+    with stop_on_signals() as stop, closing(undo), Batches(store, terms.speed.concurrency) as batches:
+        sender = Sender(
+            batches,
+            terms.guards(store),
+            undo,
+            rewrite.decide,
+            terms.speed,
+            stop,
+            summary,
+            listener.warn,
+            lambda count: listener.progress(count, summary),
+            rewrite.single,
+        )
+        try:
+            with closing(rewrite.decided(batches)) as decided:
+                sender.send(decided)
+        except Exception as error:
+            if undo.written:
+                listener.halted(path, error)
+            raise
+        return Report(summary, path, undo.written, stop.signal)
+
+
+def preview(
+    store: Store,
+    rewrite: Rewrite,
+    terms: Terms,
+    summary: Summary,
+    warn: Callable[[str], None] = lambda text: None,
+) -> Iterator[Decided]:
+    """Yield decisions as a run would come out now: what a guard would refuse is skipped, all is counted."""
+    guards = terms.guards(store)
+    with Batches(store, terms.speed.concurrency) as batches, closing(rewrite.decided(batches)) as decided:
+        yield from _foreseen(decided, guards, summary, warn)
+
+
+def _foreseen(
+    decided: Iterable[Decided], guards: Guards, summary: Summary, warn: Callable[[str], None]
+) -> Iterator[Decided]:
+    for group in chunks(decided, READ_GROUP):
+        refused = guards.refusals([Change.of(*one) for one in group if one[1].action == "rewrite"])
+        for seen, decision in group:
+            refusal = EPHEMERAL if seen.ephemeral else refused.get(seen.path)
+            if decision.action == "rewrite" and refusal is not None:
+                warn(f"{seen.path}: {refusal.text}")
+                decision = skip(seen, refusal.reason, decision.codec_before)
+            elif decision.note:
+                warn(f"{seen.path}: {decision.note}")
+            summary.see(decision)
+            if decision.action == "rewrite":
+                summary.rewrite(decision)
+            yield seen, decision
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Stop]:
+    """Give a `Stop` that the first SIGINT or SIGTERM sets; the second one ends the program as ever."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        stop.signal = number
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+    for number in before:
+        signal.signal(number, note)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

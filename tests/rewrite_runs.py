@@ -1,0 +1,41 @@
+"""Runs of writes over decisions that a test makes itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from pulsar_meta.jobs.rewrite.apply import Sender, Speed
+from pulsar_meta.jobs.rewrite.batches import Batches
+from pulsar_meta.jobs.rewrite.decision import Decided, Decision, Rule, Summary
+from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
+from pulsar_meta.jobs.rewrite.readable import Readers
+from pulsar_meta.jobs.rewrite.undo_log import UndoLog
+from pulsar_meta.stores.base import Store, Versioned
+
+
+class Run(Sender):
+    """A sender that takes the rule for what moved with the decisions, and lets its threads end."""
+
+    def apply(self, decided: Iterable[Decided], decide: Rule) -> Summary:
+        self.decide = decide
+        with Batches(self.batches.store, self.speed.concurrency) as self.batches:
+            return self.send(decided)
+
+
+def make_run(
+    store: Store,
+    undo: UndoLog,
+    speed: Speed | None = None,
+    *,
+    overrides: Overrides | None = None,
+    readers: Readers | None = None,
+    warn: Callable[[str], None] = lambda text: None,
+    strict: bool = False,
+) -> Run:
+    guards = Guards.of(store, overrides or Overrides(), readers or Readers())
+    batches = Batches(store, 1)
+    return Run(batches, guards, undo, _no_rule, speed or Speed(), warn=warn, strict=strict)
+
+
+def _no_rule(seen: Versioned) -> Decision:
+    raise AssertionError(f"{seen.path} was to be decided again")
