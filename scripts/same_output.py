@@ -316,7 +316,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("captures", nargs="*")
     parser.add_argument("--show", type=int, default=2, help="differences shown of a command and kind")
     parser.add_argument("--wide", action="store_true", help=f"each topic of each capture, not only {WIDE}'s")
-    return parser.parse_args()
+    return parser.parse_intermixed_args()
 
 
 def run() -> int:
