@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -28,6 +27,7 @@ from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.stores.registry import open_store
+from tests.cli.program import pulsar_meta_here
 from tests.seek_truth import (
     SeekTable,
     Truth,
@@ -38,14 +38,13 @@ from tests.seek_truth import (
     read_truth,
 )
 
-PROGRAM = [sys.executable, "-c", "from pulsar_meta.cli.app import main; main()"]
 CHUNKED = "in chunks, joined the same"
 ENCRYPTED = "encrypted, no key"
 
 
 def run(*arguments: str, feed: bytes | None = None) -> bytes:
     """Return what a command writes to stdout; it may end with an exit code that says it found faults."""
-    done = subprocess.run([*PROGRAM, *arguments], input=feed, capture_output=True, check=False)
+    done = pulsar_meta_here(*arguments, stdin=feed or b"")
     if done.returncode not in (0, 4):
         raise SystemExit(f"pulsar-meta {' '.join(arguments[:3])}: {done.stderr.decode()}")
     return done.stdout

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +14,10 @@ from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import Frame, decode_frame
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
+from tests.cli.program import pulsar_meta_here
 
 Document = dict[str, Any]
 Position = tuple[int, int]
-
-PROGRAM = Path(sys.executable).with_name("pulsar-meta")
 
 SAME = "the same"
 CHUNKED = "chunked: the same when its chunks are joined"
@@ -49,13 +46,9 @@ def compare(capture: Path, entries: str) -> Counter[str]:
 def dump(capture: Path, entries: str, names: list[str]) -> dict[Position, Document]:
     """Return what the program says about the entries of topics."""
     arguments = ["--store", f"snapshot:{capture / 'metadata.ndjson'}", "--entries", entries]
-    done = subprocess.run(
-        [PROGRAM, "dump-entries", *names, *arguments, "--deep", "--payload", "hash", "-o", "ndjson"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
+    options = ["--deep", "--payload", "hash", "-o", "ndjson"]
+    done = pulsar_meta_here("dump-entries", *names, *arguments, *options)
+    assert done.returncode == 0, done.stderr
     documents = [json.loads(line) for line in done.stdout.splitlines()]
     return {(document["ledger_id"], document["entry_id"]): document for document in documents}
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from pulsar_meta.brokers.client_conf import read_client_conf, token_credentials
 from pulsar_meta.codecs.errors import UsageError
+from tests.cli.program import pulsar_meta_here
 
-PROGRAM = Path(sys.executable).with_name("pulsar-meta")
 PLUGINS = "org.apache.pulsar.client.impl.auth."
 
 
@@ -110,9 +108,7 @@ def test_what_cannot_be_honoured_is_refused(tmp_path: Path, settings: dict[str, 
     ],
 )
 def test_the_command_line_of_lookup(arguments: list[str], code: int, words: str) -> None:
-    done = subprocess.run(
-        [PROGRAM, "lookup", "t", *arguments, "-o", "json"],
-        capture_output=True, text=True, timeout=60, check=False, env={"PATH": "/usr/bin:/bin"},
-    )  # fmt: skip
+    env = {"PATH": "/usr/bin:/bin"}
+    done = pulsar_meta_here("lookup", "t", *arguments, "-o", "json", env=env)
     assert done.returncode == code
     assert words in json.loads(done.stderr)["message"] + str(json.loads(done.stderr).get("source"))

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.metadata.envelope import wrap_envelope
-from tests.cli.values import LEDGER, PROGRAM, Run
+from tests.cli.program import pulsar_meta_here
+from tests.cli.values import LEDGER, Run
 
 
 @pytest.fixture
@@ -16,14 +17,7 @@ def run(tmp_path: Path) -> Run:
     """Return a function that runs the program in a directory of the test."""
 
     def call(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            [PROGRAM, *map(str, arguments)],
-            input=stdin,
-            capture_output=True,
-            cwd=tmp_path,
-            timeout=60,
-            check=False,
-        )
+        return pulsar_meta_here(*arguments, stdin=stdin, folder=tmp_path)
 
     return call
 

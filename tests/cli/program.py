@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import subprocess
@@ -27,17 +28,27 @@ def environment(state: Path, **more: str) -> dict[str, str]:
 
 
 def pulsar_meta(
-    *arguments: str | Path, env: Mapping[str, str], stdin: bytes = b"", seconds: float = 120
+    *arguments: object,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
+    folder: Path | None = None,
+    seconds: float = 120,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run the program to its end."""
-    words = [*MAIN, *map(str, arguments)]
-    return subprocess.run(words, input=stdin, capture_output=True, env=dict(env), timeout=seconds)
+    """Run the program in a process of its own to its end."""
+    words, environment = [*MAIN, *map(str, arguments)], None if env is None else dict(env)
+    return subprocess.run(
+        words, input=stdin, capture_output=True, env=environment, cwd=folder, timeout=seconds
+    )
 
 
 def pulsar_meta_here(
-    *arguments: str | Path, env: Mapping[str, str], stdin: bytes = b""
+    *arguments: object, env: Mapping[str, str] | None = None, stdin: bytes = b"", folder: Path | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run the program in this process, which is faster; stdin is never a terminal."""
+    """Run the program in this process, which saves its start; stdin is never a terminal.
+
+    `env` is all of its environment (None: ours), `folder` where it runs. What is about the process itself
+    (signals, closed pipes, terminals, limits, what it imports) needs `pulsar_meta`.
+    """
     words, code = list(map(str, arguments)), 0
     out, told = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
     given = io.TextIOWrapper(io.BytesIO(stdin), "utf-8")
@@ -46,7 +57,8 @@ def pulsar_meta_here(
         for change in (
             *streams,
             patch("sys.argv", ["pulsar-meta", *words]),
-            patch.dict(os.environ, env, clear=True),
+            patch.dict(os.environ, {} if env is None else env, clear=env is not None),
+            contextlib.chdir(folder or Path.cwd()),
         ):
             stack.enter_context(change)
         try:
@@ -56,6 +68,11 @@ def pulsar_meta_here(
         out.flush()
         told.flush()
     return subprocess.CompletedProcess(words, code, _written(out), _written(told))
+
+
+def as_text(done: subprocess.CompletedProcess[bytes]) -> subprocess.CompletedProcess[str]:
+    """Return a run with its outputs as text."""
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def _written(stream: io.TextIOWrapper) -> bytes:

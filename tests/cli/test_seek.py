@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(sys.executable).parent / "pulsar-meta"
+from tests.cli.program import as_text, pulsar_meta, pulsar_meta_here
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -32,16 +32,10 @@ def run(run_environment: dict[str, str], tmp_path: Path) -> Run:
     """Return a function that runs the command on a capture in an empty directory."""
 
     def call(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [PROGRAM, "seek", *arguments],
-            capture_output=True,
-            text=True,
-            env=run_environment | more,
-            cwd=tmp_path,
-            check=False,
-            timeout=120,
-            input="orders\t0\n",
-        )
+        words, env, given = ("seek", *arguments), run_environment | more, b"orders\t0\n"
+        if "spark" in arguments:
+            return as_text(pulsar_meta(*words, env=env, stdin=given, folder=tmp_path))
+        return as_text(pulsar_meta_here(*words, env=env, stdin=given, folder=tmp_path))
 
     return call
 

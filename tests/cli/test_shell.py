@@ -23,6 +23,7 @@ from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.settings import load_settings
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
+from tests.cli.program import as_text, pulsar_meta_here
 
 PROGRAM = Path(sys.executable).with_name("pulsar-meta")
 VIEW = tables.View(columns=["ledger", "name"], row=lambda document: [str(document["l"]), document["n"]])
@@ -30,6 +31,7 @@ DOCUMENTS = [{"l": 7, "n": "a\tb"}, {"l": 2**63 - 1, "n": "[bold]"}]
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the installed program, with this environment only where one is given."""
     return subprocess.run(
         [PROGRAM, *arguments],
         capture_output=True,
@@ -38,6 +40,10 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         check=False,
         env=environment or None,
     )
+
+
+def run_here(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return as_text(pulsar_meta_here(*arguments))
 
 
 def test_json_is_a_list_and_keeps_big_numbers_as_digits() -> None:
@@ -183,21 +189,21 @@ def test_version() -> None:
 
 
 def test_a_usage_error_is_json_where_json_was_asked_for() -> None:
-    result = run("decode", "--no-such-option", "-o", "json")
+    result = run_here("decode", "--no-such-option", "-o", "json")
     assert result.returncode == 2
     assert json.loads(result.stderr)["error"] == "usage"
     assert result.stdout == ""
 
 
 def test_a_missing_file_is_one_line_and_exit_3() -> None:
-    result = run("decode", "/no/such/file")
+    result = run_here("decode", "/no/such/file")
     assert result.returncode == 3
     assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_has_help_with_an_example(command: str) -> None:
-    result = run(command, "--help")
+    result = run_here(command, "--help")
     assert result.returncode == 0
     assert f"pulsar-meta {command}" in result.stdout
     assert "Example" in result.stdout
@@ -254,7 +260,7 @@ def test_bytes_of_others_do_not_steer_a_terminal() -> None:
     ],
 )
 def test_a_usage_error_is_one_line_that_names_the_help(arguments: list[str], names: str) -> None:
-    result = run(*arguments)
+    result = run_here(*arguments)
     assert result.returncode == 2
     assert result.stderr.count("\n") == 1
     assert names in result.stderr

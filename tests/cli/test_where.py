@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-PROGRAM = Path(sys.executable).with_name("pulsar-meta")
+from tests.cli.program import as_text, pulsar_meta, pulsar_meta_here
+
 Capture = Callable[[str], Path]
 FILTER = "region=eu and not type^=re"
 
 
 def dump(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     sources = ["--store", f"rocksdb:{folder}/rocksdb", "--entries", f"bookie-disk:{folder}/bookie0"]
-    return subprocess.run(
-        [PROGRAM, "dump-entries", *arguments, *sources],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    program = pulsar_meta if "spark" in arguments else pulsar_meta_here
+    return as_text(program("dump-entries", *arguments, *sources))
 
 
 def shown(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
@@ -77,9 +75,8 @@ def test_lines_say_what_decided_and_raw_frames_are_those_that_match(capture: Cap
     assert all("decided by the " in line for line in lines)
     dump(folder, "orders", "--where", FILTER, "-o", "raw", "--output", str(file))
     entries = len({position[:2] for position in wanted(folder)})
-    again = subprocess.run(
-        [PROGRAM, "dump-entries", "--entries", f"frames:{file}"], capture_output=True, text=True, check=True
-    )
+    again = as_text(pulsar_meta_here("dump-entries", "--entries", f"frames:{file}"))
+    assert again.returncode == 0
     assert len(again.stdout.splitlines()) == entries
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ import pytest
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.jobs.brokers.lookup_properties import published_properties
 from pulsar_meta.jobs.brokers.registered import STOCK, broker_document, match_broker, match_notes
-
-PROGRAM = Path(sys.executable).with_name("pulsar-meta")
+from tests.cli.program import as_text, pulsar_meta_here
 
 # As a 4.2.4 broker with lookup.rack=A registered itself.
 REGISTERED = {
@@ -54,10 +52,8 @@ def test_an_older_registration_without_properties() -> None:
 def test_brokers_that_a_crash_left_registered(capture: Callable[[str], Path], name: str) -> None:
     folder = capture(name)
     files = sorted(folder.glob("metadata*.ndjson"), key=lambda file: "killed" not in file.name)
-    done = subprocess.run(
-        [PROGRAM, "brokers", "--store", f"snapshot:{files[0]}", "--match", "rack=A", "-o", "json"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    store = f"snapshot:{files[0]}"
+    done = pulsar_meta_here("brokers", "--store", store, "--match", "rack=A", "-o", "json")
     assert done.returncode == 0
     (broker,) = json.loads(done.stdout)
     assert (broker["broker"], broker["kind"]) == ("127.0.0.1:18080", "LocalBrokerData")
@@ -110,10 +106,7 @@ def brokers(tmp_path: Path, values: dict[str, bytes], *options: str) -> subproce
     ]
     file = tmp_path / "store.ndjson"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return subprocess.run(
-        [PROGRAM, "brokers", "--store", f"snapshot:{file}", *options],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    return as_text(pulsar_meta_here("brokers", "--store", f"snapshot:{file}", *options))
 
 
 def test_exit_codes(tmp_path: Path) -> None:
@@ -148,8 +141,6 @@ def test_another_prefix_and_an_empty_one() -> None:
 def test_the_command_says_where_a_file_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
     file.write_bytes(b"a=1\nlookup.rack=\\u12\n")
-    done = subprocess.run(
-        [PROGRAM, "lookup-properties", file], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = as_text(pulsar_meta_here("lookup-properties", file))
     assert (done.returncode, done.stdout) == (4, "")
     assert "broker.conf: line 2" in done.stderr

@@ -6,7 +6,6 @@ import io
 import json
 import struct
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,9 +29,9 @@ from pulsar_meta.jobs.batches.frame_stream import (
     write_frame,
 )
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
+from tests.cli.program import pulsar_meta_here
 from tests.jobs.captured_frames import frames_of
 
-PROGRAM = Path(sys.executable).with_name("pulsar-meta")
 Capture = Callable[[str], Path]
 
 
@@ -140,7 +139,7 @@ def test_streams_come_back(frames: list[bytes]) -> None:
 
 
 def run(*arguments: str | Path, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([PROGRAM, *arguments], input=data, capture_output=True, timeout=60, check=False)
+    return pulsar_meta_here(*arguments, stdin=data)
 
 
 def test_the_commands_as_a_pipe_and_with_positions(tmp_path: Path) -> None:

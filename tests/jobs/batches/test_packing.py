@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,15 +18,16 @@ from pulsar_meta.codecs.frames.frame import decode_frame
 from pulsar_meta.jobs.batches.batch_plan import BatchPlan
 from pulsar_meta.jobs.batches.batching import Batching
 from pulsar_meta.jobs.batches.frame_stream import read_frames
+from tests.cli.program import pulsar_meta, pulsar_meta_here
 from tests.jobs.captured_frames import frames_of
 
-PROGRAM = Path(sys.executable).with_name("pulsar-meta")
 Capture = Callable[[str], Path]
 Json = dict[str, Any]
 
 
 def run(*arguments: str | Path, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([PROGRAM, *arguments], input=data, capture_output=True, timeout=60, check=False)
+    program = pulsar_meta if "spark" in arguments else pulsar_meta_here
+    return program(*arguments, stdin=data)
 
 
 def packed(messages: list[Json], *options: str) -> list[bytes]:

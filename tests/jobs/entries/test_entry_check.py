@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +18,9 @@ from pulsar_meta.jobs.entries.entry_choice import Range
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.jobs.topics.topic import Ledger
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
+from tests.cli.program import as_text, pulsar_meta, pulsar_meta_here
 from tests.jobs.captured_frames import frames_of
 
-PROGRAM = Path(sys.executable).with_name("pulsar-meta")
 TOPICS = ("orders", "txn", "compacted", "parted", "chunked", "late-index")
 LEDGER = 7
 SEAL = EntryFormat("CRC32C", b"", frames=True)
@@ -183,23 +181,8 @@ def test_indexes_go_on_from_ledger_to_ledger(ledger: dict[int, bytes]) -> None:
 def test_every_layer_of_every_topic_of_a_capture(capture: Capture) -> None:
     folder = capture("pulsar-3.0.7")
     sources = ["--store", f"rocksdb:{folder}/rocksdb", "--entries", f"bookie-disk:{folder}/bookie0"]
-    done = subprocess.run(
-        [
-            PROGRAM,
-            "verify-entries",
-            "orders",
-            "txn",
-            "compacted",
-            "parted",
-            "chunked",
-            "late-index",
-            *sources,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    topics = ["orders", "txn", "compacted", "parted", "chunked", "late-index"]
+    done = as_text(pulsar_meta_here("verify-entries", *topics, *sources))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -209,10 +192,7 @@ def test_the_command_says_a_line_a_fault(capture: Capture, tmp_path: Path) -> No
     broken[-1] ^= 1
     file = tmp_path / "frames"
     file.write_bytes(b"".join(len(f).to_bytes(4, "big") + bytes(f) for f in [*frames[:2], broken, frames[4]]))
-    done = subprocess.run(
-        [PROGRAM, "verify-entries", "--entries", f"frames:{file}"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = as_text(pulsar_meta_here("verify-entries", "--entries", f"frames:{file}"))
     lines = [line.split("\t")[:2] for line in done.stdout.splitlines()]
     assert done.returncode == 1
     assert ["0:2", "checksum"] in lines
@@ -225,10 +205,7 @@ def test_spark_says_the_same(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4")
     sources = ["--store", f"rocksdb:{folder}/rocksdb", "--entries", f"bookie-disk:{folder}/bookie0"]
     engine = ["--engine", "spark", "--master", "local[2]"]
-    done = subprocess.run(
-        [PROGRAM, "verify-entries", "orders", "marks", *sources, *engine],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    done = as_text(pulsar_meta("verify-entries", "orders", "marks", *sources, *engine))
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -259,10 +236,7 @@ def test_ranges_that_are_cut_join_nothing(ledger: dict[int, bytes]) -> None:
 def test_limits_on_the_command_line(capture: Capture, limits: list[str], entries: int | None) -> None:
     folder = capture("pulsar-4.2.4")
     sources = ["--store", f"rocksdb:{folder}/rocksdb", "--entries", f"bookie-disk:{folder}/bookie0"]
-    done = subprocess.run(
-        [PROGRAM, "verify-entries", "orders", *sources, *limits, "-v"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = as_text(pulsar_meta_here("verify-entries", "orders", *sources, *limits, "-v"))
     assert (done.returncode, done.stdout) == (0, ""), done.stdout
     counted = int(done.stderr.split(" entries in ")[0].rsplit(maxsplit=1)[-1])
     assert counted == entries if entries is not None else 2 < counted < 30
