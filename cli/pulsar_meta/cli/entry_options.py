@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pulsar_meta.entries.base import EntrySource
-    from pulsar_meta.jobs.entries.entry_choice import Choice, Tell
-    from pulsar_meta.jobs.entries.entry_dump import DataEntry, Look
+    from pulsar_meta.jobs.entries.entry_choice import Choice
+    from pulsar_meta.jobs.entries.entry_dump import DataEntry, DumpOptions
     from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
     from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
+    from pulsar_meta.jobs.topics.topic import Report
     from pulsar_meta.stores.base import Store
 
 LIMITS = "Limits"
@@ -121,9 +122,9 @@ class Matches:
     shell: Shell
     engine: EngineOptions
     chosen: EntryFilter
-    look: Look
+    look: DumpOptions
     count: int | None
-    tell: Tell
+    report: Report
     counts: FilterCounts
 
     def documents(
@@ -139,11 +140,10 @@ class Matches:
         work = sum(ledger.entries or 0 for choice in planned for ledger in choice.ledgers)
         if self.engine.chosen(self.shell, work) == "spark":
             return islice(self._by_spark(planned, limits, source, store, urls), self.count)
-        from pulsar_meta.jobs.entries.entry_dump import read_entries
-        from pulsar_meta.jobs.entries.matching_entries import describe_matching
+        from pulsar_meta.jobs.entries.entry_dump import describe_matching, read_entries
 
-        entries = read_entries(iter(planned), limits, source, store, self.tell)
-        return describe_matching(entries, self.chosen, self.counts, self.look, self.count, self.tell)
+        entries = read_entries(iter(planned), limits, source, store, self.report)
+        return describe_matching(entries, self.chosen, self.counts, self.look, self.count, self.report)
 
     def entries(
         self, choices: Iterable[Choice], limits: Limits, source: EntrySource, store: Store | None
@@ -151,10 +151,9 @@ class Matches:
         """Return the entries that match, as many as are wanted; UsageError where Spark is asked for."""
         if self.engine.engine is Engine.SPARK:
             raise UsageError("-o raw goes without Spark: leave --engine out")
-        from pulsar_meta.jobs.entries.entry_dump import read_entries
-        from pulsar_meta.jobs.entries.matching_entries import matching_entries
+        from pulsar_meta.jobs.entries.entry_dump import matching_entries, read_entries
 
-        entries = read_entries(iter(choices), limits, source, store, self.tell)
+        entries = read_entries(iter(choices), limits, source, store, self.report)
         found = matching_entries(entries, self.chosen, self.counts)
         return islice(((entry, form) for entry, form, _ in found), self.count)
 
@@ -177,7 +176,7 @@ class Matches:
                 tuple(urls),
                 store_url,
                 part,
-                entry_format(store, part.ledger.ledger_id, self.tell),
+                entry_format(store, part.ledger.ledger_id, self.report),
                 self.chosen,
                 self.look,
             )
@@ -186,7 +185,7 @@ class Matches:
         return match_with_spark(
             lots,
             self.counts,
-            self.tell,
+            self.report,
             master=self.engine.master or self.shell.settings.master,
             conf=self.engine.settings,
             verbose=self.shell.verbose,

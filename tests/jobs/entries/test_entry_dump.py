@@ -15,7 +15,7 @@ from pulsar_meta.codecs.frames.entry_json import PAYLOAD_FORMS
 from pulsar_meta.codecs.json_text import dumps
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.entries.entry_choice import Bound
-from pulsar_meta.jobs.entries.entry_dump import DataEntry, Look, describe
+from pulsar_meta.jobs.entries.entry_dump import DataEntry, DumpOptions, describe
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 
 ROUNDS = 3_000
@@ -49,7 +49,7 @@ def test_every_damaged_frame_becomes_a_document(capture: Callable[[str], Path]) 
         data = memoryview(damaged(chance.choice(frames), chance))
         entry = DataEntry(1, number, data, "absent")
         form = chance.choice(PAYLOAD_FORMS)
-        document = describe(entry, EntryFormat(), Look(deep=True, form=form), told.append)
+        document = describe(entry, EntryFormat(), DumpOptions(deep=True, form=form), told.append)
         assert dumps(document)
         assert len(entry_view().row(document)) == len(entry_view().columns)
         for row in each_message([document]):

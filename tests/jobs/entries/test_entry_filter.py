@@ -11,7 +11,7 @@ import pytest
 
 from pulsar_meta.codecs.frames.batch import join_batch
 from pulsar_meta.codecs.frames.frame import decode_frame, encode_frame
-from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts, Level, Verdict
+from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts, FilterVerdict, Level
 from pulsar_meta.jobs.entries.filters import parse_filter
 from pulsar_meta.proto.PulsarApi_pb2 import EncryptionKeys, KeyValue, MessageMetadata, SingleMessageMetadata
 from tests.jobs.captured_frames import frames_of
@@ -20,7 +20,7 @@ Capture = Callable[[str], Path]
 VERSION = "pulsar-4.2.4"
 
 
-def verdicts(frames: list[bytes], text: str, level: Level, **options: Any) -> list[Verdict]:
+def verdicts(frames: list[bytes], text: str, level: Level, **options: Any) -> list[FilterVerdict]:
     chosen = EntryFilter(parse_filter(text), level, **options)
     return [chosen.decide(decode_frame(frame)) for frame in frames]
 

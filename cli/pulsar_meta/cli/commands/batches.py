@@ -83,19 +83,19 @@ def plan_batches(
         raise UsageError("--as-proposed is a rule by itself: leave --strategy out")
     rule: Rule = "as-proposed" if as_proposed else strategy.value
     batching = Batching(parse_keys(keys), rule, max_messages, max_bytes, not one_schema)
-    told, limits = Faults(shell), bounds.limits
+    faults, limits = Faults(shell), bounds.limits
     with ExitStack() as stack:
         opened = stack.enter_context(shell.store(store)) if store or shell.settings.store else None
         urls = shell.entries_urls(entries)
         source = stack.enter_context(open_entry_sources(urls, opened))
-        choices = list(choose(names, opened, source, told))
-        work = _Plans(shell, told, tuple(urls), opened, choices, limits, bounds.count, batching, rebatch)
+        choices = list(choose(names, opened, source, faults))
+        work = _Plans(shell, faults, tuple(urls), opened, choices, limits, bounds.count, batching, rebatch)
         entry_count = sum(ledger.entries or 0 for choice in choices for ledger in choice.ledgers)
         spark = engine.chosen(shell, entry_count) == "spark"
         plans = work.by_spark(engine) if spark else work.here(source)
         topics = ({"topic": choice.name, **plan} for choice, plan in zip(choices, plans, strict=True))
         shell.emit(topics, Detail(_lines), single=len(names) == len(choices) == 1)
-        told.end(source)
+        faults.end(source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class _Plans:
     """A plan for each choice, here or by Spark."""
 
     shell: Shell
-    told: Faults
+    faults: Faults
     urls: tuple[str, ...]
     store: Store | None
     choices: Sequence[Choice]
@@ -117,9 +117,9 @@ class _Plans:
         from pulsar_meta.jobs.entries.entry_dump import read_entries
 
         for choice in self.choices:
-            entries = read_entries(iter([choice]), self.limits, source, self.store, self.told)
+            entries = read_entries(iter([choice]), self.limits, source, self.store, self.faults)
             plan = BatchPlan(self.batching, rebatch=self.rebatch)
-            yield plan_entries(plan, entries, self.count, self.told)
+            yield plan_entries(plan, entries, self.count, self.faults)
 
     def by_spark(self, how: EngineOptions) -> Iterator[Document]:
         from pulsar_meta.jobs.spark.planning import Lot, plan_with_spark
@@ -128,7 +128,9 @@ class _Plans:
         rule = (self.limits, self.count, self.batching, self.rebatch)
         lots = [Lot(self.urls, url, choice, *rule) for choice in self.choices]
         master = how.master or self.shell.settings.master
-        return plan_with_spark(lots, self.told, master=master, conf=how.settings, verbose=self.shell.verbose)
+        return plan_with_spark(
+            lots, self.faults, master=master, conf=how.settings, verbose=self.shell.verbose
+        )
 
 
 def pack_entries(
@@ -204,10 +206,10 @@ def _lines(document: Document) -> Iterator[str]:
     yield f"{document['topic']}: {document['messages']} messages of {document['producers']} producers"
     yield f"batches share {keys} ({document['strategy']})"
     for when in ("before", "after"):
-        told = document[when]
+        batches = document[when]
         yield (
-            f"{when:7}{told['batches']} batches, {told['messages_per_batch']} messages each"
-            f" (largest {told['largest_batch']}), {told['bytes']} bytes"
+            f"{when:7}{batches['batches']} batches, {batches['messages_per_batch']} messages each"
+            f" (largest {batches['largest_batch']}), {batches['bytes']} bytes"
         )
     for name, what in (("breaks", "ended by"), ("breaking_keys", "keys that differed")):
         counts = document[name]
@@ -215,8 +217,8 @@ def _lines(document: Document) -> Iterator[str]:
             yield f"{what}: " + ", ".join(f"{key} {count}" for key, count in counts.items())
     wrong = document["wrong_batches"]
     if any(wrong.values()):
-        told = f"properties of {wrong['properties']}, schema of {wrong['schema']} batches"
-        yield f"wrong for later messages: {told}"
+        counts = f"properties of {wrong['properties']}, schema of {wrong['schema']} batches"
+        yield f"wrong for later messages: {counts}"
     if document["out_of_order"]:
         yield f"{document['out_of_order']} messages would leave their order"
     for reason, count in document["unopened"].items():

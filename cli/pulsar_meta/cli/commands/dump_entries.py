@@ -20,7 +20,7 @@ from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.frames.entry_json import PAYLOAD_FORMS
 from pulsar_meta.jobs.entries.entry_choice import choose
-from pulsar_meta.jobs.entries.entry_dump import DataEntry, Look, describe_entries, read_entries
+from pulsar_meta.jobs.entries.entry_dump import DataEntry, DumpOptions, describe_entries, read_entries
 from pulsar_meta.jobs.entries.entry_filter import FilterCounts
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
@@ -56,11 +56,11 @@ def dump_entries(
     With --deep, and with --payload, which opens entries too, each message is shown. -o raw writes the
     frames themselves, in the form that frames: reads (with --output FILE their positions to FILE.idx).
     SIZE counts what the broker wrote, without BookKeeper's header and digest. A corrupt entry is
-    told, the others are shown, and the exit code is 4.
+    reported, the others are shown, and the exit code is 4.
 
     With --where only entries with a message that matches are shown, with where it was decided, and stderr
     ends with how many could not be decided: batches of stock Java and C++ producers have their properties
-    with each message, so that the entry's own metadata tells nothing; Go's has the first message's.
+    with each message, so that the entry's own metadata says nothing; Go's has the first message's.
 
     Examples:
       pulsar-meta dump-entries orders --entries bookie-disk:data/bookie --from -10
@@ -69,18 +69,18 @@ def dump_entries(
     """
     limits, count = bounds.limits, bounds.count
     look = _look(deep, payload, max_size * SIZE_UNIT)
-    told = Faults(shell)
+    faults = Faults(shell)
     with ExitStack() as stack:
         opened = _store(shell, store, names or [])
         if opened is not None:
             stack.enter_context(opened)
         source = stack.enter_context(open_entry_sources(shell.entries_urls(entries), opened))
-        choices = choose(names or [], opened, source, told)
+        choices = choose(names or [], opened, source, faults)
         chosen = where.filter(look.max_size)
         if chosen is None and engine != EngineOptions():
             raise UsageError("--engine, --master and --conf go with --where")
         if chosen is not None:
-            matches = Matches(shell, engine, chosen, look, count, told, FilterCounts())
+            matches = Matches(shell, engine, chosen, look, count, faults, FilterCounts())
             if shell.format is Format.RAW:
                 _emit_frames(shell, matches.entries(choices, limits, source, opened))
             else:
@@ -88,11 +88,11 @@ def dump_entries(
                 _emit(shell, matches.documents(choices, limits, source, opened, urls), look.deep)
             shell.say(matches.counts.summary())
         elif shell.format is Format.RAW:
-            _emit_frames(shell, islice(read_entries(choices, limits, source, opened, told), count))
+            _emit_frames(shell, islice(read_entries(choices, limits, source, opened, faults), count))
         else:
-            found = read_entries(choices, limits, source, opened, told)
-            _emit(shell, describe_entries(found, look, count, told), look.deep)
-        told.end(source)
+            found = read_entries(choices, limits, source, opened, faults)
+            _emit(shell, describe_entries(found, look, count, faults), look.deep)
+        faults.end(source)
 
 
 def _emit(shell: Shell, documents: Iterator[Document], deep: bool) -> None:
@@ -130,9 +130,9 @@ def _store(shell: Shell, url: str | None, names: list[str]) -> Store | None:
     return shell.store(url)
 
 
-def _look(deep: bool, payload: str | None, max_size: int) -> Look:
+def _look(deep: bool, payload: str | None, max_size: int) -> DumpOptions:
     if payload is None:
-        return Look(deep, max_size=max_size)
+        return DumpOptions(deep, max_size=max_size)
     if payload in PAYLOAD_FORMS:
-        return Look(True, form=payload, max_size=max_size)
-    return Look(True, directory=Path(payload), max_size=max_size)
+        return DumpOptions(True, form=payload, max_size=max_size)
+    return DumpOptions(True, directory=Path(payload), max_size=max_size)

@@ -16,8 +16,7 @@ from pulsar_meta.cli.shell import Exit, Shell
 
 if TYPE_CHECKING:
     from pulsar_meta.entries.base import EntrySource
-    from pulsar_meta.jobs.entries.entry_check import LedgerReport
-    from pulsar_meta.jobs.entries.entry_checks import Checker
+    from pulsar_meta.jobs.entries.entry_check import Checker, LedgerReport
 
 SIZE_UNIT = 2**20
 
@@ -46,16 +45,16 @@ def verify_entries(
       pulsar-meta verify-entries orders --store zk://zk1:2181 --entries bookie:
       pulsar-meta verify-entries --entries bookie-disk:/data/bookie --engine spark
     """
-    from pulsar_meta.jobs.entries.entry_checks import first_checks, plan_checks, run_checks
+    from pulsar_meta.jobs.entries.entry_check import first_checks, plan_checks, run_checks
     from pulsar_meta.jobs.entries.entry_choice import choose
     from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 
-    told, faulty, limits = Faults(shell), False, bounds.limits
+    faults, faulty, limits = Faults(shell), False, bounds.limits
     with ExitStack() as stack:
         opened = stack.enter_context(shell.store(store)) if store or shell.settings.store else None
         urls = shell.entries_urls(entries)
         source = stack.enter_context(open_entry_sources(urls, opened))
-        planned = plan_checks(choose(names or [], opened, source, told), limits, source, opened, told)
+        planned = plan_checks(choose(names or [], opened, source, faults), limits, source, opened, faults)
         tasks = first_checks(planned, bounds.count, source)
         work = sum(task.part.ledger.entries or 0 for task in tasks)
         spark = engine.chosen(shell, work) == "spark"
@@ -65,13 +64,13 @@ def verify_entries(
         shell.emit(_faults(run_checks(tasks, check), count), _VIEW)
         shell.detail(f"{count.entries} entries in {len(tasks)} ledgers, {count.faults} faults")
         faulty = count.faults > 0
-        told.end(source)
+        faults.end(source)
     if faulty:
         raise typer.Exit(Exit.FAULT)
 
 
 def _here(source: EntrySource, max_size: int) -> Checker:
-    from pulsar_meta.jobs.entries.entry_checks import check_here
+    from pulsar_meta.jobs.entries.entry_check import check_here
 
     return check_here(source, max_size)
 

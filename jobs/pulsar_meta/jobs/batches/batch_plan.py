@@ -15,9 +15,9 @@ from pulsar_meta.codecs.frames.frame import decode_frame
 from pulsar_meta.jobs.batches.batching import Batch, Batcher, Batching, Breaks, OrderWatch, wrong_for
 from pulsar_meta.jobs.batches.outgoing import Numbering, messages_of_entry, outgoing
 from pulsar_meta.jobs.batches.packing import Packing, pack_batch
-from pulsar_meta.jobs.entries.entry_choice import Tell
 from pulsar_meta.jobs.entries.entry_dump import DataEntry
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
+from pulsar_meta.jobs.topics.topic import Report
 
 Document = dict[str, Any]
 
@@ -115,9 +115,9 @@ class BatchPlan:
 
 
 def plan_entries(
-    plan: BatchPlan, entries: Iterable[tuple[DataEntry, EntryFormat]], count: int | None, tell: Tell
+    plan: BatchPlan, entries: Iterable[tuple[DataEntry, EntryFormat]], count: int | None, report: Report
 ) -> Document:
-    """Give a plan the first `count` entries (None: all) and return its document; the unreadable are told."""
+    """Give a plan the first `count` entries (None: all), return its document; the unreadable are reported."""
     for entry, form in islice(entries, count):
         if form.content is not None:
             continue
@@ -125,5 +125,5 @@ def plan_entries(
             plan.add(entry.data)
         except DecodeError as error:
             where = f"entry {entry.ledger_id}:{entry.entry_id}"
-            tell(DecodeError(error.message, offset=error.offset, source=where))
+            report(DecodeError(error.message, offset=error.offset, source=where))
     return plan.document()

@@ -162,6 +162,6 @@ class OrderWatch:
 
 
 def wrong_for(batch: Batch, batching: Batching) -> tuple[bool, bool]:
-    """Tell whether the batch's own properties, and its schema, are wrong for one of its messages."""
+    """Return whether the batch's own properties, and its schema, are wrong for one of its messages."""
     properties = any(batching.values(message) != batch.values for message in batch.messages)
     return properties, any(message.schema != batch.schema for message in batch.messages)

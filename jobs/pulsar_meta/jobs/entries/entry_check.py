@@ -11,8 +11,8 @@ Sources: apache/bookkeeper DigestManager, LedgerHandle (length); apache/pulsar C
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.batch import (
@@ -24,9 +24,11 @@ from pulsar_meta.codecs.frames.batch import (
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import Frame
 from pulsar_meta.entries.base import EntrySource, RawEntry
-from pulsar_meta.jobs.entries.entry_choice import Range
+from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Range, first_entries, ranges
 from pulsar_meta.jobs.entries.entry_dump import find_frame
-from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
+from pulsar_meta.jobs.topics.bookkeeper import EntryFormat, entry_format
+from pulsar_meta.jobs.topics.topic import Report
+from pulsar_meta.stores.base import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class LedgerReport:
 
     @property
     def lacks_entries(self) -> bool:
-        """Tell whether entries are missing, so that indexes cannot go on."""
+        """Return whether entries are missing, so that indexes cannot go on."""
         return any(fault.layer in ("missing", "record", "sizes", "metadata") for fault in self.faults)
 
 
@@ -108,8 +110,8 @@ class _LedgerCheck:
         if last < first:
             return
         count = last - first + 1
-        told = "no source has it" if count == 1 else f"no source has it, nor the {count - 1} behind it"
-        self._fault(first, "missing", told)
+        text = "no source has it" if count == 1 else f"no source has it, nor the {count - 1} behind it"
+        self._fault(first, "missing", text)
         self._length = self._index = None
 
     def entry(self, source: EntrySource, entry_id: int) -> None:
@@ -180,8 +182,8 @@ class _LedgerCheck:
         if found not in (frame.message_count, len(frame.metadata.compacted_batch_indexes)):
             self._fault(entry_id, "batch", f"{found} messages, it says {frame.message_count}")
 
-    def _fault(self, entry_id: int, layer: str, told: str) -> None:
-        self.report.faults.append(Fault(self.report.ledger_id, entry_id, layer, told))
+    def _fault(self, entry_id: int, layer: str, text: str) -> None:
+        self.report.faults.append(Fault(self.report.ledger_id, entry_id, layer, text))
 
 
 def _jump(expected: int, found: int) -> str:
@@ -189,3 +191,56 @@ def _jump(expected: int, found: int) -> str:
     if found > expected:
         return f"{found - expected} indexes are left out: {expected + 1} to {found}"
     return f"{expected - found} indexes are given again: {found + 1} to {expected}"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerTask:
+    """A ledger's range to check, and how its entries are read. `topic` says which tasks belong together."""
+
+    topic: int
+    part: Range
+    form: EntryFormat
+
+
+Checker = Callable[[Sequence[LedgerTask]], Iterator[LedgerReport]]
+
+
+def plan_checks(
+    choices: Iterable[Choice], limits: Limits, source: EntrySource, store: Store | None, report: Report
+) -> Iterator[LedgerTask]:
+    """Yield what is to be checked of what was chosen, ledger by ledger, in reading order."""
+    for topic, choice in enumerate(choices):
+        # Ledgers chosen without a topic have no neighbours: each is checked by itself.
+        group = topic if choice.name.startswith(("persistent:", "topic:", "segment:")) else -1
+        for part in ranges(choice, limits, source):
+            yield LedgerTask(group, part, entry_format(store, part.ledger.ledger_id, report))
+
+
+def first_checks(tasks: Iterable[LedgerTask], count: int | None, source: EntrySource) -> list[LedgerTask]:
+    """Return the tasks that check the first `count` entries, the last one cut; all where it is None."""
+    planned = list(tasks)
+    parts = first_entries((task.part for task in planned), count, source)
+    return [replace(task, part=part) for task, part in zip(planned, parts, strict=False)]
+
+
+def check_here(source: EntrySource, max_size: int) -> Checker:
+    """Return the checker that reads `source` in this process."""
+
+    def check(tasks: Sequence[LedgerTask]) -> Iterator[LedgerReport]:
+        return (check_range(task.part, source, task.form, max_size=max_size) for task in tasks)
+
+    return check
+
+
+def run_checks(tasks: Sequence[LedgerTask], check: Checker) -> Iterator[LedgerReport]:
+    """Yield a report for each task in order, faults between two ledgers of a topic included."""
+    reports = zip(tasks, check(tasks), strict=True)
+    topic: list[LedgerReport] = []
+    before: int | None = None
+    for task, report in reports:
+        if task.topic == -1 or task.topic != before:
+            yield from check_joints(iter(topic))
+            topic = []
+        topic.append(report)
+        before = task.topic
+    yield from check_joints(iter(topic))

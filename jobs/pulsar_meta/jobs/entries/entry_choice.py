@@ -39,7 +39,7 @@ class Bound:
         return bound
 
     def is_behind(self, other: Bound) -> bool:
-        """Tell whether this bound is after `other`; False where that depends on the topic."""
+        """Return whether this bound is after `other`; False where that depends on the topic."""
         if self.ledger_id is not None and other.ledger_id is not None:
             return (self.ledger_id, self.entry_id) > (other.ledger_id, other.entry_id)
         same_kind = self.ledger_id is None and other.ledger_id is None
@@ -73,10 +73,12 @@ class Range:
     last: int | None = None
 
 
-def choose(names: Sequence[str], store: Store | None, source: EntrySource, tell: Tell) -> Iterator[Choice]:
+def choose(
+    names: Sequence[str], store: Store | None, source: EntrySource, report: Report
+) -> Iterator[Choice]:
     """Yield what each name stands for: a ledger by its number, a topic, all its partitions if it has some.
 
-    Without names everything that the source has. What the store does not know is told.
+    Without names everything that the source has. What the store does not know is reported.
     """
     if not names:
         yield Choice("all ledgers", [Ledger(ledger_id) for ledger_id in source.ledgers()])
@@ -90,7 +92,7 @@ def choose(names: Sequence[str], store: Store | None, source: EntrySource, tell:
             try:
                 yield Choice(str(topic), read_topic(store, topic).ledgers)
             except (NotFoundError, DecodeError) as error:
-                tell(error)
+                report(error)
 
 
 def ranges(choice: Choice, limits: Limits, source: EntrySource) -> Iterator[Range]:

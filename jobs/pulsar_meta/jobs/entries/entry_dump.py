@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,15 +18,17 @@ from pulsar_meta.codecs.frames.raw_message import decode_raw_message
 from pulsar_meta.codecs.metadata.cursor import decode_position_info
 from pulsar_meta.entries.base import EntrySource, RawEntry
 from pulsar_meta.entries.joined import copies
-from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Range, Tell, ranges
+from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Range, ranges
+from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts, FilterVerdict
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat, entry_format
+from pulsar_meta.jobs.topics.topic import Report
 from pulsar_meta.stores.base import Store
 
 Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class DumpOptions:
     """How closely to look: `deep` opens entries; payloads as text in `form`, or as files in `directory`."""
 
     deep: bool = False
@@ -46,22 +48,22 @@ class DataEntry:
 
 
 def read_entries(
-    choices: Iterator[Choice], limits: Limits, source: EntrySource, store: Store | None, tell: Tell
+    choices: Iterator[Choice], limits: Limits, source: EntrySource, store: Store | None, report: Report
 ) -> Iterator[tuple[DataEntry, EntryFormat]]:
-    """Yield the entries chosen, in reading order; what is missing or broken is told and passed over."""
+    """Yield the entries chosen, in reading order; what is missing or broken is reported and passed over."""
     for choice in choices:
         for part in ranges(choice, limits, source):
-            form = entry_format(store, part.ledger.ledger_id, tell)
-            for entry in _present(part, source, form, tell):
+            form = entry_format(store, part.ledger.ledger_id, report)
+            for entry in _present(part, source, form, report):
                 yield entry, form
 
 
 def describe_entries(
-    entries: Iterator[tuple[DataEntry, EntryFormat]], look: Look, count: int | None, tell: Tell
+    entries: Iterator[tuple[DataEntry, EntryFormat]], look: DumpOptions, count: int | None, report: Report
 ) -> Iterator[Document]:
-    """Yield a document for each entry, at most `count`; corrupt ones are told and shown as far as they go."""
+    """Yield a document for each entry, at most `count`; what is wrong with one is reported."""
     for entry, form in islice(entries, count):
-        yield describe(entry, form, look, tell)
+        yield describe(entry, form, look, report)
 
 
 def data_entry(raw: RawEntry, form: EntryFormat) -> DataEntry:
@@ -72,13 +74,13 @@ def data_entry(raw: RawEntry, form: EntryFormat) -> DataEntry:
     return DataEntry(raw.ledger_id, raw.entry_id, entry.data, entry.digest)
 
 
-def whole_copy(entry: DataEntry, source: EntrySource, form: EntryFormat, tell: Tell) -> DataEntry:
-    """Return the copy of a corrupt entry that another disk has whole, and tell so; else the entry itself."""
+def whole_copy(entry: DataEntry, source: EntrySource, form: EntryFormat, report: Report) -> DataEntry:
+    """Return the copy of a corrupt entry that another disk has whole, and report it; else the entry."""
     for raw in copies(source, entry.ledger_id, entry.entry_id):
         copy = data_entry(raw, form)
         if copy.digest == "ok":
             where = f"entry {entry.ledger_id}:{entry.entry_id}"
-            tell(
+            report(
                 DecodeError(
                     "a copy of it is corrupt: its digest does not fit; another is shown", source=where
                 )
@@ -87,8 +89,8 @@ def whole_copy(entry: DataEntry, source: EntrySource, form: EntryFormat, tell: T
     return entry
 
 
-def describe(entry: DataEntry, form: EntryFormat, look: Look, tell: Tell) -> Document:
-    """Return the document of one entry; what is wrong with it is told."""
+def describe(entry: DataEntry, form: EntryFormat, look: DumpOptions, report: Report) -> Document:
+    """Return the document of one entry; what is wrong with it is reported."""
     document: Document = {
         "ledger_id": entry.ledger_id,
         "entry_id": entry.entry_id,
@@ -96,18 +98,18 @@ def describe(entry: DataEntry, form: EntryFormat, look: Look, tell: Tell) -> Doc
         "frame_checksum": "absent",
         "digest": entry.digest,
     }
-    faults = _Faults(f"entry {entry.ledger_id}:{entry.entry_id}", tell)
+    faults = _Faults(f"entry {entry.ledger_id}:{entry.entry_id}", report)
     if entry.digest == "bad":
-        faults.tell("the digest does not fit: the entry is not what its writer wrote")
+        faults.add("the digest does not fit: the entry is not what its writer wrote")
     frame, compacted_from, reason = find_frame(entry.data, form)
     if frame is None:
         if form.content is None and (form.frames or entry.digest != "ok"):
-            faults.tell(f"no frame can be read in it: {reason}")
+            faults.add(f"no frame can be read in it: {reason}")
         document["metadata"] = {}
         document |= {"messages": []} if look.deep else {}
         return document | {"unopened": f"no frame: {reason}"}
     if frame.checksum == "bad":
-        faults.tell("the checksum of its frame does not fit")
+        faults.add("the checksum of its frame does not fit")
     document |= frame_to_json(frame)
     if compacted_from is not None:
         document["compacted_from"] = compacted_from
@@ -158,17 +160,17 @@ def write_payloads(directory: Path, entry: DataEntry, opened: OpenedEntry) -> li
 @dataclass(frozen=True, slots=True)
 class _Faults:
     source: str
-    teller: Callable[[PulsarMetaError], None]
+    report: Callable[[PulsarMetaError], None]
 
-    def tell(self, message: str) -> None:
-        self.teller(DecodeError(message, source=self.source))
+    def add(self, message: str) -> None:
+        self.report(DecodeError(message, source=self.source))
 
 
-def _opened(entry: DataEntry, frame: Frame, look: Look, faults: _Faults) -> Document:
+def _opened(entry: DataEntry, frame: Frame, look: DumpOptions, faults: _Faults) -> Document:
     try:
         opened = open_entry(frame, max_size=look.max_size)
     except DecodeError as error:
-        faults.tell(str(error))
+        faults.add(str(error))
         return {"messages": [], "unopened": str(error)}
     document = opened_to_json(opened, look.form)
     if look.directory is not None:
@@ -178,13 +180,13 @@ def _opened(entry: DataEntry, frame: Frame, look: Look, faults: _Faults) -> Docu
     return document
 
 
-def _present(part: Range, source: EntrySource, form: EntryFormat, tell: Tell) -> Iterator[DataEntry]:
-    """Yield the entries of a range that can be read; tell which cannot, and how many no source has."""
+def _present(part: Range, source: EntrySource, form: EntryFormat, report: Report) -> Iterator[DataEntry]:
+    """Yield the entries of a range that can be read; report which cannot, and how many no source has."""
     ledger_id = part.ledger.ledger_id
     newest = source.last_entry(ledger_id)
     if newest is None:
         if part.ledger.state != "open" and part.ledger.entries != 0:
-            tell(NotFoundError(f"ledger {ledger_id}: no source has an entry of it"))
+            report(NotFoundError(f"ledger {ledger_id}: no source has an entry of it"))
         return
     end = newest if part.ledger.entries is None else max(newest, part.ledger.entries - 1)
     last = end if part.last is None else min(end, part.last)
@@ -194,18 +196,68 @@ def _present(part: Range, source: EntrySource, form: EntryFormat, tell: Tell) ->
         try:
             entry = data_entry(source.read(ledger_id, entry_id), form)
             if entry.digest == "bad":
-                entry = whole_copy(entry, source, form, tell)
+                entry = whole_copy(entry, source, form, report)
         except DecodeError as error:
             where = f"entry {ledger_id}:{entry_id}"
-            tell(DecodeError(f"{where}: {error.message}", offset=error.offset, source=error.source))
+            report(DecodeError(f"{where}: {error.message}", offset=error.offset, source=error.source))
         else:
             yield entry
     missing = last - part.first + 1 - held
     # Who exported some frames of a ledger does not miss the others.
     whole = part.ledger.state != "unknown" or getattr(source, "whole_ledgers", True)
     if missing > 0 and whole:
-        tell(
+        report(
             NotFoundError(
                 f"ledger {ledger_id}: no source has {missing} of its entries {part.first} to {last}"
             )
         )
+
+
+Readable = tuple[DataEntry, EntryFormat]
+
+
+def matching_entries(
+    entries: Iterable[Readable], chosen: EntryFilter, counts: FilterCounts
+) -> Iterator[tuple[DataEntry, EntryFormat, FilterVerdict]]:
+    """Yield the entries that match and why; every one is counted, but for those that never are messages."""
+    for entry, form in entries:
+        if form.content is not None:
+            continue
+        frame, _, _ = find_frame(entry.data, form)
+        verdict = FilterVerdict(False, None, why="have no frame") if frame is None else chosen.decide(frame)
+        counts.add(verdict)
+        if verdict.matches:
+            yield entry, form, verdict
+
+
+def describe_matching(
+    entries: Iterable[Readable],
+    chosen: EntryFilter,
+    counts: FilterCounts,
+    look: DumpOptions,
+    count: int | None,
+    report: Report,
+) -> Iterator[Document]:
+    """Yield a document for each entry that matches, at most `count`, with the verdict as `where`.
+
+    Where messages of a batch were looked at, only those that match are left in `messages`.
+    """
+    for entry, form, verdict in islice(matching_entries(entries, chosen, counts), count):
+        document = describe(entry, form, look, report) | {"where": verdict.document()}
+        if verdict.messages is not None and "messages" in document:
+            matching = set(verdict.messages)
+            document["messages"] = [one for one in document["messages"] if one["batch_index"] in matching]
+        yield document
+
+
+def readable_entries(
+    part: Range, source: EntrySource, form: EntryFormat, report: Report
+) -> Iterator[Readable]:
+    """Yield the entries of one ledger's range that can be read; those that cannot are reported."""
+    ledger_id = part.ledger.ledger_id
+    for entry_id in source.entry_ids(ledger_id, part.first, part.last):
+        try:
+            yield data_entry(source.read(ledger_id, entry_id), form), form
+        except DecodeError as error:
+            where = f"entry {ledger_id}:{entry_id}"
+            report(DecodeError(f"{where}: {error.message}", offset=error.offset, source=error.source))

@@ -1,4 +1,4 @@
-"""A filter over properties, decided entry by entry: from the metadata where that can tell, else opened.
+"""A filter over properties, decided entry by entry: from the metadata where that decides, else opened.
 
 Where properties are depends on the producer: a single message's are in the entry's own metadata; those of
 a batch are with each message inside, and what its metadata says besides is nothing (stock Java, C++), the
@@ -25,7 +25,7 @@ LEVELS: Final[tuple[Level, ...]] = ("entry", "message", "any")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class FilterVerdict:
     """What a filter says of an entry: does it match, who decided, and which messages of a batch match.
 
     `decided_at` is "entry", "message" or None where nobody could; then `why` says what was in the way.
@@ -38,10 +38,10 @@ class Verdict:
 
     def document(self) -> dict[str, Any]:
         """Return it in the JSON form of `dump-entries --where`."""
-        told: dict[str, Any] = {"matches": self.matches, "decided_at": self.decided_at}
+        document: dict[str, Any] = {"matches": self.matches, "decided_at": self.decided_at}
         if self.messages is not None:
-            told["messages"] = list(self.messages)
-        return told | ({"why": self.why} if self.why else {})
+            document["messages"] = list(self.messages)
+        return document | ({"why": self.why} if self.why else {})
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class FilterCounts:
     undecided: int = 0
     undecided_why: dict[str, int] = field(default_factory=dict)
 
-    def add(self, verdict: Verdict) -> None:
+    def add(self, verdict: FilterVerdict) -> None:
         """Count one verdict."""
         self.entries += 1
         self.matched += verdict.matches
@@ -76,13 +76,13 @@ class FilterCounts:
             self.undecided_why[why] = self.undecided_why.get(why, 0) + count
 
     def summary(self) -> str:
-        """Return the line that is told at the end."""
-        told = (
+        """Return the line for the end."""
+        text = (
             f"{self.entries} entries: {self.matched} match; {self.decided_at_entry} decided by their own"
             f" metadata, {self.decided_at_message} by opening them"
         )
         whys = "; ".join(f"{count} {why}" for why, count in sorted(self.undecided_why.items()))
-        return f"{told}, {self.undecided} could not be decided" + (f" ({whys})" if whys else "")
+        return f"{text}, {self.undecided} could not be decided" + (f" ({whys})" if whys else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ class EntryFilter:
     """A filter and how it is decided.
 
     `entry`: by the entry's metadata alone, as a broker's EntryFilter would; batches whose metadata cannot
-    speak for their messages are told in `why`. `message`: every entry is opened. `any`: opened only where
-    its metadata cannot tell. `hoisted` names properties that producers are known to share in a batch.
+    speak for their messages are named in `why`. `message`: every entry is opened. `any`: opened only where
+    its metadata cannot decide. `hoisted` names properties that producers are known to share in a batch.
     """
 
     filter: Filter
@@ -99,37 +99,39 @@ class EntryFilter:
     hoisted: Collection[str] = ()
     max_size: int = DEFAULT_MAX_SIZE
 
-    def decide(self, frame: Frame) -> Verdict:
+    def decide(self, frame: Frame) -> FilterVerdict:
         """Return the verdict on an entry; a payload that cannot be opened leaves it undecided."""
         if self.level == "entry":
             holds = self.filter.holds(properties_of(frame.metadata.properties))
-            return Verdict(holds, "entry", why=None if self.speaks(frame) else "batches, only opening tells")
+            return FilterVerdict(
+                holds, "entry", why=None if self.speaks(frame) else "batches, only opening tells"
+            )
         if frame.metadata.HasField("marker_type"):
-            return Verdict(False, "entry")
+            return FilterVerdict(False, "entry")
         if self.level == "any" and self.speaks(frame):
-            return Verdict(self.filter.holds(properties_of(frame.metadata.properties)), "entry")
+            return FilterVerdict(self.filter.holds(properties_of(frame.metadata.properties)), "entry")
         return self._opened(frame)
 
     def speaks(self, frame: Frame) -> bool:
-        """Tell whether the entry's metadata has what the filter looks at, for all messages in it."""
+        """Return whether the entry's metadata has what the filter looks at, for all messages in it."""
         if not frame.metadata.HasField("num_messages_in_batch"):
             return True
         return self.filter.names() <= frozenset(self.hoisted)
 
-    def _opened(self, frame: Frame) -> Verdict:
+    def _opened(self, frame: Frame) -> FilterVerdict:
         try:
             opened = open_entry(frame, max_size=self.max_size)
         except DecodeError:
-            return Verdict(False, None, why="cannot be opened")
+            return FilterVerdict(False, None, why="cannot be opened")
         if opened.unopened is not None and not frame.metadata.HasField("num_messages_in_batch"):
             # A chunk or an encrypted message: its properties are in the clear all the same.
-            return Verdict(self.filter.holds(properties_of(frame.metadata.properties)), "entry")
+            return FilterVerdict(self.filter.holds(properties_of(frame.metadata.properties)), "entry")
         if opened.unopened is not None:
-            return Verdict(False, None, why=f"are {opened.unopened}")
+            return FilterVerdict(False, None, why=f"are {opened.unopened}")
         found = tuple(
             message.batch_index or 0
             for message in opened.messages
             if not message.compacted_out and self.filter.holds(properties_of(message.metadata.properties))
         )
         batch = frame.metadata.HasField("num_messages_in_batch")
-        return Verdict(bool(found), "message", found if batch else None)
+        return FilterVerdict(bool(found), "message", found if batch else None)

@@ -31,7 +31,7 @@ class Filter(Protocol):
     """Something that holds for properties or does not."""
 
     def holds(self, properties: Properties) -> bool:
-        """Tell whether it holds."""
+        """Return whether it holds."""
         ...
 
     def names(self) -> frozenset[str]:
@@ -176,8 +176,8 @@ class _Parser:
         return token
 
     def _expected(self, what: str, found: _Token) -> UsageError:
-        told = "the end" if found.kind == "end" else repr(found.text)
-        return UsageError(f"filter {self._text!r}, character {found.at + 1}: expected {what}, found {told}")
+        text = "the end" if found.kind == "end" else repr(found.text)
+        return UsageError(f"filter {self._text!r}, character {found.at + 1}: expected {what}, found {text}")
 
     def _read(self, text: str) -> list[_Token]:
         tokens, at = [], 0

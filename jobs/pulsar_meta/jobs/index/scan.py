@@ -110,7 +110,7 @@ def examine_columns(ledger_id: int, columns: dict[str, Column], entries: int | N
 
 
 def _neighbours(ids: Positions, broken: Rows, rows: Positions) -> Rows:
-    """Tell for each two of `rows` that follow each other whether nothing between them is lost."""
+    """Return for each two of `rows` that follow each other whether nothing between them is lost."""
     unreadable = np.cumsum(broken)[rows]
     whole: Rows = np.diff(ids[rows]) == np.diff(rows)
     readable: Rows = np.diff(unreadable) == 0

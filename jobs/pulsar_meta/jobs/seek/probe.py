@@ -37,7 +37,7 @@ class Hints:
 
     @property
     def rising(self) -> bool:
-        """Tell whether no claim steps back."""
+        """Return whether no claim steps back."""
         return all(one <= two for one, two in zip(self.values, self.values[1:], strict=False))
 
     def around(self, target: int, left: Point, right: Point) -> tuple[Point, Point]:

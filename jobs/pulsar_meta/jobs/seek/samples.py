@@ -192,5 +192,5 @@ def _start(gap: EmptyRange) -> int:
 
 
 def _rises(one: Sample, two: Sample, counts: bool) -> bool:
-    """Tell whether `two` can follow `one` where nothing stepped back; every entry takes one index."""
+    """Return whether `two` can follow `one` where nothing stepped back; every entry takes one index."""
     return two.high - one.high >= (two.ordinal - one.ordinal if counts else 0)

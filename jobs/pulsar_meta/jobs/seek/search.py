@@ -23,7 +23,7 @@ from pulsar_meta.jobs.topics.topic import Position
 # Up to this many ledgers, "it is not there" is always said only after a look into each.
 FEW_LEDGERS: Final = 128
 # How many reads that say nothing (no broker metadata, missing, unreadable) a search of a topic spends on
-# entries that lie between others like them, unless it is told to be exhaustive.
+# entries that lie between others like them, unless it is to be exhaustive.
 PATIENCE: Final = 2000
 CLOSE_TIME_SKEW: Final = 60_000
 
@@ -59,7 +59,7 @@ class SearchState:
 
     @property
     def counts(self) -> bool:
-        """Tell whether indexes are searched, not times."""
+        """Return whether indexes are searched, not times."""
         return self.samples.measure is by_index
 
     def hints(self, target: int, skew: int) -> Hints:

@@ -46,7 +46,7 @@ def expand(store: Store, questions: Iterable[Question]) -> Iterator[Question]:
 def seek(
     store: Store, source: EntrySource, questions: Iterable[Question], options: SeekOptions, note: Note
 ) -> Iterator[Document]:
-    """Yield the answers in the order of the questions; `note` is told what a person should know.
+    """Yield the answers in the order of the questions; `note` gets what a person should know.
 
     UsageError for a name that is no topic's, NotFoundError for a cursor that does not exist,
     UnreachableError where store or source do not answer.

@@ -23,7 +23,7 @@ from pulsar_meta.jobs.topics.topic import Ledger, Position, read_topic
 from pulsar_meta.stores.base import Store
 
 NO_TOPIC: Final = "no-topic"
-# How many entries the metadata does not tell: the source is asked.
+# The metadata does not say how many entries: the source is asked.
 OPEN: Final = -1
 
 Document = dict[str, Any]

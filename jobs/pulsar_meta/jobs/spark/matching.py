@@ -9,10 +9,9 @@ from typing import Any
 
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.jobs.entries.entry_choice import Range, Tell
-from pulsar_meta.jobs.entries.entry_dump import Look
+from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe_matching, readable_entries
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
-from pulsar_meta.jobs.entries.matching_entries import describe_matching, readable_entries
 from pulsar_meta.jobs.spark.session import spark_session
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.stores.registry import open_store
@@ -29,7 +28,7 @@ class Lot:
     part: Range
     form: EntryFormat
     chosen: EntryFilter
-    look: Look
+    look: DumpOptions
 
 
 @dataclass(frozen=True, slots=True)

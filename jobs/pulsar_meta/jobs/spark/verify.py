@@ -7,8 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from pulsar_meta.codecs.errors import PulsarMetaError
-from pulsar_meta.jobs.entries.entry_check import LedgerReport, check_range
-from pulsar_meta.jobs.entries.entry_checks import Checker, LedgerTask
+from pulsar_meta.jobs.entries.entry_check import Checker, LedgerReport, LedgerTask, check_range
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.spark.session import spark_session
 from pulsar_meta.stores.registry import open_store

@@ -32,7 +32,7 @@ class Scope:
     cursors: tuple[str, ...] = ()
 
     def holds(self, topic: TopicName, cursor: str | None) -> bool:
-        """Tell whether a topic, or one of its cursors, is meant."""
+        """Return whether a topic, or one of its cursors, is meant."""
         return (
             _matches(topic.tenant, self.tenants)
             and _matches(topic.namespace_name, self.namespaces)
