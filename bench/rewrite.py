@@ -37,8 +37,7 @@ from pulsar_meta.jobs.rewrite.rules import Recompression
 from pulsar_meta.jobs.rewrite.run import Listener, Terms, rewrite_values, run
 from pulsar_meta.jobs.topics.scope import Scope, select
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
-from pulsar_meta.stores.base import Store, Versioned
-from pulsar_meta.stores.guarded import GuardedStore
+from pulsar_meta.stores.base import BaseStore, Store, Versioned
 from pulsar_meta.stores.paths import is_within
 from pulsar_meta.stores.registry import open_store
 
@@ -73,7 +72,7 @@ def rewrite(store: Store, undo_file: Path) -> Summary:
     return run(store, cursors, Terms(undo_file=undo_file), Listener()).summary
 
 
-class GeneratedStore(GuardedStore):
+class GeneratedStore(BaseStore):
     """As many cursors as wished, made when they are read; what is written is forgotten."""
 
     def __init__(self, count: int) -> None:

@@ -20,7 +20,6 @@ import pytest
 
 from pulsar_meta.cli.app import main
 from pulsar_meta.codecs.frames.frame import encode_frame
-from pulsar_meta.entries.joined import entry_columns
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 from tests.entry_truth import CHUNKED, ENCRYPTED, SAME, TRANSACTION, compare
@@ -291,9 +290,9 @@ def test_a_corrupt_entry_is_told_and_the_others_are_shown(
     bookie = tmp_path / "bookie"
     shutil.copytree(capture("pulsar-4.2.4") / "bookie0", bookie)
     with open_entries([f"bookie-disk:{bookie}"]) as source:
-        disk, table = next(iter(entry_columns(source, 18)))
+        disk, table = next(iter(source.located(18) or ()))
         location = table.locations[1]
-        path, at = Path(disk.files.name(location >> 32)), location & 0xFFFFFFFF
+        path, at = Path(disk.name(location >> 32)), location & 0xFFFFFFFF
     data = bytearray(path.read_bytes())
     size = struct.unpack_from(">i", data, at - 4)[0]
     match part:
@@ -330,8 +329,8 @@ def test_a_whole_copy_stands_for_a_corrupt_one(capture: Capture, tmp_path: Path)
         shutil.copytree(disk, disks / disk.name)
     with open_entries([f"bookie-disk:{disks}"]) as source:
         # The part that is asked first for the entry.
-        part, table = next(iter(entry_columns(source, ledger)))
-        path, at = Path(part.files.name(table.locations[0] >> 32)), table.locations[0] & 0xFFFFFFFF
+        part, table = next(iter(source.located(ledger) or ()))
+        path, at = Path(part.name(table.locations[0] >> 32)), table.locations[0] & 0xFFFFFFFF
     data = bytearray(path.read_bytes())
     data[at + struct.unpack_from(">i", data, at - 4)[0] - 1] ^= 1
     path.write_bytes(data)

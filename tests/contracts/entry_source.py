@@ -62,6 +62,29 @@ class EntrySourceContract:
             for entry in source.read_many(ledger_id):
                 assert bytes(entry.data) == bytes(source.read(ledger_id, entry.entry_id).data)
 
+    def test_copies_are_the_entry(self, source: EntrySource, held: Held) -> None:
+        ledger_id, entries = next(iter(held.items()))
+        for entry_id in entries[:10]:
+            found = list(source.copies(ledger_id, entry_id))
+            assert found
+            for copy in found:
+                check_entry(copy, ledger_id, entry_id)
+        assert list(source.copies(ledger_id, entries[-1] + 1)) == []
+
+    def test_where_entries_lie_is_told_of_each_once_or_not_at_all(
+        self, source: EntrySource, held: Held
+    ) -> None:
+        for ledger_id, entries in held.items():
+            located = source.located(ledger_id)
+            if located is not None:
+                found = [entry_id for _, table in located for entry_id in table.entry_ids]
+                assert sorted(found) == list(entries)
+
+    def test_what_a_source_says_of_itself(self, source: EntrySource) -> None:
+        assert source.entries_per_read >= 1
+        assert isinstance(source.whole_ledgers, bool)
+        assert [*source.notes, *source.faults] == [*source.notes, *source.faults]
+
     def test_what_is_not_there_is_not_found(self, source: EntrySource, held: Held) -> None:
         ledger_id, entries = next(iter(held.items()))
         for missing in ((ABSENT_LEDGER, 0), (ledger_id, entries[-1] + 1), (ledger_id, 2**62)):

@@ -288,6 +288,30 @@ class StoreContract:
             store.put(f"{root}/big", bytes(store.max_value_size + 1), version)
         assert store.read(f"{root}/big").version == version
 
+    def test_many_at_once_are_read_and_written_as_one_by_one(self, store: Store, root: str) -> None:
+        paths = [f"{root}/{at:02d}" for at in range(40)]
+        versions = put_all(store, paths[:30])
+        found = store.read_many([*paths[::-1], paths[3]])
+        assert [None if one is None else (one.path, one.value) for one in found] == [
+            (path, path.encode()) if path in versions else None for path in [*paths[::-1], paths[3]]
+        ]
+        writes = [(path, b"new", versions.get(path, ABSENT)) for path in paths]
+        writes[7] = (paths[7], b"lost", versions[paths[7]] + 12345)
+        writes[8] = (paths[8], b"lost", ABSENT)
+        done = store.put_many(writes)
+        assert [at for at, version in enumerate(done) if version is None] == [7, 8]
+        for at, held in enumerate(store.read_many(paths)):
+            assert held is not None
+            assert held.value == (paths[at].encode() if at in (7, 8) else b"new")
+            assert held.version == (versions[paths[at]] if at in (7, 8) else done[at])
+        assert store.children_many([root, f"{root}/none"]) == [[path[-2:] for path in paths], []]
+
+    def test_what_would_not_be_sent_is_refused_before(self, store: Store, root: str) -> None:
+        store.check_write(f"{root}/a", b"x")
+        for path in ("a", "/a/", "/a//b"):
+            with pytest.raises(UsageError):
+                store.check_write(path)
+
     def test_close_twice(self, open_store: Opener, root: str) -> None:
         store = open_store()
         store.put(f"{root}/a", b"1", ABSENT)

@@ -14,7 +14,8 @@ from pulsar_meta.codecs.bookie_files.interleaved_index import index_name
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.joined import JoinedEntries, entry_columns, told_by
+from pulsar_meta.entries.joined import JoinedEntries
+from pulsar_meta.entries.located_entries import entry_at
 from pulsar_meta.entries.registry import open_entries
 from tests.contracts.entry_source import EntrySourceContract, Held
 
@@ -85,7 +86,7 @@ class TestScannedDisk(TestRealDisk):
         shutil.rmtree(bookie / "current" / "locations")
         with open_entries([f"bookie-disk:{bookie}"]) as source:
             yield source
-            assert [note for note in told_by(source)[0] if "scanned" in note]
+            assert [note for note in source.notes if "scanned" in note]
 
 
 class TestStripedDisks(EntrySourceContract):
@@ -172,7 +173,7 @@ def test_a_broken_index_is_replaced_by_scanning(copy: Copy, capture: Capture, pa
         found = everything(source)
         # A scan also finds what was deleted from the index and not yet from the logs.
         assert expected.items() <= found.items()
-        assert [note for note in told_by(source)[0] if "scanned" in note]
+        assert [note for note in source.notes if "scanned" in note]
 
 
 def test_scan_may_be_asked_for(capture: Capture) -> None:
@@ -202,9 +203,9 @@ def test_deleted_ledgers_stay_deleted(copy: Copy) -> None:
 def test_a_broken_record_costs_only_itself(copy: Copy) -> None:
     bookie = copy("pulsar-4.2.4")
     with open_entries([f"bookie-disk:{bookie}"]) as source:
-        part, table = next(iter(entry_columns(source, source.ledgers()[3])))
+        part, table = next(iter(source.located(source.ledgers()[3]) or ()))
         broken, location = table.entry_ids[0], table.locations[0]
-        path = Path(part.files.name(location >> 32))
+        path = Path(part.name(location >> 32))
         before = everything(source)
     data = bytearray(path.read_bytes())
     struct.pack_into(">q", data, (location & 0xFFFFFFFF) + 8, 77)
@@ -238,19 +239,19 @@ def test_logs_under_compaction_are_left_alone(copy: Copy) -> None:
     (current / "d.log").write_bytes(bytes(1 << 20))
     with open_entries([f"bookie-disk:{bookie}"]) as source:
         assert everything(source) == expected
-        assert told_by(source)[1] == []
+        assert source.faults == []
     (current / "e.log").write_bytes(b"no entry log at all" * 100)
     with open_entries([f"bookie-disk:{bookie}"]) as source:
         assert everything(source) == expected
-        assert {Path(fault.source or "").name for fault in told_by(source)[1]} == {"e.log"}
+        assert {Path(fault.source or "").name for fault in source.faults} == {"e.log"}
 
 
 def test_columns_hold_each_entry_once(capture: Capture) -> None:
     with open_entries([f"bookie-disk:{capture('pulsar-4.2.4-3bookies')}"]) as source:
         for ledger_id in source.ledgers():
             seen = [
-                (entry_id, bytes(part.data_at(ledger_id, entry_id, location)))
-                for part, table in entry_columns(source, ledger_id)
+                (entry_id, bytes(entry_at(files, ledger_id, entry_id, location)))
+                for files, table in source.located(ledger_id) or ()
                 for entry_id, location in zip(table.entry_ids, table.locations, strict=True)
             ]
             assert sorted(seen) == [(e.entry_id, bytes(e.data)) for e in source.read_many(ledger_id)]

@@ -10,7 +10,7 @@ import pytest
 
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.joined import located_parts, told_by
+from pulsar_meta.entries.joined import JoinedEntries
 from pulsar_meta.entries.located_entries import LocatedEntries
 from pulsar_meta.entries.registry import open_entries
 from tests.servers.bookies import Bookies
@@ -104,16 +104,17 @@ def test_running_killed_stopped_and_scanned(bookies: SpreadBookies) -> None:
     bookies.kill(0)
     with open_entries([url]) as killed:
         assert read(killed, written) == written
-        assert told_by(killed)[1] == []
+        assert killed.faults == []
     bookies.start(0)
     written |= write(bookies, 2)
     bookies.stop(0)
     with open_entries([url]) as stopped, open_entries([f"{url}?index=scan"]) as scanned:
         assert read(stopped, written) == written
         assert read(scanned, written) == written
-        assert told_by(stopped) == told_by(scanned) == ([], [])
+        assert (stopped.notes, stopped.faults) == (scanned.notes, scanned.faults) == ([], [])
         # After a clean stop everything is in entry logs and their index, nothing in the journals' rest.
-        logs = [part for part in located_parts(stopped) if any_log(part)]
+        assert isinstance(stopped, JoinedEntries)
+        logs = [part for part in stopped.sources if isinstance(part, LocatedEntries) and any_log(part)]
         assert set(written) <= {ledger_id for part in logs for ledger_id in part.ledgers()}
     spread = bookies.spread
     named = f"{url}?index={bookies.directories[0]}&journal={bookies.directories[0]}"

@@ -72,12 +72,9 @@ class Faults:
             raise typer.Exit(self.worst)
 
     def _ask(self, source: EntrySource) -> None:
-        from pulsar_meta.entries.joined import told_by
-
-        notes, faults = told_by(source)
-        for note in notes:
+        for note in source.notes:
             self.shell.say(note)
-        for fault in faults:
+        for fault in source.faults:
             self(fault)
 
 

@@ -147,8 +147,8 @@ def _write(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> None:
 
     with progress_of_writes(quiet=shell.quiet) as progress:
         report = run(store, rewrite, terms, Listener(shell.warn, progress, halted))
-    if getattr(store, "checkpoint", None) is not None:
-        shell.say(f"the database as it was: {getattr(store, 'checkpoint', None)}")
+    if store.checkpoint is not None:
+        shell.say(f"the database as it was: {store.checkpoint}")
     _report(shell, report)
 
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.entries.data_files import DataFiles
+from pulsar_meta.entries.locations import LedgerLocations
+
+# The files with the entries of a ledger, and where they lie in them.
+Located = tuple[DataFiles, LedgerLocations]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +31,32 @@ class RawEntry:
 
 
 class EntrySource(Protocol):
-    """Entries by ledger and entry id. Reading never changes anything at the source and never fences."""
+    """Entries by ledger and entry id. Reading never changes anything at the source and never fences.
+
+    What only some sources can do is here too; `BaseSource` has the answers of the others.
+    """
 
     url: str
+
+    @property
+    def entries_per_read(self) -> int:
+        """How many neighbouring entries one request brings: so many cost a search no more than one."""
+        ...
+
+    @property
+    def whole_ledgers(self) -> bool:
+        """Whether a ledger of which an entry is here has to be here whole, so that gaps are faults."""
+        ...
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What came up while reading that a person should know, and that is no fault."""
+        ...
+
+    @property
+    def faults(self) -> Sequence[DecodeError]:
+        """What turned out to be damaged while reading, beside the entries that were asked for."""
+        ...
 
     def ledgers(self) -> list[int]:
         """Return the ids of all ledgers of which at least one entry is here, in order."""
@@ -45,6 +76,17 @@ class EntrySource(Protocol):
 
     def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
         """Yield the entries held of a ledger within [first, last], in order; missing ones are passed over."""
+        ...
+
+    def copies(self, ledger_id: int, entry_id: int) -> Iterator[RawEntry]:
+        """Yield each copy of an entry that can be read, in the order in which they are asked for."""
+        ...
+
+    def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[Located] | None:
+        """Return where a ledger's entries lie, each once; None where the bytes do not lie in entry logs.
+
+        For scanning without an object per entry: `files.view(location >> 32)` has the bytes.
+        """
         ...
 
     def close(self) -> None:
@@ -72,3 +114,25 @@ class Closing:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class BaseSource(Closing):
+    """What a source can do that can do nothing special."""
+
+    entries_per_read: int = 1
+    whole_ledgers: bool = True
+    notes: Sequence[str] = ()
+    faults: Sequence[DecodeError] = ()
+
+    def read(self, ledger_id: int, entry_id: int) -> RawEntry:
+        """Return one entry."""
+        raise NotImplementedError
+
+    def copies(self, ledger_id: int, entry_id: int) -> Iterator[RawEntry]:
+        """Yield the entry, if it can be read."""
+        with suppress(NotFoundError, DecodeError):
+            yield self.read(ledger_id, entry_id)
+
+    def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[Located] | None:
+        """Return None: the bytes are not in files that could be mapped."""
+        return None

@@ -14,7 +14,7 @@ from typing import Final
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry, read_header
 from pulsar_meta.codecs.wire.bookie_protocol import NO_ENTRY, NO_LEDGER, OK, ReadAnswer
-from pulsar_meta.entries.base import Closing, RawEntry
+from pulsar_meta.entries.base import BaseSource, RawEntry
 from pulsar_meta.entries.bookie_client import SECONDS
 from pulsar_meta.entries.bookie_connections import BookieConnections
 from pulsar_meta.entries.ensemble import Cluster, Ensembles
@@ -25,14 +25,14 @@ ENTRIES_AT_ONCE: Final = 100
 Outcome = RawEntry | NotFoundError | DecodeError | UnreachableError
 
 
-class LiveBookies(Closing):
+class LiveBookies(BaseSource):
     """Entries of running bookies; `cluster` says which ledgers there are and who holds them.
 
     Every method may raise UnreachableError: no bookie that could have the entry answered.
     """
 
     # So many neighbouring entries cost a search no more than one.
-    entries_per_read: Final = ENTRIES_AT_ONCE
+    entries_per_read = ENTRIES_AT_ONCE
 
     def __init__(self, cluster: Cluster, *, url: str = "bookie:", seconds: float = SECONDS) -> None:
         """Nothing is connected before it is needed; `seconds` bound each wait for a bookie."""

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
-from pulsar_meta.entries.base import Closing, RawEntry
+from pulsar_meta.entries.base import BaseSource, RawEntry
 from pulsar_meta.entries.data_files import map_file
 from pulsar_meta.entries.locations import TableLocations
 
 _SIZE: Final = struct.Struct(">I")
 
 
-class FramesFile(Closing):
+class FramesFile(BaseSource):
     """The frames of one file; `bookie` is false in what is read. A ledger need not be there whole."""
 
-    whole_ledgers: Final = False
+    whole_ledgers = False
 
     def __init__(self, url: str) -> None:
         """Map the file; NotFoundError, UsageError (no regular file), DecodeError (sizes, positions)."""

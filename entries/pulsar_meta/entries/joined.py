@@ -5,12 +5,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import groupby
+from itertools import groupby, islice
+from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.entries.base import Closing, EntrySource, RawEntry
-from pulsar_meta.entries.located_entries import LocatedEntries
-from pulsar_meta.entries.locations import LedgerLocations
+from pulsar_meta.entries.base import Closing, EntrySource, Located, RawEntry
+
+# Entries of one source that are read in one go; behind a broken one the rest of them come one by one.
+RUN: Final = 1024
 
 
 class JoinedEntries(Closing):
@@ -24,11 +26,29 @@ class JoinedEntries(Closing):
         """Return the ids of all ledgers of which an entry is in any source, in order."""
         return sorted({ledger_id for source in self.sources for ledger_id in source.ledgers()})
 
+    @property
+    def entries_per_read(self) -> int:
+        """As many as the source that brings the most."""
+        return max((source.entries_per_read for source in self.sources), default=1)
+
+    @property
+    def whole_ledgers(self) -> bool:
+        """Whether one of the sources has to have ledgers whole."""
+        return any(source.whole_ledgers for source in self.sources)
+
+    @property
+    def notes(self) -> list[str]:
+        """The notes of all sources."""
+        return [note for source in self.sources for note in source.notes]
+
+    @property
+    def faults(self) -> list[DecodeError]:
+        """The faults of all sources."""
+        return [fault for source in self.sources for fault in source.faults]
+
     def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
         """Yield the ids of the entries held of a ledger within [first, last], in order, each once."""
-        held = (source.entry_ids(ledger_id, first, last) for source in self.sources)
-        for entry_id, _ in groupby(heapq.merge(*held)):
-            yield entry_id
+        return (entry_id for entry_id, _ in self._holders(ledger_id, first, last))
 
     def last_entry(self, ledger_id: int) -> int | None:
         """Return the highest entry id held of a ledger, None where no source has the ledger."""
@@ -49,56 +69,58 @@ class JoinedEntries(Closing):
 
     def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
         """Yield the entries held of a ledger within [first, last], in order; DecodeError at a broken one."""
-        for entry_id in self.entry_ids(ledger_id, first, last):
-            yield self.read(ledger_id, entry_id)
+        for source, held in groupby(self._holders(ledger_id, first, last), key=lambda pair: pair[1]):
+            while run := [entry_id for entry_id, _ in islice(held, RUN)]:
+                yield from self._read_run(self.sources[source], ledger_id, run)
+
+    def copies(self, ledger_id: int, entry_id: int) -> Iterator[RawEntry]:
+        """Yield each copy of an entry that can be read, in the order of the sources."""
+        for source in self.sources:
+            yield from source.copies(ledger_id, entry_id)
+
+    def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[Located] | None:
+        """Return where a ledger's entries lie, each once; None where a source has no such places."""
+        parts = [source.located(ledger_id, first, last) for source in self.sources]
+        known = [part for part in parts if part is not None]
+        return _each_once(known) if len(known) == len(parts) else None
 
     def close(self) -> None:
         """Close every source. Safe to call twice."""
         for source in self.sources:
             source.close()
 
+    def _holders(self, ledger_id: int, first: int, last: int | None) -> Iterator[tuple[int, int]]:
+        """Yield each entry that is held with the number of the first source that holds it."""
 
-def located_parts(source: EntrySource) -> Iterator[LocatedEntries]:
-    """Yield the parts of a source whose entries have locations, in the order in which they are asked."""
-    if isinstance(source, LocatedEntries):
-        yield source
-    elif isinstance(source, JoinedEntries):
-        for part in source.sources:
-            yield from located_parts(part)
+        def numbered(number: int) -> Iterator[tuple[int, int]]:
+            return ((entry_id, number) for entry_id in self.sources[number].entry_ids(ledger_id, first, last))
+
+        held = heapq.merge(*map(numbered, range(len(self.sources))))
+        for _, pairs in groupby(held, key=lambda pair: pair[0]):
+            yield next(pairs)
+
+    def _read_run(self, source: EntrySource, ledger_id: int, run: Sequence[int]) -> Iterator[RawEntry]:
+        """Yield entries that `source` should have; what it does not give comes from wherever it is."""
+        at = 0
+        with suppress(DecodeError):
+            for entry in source.read_many(ledger_id, run[0], run[-1]):
+                while run[at] < entry.entry_id:
+                    yield from self._read_if_there(ledger_id, run[at])
+                    at += 1
+                yield entry
+                at += 1
+        for entry_id in run[at:]:
+            yield from self._read_if_there(ledger_id, entry_id)
+
+    def _read_if_there(self, ledger_id: int, entry_id: int) -> Iterator[RawEntry]:
+        with suppress(NotFoundError):
+            yield self.read(ledger_id, entry_id)
 
 
-def entry_columns(
-    source: EntrySource, ledger_id: int, first: int = 0, last: int | None = None
-) -> Iterator[tuple[LocatedEntries, LedgerLocations]]:
-    """Yield where a ledger's entries lie as columns, a table for each part that has some, each entry once.
-
-    For scanning without an object per entry: `part.files.view(number)` has the bytes of a location.
-    """
+def _each_once(parts: Sequence[Iterator[Located]]) -> Iterator[Located]:
     seen: set[int] = set()
-    for part in located_parts(source):
-        table = part.columns(ledger_id, first, last)
-        if seen:
-            table = table.without(seen)
-        if table.entry_ids:
-            seen.update(table.entry_ids)
-            yield part, table
-
-
-def copies(source: EntrySource, ledger_id: int, entry_id: int) -> Iterator[RawEntry]:
-    """Yield each copy of an entry that can be read, in the order in which sources are asked."""
-    if isinstance(source, JoinedEntries):
-        for part in source.sources:
-            yield from copies(part, ledger_id, entry_id)
-        return
-    with suppress(NotFoundError, DecodeError):
-        yield source.read(ledger_id, entry_id)
-
-
-def told_by(source: EntrySource) -> tuple[list[str], list[DecodeError]]:
-    """Return what reading a source brought to light beside entries: notes for people, and faults."""
-    notes: list[str] = []
-    faults: list[DecodeError] = []
-    for part in located_parts(source):
-        notes += part.notes
-        faults += part.faults
-    return notes, faults
+    for files, table in (one for part in parts for one in part):
+        left = table.without(seen) if seen else table
+        if left.entry_ids:
+            seen.update(left.entry_ids)
+            yield files, left

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pulsar_meta.codecs.bookie_files.entry_log import record_at, split_location
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.bookie_entry import read_header
-from pulsar_meta.entries.base import Closing, RawEntry
+from pulsar_meta.entries.base import BaseSource, Located, RawEntry
 from pulsar_meta.entries.data_files import DataFiles
-from pulsar_meta.entries.locations import LedgerLocations, LocationIndex
+from pulsar_meta.entries.locations import LocationIndex
 
 
-class LocatedEntries(Closing):
+class LocatedEntries(BaseSource):
     """Bookie entries in entry logs or journals. `notes` and `faults` say what was found on the way."""
 
     def __init__(self, url: str, index: LocationIndex, files: DataFiles) -> None:
@@ -39,34 +39,37 @@ class LocatedEntries(Closing):
         location = self.index.location(ledger_id, entry_id)
         if location is None:
             raise NotFoundError(f"no entry {ledger_id}:{entry_id}", source=self.url)
-        return RawEntry(ledger_id, entry_id, self.data_at(ledger_id, entry_id, location))
+        return RawEntry(ledger_id, entry_id, entry_at(self.files, ledger_id, entry_id, location))
 
     def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
         """Yield the entries held of a ledger within [first, last], in order; DecodeError at a broken one."""
         table = self.index.ledger(ledger_id, first, last)
         for entry_id, location in zip(table.entry_ids, table.locations, strict=True):
-            yield RawEntry(ledger_id, entry_id, self.data_at(ledger_id, entry_id, location))
+            yield RawEntry(ledger_id, entry_id, entry_at(self.files, ledger_id, entry_id, location))
 
-    def columns(self, ledger_id: int, first: int = 0, last: int | None = None) -> LedgerLocations:
-        """Return where the entries of a ledger lie; `files.view(location >> 32)` has the bytes."""
-        return self.index.ledger(ledger_id, first, last)
-
-    def data_at(self, ledger_id: int, entry_id: int, location: int) -> memoryview:
-        """Return the bookie entry at a location; DecodeError where another one, or none, lies there."""
-        number, offset = split_location(location)
-        view = self.files.view(number)
-        try:
-            record = record_at(view, offset)
-            found = read_header(view[offset : offset + record.size])[:2]
-            if found != (ledger_id, entry_id):
-                raise DecodeError(
-                    f"expected entry {ledger_id}:{entry_id}, found {found[0]}:{found[1]}", offset=offset
-                )
-        except DecodeError as error:
-            raise DecodeError(error.message, offset=error.offset, source=self.files.name(number)) from error
-        return view[offset : offset + record.size]
+    def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[Located]:
+        """Yield where the entries of a ledger lie; `files.view(location >> 32)` has the bytes."""
+        table = self.index.ledger(ledger_id, first, last)
+        if table.entry_ids:
+            yield self.files, table
 
     def close(self) -> None:
         """Let go of index and files. Safe to call twice."""
         self.index.close()
         self.files.close()
+
+
+def entry_at(files: DataFiles, ledger_id: int, entry_id: int, location: int) -> memoryview:
+    """Return the bookie entry at a location; DecodeError where another one, or none, lies there."""
+    number, offset = split_location(location)
+    view = files.view(number)
+    try:
+        record = record_at(view, offset)
+        found = read_header(view[offset : offset + record.size])[:2]
+        if found != (ledger_id, entry_id):
+            raise DecodeError(
+                f"expected entry {ledger_id}:{entry_id}, found {found[0]}:{found[1]}", offset=offset
+            )
+    except DecodeError as error:
+        raise DecodeError(error.message, offset=error.offset, source=files.name(number)) from error
+    return view[offset : offset + record.size]

@@ -26,7 +26,7 @@ from pulsar_meta.codecs.bookie_files.offload_object import (
     decode_offload_index,
 )
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
-from pulsar_meta.entries.base import Closing, RawEntry
+from pulsar_meta.entries.base import BaseSource, RawEntry
 from pulsar_meta.entries.offload_files import ObjectFiles
 from pulsar_meta.entries.offload_map_files import MapFileEntries, map_file_folders
 
@@ -65,7 +65,7 @@ def open_offload(url: str) -> OffloadedEntries | MapFileEntries:
     return MapFileEntries(url, folders) if folders else OffloadedEntries(url, files)
 
 
-class OffloadedEntries(Closing):
+class OffloadedEntries(BaseSource):
     """Entries in offloaded objects, as frames: they have no bookie header and no digest there."""
 
     def __init__(self, url: str, files: ObjectFiles) -> None:

@@ -26,7 +26,7 @@ from pulsar_meta.codecs.bookie_files.sequence_file import (
 )
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.protobuf.parse import parse_message
-from pulsar_meta.entries.base import Closing, RawEntry
+from pulsar_meta.entries.base import BaseSource, RawEntry
 from pulsar_meta.entries.offload_files import ObjectFiles
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 
@@ -76,7 +76,7 @@ def map_file_folders(files: ObjectFiles) -> dict[int, list[str]]:
     return found
 
 
-class MapFileEntries(Closing):
+class MapFileEntries(BaseSource):
     """Entries in MapFiles, as frames: they have no bookie header and no digest there."""
 
     def __init__(self, url: str, folders: dict[int, list[str]]) -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Final, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Final, NamedTuple, Protocol, Self
+
+from pulsar_meta.codecs.errors import ConflictError, GuardError, NotFoundError
+from pulsar_meta.stores.paths import checked
 
 # The version that means "must not exist", as in Pulsar's own MetadataStore.put.
 ABSENT: Final = -1
+# Path, value, expected version.
+Write = tuple[str, bytes, int]
 
 
 class Versioned(NamedTuple):
@@ -34,13 +41,29 @@ class Versioned(NamedTuple):
 class Store(Protocol):
     """A tree of values by path (`/a/b`), read and compare-and-set.
 
-    Every method may raise UnreachableError. A parent may have children without existing itself.
+    What only some stores can do is here too; `BaseStore` has the answers of the others. Every method may
+    raise UnreachableError. A parent may have children without existing itself.
     """
 
     url: str
     writable: bool
     # Largest value in bytes that the server takes, None where there is no limit.
     max_value_size: int | None
+
+    @property
+    def sends_groups(self) -> bool:
+        """Whether `read_many` and `put_many` cost about one request; else threads are quicker."""
+        ...
+
+    @property
+    def lists_groups(self) -> bool:
+        """The same of `children_many`."""
+        ...
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """Where the whole store lies as it was before the first write, None where nothing keeps it."""
+        ...
 
     def read(self, path: str) -> Versioned:
         """Return the value at `path`; NotFoundError where there is none."""
@@ -66,6 +89,25 @@ class Store(Protocol):
         """Delete if the version is still `expected`; ConflictError, NotFoundError, GuardError as in `put`."""
         ...
 
+    def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
+        """Return the values at `paths` in their order, None where there is none."""
+        ...
+
+    def children_many(self, paths: Sequence[str]) -> list[list[str]]:
+        """Return what `children` does for each path."""
+        ...
+
+    def put_many(self, writes: Sequence[Write]) -> list[int | None]:
+        """Make each (path, value, expected) as `put` does; return new versions, None for a conflict.
+
+        Each value is compared and set by itself. UnreachableError: which of them were made is not known.
+        """
+        ...
+
+    def check_write(self, path: str, value: bytes = b"") -> None:
+        """Raise what `put` would before it sends anything: GuardError, UsageError for a bad path."""
+        ...
+
     def close(self) -> None:
         """Let go of connections and files. Safe to call twice."""
         ...
@@ -77,29 +119,75 @@ class Store(Protocol):
     ) -> None: ...
 
 
-@runtime_checkable
-class GroupStore(Protocol):
-    """What a store may offer beside `Store`: many requests sent before the first answer is waited for.
+class BaseStore(ABC):
+    """What stores share: opening and closing, refusing what must not be sent, groups one by one."""
 
-    Each value is still compared and set by itself; a store without this is asked by several threads.
-    """
+    url: str
+    writable: bool
+    max_value_size: int | None = None
+    sends_groups: bool = False
+    lists_groups: bool = False
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """None: nothing keeps what was there before."""
+        return None
+
+    @abstractmethod
+    def read(self, path: str) -> Versioned:
+        """Return the value at `path`; NotFoundError where there is none."""
+
+    @abstractmethod
+    def children(self, path: str) -> list[str]:
+        """Return the sorted names of the children of `path`."""
+
+    @abstractmethod
+    def put(self, path: str, value: bytes, expected: int) -> int:
+        """Write if the version is still `expected` and return the new one."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of connections and files. Safe to call twice."""
 
     def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
         """Return the values at `paths` in their order, None where there is none."""
-        ...
-
-    def put_many(self, writes: Sequence[tuple[str, bytes, int]]) -> list[int | None]:
-        """Make each (path, value, expected) as `Store.put` does; return new versions, None for a conflict.
-
-        UnreachableError: which of them were made is not known.
-        """
-        ...
-
-
-@runtime_checkable
-class ListingStore(Protocol):
-    """What a store may offer beside `Store`: the children of several paths in the time of one answer."""
+        return [self._read_if_there(path) for path in paths]
 
     def children_many(self, paths: Sequence[str]) -> list[list[str]]:
-        """Return what `Store.children` does for each path."""
-        ...
+        """Return what `children` does for each path."""
+        return [self.children(path) for path in paths]
+
+    def put_many(self, writes: Sequence[Write]) -> list[int | None]:
+        """Make each (path, value, expected) as `put` does; return new versions, None for a conflict."""
+        for path, value, _ in writes:
+            self.check_write(path, value)
+        return [self._put_or_conflict(*write) for write in writes]
+
+    def check_write(self, path: str, value: bytes = b"") -> None:
+        """Raise GuardError where the store is read-only or `value` is over the server's limit."""
+        checked(path)
+        if not self.writable:
+            raise GuardError("opened for reading only", source=self.url)
+        limit = self.max_value_size
+        if limit is not None and len(value) > limit:
+            raise GuardError(f"{path}: {len(value)} bytes, the server takes {limit}", source=self.url)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read_if_there(self, path: str) -> Versioned | None:
+        try:
+            return self.read(path)
+        except NotFoundError:
+            return None
+
+    def _put_or_conflict(self, path: str, value: bytes, expected: int) -> int | None:
+        try:
+            return self.put(path, value, expected)
+        except (ConflictError, NotFoundError):
+            return None

@@ -17,8 +17,7 @@ from stat import S_ISREG
 
 from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import ConflictError, GuardError, NotFoundError, UnreachableError, UsageError
-from pulsar_meta.stores.base import ABSENT, Versioned
-from pulsar_meta.stores.guarded import GuardedStore
+from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned
 from pulsar_meta.stores.paths import checked, joined, prefixed
 
 VALUE = ".value"
@@ -30,7 +29,7 @@ def content_version(value: bytes) -> int:
     return int.from_bytes(hashlib.sha256(value).digest()[:8], "big") >> 1
 
 
-class DirectoryStore(GuardedStore):
+class DirectoryStore(BaseStore):
     """Values as files below one directory."""
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:

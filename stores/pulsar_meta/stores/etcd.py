@@ -18,9 +18,8 @@ from pulsar_meta.access.credentials import user_password
 from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UsageError
 from pulsar_meta.proto import Etcd_pb2 as api
-from pulsar_meta.stores.base import ABSENT, Versioned
+from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned
 from pulsar_meta.stores.grpc_client import GrpcClient
-from pulsar_meta.stores.guarded import GuardedStore
 from pulsar_meta.stores.paths import prefixed
 
 # etcd's default for --max-request-bytes; a compare-and-set carries the key twice, and a few numbers.
@@ -36,7 +35,7 @@ TXN: Final = "/etcdserverpb.KV/Txn"
 AUTHENTICATE: Final = "/etcdserverpb.Auth/Authenticate"
 
 
-class EtcdStore(GuardedStore):
+class EtcdStore(BaseStore):
     """Values under keys that are paths."""
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:

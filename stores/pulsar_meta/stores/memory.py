@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pulsar_meta.codecs.errors import ConflictError, NotFoundError
-from pulsar_meta.stores.base import ABSENT, Versioned
-from pulsar_meta.stores.guarded import GuardedStore
+from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned
 from pulsar_meta.stores.paths import is_within, prefixed
 
 
-class MemoryStore(GuardedStore):
+class MemoryStore(BaseStore):
     """Values in a dictionary; what every other store is compared with."""
 
     def __init__(

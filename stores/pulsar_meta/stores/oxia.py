@@ -22,9 +22,8 @@ from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import ConflictError, GuardError, NotFoundError, UnreachableError
 from pulsar_meta.proto import Oxia_pb2 as api
 from pulsar_meta.stores import oxia_keys
-from pulsar_meta.stores.base import ABSENT, Versioned
+from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned
 from pulsar_meta.stores.grpc_client import GrpcClient
-from pulsar_meta.stores.guarded import GuardedStore
 from pulsar_meta.stores.paths import prefixed
 
 SERVICE: Final = "/io.streamnative.oxia.proto.OxiaClient/"
@@ -37,10 +36,11 @@ PAGE_BYTES: Final = 4 << 20
 Result = TypeVar("Result")
 
 
-class OxiaStore(GuardedStore):
+class OxiaStore(BaseStore):
     """Values under keys that are paths, spread over shards."""
 
     max_value_size = MAX_VALUE
+    sends_groups = True
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:
         """Connect and learn the shards; UnreachableError where no server answers or knows the namespace."""
@@ -121,12 +121,6 @@ class OxiaStore(GuardedStore):
             for at, answer in zip(places, answers, strict=True):
                 done[at] = answer.version.version_id if answer.status == api.OK else None
         return [done[at] for at in range(len(writes))]
-
-    def _put_or_conflict(self, path: str, value: bytes, expected: int) -> int | None:
-        try:
-            return self.put(path, value, expected)
-        except ConflictError:
-            return None
 
     def delete(self, path: str, expected: int) -> None:
         """Delete if the version id is still `expected`; GuardError where the record has children."""

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pulsar_meta.access.rocksdb import ReadOnlyDatabase, check_database, rocksdb_error
 from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UnreachableError
-from pulsar_meta.stores.base import ABSENT, Versioned
-from pulsar_meta.stores.guarded import GuardedStore
+from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned
 from pulsar_meta.stores.paths import prefixed
 from pulsar_meta.stores.rocksdb_lock import DatabaseLock
 from pulsar_meta.stores.rocksdb_value import INSTANCE_ID, MetaValue
@@ -34,7 +33,7 @@ AFTER_SLASH: Final = b"0"
 READ_BACK: Final = 10_000
 
 
-class RocksdbStore(GuardedStore):
+class RocksdbStore(BaseStore):
     """A standalone's metadata database."""
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:

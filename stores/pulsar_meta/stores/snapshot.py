@@ -20,8 +20,7 @@ from typing import BinaryIO, NoReturn, cast
 
 from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UnreachableError
-from pulsar_meta.stores.base import Versioned
-from pulsar_meta.stores.guarded import GuardedStore
+from pulsar_meta.stores.base import BaseStore, Versioned
 from pulsar_meta.stores.paths import prefixed
 from pulsar_meta.stores.zstd_stream import MAGIC, ZstdStream
 
@@ -31,7 +30,7 @@ MAX_LINE = 256 << 20
 _decode_json = json.JSONDecoder().raw_decode
 
 
-class SnapshotStore(GuardedStore):
+class SnapshotStore(BaseStore):
     """A snapshot file as a store. DecodeError names the line that is not as it should be."""
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:

@@ -22,11 +22,10 @@ from pulsar_meta.codecs.errors import (
     UnreachableError,
     UsageError,
 )
-from pulsar_meta.stores.base import ABSENT, Versioned
-from pulsar_meta.stores.guarded import GuardedStore
+from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, Write
 from pulsar_meta.stores.paths import is_within, joined, prefixed
 from pulsar_meta.stores.zookeeper_client import connect, container_request
-from pulsar_meta.stores.zookeeper_groups import Write, put_groups, split_writes
+from pulsar_meta.stores.zookeeper_groups import put_groups, split_writes
 from pulsar_meta.stores.zookeeper_reads import NO_NODE, NODES, send_read
 
 # ZooKeeper's default for jute.maxbuffer, the largest request that a server takes.
@@ -38,8 +37,11 @@ RETRY_PAUSE: Final = 0.1
 OWN_NODES: Final = "/zookeeper"
 
 
-class ZookeeperStore(GuardedStore):
+class ZookeeperStore(BaseStore):
     """Values in znodes; a version is the znode's dataVersion."""
+
+    sends_groups = True
+    lists_groups = True
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:
         """Connect; UnreachableError where no server answers in time, NotFoundError without the chroot."""
@@ -108,17 +110,11 @@ class ZookeeperStore(GuardedStore):
         groups = list(split_writes(changed, self._jute - REQUEST_OVERHEAD, len(self._chroot.encode())))
         self._await_connection()
         done = iter(put_groups(self._client, groups, self._answer, self._put_or_conflict))
-        return [self._put_or_conflict(write) if write[2] == ABSENT else next(done) for write in writes]
+        return [self._put_or_conflict(*write) if write[2] == ABSENT else next(done) for write in writes]
 
     def _answer(self, pending: Any) -> Any:
         with self._told("a group of writes"):
             return self._once(lambda: pending)
-
-    def _put_or_conflict(self, write: Write) -> int | None:
-        try:
-            return self.put(*write)
-        except (ConflictError, NotFoundError):
-            return None
 
     def delete(self, path: str, expected: int) -> None:
         """Delete if the dataVersion is still `expected`; GuardError where the node has children."""

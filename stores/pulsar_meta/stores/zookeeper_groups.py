@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-Write = tuple[str, bytes, int]
+from pulsar_meta.stores.base import Write
 
 OPERATIONS: Final = 64
 # What an operation of a transaction holds beside path and value.
@@ -51,7 +51,7 @@ def put_groups(
     client: Any,
     groups: Sequence[Sequence[Write]],
     wait: Callable[[Any], Any],
-    put: Callable[[Write], int | None],
+    put: Callable[[str, bytes, int], int | None],
 ) -> list[int | None]:
     """Send all groups at once and return the new version of each write, None for a conflict.
 
@@ -62,5 +62,5 @@ def put_groups(
     answers = [None if pending is None else versions_of(wait(pending)) for pending in sent]
     done: list[int | None] = []
     for group, versions in zip(groups, answers, strict=True):
-        done += versions if versions is not None else [put(write) for write in group]
+        done += versions if versions is not None else [put(*write) for write in group]
     return done

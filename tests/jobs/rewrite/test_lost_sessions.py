@@ -25,9 +25,10 @@ from pulsar_meta.jobs.rewrite.undo import leave_touched, undone
 from pulsar_meta.jobs.rewrite.undo_log import UndoLog, is_finished, read_records
 from pulsar_meta.jobs.topics.scope import Scope, select
 from pulsar_meta.stores import zookeeper_groups
+from pulsar_meta.stores.base import Write
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.zookeeper import ZookeeperStore
-from pulsar_meta.stores.zookeeper_groups import Write, send_transaction
+from pulsar_meta.stores.zookeeper_groups import send_transaction
 from tests.chaos.actors import TOPIC, cursor
 from tests.cli.program import MAIN, environment, pulsar_meta_here
 from tests.rewrite_runs import make_run

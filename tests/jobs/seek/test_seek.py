@@ -265,7 +265,7 @@ def test_nothing_expires_in_an_empty_topic() -> None:
 
 
 def test_batches_of_reads_give_the_same_answers(world: World) -> None:
-    world.source.entries_per_read = 100  # type: ignore[attr-defined]
+    world.source.entries_per_read = 100
     assert {index: place(world.index(index)) for index in EVERYWHERE} == EVERYWHERE
     world.source.held[3][1] = b"\0"
     assert [place(world.index(index)) for index in (0, 3, 6)] == ["3:0:-1", "unreadable", "3:2:0"]

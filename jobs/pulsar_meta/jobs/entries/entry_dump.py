@@ -17,7 +17,6 @@ from pulsar_meta.codecs.frames.frame import Frame, decode_frame
 from pulsar_meta.codecs.frames.raw_message import decode_raw_message
 from pulsar_meta.codecs.metadata.cursor import decode_position_info
 from pulsar_meta.entries.base import EntrySource, RawEntry
-from pulsar_meta.entries.joined import copies
 from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Range, ranges
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts, FilterVerdict
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat, entry_format
@@ -76,7 +75,7 @@ def data_entry(raw: RawEntry, form: EntryFormat) -> DataEntry:
 
 def whole_copy(entry: DataEntry, source: EntrySource, form: EntryFormat, report: Report) -> DataEntry:
     """Return the copy of a corrupt entry that another disk has whole, and report it; else the entry."""
-    for raw in copies(source, entry.ledger_id, entry.entry_id):
+    for raw in source.copies(entry.ledger_id, entry.entry_id):
         copy = data_entry(raw, form)
         if copy.digest == "ok":
             where = f"entry {entry.ledger_id}:{entry.entry_id}"
@@ -204,7 +203,7 @@ def _present(part: Range, source: EntrySource, form: EntryFormat, report: Report
             yield entry
     missing = last - part.first + 1 - held
     # Who exported some frames of a ledger does not miss the others.
-    whole = part.ledger.state != "unknown" or getattr(source, "whole_ledgers", True)
+    whole = part.ledger.state != "unknown" or source.whole_ledgers
     if missing > 0 and whole:
         report(
             NotFoundError(

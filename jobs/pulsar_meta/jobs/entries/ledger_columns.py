@@ -15,8 +15,6 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.bookie_entry import DigestType
 from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.entries.base import EntrySource, RawEntry
-from pulsar_meta.entries.joined import JoinedEntries, entry_columns
-from pulsar_meta.entries.located_entries import LocatedEntries
 
 # Entries that come one by one are gathered until there are so many, or so many bytes of them.
 ENTRIES_AT_ONCE: Final = 8192
@@ -43,13 +41,14 @@ def read_columns(
     """
     wanted = tuple(dict.fromkeys(("ledger_id", "entry_id", *columns)))
     reading = _Reading(source, ledger_id, wanted, digest_type, verify)
-    if _all_located(source):
-        for part, table in entry_columns(source, ledger_id, first, last):
+    located = source.located(ledger_id, first, last)
+    if located is not None:
+        for files, table in located:
             entry_ids = np.frombuffer(table.entry_ids, np.int64)
             locations = np.frombuffer(table.locations, np.int64)
             for number in np.unique(locations >> 32).tolist():
                 here = locations >> 32 == number
-                yield reading.located(part.files.view(number), entry_ids[here], locations[here])
+                yield reading.located(files.view(number), entry_ids[here], locations[here])
         return
     for entries in _gathered(source.read_many(ledger_id, first, last)):
         yield reading.gathered(entries)
@@ -112,12 +111,6 @@ class _Reading:
                 memoryview(entry.data), bookie=entry.bookie, digest_type=self.digest_type, verify=self.verify
             )
         return row | {"ledger_id": self.ledger_id, "entry_id": entry_id}
-
-
-def _all_located(source: EntrySource) -> bool:
-    if isinstance(source, JoinedEntries):
-        return all(_all_located(part) for part in source.sources)
-    return isinstance(source, LocatedEntries)
 
 
 def _gathered(entries: Iterable[RawEntry]) -> Iterator[list[RawEntry]]:

@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 
 from pulsar_meta.codecs.errors import ConflictError, NotFoundError
 from pulsar_meta.jobs.rewrite.decision import Change
-from pulsar_meta.stores.base import ABSENT, GroupStore, ListingStore, Store, Versioned
+from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -36,7 +36,7 @@ class Batches:
         self.store = store
         self.networked = "://" in store.url
         self.width = concurrency if self.networked else 1
-        self._grouped = self.width > 1 and isinstance(store, GroupStore)
+        self._grouped = self.width > 1 and store.sends_groups
         # Its threads are started as they are needed.
         self._pool = ThreadPoolExecutor(self.width, "store") if self.width > 1 else None
 
@@ -57,21 +57,18 @@ class Batches:
 
     def read(self, paths: Sequence[str]) -> list[Versioned]:
         """Return the values at `paths` in their order, of version ABSENT where there is none."""
-        if self._grouped and isinstance(self.store, GroupStore):
-            found = self.store.read_many(paths)
-        else:
-            found = self._each(self._read, paths)
+        found = self.store.read_many(paths) if self._grouped else self._each(self._read, paths)
         return [held or Versioned(path, b"", ABSENT) for path, held in zip(paths, found, strict=True)]
 
     def write(self, changes: Sequence[Change]) -> list[int | None]:
         """Make the changes and return each new version (ABSENT for a deletion), None for a conflict."""
-        if self._grouped and isinstance(self.store, GroupStore):
-            return self._pipelined(self.store, changes)
+        if self._grouped:
+            return self._pipelined(changes)
         return self._each(self._write, changes)
 
     def children(self, paths: Sequence[str]) -> list[list[str]]:
         """Return the names of the children of each path."""
-        if isinstance(self.store, ListingStore):
+        if self.store.lists_groups:
             return self.store.children_many(paths)
         return self._each(self.store.children, paths)
 
@@ -80,9 +77,9 @@ class Batches:
         if self._pool is not None:
             self._pool.shutdown(wait=True)
 
-    def _pipelined(self, store: GroupStore, changes: Sequence[Change]) -> list[int | None]:
+    def _pipelined(self, changes: Sequence[Change]) -> list[int | None]:
         puts = [(c.path, c.new, c.version) for c in changes if c.new is not None]
-        done = iter(store.put_many(puts))
+        done = iter(self.store.put_many(puts))
         return [self._write(change) if change.new is None else next(done) for change in changes]
 
     def _each(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:

@@ -165,11 +165,10 @@ class Guards:
         if limit is not None and len(value) > limit:
             return f"{len(value)} bytes, the server takes {limit}"
         # A server's limit is one of whole requests, of which only the store knows the size.
-        check = getattr(self.store, "check_write", None)
-        if check is None or not self.store.writable:
+        if not self.store.writable:
             return None
         try:
-            check(path, value)
+            self.store.check_write(path, value)
         except GuardError as error:
             return error.message
         return None

@@ -131,7 +131,7 @@ class Seeker:
     def _search(self, measure: Measure, target: int) -> Outcome:
         topic = self.topics.get(measure)
         if topic is None:
-            per_read = getattr(self.source, "entries_per_read", 1)
+            per_read = self.source.entries_per_read
             topic = SearchState(self.order, Samples(measure), per_read, self.options.exhaustive)
             self.topics[measure] = topic
         asking = search(topic, target, skew=self.options.skew)
