@@ -49,7 +49,11 @@ def test_kinds_errors_and_schemes_are_in_the_contract() -> None:
 
 
 def test_options_of_urls_are_in_the_contract() -> None:
-    sources = [*ROOT.glob("stores/**/*.py"), *ROOT.glob("entries/**/bookie_disk.py")]
+    sources = [
+        *ROOT.glob("access/**/*.py"),
+        *ROOT.glob("stores/**/*.py"),
+        *ROOT.glob("entries/**/bookie_disk.py"),
+    ]
     texts = [path.read_text(encoding="utf-8") for path in sources]
     lists = [found for text in texts for found in re.findall(r"(?:options=|OPTIONS\b[^=\n]*= )[^\n]+", text)]
     options = {name for found in lists for name in re.findall(r'"([a-z_]+)"', found)}
