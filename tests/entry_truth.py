@@ -7,16 +7,15 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from pulsar_meta.codecs.frames.batch import decompress_payload
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import Frame, decode_frame
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from tests.cli.program import pulsar_meta_here
 
-Document = dict[str, Any]
 Position = tuple[int, int]
 
 SAME = "the same"

@@ -15,13 +15,14 @@ from typing import Any
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame
 from pulsar_meta.codecs.frames.raw_message import decode_raw_message
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.seek.entry_readings import read_one
 from pulsar_meta.jobs.seek.questions import INDEX, Question, SeekOptions
 from pulsar_meta.jobs.seek.samples import CLOCKS, Reading, State
-from pulsar_meta.jobs.seek.seeker import Document, Seeker, plan_topic, reading_order
+from pulsar_meta.jobs.seek.seeker import Seeker, plan_topic, reading_order
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
 

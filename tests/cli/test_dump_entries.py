@@ -13,13 +13,13 @@ import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from pulsar_meta.cli.app import main
 from pulsar_meta.codecs.frames.frame import encode_frame
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 from tests.entry_truth import CHUNKED, ENCRYPTED, SAME, TRANSACTION, compare
@@ -29,7 +29,6 @@ CAPTURES = (
     "pulsar-4.2.4-3bookies", "pulsar-5.0.0-M1",
 )  # fmt: skip
 Capture = Callable[[str], Path]
-Document = dict[str, Any]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -23,6 +23,7 @@ from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.settings import load_settings
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.json_text import Document
 from tests.cli.program import as_text, pulsar_meta_here
 
 PROGRAM = Path(sys.executable).with_name("pulsar-meta")
@@ -59,7 +60,7 @@ def test_json_of_nothing_is_an_empty_list() -> None:
 
 
 def test_json_stays_valid_when_the_source_fails_midway() -> None:
-    def broken() -> Iterator[tables.Document]:
+    def broken() -> Iterator[Document]:
         yield {"l": 1}
         raise UsageError("no more")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document, encode_document
 from pulsar_meta.codecs.documents.kinds import KINDS, kind_of
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.codecs.json_text import dumps, loads
+from pulsar_meta.codecs.json_text import dumps, read_json
 from pulsar_meta.codecs.metadata.cookie import decode_cookie
 from pulsar_meta.codecs.metadata.cursor import decode_cursor, decode_position_info
 from pulsar_meta.codecs.metadata.envelope import open_envelope
@@ -28,7 +28,7 @@ DECODERS: list[Callable[[bytes], Any]] = [
     decode_ledger_metadata,
     decode_cookie,
     open_envelope,
-    loads,
+    read_json,
 ]
 
 
@@ -66,7 +66,7 @@ def test_a_decoder_raises_nothing_else(decode: Callable[[bytes], Any], data: byt
 @given(data=HOSTILE)
 def test_a_document_is_answered_for_any_bytes_and_taken_back(kind: str, data: bytes) -> None:
     decoded = decode_document(data, source="test", options=DecodeOptions(kind=kind, show_secrets=True))
-    document = loads(dumps(decoded.document))
+    document = read_json(dumps(decoded.document))
     if decoded.error is not None:
         assert isinstance(decoded.error, DecodeError)
         return

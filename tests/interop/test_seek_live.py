@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.seek.questions import Question, SeekOptions
 from pulsar_meta.jobs.seek.seek import Cluster, seek
-from pulsar_meta.jobs.seek.seeker import Document
 from pulsar_meta.jobs.spark.seek import seek_with_spark
 from pulsar_meta.stores.registry import open_store
 from tests.servers.admin import AdminError

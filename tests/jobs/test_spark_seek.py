@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.seek.questions import INDEX, TIME, Question, SeekOptions
 from pulsar_meta.jobs.seek.seek import Cluster, seek_clusters
-from pulsar_meta.jobs.seek.seeker import Document, plan_topic
+from pulsar_meta.jobs.seek.seeker import plan_topic
 from pulsar_meta.jobs.spark.seek import seek_with_spark, share_out
 from pulsar_meta.jobs.spark.session import _cause, spark_session, told_in_one_line
 from pulsar_meta.stores.registry import open_store

@@ -6,7 +6,6 @@ AuthenticationUtil (the `key:value,key:value` form of parameters).
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -14,8 +13,9 @@ from typing import Final
 from pulsar_meta.access.credentials import secret_reader
 from pulsar_meta.access.tls import TlsSettings
 from pulsar_meta.brokers.lookup import Credentials
-from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.java_properties import decode_properties, last_values
+from pulsar_meta.codecs.json_text import read_json_object
 
 _PLUGINS: Final = "org.apache.pulsar.client.impl.auth."
 
@@ -92,8 +92,8 @@ def _parameters(text: str) -> dict[str, str]:
     """Return parameters given as a JSON object or as `key:value,key:value`."""
     if text.startswith("{"):
         try:
-            return {str(key): str(value) for key, value in json.loads(text).items()}
-        except (ValueError, AttributeError) as error:
+            return {str(key): str(value) for key, value in read_json_object(text).items()}
+        except DecodeError as error:
             raise UsageError("authParams is not a JSON object") from error
     pairs = (part.partition(":") for part in text.split(",") if part)
     return {key.strip(): value.strip() for key, _, value in pairs}

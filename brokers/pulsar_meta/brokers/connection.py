@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from pulsar_meta.access.tls import TlsSettings
-from pulsar_meta.codecs.errors import DecodeError, UnreachableError
+from pulsar_meta.codecs.errors import UnreachableError, decoding
 from pulsar_meta.codecs.wire.commands import encode_command, take_command
 from pulsar_meta.codecs.wire.service_url import BrokerAddress
 from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand
@@ -60,10 +60,8 @@ class BrokerConnection:
 
     def _next(self) -> BaseCommand:
         while True:
-            try:
+            with decoding(str(self._address)):
                 found = take_command(bytes(self._received))
-            except DecodeError as error:
-                raise DecodeError(error.message, offset=error.offset, source=str(self._address)) from error
             if found is not None:
                 del self._received[: found.size]
                 return found.command

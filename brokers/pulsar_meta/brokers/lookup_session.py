@@ -21,12 +21,12 @@ from pulsar_meta.brokers.lookup import (
 )
 from pulsar_meta.brokers.partition_count import PartitionAnswer, ask_partitions
 from pulsar_meta.codecs.errors import PulsarMetaError
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.wire.commands import text_of
 from pulsar_meta.codecs.wire.service_url import BrokerAddress
 from pulsar_meta.proto.PulsarApi_pb2 import CommandLookupTopicResponse, ServerError
 
-Document = dict[str, Any]
 Result = TypeVar("Result")
 PARTITIONED: Final = ("persistent", "non-persistent")
 

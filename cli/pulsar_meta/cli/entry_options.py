@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pulsar_meta.cli.options import Engine, EngineOptions
-from pulsar_meta.cli.render.tables import Document
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.entries.entry_choice import Bound, Limits
 
 if TYPE_CHECKING:

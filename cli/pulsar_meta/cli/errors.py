@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from pulsar_meta.cli.render.tables import Document
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UnreachableError
+from pulsar_meta.codecs.json_text import Document
 
 if TYPE_CHECKING:
     from pulsar_meta.entries.base import EntrySource

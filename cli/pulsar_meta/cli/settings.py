@@ -66,7 +66,7 @@ def read_profile(name: str | None) -> dict[str, Any]:
         own = _table(profiles[name]) if name is not None else {}
         return _checked({**_table(config.get("default", {})), **own})
     except UsageError as error:
-        raise UsageError(error.message, source=str(path)) from error
+        raise error.within(str(path)) from error
 
 
 def _check_names(found: Mapping[str, Any], known: Sequence[str]) -> None:

@@ -20,7 +20,6 @@ import typer
 from pulsar_meta.cli.outputs import stdout_bytes, whole_file
 from pulsar_meta.cli.render.tables import (
     Detail,
-    Document,
     Format,
     View,
     write_csv,
@@ -31,6 +30,7 @@ from pulsar_meta.cli.render.tables import (
 )
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.json_text import Document
 
 if TYPE_CHECKING:
     from pulsar_meta.cli.settings import Settings

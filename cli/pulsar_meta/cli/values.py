@@ -10,7 +10,6 @@ from pulsar_meta.cli.render.tables import Detail
 from pulsar_meta.cli.render.values import document_lines
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.documents.document import Decoded, DecodeOptions, decode_document
-from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
 from pulsar_meta.jobs.values.value_inputs import ValueInput
 
 OTHER_BYTES = "re-encoding gives other bytes (fields in another order or form), which mean the same"
@@ -42,7 +41,7 @@ def _tell(shell: Shell, value: ValueInput, decoded: Decoded, faults: Faults) -> 
     """Tell on stderr what is wrong with a value, and where its bytes would not come back the same."""
     where = place(value)
     if decoded.error is not None:
-        faults(at(decoded.error, where))
+        faults(decoded.error.within(where))
     elif not decoded.same_bytes:
         shell.warn(f"{where}: {OTHER_BYTES}")
 
@@ -50,10 +49,3 @@ def _tell(shell: Shell, value: ValueInput, decoded: Decoded, faults: Faults) -> 
 def place(value: ValueInput) -> str:
     """Return where a value was found, for a message."""
     return " ".join(part for part in (value.source, value.path) if part)
-
-
-def at(error: PulsarMetaError, where: str) -> PulsarMetaError:
-    """Return `error` with `where` as its source."""
-    if isinstance(error, DecodeError):
-        return DecodeError(error.message, offset=error.offset, source=where)
-    return type(error)(error.message, source=where)

@@ -13,6 +13,9 @@ The numbers are the exit codes; `cli.app.main` is the one place that turns an er
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class PulsarMetaError(Exception):
     """The root: one line that a person understands, and the exit code that scripts see."""
@@ -25,6 +28,10 @@ class PulsarMetaError(Exception):
         super().__init__(message)
         self.message = message
         self.source = source
+
+    def within(self, source: str | None = None, *, what: str = "") -> PulsarMetaError:
+        """Return the error with its place: in the part `what` of the file, path or server `source`."""
+        return type(self)(_named(what, self.message), source=source or self.source)
 
     def __str__(self) -> str:
         return f"{self.source}: {self.message}" if self.source else self.message
@@ -55,6 +62,11 @@ class DecodeError(PulsarMetaError):
         super().__init__(message, source=source)
         self.offset = offset
 
+    def within(self, source: str | None = None, *, what: str = "", start: int | None = None) -> DecodeError:
+        """Return the error with its place; `start` is where the decoded bytes begin in the source."""
+        offset = self.offset if start is None else start + (self.offset or 0)
+        return DecodeError(_named(what, self.message), offset=offset, source=source or self.source)
+
     def __str__(self) -> str:
         where = "" if self.offset is None else f" (at byte {self.offset})"
         return super().__str__() + where
@@ -63,8 +75,21 @@ class DecodeError(PulsarMetaError):
         return (_rebuild_decode_error, (self.message, self.offset, self.source))
 
 
+def _named(what: str, message: str) -> str:
+    return f"{what}: {message}" if what else message
+
+
 def _rebuild_decode_error(message: str, offset: int | None, source: str | None) -> DecodeError:
     return DecodeError(message, offset=offset, source=source)
+
+
+@contextmanager
+def decoding(source: str | None = None, *, what: str = "", start: int | None = None) -> Iterator[None]:
+    """Give a DecodeError that leaves the block its place, as `DecodeError.within` does."""
+    try:
+        yield
+    except DecodeError as error:
+        raise error.within(source, what=what, start=start) from error
 
 
 class ConflictError(PulsarMetaError):

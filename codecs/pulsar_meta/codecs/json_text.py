@@ -11,7 +11,9 @@ import base64
 import binascii
 import json
 import re
-from typing import Any, Final
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, Final, NoReturn
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.secrets import REDACTED
@@ -20,6 +22,8 @@ from pulsar_meta.codecs.secrets import REDACTED
 Document = dict[str, Any]
 
 MAX_SAFE_INTEGER: Final = 2**53 - 1
+# Protobuf takes 100 messages inside each other, which are 200 lists and objects here.
+MAX_DEPTH: Final = 256
 
 # Where a number of 16 digits and more can stand in what json.dumps writes. Text in quotes may match too;
 # that only costs the walk that a real one needs. Each begins with a letter that `re` can search for.
@@ -73,16 +77,87 @@ def safe(value: Any) -> Any:
     return value
 
 
-def loads(text: str | bytes) -> Any:
-    """Return what a JSON text says; DecodeError, with the offset in characters, where it is not JSON."""
+def read_json(data: str | bytes, *, source: str | None = None, deepest: int = MAX_DEPTH) -> Any:
+    """Return what a JSON text from outside says; DecodeError (offset in characters) where it is none.
+
+    Refused too are lists and objects over `deepest` inside each other, numbers that neither a double nor
+    Python's int can hold, NaN and Infinity: what comes back can be walked, compared and written.
+    """
     try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DecodeError(f"not JSON: {error.msg}", offset=error.pos) from error
-    except UnicodeDecodeError as error:
-        raise DecodeError("not JSON: not UTF-8", offset=error.start) from error
-    except (RecursionError, ValueError) as error:
-        raise DecodeError("not JSON that can be read: nested too deep, or a number too long") from error
+        text = data if isinstance(data, str) else data.decode(json.detect_encoding(data))
+        found = _decoder.decode(text)
+        # What opens few lists and objects is not deep: most texts are let through without a walk.
+        if text.count("[") + text.count("{") > deepest:
+            check_depth(found, deepest)
+    except (DecodeError, ValueError, RecursionError) as error:
+        raise _refused(error, source) from error
+    return found
+
+
+def read_json_object(data: str | bytes, *, source: str | None = None) -> Document:
+    """Return the JSON object in `data`; DecodeError as `read_json`, and for everything that is no object."""
+    found = read_json(data, source=source)
+    if not isinstance(found, dict):
+        raise DecodeError(f"expected a JSON object, found {shown(found)}", source=source)
+    return found
+
+
+def read_json_sequence(text: str, *, source: str | None = None) -> Iterator[Any]:
+    """Yield the JSON texts that stand one after the other in `text`, on lines or not; else as `read_json`."""
+    at = _skip_space(text, 0)
+    while at < len(text):
+        try:
+            found, at = _decoder.raw_decode(text, at)
+            check_depth(found)
+        except (DecodeError, ValueError, RecursionError) as error:
+            raise _refused(error, source) from error
+        yield found
+        at = _skip_space(text, at)
+
+
+def check_depth(value: Any, deepest: int = MAX_DEPTH) -> None:
+    """Raise DecodeError where over `deepest` lists and objects stand inside each other."""
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(deepest):
+        members = chain.from_iterable(held.values() if isinstance(held, dict) else held for held in level)
+        level = [member for member in members if isinstance(member, (dict, list))]
+        if not level:
+            return
+    raise DecodeError(f"nested over {deepest} deep")
+
+
+def _refused(error: Exception, source: str | None) -> DecodeError:
+    """Return the reason why a text was not taken, by what the parser raised."""
+    if isinstance(error, DecodeError):
+        return error.within(source, what="not JSON that can be read")
+    if isinstance(error, json.JSONDecodeError):
+        return DecodeError(f"not JSON: {error.msg}", offset=error.pos, source=source)
+    if isinstance(error, UnicodeDecodeError):
+        return DecodeError("not JSON: not UTF-8", offset=error.start, source=source)
+    reason = "nested too deep" if isinstance(error, RecursionError) else "a number is too long"
+    return DecodeError(f"not JSON that can be read: {reason}", source=source)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number - number != 0:
+        raise DecodeError(f"the number {shown(text)} is too large")
+    return number
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise DecodeError(f"{name} is no number of JSON")
+
+
+# Made once: `json.loads` makes one at each call that asks for anything.
+_decoder: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant)
+
+
+def _skip_space(text: str, at: int) -> int:
+    # RS (0x1e) begins each text of a JSON sequence (RFC 7464).
+    while at < len(text) and text[at] in " \t\r\n\x1e":
+        at += 1
+    return at
 
 
 def _as_base64(value: object) -> str:

@@ -6,13 +6,13 @@ Without it they are the entries 0, 1, 2 … of ledger 0.
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.entries.base import BaseSource, RawEntry
 from pulsar_meta.entries.data_files import map_file
 from pulsar_meta.entries.locations import TableLocations
@@ -101,9 +101,9 @@ def _positions(path: Path, count: int) -> list[tuple[int, int]]:
         return [(0, entry_id) for entry_id in range(count)]
     with index.open(encoding="utf-8") as lines:
         try:
-            rows = [json.loads(line) for line in lines if line.strip()]
+            rows = [read_json_object(line) for line in lines if line.strip()]
             found = [(_id(row["ledger"]), _id(row["entry"])) for row in rows]
-        except (ValueError, KeyError, TypeError) as error:
+        except (DecodeError, ValueError, KeyError) as error:
             raise DecodeError('expected lines {"ledger": N, "entry": N}', source=str(index)) from error
     if len(found) != count:
         raise DecodeError(f"expected {count} positions, one a frame, found {len(found)}", source=str(index))

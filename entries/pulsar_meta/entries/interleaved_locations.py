@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from pulsar_meta.codecs.bookie_files.interleaved_index import decode_index_header, location_of, locations
-from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.errors import decoding
 from pulsar_meta.entries.data_files import map_file
 from pulsar_meta.entries.locations import LedgerLocations
 
@@ -55,8 +55,6 @@ class InterleavedLocations:
         if path is None:
             return memoryview(b"")
         view = map_file(path)
-        try:
+        with decoding(str(path)):
             decode_index_header(view)
-        except DecodeError as error:
-            raise DecodeError(error.message, offset=error.offset, source=str(path)) from error
         return view

@@ -71,5 +71,5 @@ def entry_at(files: DataFiles, ledger_id: int, entry_id: int, location: int) -> 
                 f"expected entry {ledger_id}:{entry_id}, found {found[0]}:{found[1]}", offset=offset
             )
     except DecodeError as error:
-        raise DecodeError(error.message, offset=error.offset, source=files.name(number)) from error
+        raise error.within(files.name(number)) from error
     return view[offset : offset + record.size]

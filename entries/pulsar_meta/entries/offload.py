@@ -25,7 +25,7 @@ from pulsar_meta.codecs.bookie_files.offload_object import (
     decode_block_header,
     decode_offload_index,
 )
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError, decoding
 from pulsar_meta.entries.base import BaseSource, RawEntry
 from pulsar_meta.entries.offload_files import ObjectFiles
 from pulsar_meta.entries.offload_map_files import MapFileEntries, map_file_folders
@@ -202,14 +202,12 @@ class OffloadedEntries(BaseSource):
 
     def _index(self, key: str) -> OffloadIndex:
         name = key + INDEX
-        try:
+        with decoding(f"{self.url}: {name}"):
             if self._sizes[name] > LARGEST_INDEX:
                 raise DecodeError(f"an index of {self._sizes[name]} bytes")
             index = decode_offload_index(self._files.fetch(name, 0, self._sizes[name]))
             if self._sizes.get(key) != index.data_size:
                 raise DecodeError(f"its data object has {self._sizes.get(key)} bytes, not {index.data_size}")
-        except DecodeError as error:
-            raise DecodeError(error.message, offset=error.offset, source=f"{self.url}: {name}") from error
         return index
 
 

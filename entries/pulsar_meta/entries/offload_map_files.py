@@ -24,7 +24,7 @@ from pulsar_meta.codecs.bookie_files.sequence_file import (
     decode_sequence_header,
     long_of,
 )
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, decoding
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.base import BaseSource, RawEntry
 from pulsar_meta.entries.offload_files import ObjectFiles
@@ -112,11 +112,9 @@ class MapFileEntries(BaseSource):
         found = self._open(ledger_id)
         if found is None:
             return
-        try:
+        with decoding(found.files.url):
             for record in found.between(max(first, 0), found.last_entry if last is None else last):
                 yield RawEntry(ledger_id, record.key, bytes_of(record), bookie=False)
-        except DecodeError as error:
-            raise DecodeError(error.message, offset=error.offset, source=found.files.url) from error
 
     def close(self) -> None:
         """Do nothing: no file stays open."""
@@ -137,7 +135,7 @@ def _open_first(folders: list[str]) -> _MapFile:
                 # The metadata comes first, so its end has to be looked at.
                 list(found.between(found.last_entry, found.last_entry))
         except DecodeError as error:
-            broken = broken or DecodeError(error.message, offset=error.offset, source=folder)
+            broken = broken or error.within(folder)
         else:
             return found
     assert broken is not None
@@ -188,9 +186,9 @@ def _records(
                 yield record
         except Truncated as error:
             if at + len(piece) == size or (not done and piece_size > LARGEST):
-                raise DecodeError(f"{name}: {error.message}", offset=at + (error.offset or 0)) from None
+                raise error.within(what=name, start=at) from None
         except DecodeError as error:
-            raise DecodeError(f"{name}: {error.message}", offset=at + (error.offset or 0)) from error
+            raise error.within(what=name, start=at) from error
         if not done and at + len(piece) == size:
             # A sync mark behind which nothing comes.
             return

@@ -33,7 +33,7 @@ def scan_entry_logs(files: DataFiles, tell: Tell) -> TableLocations:
             if any(view[:4]):
                 decode_log_header(view)
         except DecodeError as error:
-            tell(DecodeError(error.message, offset=error.offset, source=files.name(number)))
+            tell(error.within(files.name(number)))
         places = find_records(view)
         for more, ascending in _by_ledger(WordReader(view), places.offsets, number):
             found.extend(more, ascending=ascending)
@@ -67,7 +67,7 @@ def scan_journals(files: DataFiles, start: int, tell: Tell) -> TableLocations:
             for record in _entries_after(journal_records(files.view(number)), start):
                 found.add(record.ledger_id, record.entry_id, number << 32 | record.offset)
         except DecodeError as error:
-            tell(DecodeError(error.message, offset=error.offset, source=files.name(number)))
+            tell(error.within(files.name(number)))
         start = 0
     return found
 

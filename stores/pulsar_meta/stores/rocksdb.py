@@ -198,7 +198,7 @@ class RocksdbStore(BaseStore):
         try:
             return MetaValue.decode(raw)
         except DecodeError as error:
-            raise DecodeError(f"{path}: {error.message}", offset=error.offset, source=self.url) from error
+            raise error.within(self.url, what=path) from error
 
     def _versioned(self, path: str, raw: bytes) -> Versioned:
         held = self._decode(path, raw)

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn, cast
 
 from pulsar_meta.access.urls import split_scheme
-from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UnreachableError
+from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UnreachableError, decoding
+from pulsar_meta.codecs.json_text import read_json
 from pulsar_meta.stores.base import BaseStore, Versioned
 from pulsar_meta.stores.paths import prefixed
 from pulsar_meta.stores.zstd_stream import MAGIC, ZstdStream
@@ -106,7 +107,7 @@ class SnapshotStore(BaseStore):
         except DecodeError as error:
             if error.source is not None:
                 raise
-            raise DecodeError(f"line {next(numbers) - 1}: {error.message}", source=self.url) from error
+            raise error.within(self.url, what=f"line {next(numbers) - 1}") from error
 
     def _careful_value(self, line: bytes, number: int) -> Versioned | None:
         """Return the value in a line, None where it is blank; DecodeError says what is wrong with it."""
@@ -118,10 +119,8 @@ class SnapshotStore(BaseStore):
     def _parse(self, line: bytes, where: str) -> dict[str, object]:
         if len(line) >= MAX_LINE:
             raise DecodeError(f"{where}: over {MAX_LINE} bytes", source=self.url)
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DecodeError(f"{where}: not JSON: {error}", source=self.url) from error
+        with decoding(self.url, what=where):
+            record = read_json(line)
         if not isinstance(record, dict) or not str(record.get("path", "")).startswith("/"):
             raise DecodeError(f"{where}: expected an object with path, version and value", source=self.url)
         return record

@@ -8,9 +8,9 @@ import pytest
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.seek.questions import Question, SeekOptions
 from pulsar_meta.jobs.seek.seek import seek
-from pulsar_meta.jobs.seek.seeker import Document
 from pulsar_meta.jobs.topics.topic import Position
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
 from pulsar_meta.stores.base import ABSENT

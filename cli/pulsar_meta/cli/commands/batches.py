@@ -15,9 +15,10 @@ import typer
 from pulsar_meta.cli.entry_options import LimitOptions
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import Codec, EngineOptions, EntriesUrls, StoreUrl
-from pulsar_meta.cli.render.tables import Detail, Document
+from pulsar_meta.cli.render.tables import Detail
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
+from pulsar_meta.codecs.json_text import Document
 
 if TYPE_CHECKING:
     from pulsar_meta.entries.base import EntrySource

@@ -9,8 +9,10 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.options import StoreUrl
-from pulsar_meta.cli.render.tables import Detail, Document, View
+from pulsar_meta.cli.render.tables import Detail, View
 from pulsar_meta.cli.shell import Exit, Shell
+from pulsar_meta.codecs.errors import decoding
+from pulsar_meta.codecs.json_text import Document
 
 
 def brokers(
@@ -61,13 +63,10 @@ def lookup_properties(
     Examples:
       pulsar-meta lookup-properties conf/broker.conf
     """
-    from pulsar_meta.codecs.errors import DecodeError
     from pulsar_meta.jobs.brokers.lookup_properties import published_properties
 
-    try:
+    with decoding(str(file)):
         document = published_properties(_read(file))
-    except DecodeError as error:
-        raise DecodeError(error.message, offset=error.offset, source=str(file)) from error
     shell.emit([document], Detail(_property_lines), single=True)
     for warning in document["warnings"]:
         shell.warn(warning)

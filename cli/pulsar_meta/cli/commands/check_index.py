@@ -12,7 +12,7 @@ from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Exit, Shell
 
 if TYPE_CHECKING:
-    from pulsar_meta.jobs.index.check import Document
+    from pulsar_meta.codecs.json_text import Document
     from pulsar_meta.jobs.topics.topic import Topic
     from pulsar_meta.stores.base import Store
 

@@ -11,7 +11,7 @@ import typer
 from pulsar_meta.cli.options import StoreUrl
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.shell import Shell
-from pulsar_meta.cli.values import at, emit_values, place
+from pulsar_meta.cli.values import emit_values, place
 from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
 from pulsar_meta.codecs.documents.document import DecodeOptions
 from pulsar_meta.codecs.documents.kinds import ENVELOPED, KINDS, checked_kind, kind_of
@@ -108,5 +108,5 @@ def _raw_bytes(values: list[ValueInput], options: DecodeOptions) -> bytes:
     try:
         envelope = open_envelope(value.data, max_size=options.max_size)
     except DecodeError as error:
-        raise at(error, place(value)) from error
+        raise error.within(place(value)) from error
     return value.data if envelope is None else envelope.payload

@@ -15,10 +15,11 @@ from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl
 from pulsar_meta.cli.outputs import whole_file
 from pulsar_meta.cli.render.entries import each_message, entry_view, message_view
-from pulsar_meta.cli.render.tables import Document, Format
+from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.frames.entry_json import PAYLOAD_FORMS
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.entries.entry_choice import choose
 from pulsar_meta.jobs.entries.entry_dump import DataEntry, DumpOptions, describe_entries, read_entries
 from pulsar_meta.jobs.entries.entry_filter import FilterCounts

@@ -86,7 +86,7 @@ def _opened(file: Path) -> Iterator[IO[bytes]]:
     except IsADirectoryError as error:
         raise UsageError("a directory, expected a file of frames", source=str(file)) from error
     except DecodeError as error:
-        raise DecodeError(error.message, offset=error.offset, source=error.source or str(file)) from error
+        raise error.within(error.source or str(file)) from error
 
 
 def _copy_positions(shell: Shell, file: Path) -> None:

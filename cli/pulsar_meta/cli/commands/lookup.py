@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.options import property_pairs
-from pulsar_meta.cli.render.tables import Detail, Document
+from pulsar_meta.cli.render.tables import Detail
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
+from pulsar_meta.codecs.json_text import Document
 
 
 def lookup(

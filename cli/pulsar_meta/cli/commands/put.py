@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +12,8 @@ from pulsar_meta.cli.options import StoreUrl
 from pulsar_meta.cli.rewriting import WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.documents.document import encode_document
-from pulsar_meta.codecs.errors import NotFoundError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.json_text import read_json
 from pulsar_meta.jobs.rewrite.rules import put_rule, remove_rule
 from pulsar_meta.jobs.rewrite.run import rewrite_one
 from pulsar_meta.jobs.values.places import path_of
@@ -98,8 +98,8 @@ def _document(data: bytes) -> dict[str, object] | None:
     if not data.lstrip().startswith((b"{", b"[")):
         return None
     try:
-        document = json.loads(data)
-    except ValueError:
+        document = read_json(data)
+    except DecodeError:
         return None
     if isinstance(document, list) and len(document) == 1:
         document = document[0]

@@ -10,11 +10,12 @@ import typer
 
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.seek import COLUMNS, POSITION, TYPES, line_of, parse_template, table_view
-from pulsar_meta.cli.render.tables import Detail, Document, Format, View
+from pulsar_meta.cli.render.tables import Detail, Format, View
 from pulsar_meta.cli.render.text import one_line
 from pulsar_meta.cli.seek_options import Clusters, Search, Wanted, asked, open_clusters
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.json_text import Document
 
 if TYPE_CHECKING:
     from pulsar_meta.jobs.seek.questions import Question, SeekOptions

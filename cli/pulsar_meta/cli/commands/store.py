@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,12 +16,11 @@ from pulsar_meta.cli.values import emit_values
 from pulsar_meta.codecs.documents.document import DecodeOptions
 from pulsar_meta.codecs.documents.kinds import checked_kind
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.values.places import paths_of
 from pulsar_meta.jobs.values.store_tree import list_children, walk
 from pulsar_meta.jobs.values.value_inputs import value_at
-
-Document = dict[str, Any]
 
 
 def ls(

@@ -15,10 +15,10 @@ from pulsar_meta.cli.render.tables import Detail
 from pulsar_meta.cli.render.text import size
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import NotFoundError
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.values.biggest import measure
 from pulsar_meta.jobs.values.places import paths_of
 
-Document = dict[str, Any]
 BAR = 40
 
 

@@ -11,8 +11,9 @@ import typer
 from pulsar_meta.cli.entry_options import LimitOptions
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl
-from pulsar_meta.cli.render.tables import Document, View
+from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Exit, Shell
+from pulsar_meta.codecs.json_text import Document
 
 if TYPE_CHECKING:
     from pulsar_meta.entries.base import EntrySource

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from pulsar_meta.cli.render.tables import Document, View
+from pulsar_meta.cli.render.tables import View
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import iso_time
 
 ENTRY_COLUMNS: Final = (

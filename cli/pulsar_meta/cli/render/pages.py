@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from typing import Any, Final
+from typing import Final
 
 from pulsar_meta.cli.render.text import harmless, size
-
-Document = dict[str, Any]
+from pulsar_meta.codecs.json_text import Document
 
 NAMESPACES: Final = 40
 # Requests of ZooKeeper's clients over this size end their session (jute.maxbuffer).

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import IO, Final
 
-from pulsar_meta.cli.render.tables import Document
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.json_text import Document
 
 ROWS_AT_ONCE: Final = 50_000
 

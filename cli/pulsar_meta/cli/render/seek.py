@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from string import Formatter
 from typing import Final
 
-from pulsar_meta.cli.render.tables import Document, View
+from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.render.text import one_line
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import iso_time
 
 POSITION: Final = "{ledger_id}:{entry_id}:{batch_index}"

@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Literal
 
 from pulsar_meta.cli.render.text import harmless, one_line
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.codecs.json_text import dumps
+from pulsar_meta.codecs.json_text import Document, dumps
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-Document = dict[str, Any]
 # What a cell has where there is nothing to show.
 NOTHING = ("", "-")
 # In a table on a terminal columns are folded to no less than this, the width of a time.

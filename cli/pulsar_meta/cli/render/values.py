@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-Document = dict[str, Any]
+from pulsar_meta.codecs.json_text import Document
 
 
 def document_lines(document: dict[str, Any]) -> Iterable[str]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.errors import DecodeError, decoding
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.codecs.reader import Buffer, byte_view
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
@@ -164,10 +164,8 @@ def _ledger(view: memoryview, at: int, ledger_id: int | None = None) -> tuple[_R
     end = rows + count * _ROW.size
     if count < 0 or metadata_size < 0 or end > len(view):
         raise DecodeError(f"{count} blocks and {metadata_size} bytes of metadata do not fit", offset=at - 8)
-    try:
+    with decoding(start=at):
         last_entry = _last_entry(view[at:rows], segment=ledger_id is not None)
-    except DecodeError as error:
-        raise DecodeError(error.message, offset=at + (error.offset or 0)) from error
     return _Rows(ledger_id, last_entry, list(_ROW.iter_unpack(view[rows:end]))), end
 
 

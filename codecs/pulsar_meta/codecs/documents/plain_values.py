@@ -8,7 +8,7 @@ from typing import Any
 from pulsar_meta.codecs.documents.value import JSON_KINDS, Value
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.java_json import java_json
-from pulsar_meta.codecs.json_text import from_base64, loads, safe, shown
+from pulsar_meta.codecs.json_text import MAX_DEPTH, from_base64, read_json, safe, shown
 from pulsar_meta.codecs.times import iso_time
 
 
@@ -41,7 +41,8 @@ def broker_kind(value: Any) -> str | None:
 
 
 def _decode_json(kind: str, data: bytes) -> Value:
-    value = loads(data)
+    # Its document has it two levels further in, and may stand in a list.
+    value = read_json(data, deepest=MAX_DEPTH - 4)
     if kind != "Json" and not isinstance(value, dict):
         raise DecodeError(f"not a {kind}: expected a JSON object, found {shown(value)}", offset=0)
     try:

@@ -180,4 +180,4 @@ def parse_at(kind: type[M], data: Buffer, offset: int) -> M:
     try:
         return parse_message(kind, bytes(data))
     except DecodeError as error:
-        raise DecodeError(error.message, offset=offset) from error
+        raise error.within(start=offset) from error

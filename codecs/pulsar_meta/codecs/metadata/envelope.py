@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, compress, decompress
-from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, UsageError, decoding
 
 if TYPE_CHECKING:
     from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
@@ -57,12 +57,9 @@ def open_envelope(data: bytes, *, max_size: int = DEFAULT_MAX_SIZE) -> Envelope 
     if not is_enveloped(data):
         return None
     header = read_header(data)
-    try:
+    with decoding(what="envelope", start=header.body_at):
         body = memoryview(data)[header.body_at :]
         payload = decompress(header.codec, body, header.raw_size, max_size=max_size)
-    except DecodeError as error:
-        at = header.body_at + (error.offset or 0)
-        raise DecodeError(f"envelope: {error.message}", offset=at) from error
     return Envelope(header.codec, len(data), header.raw_size, payload)
 
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.errors import DecodeError, decoding
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.codecs.protobuf.text_format import as_text, checked_line, parse_text, print_text
 from pulsar_meta.codecs.protobuf.wire_fields import read_varint, write_varint
@@ -38,10 +38,8 @@ def decode_ledger_metadata(data: bytes) -> LedgerMetadata:
     In form 1, which has no digest, password and acknowledgement quorum, those fields stay absent.
     """
     version, at = _read_header(data)
-    try:
+    with decoding(start=at):
         return LedgerMetadata(version, _read_body(version, data[at:]))
-    except DecodeError as error:
-        raise DecodeError(error.message, offset=at + (error.offset or 0)) from error
 
 
 def encode_ledger_metadata(ledger: LedgerMetadata) -> bytes:

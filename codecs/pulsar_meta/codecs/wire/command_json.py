@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError as ProtobufError
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.frame import decode_frame
-from pulsar_meta.codecs.json_text import from_base64, shown
+from pulsar_meta.codecs.json_text import Document, from_base64, shown
 from pulsar_meta.codecs.protobuf.from_json import fill_message
 from pulsar_meta.codecs.protobuf.to_json import message_to_json
 from pulsar_meta.codecs.reader import Buffer
@@ -33,10 +33,8 @@ from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand
 
 MEMBERS: Final = ("command", "entry", "body")
 
-Json = dict[str, Any]
 
-
-def decode_command_stream(data: Buffer) -> tuple[Json, Json]:
+def decode_command_stream(data: Buffer) -> tuple[Document, Document]:
     """Return value and meaning of the frames in `data`; `meaning` has offsets and sizes in bytes.
 
     DecodeError where there is none, or at the first that is cut off or broken.
@@ -56,9 +54,9 @@ def encode_command_stream(value: Any, path: str = "value") -> bytes:
     return b"".join(json_to_command(item, f"{path}.commands[{at}]") for at, item in enumerate(commands))
 
 
-def command_to_json(frame: CommandFrame) -> Json:
+def command_to_json(frame: CommandFrame) -> Document:
     """Return one frame in the JSON form, secrets included."""
-    item: Json = {"command": message_to_json(frame.command)}
+    item: Document = {"command": message_to_json(frame.command)}
     if len(frame.entry):
         item["entry"] = base64.b64encode(frame.entry).decode()
     as_we_write = frame.command.SerializePartialToString()
@@ -99,15 +97,15 @@ def _says(body: bytes, command: BaseCommand) -> bool:
         return False
 
 
-def _meanings(frames: list[CommandFrame]) -> list[Json]:
+def _meanings(frames: list[CommandFrame]) -> list[Document]:
     told = []
     for frame in frames:
-        meaning: Json = {"type": command_name(frame.command), "offset": frame.offset, "size": frame.size}
+        meaning: Document = {"type": command_name(frame.command), "offset": frame.offset, "size": frame.size}
         told.append(meaning | ({"entry": _entry_meaning(frame.entry)} if len(frame.entry) else {}))
     return told
 
 
-def _entry_meaning(entry: memoryview) -> Json:
+def _entry_meaning(entry: memoryview) -> Document:
     """Return what the entry behind a command says; a broken one says how, the command itself is sound."""
     try:
         frame = decode_frame(entry)

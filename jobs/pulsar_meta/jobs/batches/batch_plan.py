@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, open_entry
 from pulsar_meta.codecs.frames.broker_metadata import strip_broker_metadata
 from pulsar_meta.codecs.frames.entry_json import readable
 from pulsar_meta.codecs.frames.frame import decode_frame
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.batches.batching import Batch, Batcher, Batching, Breaks, OrderWatch, wrong_for
 from pulsar_meta.jobs.batches.outgoing import Numbering, messages_of_entry, outgoing
 from pulsar_meta.jobs.batches.packing import Packing, pack_batch
 from pulsar_meta.jobs.entries.entry_dump import DataEntry
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.jobs.topics.topic import Report
-
-Document = dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -125,5 +123,5 @@ def plan_entries(
             plan.add(entry.data)
         except DecodeError as error:
             where = f"entry {entry.ledger_id}:{entry.entry_id}"
-            report(DecodeError(error.message, offset=error.offset, source=where))
+            report(error.within(where))
     return plan.document()

@@ -76,7 +76,7 @@ def _each(
         try:
             changed = change(frame)
         except DecodeError as error:
-            raise DecodeError(f"frame {count.frames}: {error.message}", offset=error.offset) from error
+            raise error.within(what=f"frame {count.frames}") from error
         count.frames += 1
         yield write_frame(changed)
 

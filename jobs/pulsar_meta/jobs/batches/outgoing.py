@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.errors import DecodeError, decoding
 from pulsar_meta.codecs.frames.batch import Message as StoredMessage
 from pulsar_meta.codecs.frames.batch import OpenedEntry, compression_name
 from pulsar_meta.codecs.frames.entry_json import properties_of
 from pulsar_meta.codecs.frames.frame import Frame
-from pulsar_meta.codecs.json_text import loads
+from pulsar_meta.codecs.json_text import read_json
 from pulsar_meta.codecs.protobuf.from_json import fill_message
 from pulsar_meta.jobs.batches.batching import Outgoing
 from pulsar_meta.jobs.batches.packing import Message
@@ -96,10 +96,8 @@ def messages_of_lines(
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        try:
-            yield _message_of_line(loads(line), producer, clock, numbering)
-        except DecodeError as error:
-            raise DecodeError(f"line {number}: {error.message}", offset=error.offset) from error
+        with decoding(what=f"line {number}"):
+            yield _message_of_line(read_json(line), producer, clock, numbering)
 
 
 def _message_of_line(said: Any, producer: str, clock: Callable[[], int], numbering: Numbering) -> Outgoing:

@@ -7,14 +7,13 @@ PulsarConfigurationLoader (the file is java.util.Properties).
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final
+from typing import Final
 
 from pulsar_meta.codecs.java_properties import decode_properties, last_values
+from pulsar_meta.codecs.json_text import Document
 
 PREFIX_SETTING: Final = "lookupPropertyPrefix"
 DEFAULT_PREFIX: Final = "lookup."
-
-Document = dict[str, Any]
 
 
 def published_properties(data: bytes) -> Document:

@@ -13,15 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.codecs.json_text import loads
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, decoding
+from pulsar_meta.codecs.json_text import Document, read_json_object
 from pulsar_meta.stores.base import Store
 
 BROKERS: Final = "/loadbalance/brokers"
 DEFAULT_PREFIX: Final = "lookup."
 STOCK: Final = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
-
-Document = dict[str, Any]
 
 
 def registered_brokers(store: Store) -> Iterator[Document]:
@@ -44,9 +42,8 @@ def broker_document(value: bytes) -> Document:
 
     `extensible` tells whether the load manager is one that lookup properties are handed to.
     """
-    said = loads(value)
-    if not isinstance(said, dict):
-        raise DecodeError("a broker's registration is a JSON object")
+    with decoding(what="a broker's registration"):
+        said = read_json_object(value)
     kind = registration_kind(said)
     properties = said.get("properties") or {}
     if not isinstance(properties, dict):

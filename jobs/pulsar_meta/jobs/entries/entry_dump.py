@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from pulsar_meta.codecs.checksum import Verdict
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UsageError
@@ -15,6 +14,7 @@ from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.entry_json import PayloadForm, frame_to_json, opened_to_json
 from pulsar_meta.codecs.frames.frame import Frame, decode_frame
 from pulsar_meta.codecs.frames.raw_message import decode_raw_message
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.cursor import decode_position_info
 from pulsar_meta.entries.base import EntrySource, RawEntry
 from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Range, ranges
@@ -22,8 +22,6 @@ from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts, Fil
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat, entry_format
 from pulsar_meta.jobs.topics.topic import Report
 from pulsar_meta.stores.base import Store
-
-Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +196,7 @@ def _present(part: Range, source: EntrySource, form: EntryFormat, report: Report
                 entry = whole_copy(entry, source, form, report)
         except DecodeError as error:
             where = f"entry {ledger_id}:{entry_id}"
-            report(DecodeError(f"{where}: {error.message}", offset=error.offset, source=error.source))
+            report(error.within(what=where))
         else:
             yield entry
     missing = last - part.first + 1 - held
@@ -259,4 +257,4 @@ def readable_entries(
             yield data_entry(source.read(ledger_id, entry_id), form), form
         except DecodeError as error:
             where = f"entry {ledger_id}:{entry_id}"
-            report(DecodeError(f"{where}: {error.message}", offset=error.offset, source=error.source))
+            report(error.within(what=where))

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.index.scan import Break, LedgerScan, kind_of_break, scan_ledger
 from pulsar_meta.jobs.topics.topic import Ledger, Topic
-
-Document = dict[str, Any]
 
 ABSENT: Final = "absent"
 RIGHT: Final = "right"

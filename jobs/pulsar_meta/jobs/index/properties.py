@@ -84,7 +84,7 @@ def property_rule(edits: Edits) -> Rule:
         except DecodeError as error:
             return skip(seen, UNDECODABLE, note=str(error))
         except NotFoundError as error:
-            raise NotFoundError(error.message, source=seen.path) from error
+            raise error.within(seen.path) from error
         if edited == payload:
             return keep(seen, "already", codec or "none")
         return write(

@@ -8,7 +8,6 @@ apache/pulsar NamespaceBundleFactory.java, NamespaceBundles.java, OwnershipCache
 
 from __future__ import annotations
 
-import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError
+from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
 from pulsar_meta.jobs.rewrite.decision import Change
 from pulsar_meta.jobs.rewrite.readable import BROKERS, Readers, form_of
@@ -202,9 +202,9 @@ class Guards:
 
     def _is_extensible(self, broker: str) -> bool:
         try:
-            found = json.loads(self.store.read(f"{BROKERS}/{broker}").value)
+            found = read_json_object(self.store.read(f"{BROKERS}/{broker}").value)
             return EXTENSIBLE in str(found.get("loadManagerClassName", ""))
-        except (NotFoundError, ValueError, AttributeError):
+        except (NotFoundError, DecodeError):
             return False
 
 
@@ -224,9 +224,9 @@ def _hidden(topic: TopicName) -> Refusal:
 
 def _phase(value: bytes) -> tuple[str, str]:
     try:
-        found = json.loads(value)
+        found = read_json_object(value)
         return str(found["phase"]), str(found.get("targetUrl") or "another store")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (DecodeError, KeyError) as error:
         raise GuardError(
             "cannot tell whether the store is being migrated: the flag is not the JSON that it should be"
             " (--allow-migration to go on)",
@@ -265,7 +265,7 @@ def bundle_of(bundles: list[Bundle], topic: TopicName) -> Bundle | None:
 def owner_of(store: Store, namespace: str, bundle: Bundle) -> str:
     """Return the address of the broker that owns a bundle, for people."""
     try:
-        found = json.loads(store.read(f"{owners_path(namespace)}/{bundle.name}").value)
+        found = read_json_object(store.read(f"{owners_path(namespace)}/{bundle.name}").value)
         return str(found.get("nativeUrl") or found.get("nativeUrlTls") or "a broker")
-    except (NotFoundError, ValueError, AttributeError):
+    except (NotFoundError, DecodeError):
         return "a broker"

@@ -8,14 +8,14 @@ each value: `{"path", "version", "action", "reason"?, "codec_before", "codec_aft
 
 from __future__ import annotations
 
-import json
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError, decoding
+from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches, chunks
 from pulsar_meta.jobs.rewrite.decision import Decided, Decision, content, digest, keep, skip, write
 from pulsar_meta.jobs.rewrite.run import Rewrite
@@ -149,10 +149,5 @@ def _plan_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _object(text: bytes, path: Path, number: int) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise DecodeError(f"line {number}: not JSON", source=str(path)) from error
-    if not isinstance(found, dict):
-        raise DecodeError(f"line {number}: not an object", source=str(path))
-    return found
+    with decoding(str(path), what=f"line {number}"):
+        return read_json_object(text)

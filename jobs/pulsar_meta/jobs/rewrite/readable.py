@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.metadata.cursor import decode_cursor
 from pulsar_meta.codecs.metadata.envelope import is_enveloped
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
@@ -70,8 +70,8 @@ def registered_versions(store: Store) -> tuple[str, ...]:
     found = set()
     for name in store.children(BROKERS):
         try:
-            value = json.loads(store.read(f"{BROKERS}/{name}").value)
-        except (NotFoundError, ValueError):
+            value = read_json_object(store.read(f"{BROKERS}/{name}").value)
+        except (NotFoundError, DecodeError):
             continue
         version = value.get("brokerVersion") or value.get("brokerVersionString")
         if isinstance(version, str) and version:

@@ -27,7 +27,9 @@ from pulsar_meta.codecs.errors import (
     PulsarMetaError,
     UnreachableError,
     UsageError,
+    decoding,
 )
+from pulsar_meta.codecs.json_text import read_json, read_json_object
 from pulsar_meta.jobs.rewrite.decision import Change, digest
 from pulsar_meta.jobs.rewrite.run_files import HEADER_LIMIT, StoreIdentity, check_file, check_identity
 
@@ -141,11 +143,11 @@ def read_header(path: Path) -> dict[str, Any]:
     check_file(path)
     try:
         with path.open("rb") as file:
-            header = json.loads(file.readline(HEADER_LIMIT))
+            header = read_json(file.readline(HEADER_LIMIT))
     except OSError as error:
         raise NotFoundError(f"no undo file: {error.strerror}", source=str(path)) from error
-    except ValueError as error:
-        raise DecodeError("not an undo file: the first line is no JSON", source=str(path)) from error
+    except DecodeError as error:
+        raise error.within(str(path), what="not an undo file, its first line") from error
     if (
         not isinstance(header, dict)
         or header.get("undo") != FORMAT
@@ -255,12 +257,8 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return
-            try:
-                record = json.loads(line)
-            except ValueError as error:
-                raise DecodeError(f"line {number}: not JSON", source=str(path)) from error
-            if not isinstance(record, dict):
-                raise DecodeError(f"line {number}: not an object", source=str(path))
+            with decoding(str(path), what=f"line {number}"):
+                record = read_json_object(line)
             if number > 1:
                 yield number, record
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.jobs.seek.search import CLOSE_TIME_SKEW
 from pulsar_meta.jobs.topics.topic import Position
 
@@ -94,7 +94,7 @@ def read_questions(lines: Iterable[str], source: str, topic: str | None = None) 
         try:
             yield _from_json(line, topic) if line.lstrip().startswith("{") else _from_fields(line, topic)
         except UsageError as error:
-            raise UsageError(error.message, source=f"{source}, line {number}") from error
+            raise error.within(f"{source}, line {number}") from error
 
 
 def _from_fields(line: str, topic: str | None) -> Question:
@@ -108,9 +108,9 @@ def _from_fields(line: str, topic: str | None) -> Question:
 
 def _from_json(line: str, topic: str | None) -> Question:
     try:
-        asked = json.loads(line)
-    except ValueError as error:
-        raise UsageError(f"not JSON: {error}") from error
+        asked = read_json_object(line)
+    except DecodeError as error:
+        raise UsageError(str(error)) from error
     name = asked.get("topic", topic)
     if not isinstance(name, str):
         raise UsageError('expected a "topic"')

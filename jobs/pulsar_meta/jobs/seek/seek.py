@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName, encode_name
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.seek.questions import Question, SeekOptions
-from pulsar_meta.jobs.seek.seeker import Document, Note, Seeker, plan_topic
+from pulsar_meta.jobs.seek.seeker import Note, Seeker, plan_topic
 from pulsar_meta.jobs.topics.partitions import named_topics
 from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.stores.base import Store

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.seek.entry_readings import answer
@@ -26,7 +27,6 @@ NO_TOPIC: Final = "no-topic"
 # The metadata does not say how many entries: the source is asked.
 OPEN: Final = -1
 
-Document = dict[str, Any]
 Note = Callable[[str], None]
 
 

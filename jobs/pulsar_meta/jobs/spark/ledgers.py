@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from pulsar_meta.codecs.errors import PulsarMetaError
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_sources import LIVE, open_entry_sources
 from pulsar_meta.jobs.index.build import first_index
-from pulsar_meta.jobs.index.check import Document, check_topic
+from pulsar_meta.jobs.index.check import check_topic
 from pulsar_meta.jobs.index.scan import LedgerScan, scan_ledger
 from pulsar_meta.jobs.spark.session import spark_session
 from pulsar_meta.jobs.topics.topic import Topic

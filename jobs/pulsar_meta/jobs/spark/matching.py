@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 from pulsar_meta.codecs.errors import PulsarMetaError
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.entries.entry_choice import Range, Tell
 from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe_matching, readable_entries
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
@@ -15,8 +15,6 @@ from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.spark.session import spark_session
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.stores.registry import open_store
-
-Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

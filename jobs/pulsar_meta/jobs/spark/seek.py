@@ -13,12 +13,13 @@ from itertools import groupby
 from typing import Final
 
 from pulsar_meta.codecs.errors import PulsarMetaError
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_sources import LIVE, open_entry_sources
 from pulsar_meta.jobs.seek.questions import Question, SeekOptions
 from pulsar_meta.jobs.seek.seek import Cluster, expand
-from pulsar_meta.jobs.seek.seeker import Document, Note, Seeker, TopicPlan, plan_topic
+from pulsar_meta.jobs.seek.seeker import Note, Seeker, TopicPlan, plan_topic
 from pulsar_meta.jobs.spark.session import spark_session
 from pulsar_meta.stores.registry import open_store
 

@@ -102,7 +102,7 @@ def read_bookkeeper_ledger(store: Store, ledger_id: int) -> BookkeeperLedger:
     except NotFoundError as error:
         raise NotFoundError(f"no ledger {ledger_id}", source=store.url) from error
     except DecodeError as error:
-        raise DecodeError(error.message, offset=error.offset, source=path) from error
+        raise error.within(path) from error
     closed = metadata.state == LedgerMetadataFormat.CLOSED
     return BookkeeperLedger(
         ledger_id=ledger_id,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, decoding
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.metadata.acks import acks_of
 from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor, decode_position_info
@@ -77,11 +77,9 @@ def cursor_records(store: Store, topic_path: str) -> Iterator[Versioned]:
 
 def cursor_of(record: Versioned) -> Cursor:
     """Return what a cursor's record says; DecodeError where it is broken."""
-    try:
+    with decoding(record.path):
         info = decode_cursor(record.value)
         envelope = open_envelope(record.value)
-    except DecodeError as error:
-        raise DecodeError(error.message, offset=error.offset, source=record.path) from error
     place = split_managed_ledger_path(record.path)
     in_record = info.cursorsLedgerId == STATE_IN_RECORD
     return Cursor(
@@ -113,7 +111,7 @@ def cursor_state(store: Store, source: EntrySource | None, topic: TopicName, cur
     except NotFoundError as error:
         raise NotFoundError(f"no cursor {cursor!r}", source=str(topic)) from error
     except DecodeError as error:
-        raise DecodeError(error.message, offset=error.offset, source=path) from error
+        raise error.within(path) from error
     return state_of(record, source)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.json_text import read_json_object, shown
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.stores.base import Store
 
@@ -25,10 +24,7 @@ def partition_count(store: Store, name: TopicName) -> int:
         value = store.read(path).value
     except NotFoundError:
         return 0
-    try:
-        count = json.loads(value)["partitions"]
-    except (ValueError, LookupError, TypeError) as error:
-        raise DecodeError('expected {"partitions": N}', source=path) from error
-    if not isinstance(count, int) or not 0 <= count <= 1_000_000:
-        raise DecodeError(f"expected a number of partitions, found {count!r}", source=path)
+    count = read_json_object(value, source=path).get("partitions")
+    if type(count) is not int or not 0 <= count <= 1_000_000:
+        raise DecodeError(f"expected a number of partitions, found {shown(count)}", source=path)
     return count

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from typing import Literal
 
-from pulsar_meta.codecs.errors import NotFoundError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, split_managed_ledger_path
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
@@ -172,8 +172,8 @@ def _topic_prefixes(store: Store, pattern: str) -> list[str]:
 
 def _partitions(store: Store, topic: TopicName) -> int:
     try:
-        return int(json.loads(store.read(topic.partitioned_path).value)["partitions"])
-    except (NotFoundError, ValueError, KeyError, TypeError):
+        return int(read_json_object(store.read(topic.partitioned_path).value)["partitions"])
+    except (NotFoundError, DecodeError, ValueError, KeyError, TypeError):
         return 0
 
 

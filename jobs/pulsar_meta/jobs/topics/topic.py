@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, decoding
 from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, ledgers_by_id
 from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
@@ -117,11 +117,9 @@ def topics_in(store: Store, scope: Scope, report: Report | None = None) -> Itera
 
 def topic_of(record: Versioned) -> Topic:
     """Return what a topic's record says; DecodeError, naming the record, where it is broken."""
-    try:
+    with decoding(record.path):
         envelope = open_envelope(record.value)
         info = decode_managed_ledger(record.value)
-    except DecodeError as error:
-        raise DecodeError(error.message, offset=error.offset, source=record.path) from error
     place = split_managed_ledger_path(record.path)
     terminated = info.terminatedPosition
     return Topic(

@@ -6,16 +6,15 @@ import heapq
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from pulsar_meta.codecs.documents.document import decode_document
 from pulsar_meta.codecs.documents.kinds import ENVELOPED, kind_of_path
 from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.envelope import is_enveloped, read_header
 from pulsar_meta.codecs.names import split_managed_ledger_path
 from pulsar_meta.stores.base import Versioned
-
-Document = dict[str, Any]
 
 # Upper bounds in bytes; a request over the last but one is over ZooKeeper's default limit (jute.maxbuffer).
 CLASSES: Final = (0, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
+from pulsar_meta.codecs.json_text import read_json_sequence
 
 STDIN: Final = "-"
 
@@ -18,24 +18,11 @@ def read_documents(text: str, source: str) -> Iterator[object]:
 
     DecodeError, with the offset in characters, where it is not JSON.
     """
-    decoder, at = json.JSONDecoder(), 0
-    while (at := _skip_space(text, at)) < len(text):
-        try:
-            found, at = decoder.raw_decode(text, at)
-        except json.JSONDecodeError as error:
-            raise DecodeError(f"not JSON: {error.msg}", offset=error.pos, source=source) from error
-        except (RecursionError, ValueError) as error:
-            raise DecodeError("JSON nested too deep, or a number too long", source=source) from error
+    for found in read_json_sequence(text, source=source):
         if isinstance(found, list):
             yield from found
         else:
             yield found
-
-
-def _skip_space(text: str, at: int) -> int:
-    while at < len(text) and text[at] in " \t\r\n\x1e":
-        at += 1
-    return at
 
 
 def read_text(file: str | None) -> str:

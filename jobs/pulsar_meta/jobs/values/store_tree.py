@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName, decode_name
 from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.paths import joined
-
-Document = dict[str, Any]
 
 
 def list_children(store: Store, path: str, *, details: bool = False) -> Iterator[Document]:
