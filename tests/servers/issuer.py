@@ -9,11 +9,12 @@ import time
 from base64 import urlsafe_b64encode
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from tests.servers.processes import Servers
 
 
-class Issuer:
+class Issuer(Servers):
     """Serves its discovery document and key until the end of its `with`."""
 
     def __init__(self, directory: Path) -> None:
@@ -52,13 +53,10 @@ class Issuer:
         signed = ".".join(_base64(json.dumps(part).encode()) for part in parts)
         return f"{signed}.{_base64(_openssl('dgst', '-sha256', '-sign', str(self._key), stdin=signed))}"
 
-    def __enter__(self) -> Self:
+    def bring_up(self) -> None:
         threading.Thread(target=self._server.serve_forever, name="issuer", daemon=True).start()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
 

@@ -12,15 +12,15 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import select
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from tests.servers import jars
-from tests.servers.processes import Process, ServerFailed
+from tests.servers.processes import Process, ServerFailed, Servers
 
 _OPENED: Final = (
     *(f"java.base/{name}" for name in ("java.nio", "java.util.zip", "java.io", "java.lang", "sun.net")),
@@ -29,6 +29,8 @@ _OPENED: Final = (
     "java.management/sun.management",
     "jdk.management/com.sun.management.internal",
 )
+# For one call; what starts a broker or tries tens of thousands of values takes minutes.
+CALL_SECONDS: Final = 900
 _REPOSITORY: Final = Path(__file__).parents[2]
 
 
@@ -49,7 +51,7 @@ class JavaFailed(Exception):
     """A call in the child raised; the message is the child's traceback, Java's part included."""
 
 
-class Jvm:
+class Jvm(Servers):
     """A child process that runs functions of ours beside the classes of one Pulsar version."""
 
     def __init__(
@@ -79,11 +81,18 @@ class Jvm:
         os.close(theirs_out)
         self._requests, self._answers = os.fdopen(ours_out, "wb"), os.fdopen(ours_in, "rb")
 
-    def call(self, target: str, *arguments: object) -> Any:
-        """Run `module:function` in the child and return what it returns; JavaFailed, ServerFailed."""
+    def call(self, target: str, *arguments: object, seconds: float = CALL_SECONDS) -> Any:
+        """Run `module:function` in the child and return what it returns; JavaFailed, ServerFailed.
+
+        A child that does not answer in time is killed, since the next call would get this one's answer.
+        """
         try:
             pickle.dump((target, arguments), self._requests)
             self._requests.flush()
+            if not select.select([self._answers], [], [], seconds)[0]:
+                self.process.kill()
+                said = self.process.log_tail()
+                raise ServerFailed(f"{target} has not answered after {seconds:g} s:\n{said}")
             fine, result = pickle.load(self._answers)
         except (EOFError, BrokenPipeError) as error:
             raise ServerFailed(
@@ -110,10 +119,5 @@ class Jvm:
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self.stop()

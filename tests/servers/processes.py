@@ -70,10 +70,9 @@ def port_answers(port: int) -> bool:
 
 
 class Servers(ABC):
-    """One server or several: up inside a `with` block, gone after it, also where not all came up."""
+    """One process, server or several: up inside a `with` block, gone after it, also where not all came up."""
 
-    @abstractmethod
-    def bring_up(self) -> None:
+    def bring_up(self) -> None:  # noqa: B027 what runs since it was made has nothing to do here
         """Start everything and return when it answers."""
 
     @abstractmethod
@@ -94,7 +93,7 @@ class Servers(ABC):
         self.close()
 
 
-class Process:
+class Process(Servers):
     """One server process with a log; `stop` asks with SIGTERM and kills after `grace` seconds."""
 
     def __init__(
@@ -163,10 +162,5 @@ class Process:
             os.killpg(self._popen.pid, signal.SIGKILL)
         self._popen.wait(10)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self.stop()

@@ -11,8 +11,8 @@ import contextlib
 import socket
 import threading
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
+
+from tests.servers.processes import Servers
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class Connection:
     received: bytearray = field(default_factory=bytearray)
 
 
-class RecordingProxy:
+class RecordingProxy(Servers):
     """Listens on `port` of 127.0.0.1 and passes everything on to one server."""
 
     def __init__(self, host: str, port: int, *, listen: int = 0) -> None:
@@ -50,12 +50,7 @@ class RecordingProxy:
             ):
                 threading.Thread(target=_pump, args=(source, target, kept), daemon=True).start()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         for one in [self._listener, *self._sockets]:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.jvm import Jvm
 from tests.servers.processes import Process, ServerFailed, Servers, free_port, port_answers, port_is_free
 
 REPOSITORY = Path(__file__).parents[2]
@@ -76,6 +77,15 @@ def test_a_server_that_is_not_ready_in_time_is_told(tmp_path: Path) -> None:
         pytest.raises(ServerFailed, match=r"not ready after 0\.2 s"),
     ):
         server.wait_until(lambda: False, 0.2)
+
+
+@pytest.mark.java
+def test_a_java_that_does_not_answer_is_killed() -> None:
+    with Jvm(None, heap="64m") as jvm:
+        assert jvm.call("os:getpid") == jvm.process.pid
+        with pytest.raises(ServerFailed, match=r"time:sleep has not answered after 0\.2 s"):
+            jvm.call("time:sleep", 600, seconds=0.2)
+        assert not jvm.process.alive
 
 
 def test_ports_are_free_and_given_once() -> None:
