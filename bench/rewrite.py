@@ -37,8 +37,7 @@ from pulsar_meta.jobs.rewrite.rules import Recompression
 from pulsar_meta.jobs.rewrite.run import Listener, Terms, rewrite_values, run
 from pulsar_meta.jobs.topics.scope import Scope, select
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
-from pulsar_meta.stores.base import BaseStore, Store, Versioned
-from pulsar_meta.stores.paths import is_within
+from pulsar_meta.stores.base import BaseStore, Store, Versioned, is_within
 from pulsar_meta.stores.registry import open_store
 
 IN_FLIGHT = 256

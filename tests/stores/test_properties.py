@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.base import ABSENT, is_within
 from pulsar_meta.stores.memory import MemoryStore
-from pulsar_meta.stores.oxia_keys import after, children_range, order, subtree_range
-from pulsar_meta.stores.paths import is_within
+from pulsar_meta.stores.oxia import after, children_range, order, subtree_range
 from pulsar_meta.stores.registry import open_store
-from pulsar_meta.stores.rocksdb_value import MetaValue
+from pulsar_meta.stores.rocksdb import MetaValue
 
 longs = st.integers(-(2**63), 2**63 - 1)
 names = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=6)

@@ -16,8 +16,7 @@ import pytest
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UnreachableError
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store
-from pulsar_meta.stores.rocksdb import RocksdbStore
-from pulsar_meta.stores.rocksdb_value import MetaValue
+from pulsar_meta.stores.rocksdb import MetaValue, RocksdbStore
 from tests.stores.conftest import writable_copy
 
 Listing = dict[str, tuple[bytes, int, int]]

@@ -5,7 +5,7 @@ import pytest
 from pulsar_meta.codecs.errors import GuardError, UnreachableError
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.zookeeper import ZookeeperStore
-from pulsar_meta.stores.zookeeper_groups import OPERATIONS, split_writes
+from pulsar_meta.stores.zookeeper_client import OPERATIONS, split_writes
 from tests.servers.zookeeper import ZookeeperServer
 
 

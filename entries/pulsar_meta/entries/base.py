@@ -119,6 +119,7 @@ class Closing:
 class BaseSource(Closing):
     """What a source can do that can do nothing special."""
 
+    url: str
     entries_per_read: int = 1
     whole_ledgers: bool = True
     notes: Sequence[str] = ()

@@ -13,75 +13,51 @@ from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import read_json_object
-from pulsar_meta.entries.base import BaseSource, RawEntry
-from pulsar_meta.entries.data_files import map_file
+from pulsar_meta.entries.base import RawEntry
+from pulsar_meta.entries.data_files import DataFiles
+from pulsar_meta.entries.located_entries import LocatedEntries
 from pulsar_meta.entries.locations import TableLocations
 
 _SIZE: Final = struct.Struct(">I")
 
 
-class FramesFile(BaseSource):
+class FramesFile(LocatedEntries):
     """The frames of one file; `bookie` is false in what is read. A ledger need not be there whole."""
 
     whole_ledgers = False
 
     def __init__(self, url: str) -> None:
         """Map the file; NotFoundError, UsageError (no regular file), DecodeError (sizes, positions)."""
-        self.url = url
         path = Path(url.partition(":")[2])
         if not path.exists():
             raise NotFoundError("no such file", source=str(path))
         if not path.is_file():
             raise UsageError("no regular file: frames are read from one", source=str(path))
-        self._view = map_file(path)
-        self._path = path
-        self._index = TableLocations()
+        index = TableLocations()
+        super().__init__(url, index, DataFiles({0: path}))
         offsets = list(self._frames())
         for offset, (ledger_id, entry_id) in zip(offsets, _positions(path, len(offsets)), strict=True):
-            self._index.add(ledger_id, entry_id, offset)
+            index.add(ledger_id, entry_id, offset)
 
-    def ledgers(self) -> list[int]:
-        """Return the ids of all ledgers of which an entry is here, in order."""
-        return self._index.ledgers()
+    def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> None:
+        """Return None: what lies there are frames, no bookie entries."""
 
-    def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
-        """Yield the ids of the entries held of a ledger within [first, last], in order."""
-        yield from self._index.ledger(ledger_id, first, last).entry_ids
-
-    def last_entry(self, ledger_id: int) -> int | None:
-        """Return the highest entry id held of a ledger, None where the ledger is not here."""
-        return self._index.last_entry(ledger_id)
-
-    def read(self, ledger_id: int, entry_id: int) -> RawEntry:
-        """Return one frame; NotFoundError where it is not here."""
-        offset = self._index.location(ledger_id, entry_id)
-        if offset is None:
-            raise NotFoundError(f"no entry {ledger_id}:{entry_id}", source=self.url)
-        return self._entry(ledger_id, entry_id, offset)
-
-    def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
-        """Yield the frames held of a ledger within [first, last], in order."""
-        table = self._index.ledger(ledger_id, first, last)
-        for entry_id, offset in zip(table.entry_ids, table.locations, strict=True):
-            yield self._entry(ledger_id, entry_id, offset)
-
-    def close(self) -> None:
-        """Forget the mapping. Safe to call twice."""
-        self._view = memoryview(b"")
-
-    def _entry(self, ledger_id: int, entry_id: int, offset: int) -> RawEntry:
-        size = _SIZE.unpack_from(self._view, offset - 4)[0]
-        return RawEntry(ledger_id, entry_id, self._view[offset : offset + size], bookie=False)
+    def _entry(self, ledger_id: int, entry_id: int, location: int) -> RawEntry:
+        view = self.files.view(0)
+        size = _SIZE.unpack_from(view, location - 4)[0]
+        return RawEntry(ledger_id, entry_id, view[location : location + size], bookie=False)
 
     def _frames(self) -> Iterator[int]:
         """Yield the offset of each frame, past its size."""
-        at = 0
-        while at < len(self._view):
-            left = len(self._view) - at - 4
-            size = _SIZE.unpack_from(self._view, at)[0] if left >= 0 else 0
+        view, at = self.files.view(0), 0
+        while at < len(view):
+            left = len(view) - at - 4
+            size = _SIZE.unpack_from(view, at)[0] if left >= 0 else 0
             if size > left:
                 raise DecodeError(
-                    f"a frame claims {size} bytes, {max(left, 0)} are left", offset=at, source=str(self._path)
+                    f"a frame claims {size} bytes, {max(left, 0)} are left",
+                    offset=at,
+                    source=self.files.name(0),
                 )
             yield at + 4
             at += 4 + size

@@ -39,24 +39,26 @@ class LocatedEntries(BaseSource):
         location = self.index.location(ledger_id, entry_id)
         if location is None:
             raise NotFoundError(f"no entry {ledger_id}:{entry_id}", source=self.url)
-        return RawEntry(ledger_id, entry_id, entry_at(self.files, ledger_id, entry_id, location))
+        return self._entry(ledger_id, entry_id, location)
 
     def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
         """Yield the entries held of a ledger within [first, last], in order; DecodeError at a broken one."""
         table = self.index.ledger(ledger_id, first, last)
         for entry_id, location in zip(table.entry_ids, table.locations, strict=True):
-            yield RawEntry(ledger_id, entry_id, entry_at(self.files, ledger_id, entry_id, location))
+            yield self._entry(ledger_id, entry_id, location)
 
-    def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[Located]:
-        """Yield where the entries of a ledger lie; `files.view(location >> 32)` has the bytes."""
+    def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[Located] | None:
+        """Return where the entries of a ledger lie; `files.view(location >> 32)` has the bytes."""
         table = self.index.ledger(ledger_id, first, last)
-        if table.entry_ids:
-            yield self.files, table
+        return iter([(self.files, table)] if table.entry_ids else [])
 
     def close(self) -> None:
         """Let go of index and files. Safe to call twice."""
         self.index.close()
         self.files.close()
+
+    def _entry(self, ledger_id: int, entry_id: int, location: int) -> RawEntry:
+        return RawEntry(ledger_id, entry_id, entry_at(self.files, ledger_id, entry_id, location))
 
 
 def entry_at(files: DataFiles, ledger_id: int, entry_id: int, location: int) -> memoryview:

@@ -26,8 +26,8 @@ from pulsar_meta.codecs.bookie_files.offload_object import (
     decode_offload_index,
 )
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError, decoding
-from pulsar_meta.entries.base import BaseSource, RawEntry
-from pulsar_meta.entries.offload_files import ObjectFiles
+from pulsar_meta.entries.base import RawEntry
+from pulsar_meta.entries.offload_files import ObjectFiles, OffloadedLedgers
 from pulsar_meta.entries.offload_map_files import MapFileEntries, map_file_folders
 
 # How much of a block is fetched at a time: a little for one entry, ever more for many.
@@ -65,8 +65,8 @@ def open_offload(url: str) -> OffloadedEntries | MapFileEntries:
     return MapFileEntries(url, folders) if folders else OffloadedEntries(url, files)
 
 
-class OffloadedEntries(BaseSource):
-    """Entries in offloaded objects, as frames: they have no bookie header and no digest there."""
+class OffloadedEntries(OffloadedLedgers):
+    """Entries in offloaded objects."""
 
     def __init__(self, url: str, files: ObjectFiles) -> None:
         """List the objects; indexes are read when their ledger is wanted."""
@@ -88,24 +88,6 @@ class OffloadedEntries(BaseSource):
         """Return the ids of all ledgers that have objects here, in order."""
         return sorted({*self._names, *self._opened})
 
-    def last_entry(self, ledger_id: int) -> int | None:
-        """Return a ledger's last entry, None where the ledger is not here."""
-        found = self._open(ledger_id)
-        return None if found is None else found.last_entry
-
-    def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
-        """Yield the ids of a ledger's entries within [first, last]: offloaded ledgers are whole."""
-        found = self._open(ledger_id)
-        if found is not None and found.ledger.blocks:
-            end = found.last_entry if last is None else min(last, found.last_entry)
-            yield from range(max(first, found.ledger.blocks[0].first_entry), end + 1)
-
-    def read(self, ledger_id: int, entry_id: int) -> RawEntry:
-        """Return one entry; NotFoundError where it is not here, DecodeError where its block is broken."""
-        for entry in self.read_many(ledger_id, entry_id, entry_id):
-            return entry
-        raise NotFoundError(f"no entry {ledger_id}:{entry_id}", source=self.url)
-
     def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
         """Yield a ledger's entries within [first, last], in order; DecodeError at a broken block."""
         found = self._open(ledger_id)
@@ -120,8 +102,12 @@ class OffloadedEntries(BaseSource):
                 for entry_id, frame in self._frames(found, block, first, end):
                     yield RawEntry(ledger_id, entry_id, frame, bookie=False)
 
-    def close(self) -> None:
-        """Do nothing: no object stays open."""
+    def _held(self, ledger_id: int) -> range | None:
+        found = self._open(ledger_id)
+        if found is None:
+            return None
+        end = found.last_entry + 1
+        return range(found.ledger.blocks[0].first_entry if found.ledger.blocks else end, end)
 
     def _frames(
         self, found: _Offloaded, block: Block, first: int, last: int

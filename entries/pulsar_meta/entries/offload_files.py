@@ -1,4 +1,4 @@
-"""Objects by fsspec: listing them, and fetching ranges of their bytes."""
+"""Objects by fsspec: listing them, fetching ranges of their bytes, and what all ledgers in them share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError, UnreachableError, UsageError
+from pulsar_meta.entries.base import BaseSource, RawEntry
 
 # Ranges of this size are fetched side by side where the file system can.
 _RANGE: Final = 1 << 20
@@ -73,3 +74,35 @@ class ObjectFiles:
         except Exception as error:
             # Each file system has errors of its own, with no class in common.
             raise UnreachableError(f"{type(error).__name__}: {error}", source=self.url) from error
+
+
+class OffloadedLedgers(BaseSource):
+    """Ledgers that were offloaded, as frames: they are whole, and have no bookie header and no digest."""
+
+    def last_entry(self, ledger_id: int) -> int | None:
+        """Return a ledger's last entry, None where the ledger is not here."""
+        held = self._held(ledger_id)
+        return None if held is None else held.stop - 1
+
+    def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
+        """Yield the ids of a ledger's entries within [first, last]."""
+        held = self._held(ledger_id)
+        if held is not None:
+            yield from range(max(first, held.start), held.stop if last is None else min(last + 1, held.stop))
+
+    def read(self, ledger_id: int, entry_id: int) -> RawEntry:
+        """Return one entry; NotFoundError where it is not here, DecodeError where its object is broken."""
+        for entry in self.read_many(ledger_id, entry_id, entry_id):
+            return entry
+        raise NotFoundError(f"no entry {ledger_id}:{entry_id}", source=self.url)
+
+    def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
+        """Yield a ledger's entries within [first, last], in order; DecodeError where its object is broken."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Do nothing: no object stays open."""
+
+    def _held(self, ledger_id: int) -> range | None:
+        """Return the ids of a ledger's entries, None where the ledger is not here."""
+        raise NotImplementedError

@@ -24,10 +24,10 @@ from pulsar_meta.codecs.bookie_files.sequence_file import (
     decode_sequence_header,
     long_of,
 )
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, decoding
+from pulsar_meta.codecs.errors import DecodeError, decoding
 from pulsar_meta.codecs.protobuf.parse import parse_message
-from pulsar_meta.entries.base import BaseSource, RawEntry
-from pulsar_meta.entries.offload_files import ObjectFiles
+from pulsar_meta.entries.base import RawEntry
+from pulsar_meta.entries.offload_files import ObjectFiles, OffloadedLedgers
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 
 METADATA_KEY: Final = -1
@@ -76,8 +76,8 @@ def map_file_folders(files: ObjectFiles) -> dict[int, list[str]]:
     return found
 
 
-class MapFileEntries(BaseSource):
-    """Entries in MapFiles, as frames: they have no bookie header and no digest there."""
+class MapFileEntries(OffloadedLedgers):
+    """Entries in MapFiles."""
 
     def __init__(self, url: str, folders: dict[int, list[str]]) -> None:
         """`folders`: what fsspec opens, by ledger. Files are read when their ledger is wanted."""
@@ -89,24 +89,6 @@ class MapFileEntries(BaseSource):
         """Return the ids of all ledgers that are here, in order."""
         return sorted(self._folders)
 
-    def last_entry(self, ledger_id: int) -> int | None:
-        """Return a ledger's last entry, None where the ledger is not here."""
-        found = self._open(ledger_id)
-        return None if found is None else found.last_entry
-
-    def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
-        """Yield the ids of a ledger's entries within [first, last]: offloaded ledgers are whole."""
-        found = self._open(ledger_id)
-        if found is not None:
-            end = found.last_entry if last is None else min(last, found.last_entry)
-            yield from range(max(first, 0), end + 1)
-
-    def read(self, ledger_id: int, entry_id: int) -> RawEntry:
-        """Return one entry; NotFoundError where it is not here, DecodeError where the file is broken."""
-        for entry in self.read_many(ledger_id, entry_id, entry_id):
-            return entry
-        raise NotFoundError(f"no entry {ledger_id}:{entry_id}", source=self.url)
-
     def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
         """Yield a ledger's entries within [first, last], in order; DecodeError where the file is broken."""
         found = self._open(ledger_id)
@@ -116,8 +98,9 @@ class MapFileEntries(BaseSource):
             for record in found.between(max(first, 0), found.last_entry if last is None else last):
                 yield RawEntry(ledger_id, record.key, bytes_of(record), bookie=False)
 
-    def close(self) -> None:
-        """Do nothing: no file stays open."""
+    def _held(self, ledger_id: int) -> range | None:
+        found = self._open(ledger_id)
+        return None if found is None else range(found.last_entry + 1)
 
     def _open(self, ledger_id: int) -> _MapFile | None:
         if ledger_id not in self._opened and ledger_id in self._folders:

@@ -8,8 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Protocol, Self
 
-from pulsar_meta.codecs.errors import ConflictError, GuardError, NotFoundError
-from pulsar_meta.stores.paths import checked
+from pulsar_meta.codecs.errors import ConflictError, GuardError, NotFoundError, UsageError
 
 # The version that means "must not exist", as in Pulsar's own MetadataStore.put.
 ABSENT: Final = -1
@@ -191,3 +190,30 @@ class BaseStore(ABC):
             return self.put(path, value, expected)
         except (ConflictError, NotFoundError):
             return None
+
+
+def checked(path: str) -> str:
+    """Return `path` if a value can be written there; UsageError for empty parts, `.`, `..` or NUL."""
+    parts = path.split("/")
+    if parts[0] != "" or len(parts) < 2 or any(part in ("", ".", "..") or "\0" in part for part in parts[1:]):
+        raise UsageError(f"{path!r}: a path is /a/b, without empty parts, . and ..")
+    return path
+
+
+def prefixed(prefix: str) -> tuple[str, str]:
+    """Return (`prefix` without a closing slash, what every path below it begins with)."""
+    if not prefix.startswith("/"):
+        raise UsageError(f"{prefix!r}: a path begins with /")
+    bare = prefix.rstrip("/")
+    return bare or "/", bare + "/"
+
+
+def is_within(path: str, prefix: str) -> bool:
+    """Tell whether `path` is `prefix` or lies below it (`/ab` does not lie below `/a`)."""
+    bare, below = prefixed(prefix)
+    return path == bare or path.startswith(below)
+
+
+def joined(parent: str, name: str) -> str:
+    """Return the path of the child `name` of `parent`."""
+    return f"{parent.rstrip('/')}/{name}"

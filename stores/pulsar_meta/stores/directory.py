@@ -17,8 +17,7 @@ from stat import S_ISREG
 
 from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import ConflictError, GuardError, NotFoundError, UnreachableError, UsageError
-from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned
-from pulsar_meta.stores.paths import checked, joined, prefixed
+from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, checked, joined, prefixed
 
 VALUE = ".value"
 UNFINISHED = ".value.new"

@@ -18,9 +18,8 @@ from pulsar_meta.access.credentials import user_password
 from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UsageError
 from pulsar_meta.proto import Etcd_pb2 as api
-from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned
+from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, prefixed
 from pulsar_meta.stores.grpc_client import GrpcClient
-from pulsar_meta.stores.paths import prefixed
 
 # etcd's default for --max-request-bytes; a compare-and-set carries the key twice, and a few numbers.
 MAX_REQUEST_BYTES: Final = 3 << 19

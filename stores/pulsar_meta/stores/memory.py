@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pulsar_meta.codecs.errors import ConflictError, NotFoundError
-from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned
-from pulsar_meta.stores.paths import is_within, prefixed
+from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, is_within, prefixed
 
 
 class MemoryStore(BaseStore):

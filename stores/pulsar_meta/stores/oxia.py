@@ -6,6 +6,10 @@ record with children is not deleted, both as Pulsar's own client does it. A reco
 partition key lies on the shard of that key: it is read, and never written, since the server does not tell
 the key and would forget it.
 
+Keys compare part by part between slashes, and the last part of a key comes before all parts that have
+something below them; the low 32 bits of XXH3-64 say which shard holds a key.
+Source: oxia-db/oxia common/compare, common/hash.
+
 Why own stubs: the official client knows neither TLS nor values over 4 MB, and brings a compiler with it.
 """
 
@@ -21,10 +25,8 @@ from typing import Final, TypeVar
 from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import ConflictError, GuardError, NotFoundError, UnreachableError
 from pulsar_meta.proto import Oxia_pb2 as api
-from pulsar_meta.stores import oxia_keys
-from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned
+from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, prefixed
 from pulsar_meta.stores.grpc_client import GrpcClient
-from pulsar_meta.stores.paths import prefixed
 
 SERVICE: Final = "/io.streamnative.oxia.proto.OxiaClient/"
 # The server's largest gRPC message, with room for the key and the numbers.
@@ -82,7 +84,7 @@ class OxiaStore(BaseStore):
             with suppress(NotFoundError):
                 yield self.read(bare)
         shards = [self._scan_shard(shard.shard, prefix) for shard in self._shards()]
-        yield from merge(*shards, key=lambda held: oxia_keys.order(held.path))
+        yield from merge(*shards, key=lambda held: order(held.path))
 
     def put(self, path: str, value: bytes, expected: int) -> int:
         """Write if the version id is still `expected` and return the new one; missing parents are made."""
@@ -154,7 +156,7 @@ class OxiaStore(BaseStore):
         shards = self._shards()
         if len(shards) == 1:
             return shards[0]
-        place = oxia_keys.key_hash(path)
+        place = key_hash(path)
         for shard in shards:
             if shard.hash_range.first <= place <= shard.hash_range.last:
                 return shard
@@ -212,7 +214,7 @@ class OxiaStore(BaseStore):
         return None if found is None else _versioned(path, found)
 
     def _list(self, path: str) -> Iterator[str]:
-        start, end = oxia_keys.children_range(path)
+        start, end = children_range(path)
         for shard in self._shards():
             request = api.RangeRequest(shard=shard.shard, start_inclusive=start, end_exclusive=end)
             method = SERVICE + "List"
@@ -220,13 +222,13 @@ class OxiaStore(BaseStore):
                 yield from answer.keys
 
     def _scan_shard(self, number: int, prefix: str) -> Iterator[Versioned]:
-        start, end = oxia_keys.subtree_range(prefix)
+        start, end = subtree_range(prefix)
         while True:
             page, more = self._again(partial(self._page, number, start, end))
             yield from (_versioned(record.key, record) for record in page)
             if not more or not page:
                 return
-            start = oxia_keys.after(page[-1].key)
+            start = after(page[-1].key)
 
     def _page(self, number: int, start: str, end: str) -> tuple[list[api.GetResponse], bool]:
         """Return the next records of a shard, and whether there may be more: the stream is cut off early."""
@@ -287,3 +289,38 @@ def _versioned(path: str, record: api.GetResponse) -> Versioned:
         version.modified_timestamp,
         version.HasField("session_id"),
     )
+
+
+# The least character: a part with it at its end is the next one after that part.
+NEXT = "\0"
+
+
+def order(key: str) -> list[tuple[bool, bytes]]:
+    """Return what sorts `key` among others as Oxia does."""
+    parts = key.encode().split(b"/")
+    last = len(parts) - 1
+    return [(at < last, part) for at, part in enumerate(parts)]
+
+
+def children_range(path: str) -> tuple[str, str]:
+    """Return the range of the keys directly below `path`."""
+    _, below = prefixed(path)
+    return below, below + "/"
+
+
+def subtree_range(path: str) -> tuple[str, str]:
+    """Return the range of all keys below `path`, however deep."""
+    _, below = prefixed(path)
+    return below, f"{below[:-1]}{NEXT}/"
+
+
+def after(key: str) -> str:
+    """Return the first key that could come after `key`."""
+    return key + NEXT
+
+
+def key_hash(key: str) -> int:
+    """Return the number that says which shard holds `key`."""
+    import xxhash
+
+    return xxhash.xxh3_64_intdigest(key.encode()) & 0xFFFFFFFF

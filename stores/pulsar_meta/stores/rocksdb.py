@@ -6,24 +6,27 @@ left behind are shown with `ephemeral=True`: to the next broker they are absent,
 Opening for writing takes the database's own lock, which no broker can hold at the same time. Nothing in the
 directory changes before the first `put` or `delete`; that takes a checkpoint (`checkpoint` names it) and
 opens the database read-write. What was written is read back, through a second opening, before `close` ends.
+
+A value is stored behind a header of big-endian numbers: int32 header size (41; later versions may only make
+it longer), int32 format (1 or more), int64 version, owner, created ms, modified ms, one byte "ephemeral".
+Source: apache/pulsar RocksdbMetadataStore.MetaValue.
 """
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from pulsar_meta.access.rocksdb import ReadOnlyDatabase, check_database, rocksdb_error
 from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UnreachableError
-from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned
-from pulsar_meta.stores.paths import prefixed
-from pulsar_meta.stores.rocksdb_lock import DatabaseLock
-from pulsar_meta.stores.rocksdb_value import INSTANCE_ID, MetaValue
-from pulsar_meta.stores.rocksdb_writer import DatabaseWriter
+from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, prefixed
+from pulsar_meta.stores.rocksdb_writer import DatabaseLock, DatabaseWriter
 
 if TYPE_CHECKING:
     from rocksdict import Rdict
@@ -209,3 +212,47 @@ class RocksdbStore(BaseStore):
             return key.decode()
         except UnicodeDecodeError as error:
             raise DecodeError(f"a key is not UTF-8: {key[:80]!r}", source=self.url) from error
+
+
+HEADER: Final = struct.Struct(">iiqqqqb")
+FORMAT: Final = 1
+
+# Bare 8-byte numbers, no header: how often the store was opened, and the counter of sequential nodes.
+INSTANCE_ID: Final = b"__metadata_instanceId_key"
+SEQUENTIAL_ID: Final = b"__metadata_sequentialId_key"
+
+
+@dataclass(frozen=True, slots=True)
+class MetaValue:
+    """The header's fields and the value. `owner` is the instance that wrote it last."""
+
+    version: int
+    owner: int
+    created: int
+    modified: int
+    ephemeral: bool
+    data: bytes = field(repr=False)
+    extra: bytes = b""
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Self:
+        """Take a stored value apart; DecodeError for a header that cannot be one."""
+        if len(raw) < HEADER.size:
+            raise DecodeError(f"expected a header of {HEADER.size} bytes, found {len(raw)}", offset=0)
+        size, form, version, owner, created, modified, ephemeral = HEADER.unpack_from(raw)
+        if not HEADER.size <= size <= len(raw):
+            raise DecodeError(f"a header of {size} bytes in a value of {len(raw)}", offset=0)
+        if form < FORMAT:
+            raise DecodeError(f"expected format 1 or later, found {form}", offset=4)
+        extra = raw[HEADER.size : size]
+        return cls(version, owner, created, modified, ephemeral > 0, raw[size:], extra)
+
+    def encode(self) -> bytes:
+        """Return the stored form, with a longer header's additional bytes kept."""
+        size = HEADER.size + len(self.extra)
+        numbers = (self.version, self.owner, self.created, self.modified, self.ephemeral)
+        return HEADER.pack(size, FORMAT, *numbers) + self.extra + self.data
+
+    def followed_by(self, data: bytes, owner: int, now: int) -> Self:
+        """Return what Pulsar's own client would store next: one version on, modified `now` (ms)."""
+        return replace(self, version=self.version + 1, owner=owner, modified=now, data=data)

@@ -21,8 +21,7 @@ from typing import BinaryIO, NoReturn, cast
 from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UnreachableError, decoding
 from pulsar_meta.codecs.json_text import read_json
-from pulsar_meta.stores.base import BaseStore, Versioned
-from pulsar_meta.stores.paths import prefixed
+from pulsar_meta.stores.base import BaseStore, Versioned, prefixed
 from pulsar_meta.stores.zstd_stream import MAGIC, ZstdStream
 
 MAX_LINE = 256 << 20

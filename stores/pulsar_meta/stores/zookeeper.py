@@ -22,11 +22,16 @@ from pulsar_meta.codecs.errors import (
     UnreachableError,
     UsageError,
 )
-from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, Write
-from pulsar_meta.stores.paths import is_within, joined, prefixed
-from pulsar_meta.stores.zookeeper_client import connect, container_request
-from pulsar_meta.stores.zookeeper_groups import put_groups, split_writes
-from pulsar_meta.stores.zookeeper_reads import NO_NODE, NODES, send_read
+from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, Write, is_within, joined, prefixed
+from pulsar_meta.stores.zookeeper_client import (
+    NO_NODE,
+    NODES,
+    connect,
+    container_request,
+    put_groups,
+    send_read,
+    split_writes,
+)
 
 # ZooKeeper's default for jute.maxbuffer, the largest request that a server takes.
 JUTE_MAXBUFFER: Final = 0xFFFFF

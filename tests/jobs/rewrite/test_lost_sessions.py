@@ -24,11 +24,11 @@ from pulsar_meta.jobs.rewrite.run_files import read_identity
 from pulsar_meta.jobs.rewrite.undo import leave_touched, undone
 from pulsar_meta.jobs.rewrite.undo_log import UndoLog, is_finished, read_records
 from pulsar_meta.jobs.topics.scope import Scope, select
-from pulsar_meta.stores import zookeeper_groups
+from pulsar_meta.stores import zookeeper_client
 from pulsar_meta.stores.base import Write
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.zookeeper import ZookeeperStore
-from pulsar_meta.stores.zookeeper_groups import send_transaction
+from pulsar_meta.stores.zookeeper_client import send_transaction
 from tests.chaos.actors import TOPIC, cursor
 from tests.cli.program import MAIN, environment, pulsar_meta_here
 from tests.rewrite_runs import make_run
@@ -194,7 +194,7 @@ def test_a_session_that_expires_in_the_middle_of_a_group(
                 store.end()
             return send_transaction(client, group)
 
-        monkeypatch.setattr(zookeeper_groups, "send_transaction", send)
+        monkeypatch.setattr(zookeeper_client, "send_transaction", send)
         while not path.exists() or not is_finished(path):
             undo = UndoLog(path, "test", read_identity(store), resume=True)
             run = make_run(store, undo, Speed(concurrency=512, largest=512))

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName, decode_name
-from pulsar_meta.stores.base import Store, Versioned
-from pulsar_meta.stores.paths import joined
+from pulsar_meta.stores.base import Store, Versioned, joined
 
 
 def list_children(store: Store, path: str, *, details: bool = False) -> Iterator[Document]:
