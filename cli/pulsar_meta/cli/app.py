@@ -17,6 +17,7 @@ import typer
 from pulsar_meta.cli.commands import COMMANDS
 from pulsar_meta.cli.errors import os_failure, report, wants_json
 from pulsar_meta.cli.options import flattened
+from pulsar_meta.cli.outputs import replace_closed_streams
 from pulsar_meta.cli.shell import Exit
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 
@@ -103,6 +104,11 @@ def usage_failure(error: Any) -> UsageError:
     )
 
 
+def writes_file(arguments: list[str]) -> bool:
+    """Tell whether a command line says --output."""
+    return any(argument == "--output" or argument.startswith("--output=") for argument in arguments)
+
+
 def speak_utf8() -> None:
     """Have data and talk in UTF-8 whatever the locale; bytes of a name that are none are shown as escapes.
 
@@ -118,29 +124,43 @@ def speak_utf8() -> None:
 
 def main() -> None:
     """Run the command line; the one place where an error becomes an exit code."""
-    speak_utf8()
-    first = sys.argv[1] if len(sys.argv) > 1 else None
-    as_json = wants_json(sys.argv[1:])
-    # Start-up makes tens of thousands of objects and no garbage; looking for some is a tenth of its time.
-    gc.disable()
+    arguments = sys.argv[1:]
+    as_json = wants_json(arguments)
     try:
-        app = build_app(first if first in COMMANDS else None)
-        sys.exit(app(standalone_mode=False))
-    except PulsarMetaError as error:
-        failure = error
-    except TyperUsageError as error:
-        failure = usage_failure(error)
-    except OSError as error:
-        failure = os_failure(error)
-    except UnicodeEncodeError as error:
-        # Output takes every character, so it is a name that was asked for: no store and no broker has it.
-        failure = UsageError(f"{error.object!r}: names and paths are UTF-8")
+        failure = run(arguments)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(Exit.INTERRUPTED)
     except SystemExit as leaving:
         # Typer ends with 1 where the reader of --help left, which is no error either.
         sys.exit(0 if isinstance(leaving.__context__, BrokenPipeError) else leaving.code)
+    except Exception as error:  # noqa: BLE001
+        from pulsar_meta.cli.unforeseen import report_unforeseen
+
+        report_unforeseen(error, arguments, as_json=as_json)
+        sys.exit(Exit.UNFORESEEN)
     finally:
         gc.enable()
     report(failure, as_json=as_json)
     sys.exit(failure.exit_code)
+
+
+def run(arguments: list[str]) -> PulsarMetaError:
+    """Run a command and leave, or return the error that ended it."""
+    if "stdout" in replace_closed_streams() and not writes_file(arguments):
+        return UsageError("stdout is closed: give --output FILE, or > /dev/null")
+    speak_utf8()
+    # Start-up makes tens of thousands of objects and no garbage; looking for some is a tenth of its time.
+    gc.disable()
+    first = arguments[0] if arguments else None
+    try:
+        app = build_app(first if first in COMMANDS else None)
+        sys.exit(app(standalone_mode=False))
+    except PulsarMetaError as error:
+        return error
+    except TyperUsageError as error:
+        return usage_failure(error)
+    except OSError as error:
+        return os_failure(error)
+    except UnicodeEncodeError as error:
+        # Output takes every character, so it is a name that was asked for: no store and no broker has it.
+        return UsageError(f"{error.object!r}: names and paths are UTF-8")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import typer
 
+from pulsar_meta.cli.outputs import talk, talk_json
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UnreachableError
 from pulsar_meta.codecs.json_text import Document
@@ -31,21 +30,22 @@ def wants_json(arguments: list[str]) -> bool:
 def report(error: PulsarMetaError, *, as_json: bool) -> None:
     """Write `error` to stderr as one line."""
     if not as_json:
-        print(f"pulsar-meta: {' '.join(str(error).split())}", file=sys.stderr)  # noqa: T201
+        talk(f"pulsar-meta: {error}")
         return
-    told: dict[str, object] = {"error": error.kind, "message": error.message}
+    document: dict[str, object] = {"error": error.kind, "message": error.message}
     if error.source is not None:
-        told["source"] = error.source
+        document["source"] = error.source
     if isinstance(error, DecodeError) and error.offset is not None:
-        told["offset"] = error.offset
-    print(json.dumps(told, ensure_ascii=False), file=sys.stderr)  # noqa: T201
+        document["offset"] = error.offset
+    talk_json(document)
 
 
 def os_failure(error: OSError) -> PulsarMetaError:
     """Return what the operating system refused as an error of ours: a missing file is 3, the rest is 6."""
     source = str(error.filename) if error.filename is not None else None
-    kind = NotFoundError if isinstance(error, FileNotFoundError) else UnreachableError
-    return kind(error.strerror or str(error), source=source)
+    if isinstance(error, FileNotFoundError):
+        return NotFoundError("no such file", source=source)
+    return UnreachableError(error.strerror or str(error), source=source)
 
 
 class Faults:

@@ -6,7 +6,6 @@ by `cli.app`), so that no command repeats them.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,15 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pulsar_meta.cli.outputs import stdout_bytes, whole_file
+from pulsar_meta.cli.outputs import (
+    drawn,
+    progress_bar,
+    stdout_bytes,
+    stdout_text,
+    talk,
+    talk_json,
+    whole_file,
+)
 from pulsar_meta.cli.render.tables import (
     Detail,
     Format,
@@ -48,6 +55,7 @@ class Exit(IntEnum):
     CONFLICT = 5
     UNREACHABLE = 6
     REFUSED = 7
+    UNFORESEEN = 70
     INTERRUPTED = 130
 
 
@@ -101,7 +109,7 @@ class Shell:
     def text_out(self) -> Iterator[IO[str]]:
         """Open what data is written to as text."""
         if self.output is None:
-            yield sys.stdout
+            yield stdout_text()
             sys.stdout.flush()
         else:
             with whole_file(self.output, "w") as out:
@@ -160,16 +168,16 @@ class Shell:
     def say(self, text: str) -> None:
         """Tell something on stderr, unless --quiet."""
         if not self.quiet:
-            typer.echo(text, err=True)
+            talk(text)
 
     def warn(self, text: str) -> None:
         """Tell something on stderr that must not be missed, --quiet or not."""
-        typer.echo(f"pulsar-meta: {text}", err=True)
+        talk(f"pulsar-meta: {text}")
 
     def detail(self, text: str) -> None:
         """Tell something on stderr with --verbose."""
         if self.verbose:
-            typer.echo(text, err=True)
+            talk(text)
 
     def account(self, checked: Mapping[str, int], not_checked: Mapping[str, str] | None = None) -> None:
         """Say on stderr, as one line, how many of what were looked at, and what was not and why.
@@ -181,12 +189,11 @@ class Shell:
         if self.quiet and not left_out:
             return
         if self.speaks_json:
-            document = {"checked": dict(checked), "not_checked": left_out}
-            typer.echo(json.dumps(document, ensure_ascii=False), err=True)
+            talk_json({"checked": dict(checked), "not_checked": left_out})
             return
         counts = ", ".join(counted(number, noun) for noun, number in checked.items()) or "nothing"
         reasons = ", ".join(f"{name} ({why})" for name, why in left_out.items())
-        typer.echo(f"checked: {counts}" + (f"; not checked: {reasons}" if reasons else ""), err=True)
+        talk(f"checked: {counts}" + (f"; not checked: {reasons}" if reasons else ""))
 
     @contextmanager
     def progress(self, total: int | None = None, unit: str = "") -> Iterator[Progress]:
@@ -194,13 +201,11 @@ class Shell:
         if self.quiet or not sys.stderr.isatty():
             yield Progress()
             return
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
 
-        columns = (TextColumn(unit), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(unit, total=total)
+        bar = progress_bar(TextColumn(unit), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        task = bar.add_task(unit, total=total)
+        with drawn(bar):
             yield Progress(lambda count: bar.advance(task, count))
 
     def store(self, url: str | None, *, read_only: bool = True) -> Store:

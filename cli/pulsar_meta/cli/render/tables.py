@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import IO, TYPE_CHECKING, Literal
 
-from pulsar_meta.cli.render.text import harmless, one_line
+from pulsar_meta.cli.render.text import IN_JSON, harmless, json_line, one_line
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.codecs.json_text import Document, dumps
+from pulsar_meta.codecs.json_text import Document
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,25 +58,34 @@ class Detail:
 
 
 def write_json(documents: Iterable[Document], out: IO[str], *, single: bool) -> None:
-    """Write one document (`single`) or a list, streaming; an error midway leaves a valid list."""
+    """Write one document (`single`) or a list, streaming; an error midway leaves a valid list.
+
+    On a terminal it is indented.
+    """
+    text = _indented if out.isatty() else json_line
     if single:
         for document in documents:
-            out.write(dumps(document) + "\n")
+            out.write(text(document) + "\n")
         return
     separator = "["
     try:
         for document in documents:
-            out.write(separator + dumps(document))
+            out.write(separator + text(document).replace("\n", "\n "))
             separator = ",\n "
     finally:
         with suppress(BrokenPipeError):
             out.write("]\n" if separator != "[" else "[]\n")
 
 
+def _indented(document: Document) -> str:
+    text = json.dumps(json.loads(json_line(document)), ensure_ascii=False, indent=2)
+    return harmless(text, IN_JSON)
+
+
 def write_ndjson(documents: Iterable[Document], out: IO[str]) -> None:
     """Write a document a line."""
     for document in documents:
-        out.write(dumps(document) + "\n")
+        out.write(json_line(document) + "\n")
 
 
 def write_plain(documents: Iterable[Document], out: IO[str], view: View | Detail) -> None:
@@ -88,12 +98,13 @@ def write_plain(documents: Iterable[Document], out: IO[str], view: View | Detail
 
 
 def write_csv(documents: Iterable[Document], out: IO[str], view: View | Detail) -> None:
-    """Write RFC 4180 rows under a heading."""
+    """Write RFC 4180 rows under a heading; to a terminal, what would steer it as escapes."""
     if not isinstance(view, View):
         raise UsageError("these values have no columns: choose -o json, ndjson or plain")
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(view.columns)
-    writer.writerows(view.row(document) for document in documents)
+    rows = map(view.row, documents)
+    writer.writerows(([harmless(cell) for cell in row] for row in rows) if out.isatty() else rows)
 
 
 def write_table(documents: Iterable[Document], out: IO[str], view: View | Detail) -> None:

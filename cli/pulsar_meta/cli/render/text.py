@@ -1,25 +1,45 @@
-"""Text as a person reads it: numbers of bytes, and other people's characters made harmless."""
+"""Text as a person reads it: other people's characters made harmless, numbers with their units and nouns."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pulsar_meta.codecs.json_text import dumps
 
 UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 
-# Control characters as escapes: bytes of others shall not steer a terminal.
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
-_IN_A_CELL = str.maketrans(_CONTROLS | {9: "\\t", 10: "\\n", 13: "\\r", 92: "\\\\"})
-_IN_A_LINE = str.maketrans({code: text for code, text in _CONTROLS.items() if code not in (9, 10)})
+# What steers a terminal, or shows text in another order than it is written (Unicode's bidirectional
+# controls, UAX #9) or on another line (U+2028, U+2029).
+_CONTROLS: Final = (*range(32), *range(127, 160))
+_OTHERS: Final = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+_ESCAPES: Final = {code: f"\\x{code:02x}" for code in _CONTROLS} | {
+    code: f"\\u{code:04x}" for code in _OTHERS
+}
+_IN_A_LINE: Final = {code: text for code, text in _ESCAPES.items() if code not in (9, 10)}
+_IN_A_CELL: Final = _ESCAPES | {9: "\\t", 10: "\\n", 13: "\\r", 92: "\\\\"}
+IN_JSON: Final = {code: f"\\u{code:04x}" for code in _ESCAPES if code >= 127}
+
+
+def harmless(text: str, escapes: Mapping[int, str] = _IN_A_LINE) -> str:
+    """Return `text` with what would steer a terminal as escapes; tabs and line ends stay."""
+    return text if text.isprintable() else text.translate(escapes)
 
 
 def one_line(cell: str) -> str:
-    """Return `cell` without the characters that would break a line or a column, or steer a terminal."""
-    return cell if cell.isprintable() and "\\" not in cell else cell.translate(_IN_A_CELL)
+    """Return `cell` with what would break a line or a column, or steer a terminal, as escapes."""
+    return cell.translate(_IN_A_CELL) if "\\" in cell else harmless(cell, _IN_A_CELL)
 
 
-def harmless(text: str) -> str:
-    """Return `text` with every control character but tabs and line ends as an escape."""
-    return text if text.isprintable() else text.translate(_IN_A_LINE)
+def message_line(text: str) -> str:
+    """Return a message as one harmless line."""
+    return harmless(" ".join(text.split()))
+
+
+def json_line(document: Any) -> str:
+    """Return a document as one line of JSON that does not steer a terminal, and means the same."""
+    text = dumps(document)
+    return text if text.isascii() and "\x7f" not in text else harmless(text, IN_JSON)
 
 
 def size(count: int) -> str:

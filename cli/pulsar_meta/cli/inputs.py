@@ -1,0 +1,49 @@
+"""What a command reads that the command line names: a file, or - for stdin."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Final
+
+from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError, UnreachableError
+
+STDIN: Final = "-"
+
+
+@contextmanager
+def open_input(name: str | Path | None) -> Iterator[IO[bytes]]:
+    """Open a file for reading bytes; stdin where the name is - or none was given.
+
+    NotFoundError for a file that does not exist, UnreachableError for one that cannot be read.
+    """
+    source = input_name(name)
+    try:
+        if source == "stdin":
+            yield sys.stdin.buffer
+        else:
+            with open(source, "rb") as stream:
+                yield stream
+    except OSError as error:
+        raise unreadable(error, source) from error
+
+
+def read_input(name: str | Path | None) -> bytes:
+    """Return all bytes of a file, or of stdin; raises as `open_input`."""
+    with open_input(name) as stream:
+        return stream.read()
+
+
+def input_name(name: str | Path | None) -> str:
+    """Return how messages call an input."""
+    return "stdin" if name is None or str(name) == STDIN else str(name)
+
+
+def unreadable(error: OSError, source: str | None = None) -> PulsarMetaError:
+    """Return what the operating system refused to read as an error of ours: 3 for a missing file, else 6."""
+    name = source if error.filename is None or source is not None else str(error.filename)
+    if isinstance(error, FileNotFoundError):
+        return NotFoundError("no such file", source=name)
+    return UnreachableError(f"cannot be read: {error.strerror or error}", source=name)

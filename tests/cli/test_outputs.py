@@ -1,0 +1,199 @@
+"""Where commands write: files whole or not at all, closed streams, text that does not steer a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.cli import outputs
+from pulsar_meta.cli.render import tables
+from pulsar_meta.cli.render.text import harmless, json_line, message_line, one_line
+from pulsar_meta.cli.shell import Shell
+from pulsar_meta.codecs.errors import UsageError
+from tests.cli.program import MAIN, environment, pulsar_meta
+
+# The clear-screen sequence, its C1 form, a right-to-left override, an isolate, and a line separator.
+HOSTILE = "a\x1b[2Jb\x9b2Jc\u202ed\u2066e\u2028f\x7f"
+STEERING = set(HOSTILE) - set("abcdef[2J")
+
+
+def write(path: Path, text: str = "new") -> None:
+    with outputs.whole_file(path, "w") as out:
+        out.write(text)
+
+
+def test_a_file_keeps_the_mode_of_the_old_one(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    target.write_text("old")
+    target.chmod(0o600)
+    write(target)
+    assert target.read_text() == "new"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+
+
+def test_a_symbolic_link_is_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    target, link, dangling = folder / "target", tmp_path / "link", tmp_path / "dangling"
+    target.write_text("old")
+    link.symlink_to("elsewhere/target")
+    dangling.symlink_to("elsewhere/made")
+    write(link)
+    write(dangling)
+    assert link.is_symlink()
+    assert target.read_text() == (folder / "made").read_text() == "new"
+    assert sorted(path.name for path in folder.iterdir()) == ["made", "target"]
+
+
+def test_a_device_stays_a_device(tmp_path: Path) -> None:
+    for device in (Path("/dev/null"), tmp_path / "null"):
+        if not device.exists():
+            device.symlink_to("/dev/null")
+        write(device)
+        assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+        assert outputs.beside(device, ".idx") is None
+    assert outputs.beside(tmp_path / "f", ".idx") == tmp_path / "f.idx"
+
+
+def test_the_reader_of_a_pipe_gets_what_is_written(tmp_path: Path) -> None:
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    write(pipe)
+    reader.join(10)
+    assert read == ["new"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_nobody_can_foresee_or_plant_the_part_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, victim = tmp_path / "out", tmp_path / "victim"
+    victim.write_text("precious")
+    names = iter(["aa", "bb", "aa"])
+    monkeypatch.setattr("secrets.token_hex", lambda size: next(names))
+    (tmp_path / ".out.aa.part").symlink_to(victim)
+    with pytest.raises(UsageError, match="cannot write"):
+        write(target)
+    write(target)
+    assert (target.read_text(), victim.read_text()) == ("new", "precious")
+
+
+def test_a_name_as_long_as_names_may_be(tmp_path: Path) -> None:
+    target = tmp_path / ("n" * 255)
+    write(target)
+    assert target.read_text() == "new"
+
+
+@pytest.mark.parametrize("name", ["", "/", "."])
+def test_a_directory_is_no_output(name: str, tmp_path: Path) -> None:
+    value = tmp_path / "value.json"
+    value.write_text('"x"')
+    done = pulsar_meta("decode", value, "--output", name, env=environment(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+    assert b"this is a directory" in done.stderr
+
+
+def test_what_breaks_while_reading_is_not_called_a_fault_of_writing(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), outputs.whole_file(tmp_path / "out", "w"):
+        (tmp_path / "missing").read_text()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("closed", "arguments", "code"),
+    [
+        ("<&-", "decode -", 6),
+        (">&-", "decode {value}", 2),
+        (">&-", "decode {value} --output {out}", 0),
+        ("2>&-", "decode {value}", 0),
+        ("2>&-", "decode /no/such/file", 3),
+        ("<&- >&- 2>&-", "decode /no/such/file", 2),
+    ],
+)
+def test_streams_may_be_closed(closed: str, arguments: str, code: int, tmp_path: Path) -> None:
+    value, out = tmp_path / "value.json", tmp_path / "out"
+    value.write_text('"x"')
+    words = [word.format(value=value, out=out) for word in arguments.split()]
+    done = subprocess.run(
+        ["sh", "-c", f'"$@" {closed}', "sh", *MAIN, *words],
+        capture_output=True, env=environment(tmp_path), timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == code
+    assert b"Traceback" not in done.stderr
+    assert done.stderr.count(b"\n") <= 1
+    # The file of another stream's number was not taken for it.
+    assert value.read_text() == '"x"'
+
+
+def test_one_function_makes_text_harmless() -> None:
+    for made in (harmless(HOSTILE), one_line(HOSTILE), message_line(HOSTILE), json_line({"a": HOSTILE})):
+        assert not STEERING & set(made)
+        assert "\\x1b" in made or "\\u001b" in made
+        assert "\\u202e" in made
+    assert json.loads(json_line({"a": HOSTILE})) == {"a": HOSTILE}
+    assert harmless("a\tb\nc") == "a\tb\nc"
+    assert one_line("a\tb\\") == "a\\tb\\\\"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "ndjson", "plain", "table"])
+def test_nothing_steers_a_terminal_in_any_form(form: str) -> None:
+    view = tables.View(("a",), lambda document: [document["a"]])
+    out = Terminal()
+    documents = [{"a": HOSTILE}]
+    match form:
+        case "json":
+            tables.write_json(documents, out, single=False)
+        case "ndjson":
+            tables.write_ndjson(documents, out)
+        case "csv":
+            tables.write_csv(documents, out, view)
+        case "plain":
+            tables.write_plain(documents, out, view)
+        case _:
+            tables.write_table(documents, out, view)
+    assert not (STEERING - {"\x1b"}) & set(out.getvalue())
+    assert "\x1b[2J" not in out.getvalue()
+
+
+def test_csv_in_a_file_is_exact() -> None:
+    out = io.StringIO()
+    tables.write_csv([{"a": HOSTILE}], out, tables.View(("a",), lambda document: [document["a"]]))
+    assert HOSTILE in out.getvalue()
+
+
+def test_json_is_indented_where_a_person_looks() -> None:
+    documents: list[tables.Document] = [{"a": {"b": 1}}, {"a": 2}]
+    out = Terminal()
+    tables.write_json(documents, out, single=False)
+    assert json.loads(out.getvalue()) == documents
+    assert '    "b": 1\n' in out.getvalue()
+
+
+def test_messages_are_one_harmless_line(capsys: pytest.CaptureFixture[str]) -> None:
+    shell = Shell(verbose=True)
+    for talk in (shell.say, shell.warn, shell.detail):
+        talk(f"one\n{HOSTILE}")
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        assert not STEERING & set(said)
+
+
+def test_a_path_that_steers_is_no_harm_in_an_error(tmp_path: Path) -> None:
+    done = pulsar_meta("decode", f"/no/{HOSTILE}", env=environment(tmp_path))
+    assert done.returncode == 3
+    assert not STEERING & set(done.stderr.decode())
+    done = pulsar_meta("decode", f"/no/{HOSTILE}", "-o", "json", env=environment(tmp_path))
+    assert not STEERING & set(done.stderr.decode())
+    assert HOSTILE in json.loads(done.stderr)["source"]
