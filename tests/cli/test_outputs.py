@@ -174,7 +174,7 @@ def test_csv_in_a_file_is_exact() -> None:
 
 
 def test_json_is_indented_where_a_person_looks() -> None:
-    documents: list[tables.Document] = [{"a": {"b": 1}}, {"a": 2}]
+    documents: list[dict[str, object]] = [{"a": {"b": 1}}, {"a": 2}]
     out = Terminal()
     tables.write_json(documents, out, single=False)
     assert json.loads(out.getvalue()) == documents
