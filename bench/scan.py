@@ -153,13 +153,14 @@ def by_spark(paths: list[Path], rounds: int) -> None:
     Cores that share caches and memory, or are lent out to others too, give less than their number. How much,
     plain processes on the same logs tell, one a core and nothing between them.
     """
+    from pulsar_meta.jobs.engine import SparkSettings
     from pulsar_meta.jobs.spark.session import spark_session
 
     work = paths * rounds
     count = sum(entries for entries, _ in share(paths)) * rounds
     with Pool(CORES) as pool:
         plain, used_plain = timed(lambda: pool.map(total, [work[at::CORES] for at in range(CORES)]), count)
-    with spark_session(master=f"local[{CORES}]") as session:
+    with spark_session(SparkSettings(f"local[{CORES}]")) as session:
         context = session.sparkContext
         partitions = context.parallelize(work, CORES * PARTITIONS_PER_CORE)
         # Start-up is over when each worker has done some of the work.

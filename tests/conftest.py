@@ -11,13 +11,19 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from pulsar_meta.jobs.engine import SparkSettings
+from pulsar_meta.jobs.spark.session import spark_session
 from tests.servers import etcd, java, oxia, report, zookeeper
 from tests.servers.jars import NoJars
 from tests.servers.restartable import skip_or_fail
 from tests.servers.versions import NO_JARS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 CAPTURES = Path(__file__).parent.parent / "fixtures" / "captures"
 _roots = count()
@@ -121,6 +127,15 @@ def oxia_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[oxia.OxiaS
     skip_or_fail(oxia.why_not())
     with oxia.OxiaServer(tmp_path_factory.mktemp("oxia")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def session() -> Iterator[SparkSession]:
+    """The one Spark of a worker's tests; what they call in this process takes it, whatever its settings."""
+    skip_or_fail(java.why_not())
+    conf = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}
+    with spark_session(SparkSettings("local[2]", conf)) as session:
+        yield session
 
 
 @pytest.fixture(autouse=True)

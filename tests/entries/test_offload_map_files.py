@@ -8,7 +8,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,9 +20,11 @@ from pulsar_meta.codecs.bookie_files.sequence_file import (
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.spark.session import spark_session
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from tests.contracts.entry_source import EntrySourceContract, Held
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -56,9 +58,8 @@ class Hadoop:
 
 
 @pytest.fixture(scope="module")
-def hadoop() -> Iterator[Hadoop]:
-    with spark_session(master="local[1]") as session:
-        yield Hadoop(session)
+def hadoop(session: SparkSession) -> Hadoop:
+    return Hadoop(session)
 
 
 @pytest.fixture(scope="module", params=["NONE", "RECORD", "BLOCK"])

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.seek.questions import Question, SeekOptions
 from pulsar_meta.jobs.seek.seek import Cluster, seek
@@ -61,7 +62,7 @@ def with_engine(pulsar: PulsarStandalone, indexes: list[int], *, spark: bool) ->
     with open_store(url) as store, open_entry_sources(["bookie:"], store) as source:
         if spark:
             cluster = Cluster(store, source, ("bookie:",))
-            answers = seek_with_spark([(cluster, questions)], SeekOptions(), print, master="local[2]")
+            answers = seek_with_spark([(cluster, questions)], SeekOptions(), print, SparkSettings("local[2]"))
         else:
             answers = seek(store, source, questions, SeekOptions(), print)
         return [place(answer) for answer in answers]

@@ -166,27 +166,15 @@ class Matches:
         urls: list[str],
     ) -> Iterator[Document]:
         from pulsar_meta.jobs.entries.entry_choice import ranges
-        from pulsar_meta.jobs.spark.matching import Lot, match_with_spark
+        from pulsar_meta.jobs.spark.entries import match_with_spark
+        from pulsar_meta.jobs.spark.workers import Sources
         from pulsar_meta.jobs.topics.bookkeeper import entry_format
 
-        parts = [part for choice in choices for part in ranges(choice, limits, source)]
-        store_url = None if store is None else store.url
-        lots = [
-            Lot(
-                tuple(urls),
-                store_url,
-                part,
-                entry_format(store, part.ledger.ledger_id, self.report),
-                self.chosen,
-                self.look,
-            )
-            for part in parts
+        sources = Sources(None if store is None else store.url, tuple(urls))
+        parts = [
+            (part, entry_format(store, part.ledger.ledger_id, self.report))
+            for choice in choices
+            for part in ranges(choice, limits, source)
         ]
-        return match_with_spark(
-            lots,
-            self.counts,
-            self.report,
-            master=self.engine.master or self.shell.settings.master,
-            conf=self.engine.settings,
-            verbose=self.shell.verbose,
-        )
+        spark = self.engine.spark(self.shell)
+        return match_with_spark(sources, parts, self.chosen, self.look, self.counts, self.report, spark)

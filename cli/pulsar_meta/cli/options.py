@@ -17,6 +17,7 @@ import typer
 
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.jobs.engine import LOCAL, SparkSettings, choose_engine_to_read
 
 ENGINE = "Engine"
 
@@ -76,9 +77,11 @@ class EngineOptions:
         typer.Option("--conf", rich_help_panel=ENGINE, help="KEY=VALUE for Spark, repeatable."),
     ] = None
 
-    @property
-    def settings(self) -> dict[str, str]:
-        """The --conf options as a dictionary; UsageError for one that is not KEY=VALUE."""
+    def spark(self, shell: Shell) -> SparkSettings:
+        """Return which Spark is meant; UsageError for a --conf that is not KEY=VALUE."""
+        return SparkSettings(self.master or shell.settings.master or LOCAL, self._conf(), shell.verbose)
+
+    def _conf(self) -> dict[str, str]:
         pairs = [text.partition("=") for text in self.conf or ()]
         for key, equals, _ in pairs:
             if not equals or not key:
@@ -87,8 +90,6 @@ class EngineOptions:
 
     def chosen(self, shell: Shell, entries: int) -> str:
         """Return "local" or "spark" for a command that reads so many entries; tell why `auto` cannot."""
-        from pulsar_meta.jobs.engine import choose_engine_to_read
-
         chosen, why = choose_engine_to_read(str(self.engine), entries, self.master)
         if why:
             shell.say(why)

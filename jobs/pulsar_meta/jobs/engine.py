@@ -1,7 +1,9 @@
-"""Which engine answers: this process, or Spark."""
+"""Which engine answers, this process or Spark, and which Spark."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from pulsar_meta.jobs.java import why_no_java
@@ -10,6 +12,17 @@ from pulsar_meta.jobs.java import why_no_java
 WORTH_SPARK: Final = 50_000
 # From so many entries to read on, Spark is worth its start.
 WORTH_SPARK_ENTRIES: Final = 10_000_000
+# The master that starts Spark in this machine, on all its cores.
+LOCAL: Final = "local[*]"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """Which Spark runs a job: its master, further configuration, and whether its own log is shown."""
+
+    master: str = LOCAL
+    conf: Mapping[str, str] = field(default_factory=dict)
+    verbose: bool = False
 
 
 def choose_engine(asked: str, questions: int, master: str | None = None) -> tuple[str, str | None]:

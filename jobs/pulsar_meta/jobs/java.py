@@ -15,11 +15,13 @@ _version_re = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def java_command() -> str | None:
-    """Return the `java` that Spark starts: that of JAVA_HOME, else the one on the PATH, else None."""
+    """Return the `java` that Spark starts: that of JAVA_HOME, else the one on the PATH.
+
+    None where there is none, or none that may be executed.
+    """
     home = os.environ.get("JAVA_HOME")
     if home:
-        java = Path(home) / "bin" / "java"
-        return str(java) if java.exists() else None
+        return shutil.which("java", path=str(Path(home) / "bin"))
     return shutil.which("java")
 
 
@@ -30,11 +32,11 @@ def why_no_java() -> str | None:
         home = os.environ.get("JAVA_HOME")
         return f"there is no java{f' in JAVA_HOME ({home})' if home else ''}: install {HINT}"
     try:
-        told = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        said = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{command} does not run ({error}): install {HINT}"
-    version = _version_re.search(told.stderr + told.stdout)
-    if version is None or told.returncode:
+    version = _version_re.search(said.stderr + said.stdout)
+    if version is None or said.returncode:
         return f"{command} does not run: install {HINT}"
     if int(version[1]) < NEEDED:
         return f"{command} is Java {version[1]}: install {HINT}"

@@ -123,15 +123,12 @@ class _Plans:
             yield plan_entries(plan, entries, self.count, self.faults)
 
     def by_spark(self, how: EngineOptions) -> Iterator[Document]:
-        from pulsar_meta.jobs.spark.planning import Lot, plan_with_spark
+        from pulsar_meta.jobs.spark.entries import BatchRule, plan_with_spark
+        from pulsar_meta.jobs.spark.workers import Sources
 
-        url = None if self.store is None else self.store.url
-        rule = (self.limits, self.count, self.batching, self.rebatch)
-        lots = [Lot(self.urls, url, choice, *rule) for choice in self.choices]
-        master = how.master or self.shell.settings.master
-        return plan_with_spark(
-            lots, self.faults, master=master, conf=how.settings, verbose=self.shell.verbose
-        )
+        sources = Sources(None if self.store is None else self.store.url, self.urls)
+        rule = BatchRule(self.limits, self.count, self.batching, self.rebatch)
+        return plan_with_spark(sources, self.choices, rule, self.faults, how.spark(self.shell))
 
 
 def pack_entries(

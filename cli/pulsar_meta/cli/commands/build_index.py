@@ -15,8 +15,9 @@ from pulsar_meta.jobs.engine import choose_engine
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.index.build import MISSING, UNREADABLE, FirstIndexes, IndexBuild, first_index
 from pulsar_meta.jobs.index.properties import LAST_LEDGER
-from pulsar_meta.jobs.spark.ledgers import Sources, first_indexes_with_spark
+from pulsar_meta.jobs.spark.indexes import first_indexes_with_spark
 from pulsar_meta.jobs.spark.session import spark_session
+from pulsar_meta.jobs.spark.workers import Sources
 from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.stores.base import Store
 
@@ -68,8 +69,8 @@ def _reader(shell: Shell, store: Store, urls: Sequence[str], how: EngineOptions)
             yield lambda ledgers: [first_index(source, ledger) for ledger in ledgers]
         return
 
-    sources, master = Sources(store.url, tuple(urls)), how.master or shell.settings.master
-    with spark_session(master=master, conf=how.settings, verbose=shell.verbose) as session:
+    sources = Sources(store.url, tuple(urls))
+    with spark_session(how.spark(shell)) as session:
         yield lambda ledgers: first_indexes_with_spark(session, sources, ledgers)
 
 

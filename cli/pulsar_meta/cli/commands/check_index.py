@@ -70,16 +70,10 @@ def _checked(
         with open_entry_sources(urls, store) as source, shell.progress(count, "ledgers") as progress:
             yield from check_indexes(source, topics, key, progress.advance)
         return
-    from pulsar_meta.jobs.spark.ledgers import Sources, check_indexes_with_spark
+    from pulsar_meta.jobs.spark.indexes import check_indexes_with_spark
+    from pulsar_meta.jobs.spark.workers import Sources
 
-    yield from check_indexes_with_spark(
-        Sources(store.url, tuple(urls)),
-        topics,
-        key,
-        master=how.master or shell.settings.master,
-        conf=how.settings,
-        verbose=shell.verbose,
-    )
+    yield from check_indexes_with_spark(Sources(store.url, tuple(urls)), topics, key, how.spark(shell))
 
 
 class _Faults:

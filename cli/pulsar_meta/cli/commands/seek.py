@@ -108,7 +108,7 @@ def answered(
     from pulsar_meta.jobs.seek.seek import seek_clusters
 
     count = sum(len(questions) for _, questions in asking)
-    settings = how.settings
+    spark = how.spark(shell)
     chosen, why = choose_engine(str(how.engine), count, how.master)
     if why:
         shell.say(why)
@@ -117,10 +117,7 @@ def answered(
     else:
         from pulsar_meta.jobs.spark.seek import seek_with_spark
 
-        master = how.master or shell.settings.master
-        answers = seek_with_spark(
-            asking, options, shell.warn, master=master, conf=settings, verbose=shell.verbose
-        )
+        answers = seek_with_spark(asking, options, shell.warn, spark)
     with shell.progress(count, "questions") as progress:
         for answer in answers:
             progress.advance(1)

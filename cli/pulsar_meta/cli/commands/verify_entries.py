@@ -77,10 +77,10 @@ def _here(source: EntrySource, max_size: int) -> Checker:
 
 
 def _by_spark(shell: Shell, how: EngineOptions, urls: list[str], store: str | None, max_size: int) -> Checker:
-    from pulsar_meta.jobs.spark.verify import check_with_spark
+    from pulsar_meta.jobs.spark.entries import check_with_spark
+    from pulsar_meta.jobs.spark.workers import Sources
 
-    master = how.master or shell.settings.master
-    return check_with_spark(urls, store, max_size, master=master, conf=how.settings, verbose=shell.verbose)
+    return check_with_spark(Sources(store, tuple(urls)), max_size, how.spark(shell))
 
 
 class _Count:

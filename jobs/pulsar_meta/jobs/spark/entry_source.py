@@ -11,15 +11,13 @@ from pyspark.sql.types import StructType
 
 from pulsar_meta.codecs.columns.column import COLUMN_TYPES
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_sources import LIVE
 from pulsar_meta.jobs.entries.ledger_columns import read_columns
 from pulsar_meta.jobs.spark.arrow_batches import TOPIC, entry_schema, record_batch
-from pulsar_meta.jobs.spark.ledgers import Sources
 from pulsar_meta.jobs.spark.pushdown import Wanted, wanted_by
+from pulsar_meta.jobs.spark.workers import Opened, Sources
 from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.topics.topic import topic_of
-from pulsar_meta.stores.registry import open_store
 
 COLUMNS: Final = (TOPIC, *COLUMN_TYPES)
 ENTRIES_A_PARTITION: Final = 500_000
@@ -77,9 +75,9 @@ class EntryReader(DataSourceReader):
         urls = options.get("entries", "").split()
         if not urls:
             raise UsageError('pulsar_entries: .option("entries", "bookie-disk:/path") says where they are')
-        if any(url.startswith(f"{LIVE}:") for url in urls) and "store" not in options:
+        if any(url.startswith(f"{LIVE}:") for url in urls) and not options.get("store"):
             raise UsageError('pulsar_entries: bookie: needs .option("store", "zk://…") too')
-        self.sources = Sources(options.get("store", ""), tuple(urls))
+        self.sources = Sources(options.get("store"), tuple(urls))
         self.options = dict(options)
         self.columns = tuple(columns)
         self.wanted = Wanted()
@@ -96,9 +94,11 @@ class EntryReader(DataSourceReader):
             return
         columns = [name for name in self.columns if name != TOPIC]
         verify = self.options.get("verify", "false").lower() == "true"
-        with self.sources.opened() as source:
+        with self.sources.opened() as opened:
             for part in partition.ranges:
-                found = read_columns(source, part.ledger_id, columns, part.first, part.last, verify=verify)
+                found = read_columns(
+                    opened.entries, part.ledger_id, columns, part.first, part.last, verify=verify
+                )
                 for batch in found:
                     yield record_batch(batch, self.columns, part.topic)
 
@@ -107,27 +107,27 @@ class EntryReader(DataSourceReader):
         entries = self.wanted.entries
         if entries.low > entries.high:
             return
-        with self.sources.opened() as source:
-            for topic, ledger_id, count in self._ledgers(source):
-                last = source.last_entry(ledger_id) if count is None else count - 1
+        with self.sources.opened() as opened:
+            for topic, ledger_id, count in self._ledgers(opened):
+                last = opened.entries.last_entry(ledger_id) if count is None else count - 1
                 last = -1 if last is None else min(last, entries.high)
                 for first in range(entries.low, last + 1, size):
                     end = min(first + size - 1, last)
                     yield EntryRange(topic, ledger_id, first, end), end - first + 1
 
-    def _ledgers(self, source: EntrySource) -> Iterator[tuple[str | None, int, int | None]]:
+    def _ledgers(self, opened: Opened) -> Iterator[tuple[str | None, int, int | None]]:
         """Yield (topic, ledger, entries where known): of topics with a store, else all that are held."""
-        if "store" not in self.options:
-            yield from ((None, one, None) for one in source.ledgers() if self.wanted.ledgers.holds(one))
+        wanted = self.wanted
+        if opened.store is None:
+            yield from ((None, one, None) for one in opened.entries.ledgers() if wanted.ledgers.holds(one))
             return
         names = self.options.get("topics", "").split()
-        with open_store(self.options["store"]) as store:
-            for topic in map(topic_of, chosen_topics(store, names, everything=not names)):
-                if self.wanted.topics is not None and topic.name not in self.wanted.topics:
-                    continue
-                for ledger in topic.ledgers:
-                    if self.wanted.ledgers.holds(ledger.ledger_id):
-                        yield topic.name, ledger.ledger_id, ledger.entries
+        for topic in map(topic_of, chosen_topics(opened.store, names, everything=not names)):
+            if wanted.topics is not None and topic.name not in wanted.topics:
+                continue
+            for ledger in topic.ledgers:
+                if wanted.ledgers.holds(ledger.ledger_id):
+                    yield topic.name, ledger.ledger_id, ledger.entries
 
 
 class FilteredEntryReader(EntryReader):

@@ -1,102 +1,98 @@
-"""The Java that a Spark session of ours talks to: started here, and ended with us whatever ends us.
+"""The Java that a Spark session of ours talks to: started by PySpark, ended with us whatever ends us.
 
-PySpark starts it in the middle of a call that a signal can cut short, and then nobody knows its process.
-Here it is a process group of its own, known before any signal is handled, and ended at exit within
+A signal in the middle of PySpark's call would lose the process that it has just started. So PySpark starts
+it in a thread, where no signal is handled, in a process group of its own, and it is ended at exit within
 seconds. Where we are killed outright, Java finds its stdin closed and ends itself.
-
-Source: pyspark/java_gateway.py (what spark-submit is asked, and how it tells its port) and
-PythonGatewayServer.scala.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
-import shlex
 import signal
-import struct
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import FrameType
-from typing import IO, Final
+from typing import IO, Any, Final
+
+from pulsar_meta.codecs.errors import UnreachableError
 
 START_SECONDS: Final = 300.0
-# How long Java may take to tidy up after its stdin was closed, and after it was told to end.
+# How long Java may take to come up before it is ended, to tidy up after its stdin was closed, and to end
+# after SIGTERM.
+INTERRUPTED_SECONDS: Final = 60.0
 FAREWELL_SECONDS: Final = 5.0
 TERMINATE_SECONDS: Final = 2.0
-_STARTED_BY_US: Final = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 _running: Final[list[Java]] = []
 
 
 class Java:
-    """A `spark-submit` that waits for PySpark; `end` leaves nothing of its process group."""
+    """A Java that PySpark starts; `end` leaves nothing of its process group."""
 
     def __init__(self, settings: Mapping[str, str], log: IO[bytes] | None) -> None:
         """`log` takes what Java says; None: our stderr."""
-        self._process: subprocess.Popen[bytes] | None = None
-        self._ready = False
-        self._folder = tempfile.TemporaryDirectory(prefix="pulsar-meta-spark-")
-        self._told = Path(self._folder.name) / "connection"
+        self._settings = settings
+        self._output = 2 if log is None else log.fileno()
+        self._gateway: Any = None
+        self._error: Exception | None = None
+        self._starting = True
         _running.append(self)
         atexit.register(self.end)
-        # Signals are handled in the main thread: in another one nothing comes between the start of the
-        # process and our knowing it. The interpreter waits for this thread before `end` is called.
-        starting = threading.Thread(target=self._start, args=(_command(settings), log))
-        starting.start()
-        starting.join()
+        threading.Thread(target=self._start, daemon=True).start()
 
-    def _start(self, command: list[str], log: IO[bytes] | None) -> None:
-        told = {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._told)}
-        output = 2 if log is None else log.fileno()
-        with suppress(OSError):
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                env=os.environ | told,
-                start_new_session=True,
-            )
+    def _start(self) -> None:
+        from pyspark import SparkConf
+        from pyspark.java_gateway import launch_gateway
 
-    def connection(self) -> dict[str, str]:
-        """Wait for Java and return what PySpark wants to find in the environment; OSError if it ends."""
-        late = time.monotonic() + START_SECONDS
-        while not self._told.exists():
-            if self._process is None or self._process.poll() is not None or time.monotonic() > late:
-                raise OSError("Java ended before it answered")
-            time.sleep(0.05)
-        told = self._told.read_bytes()
-        port, length = struct.unpack_from(">ii", told)
-        self._ready = True
-        return dict(zip(_STARTED_BY_US, (str(port), told[8 : 8 + length].decode()), strict=True))
+        conf = SparkConf(loadDefaults=False).setAll(list(self._settings.items()))
+        channels = {"stdout": self._output, "stderr": self._output, "start_new_session": True}
+        try:
+            self._gateway = launch_gateway(conf, channels)  # type: ignore[no-untyped-call]
+        except Exception as error:  # noqa: BLE001
+            self._error = error
+        finally:
+            self._starting = False
+
+    def gateway(self) -> Any:
+        """Wait for Java and return PySpark's gateway to it; raises what PySpark raises if it ends."""
+        self._wait(START_SECONDS)
+        if self._error is not None:
+            raise self._error
+        if self._gateway is None:
+            raise UnreachableError(f"Java gave no answer within {START_SECONDS:.0f} seconds")
+        return self._gateway
+
+    def _wait(self, seconds: float) -> None:
+        """Wait until Java is up or failed; without a lock, since a signal's handler may wait here too."""
+        late = time.monotonic() + seconds
+        while self._starting and time.monotonic() < late:
+            time.sleep(0.02)
 
     def end(self) -> None:
-        """End Java: politely where it listens, else with signals to its process group."""
-        process, self._process = self._process, None
-        if process is not None:
-            if process.stdin is not None:
-                process.stdin.close()
-            if not (self._ready and _ended(process, FAREWELL_SECONDS)):
-                _signal_group(process, signal.SIGTERM)
-                _ended(process, TERMINATE_SECONDS)
-            _signal_group(process, signal.SIGKILL)
-            process.wait()
-        self._folder.cleanup()
+        """End Java: by closing its stdin, else with signals to its process group."""
+        self._wait(INTERRUPTED_SECONDS)
+        process = None if self._gateway is None else self._gateway.proc
+        if process is None or process.returncode is not None:
+            return
+        process.stdin.close()
+        if not _ended(process, FAREWELL_SECONDS):
+            _signal_group(process, signal.SIGTERM)
+            _ended(process, TERMINATE_SECONDS)
+        _signal_group(process, signal.SIGKILL)
+        process.wait()
 
 
-def _command(settings: Mapping[str, str]) -> list[str]:
-    from pyspark.find_spark_home import _find_spark_home
+def start_java(settings: Mapping[str, str], log: IO[bytes] | None) -> Any:
+    """Return a gateway to a new Java; None where PySpark has one already and uses that."""
+    from pyspark import SparkContext
 
-    command = [str(Path(_find_spark_home()) / "bin" / "spark-submit")]
-    for key, value in settings.items():
-        command += ["--conf", f"{key}={value}"]
-    return command + shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    if SparkContext._gateway is not None:
+        return None
+    return Java(settings, log).gateway()
 
 
 def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
@@ -113,32 +109,16 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
 
 
 @contextmanager
-def java_of_ours(settings: Mapping[str, str], log: IO[bytes] | None) -> Iterator[None]:
-    """Let PySpark find a Java of ours instead of starting one; one that it already has stays in use."""
-    from pyspark import SparkContext
-
-    if SparkContext._gateway is not None or all(name in os.environ for name in _STARTED_BY_US):
-        yield
-        return
-    try:
-        os.environ.update(Java(settings, log).connection())
-        yield
-    finally:
-        for name in _STARTED_BY_US:
-            os.environ.pop(name, None)
-
-
-@contextmanager
 def leaving_on_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the program as an exit does (128 + the signal), with all its tidying."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     changed = [number for number in _SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
-    told: list[int] = []
+    received: list[int] = []
 
     def leave(number: int, frame: FrameType | None) -> None:
-        told.append(number)
+        received.append(number)
         for each in changed:
             signal.signal(each, signal.SIG_IGN)
         # Before anything else: PySpark's objects talk to Java when they go, and would wait for a busy one.
@@ -151,8 +131,8 @@ def leaving_on_signals() -> Iterator[None]:
     try:
         yield
     except Exception:
-        if told:  # What PySpark tidies on the way out fails without Java; that is not the news.
-            raise SystemExit(128 + told[0]) from None
+        if received:  # What PySpark tidies on the way out fails without Java; that is not the news.
+            raise SystemExit(128 + received[0]) from None
         raise
     finally:
         for number in changed:

@@ -1,7 +1,7 @@
 """The one place where a Spark session is made and ended.
 
-Workers run on the Python that runs the command. Unless told to be verbose, what Spark's Java says goes to
-a file that is thrown away at the end; what went wrong is told from the error.
+Workers run on the Python that runs the command. Unless the settings are verbose, what Spark's Java prints
+goes to a file that is deleted at the end; the error's text says what went wrong.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import re
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from pulsar_meta.codecs.errors import PulsarMetaError, UnreachableError
+from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.java import why_no_java
-from pulsar_meta.jobs.spark.gateway import java_of_ours, leaving_on_signals
+from pulsar_meta.jobs.spark.gateway import leaving_on_signals, start_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOCAL: Final = "local[*]"
 LOG_READ: Final = 1 << 20
 MASTER_SECONDS: Final = 10.0
 _python_error_re = re.compile(r"(?!java\.|org\.|py4j\.)(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?::|$)")
@@ -35,9 +35,7 @@ QUIET: Final = {
 
 
 @contextmanager
-def spark_session(
-    *, master: str | None = None, conf: Mapping[str, str] | None = None, verbose: bool = False
-) -> Iterator[SparkSession]:
+def spark_session(settings: SparkSettings) -> Iterator[SparkSession]:
     """Give a session, and stop it at the end; one that is active already is used and left alone.
 
     UnreachableError where there is no Java that will do or no Spark to be had; a job that fails inside
@@ -47,13 +45,13 @@ def spark_session(
 
     active = SparkSession.getActiveSession()
     if active is not None:
-        with told_in_one_line():
+        with failing_in_one_line():
             yield active
         return
     with leaving_on_signals():
-        session = start_session(master or LOCAL, dict(conf or {}), verbose=verbose)
+        session = start_session(settings)
         try:
-            with told_in_one_line():
+            with failing_in_one_line():
                 yield session
         except (KeyboardInterrupt, SystemExit):
             # Nothing more is asked of a Java that may be busy: it is ended at exit, within seconds.
@@ -70,39 +68,46 @@ def stop(session: SparkSession) -> None:
         session.stop()
 
 
-def start_session(master: str, conf: dict[str, str], *, verbose: bool) -> SparkSession:
+def start_session(settings: SparkSettings) -> SparkSession:
     """Start Spark and return its session; UnreachableError where it does not start."""
-    from pyspark.sql import SparkSession
-
     missing = why_no_java()
     if missing:
         raise UnreachableError(f"Spark needs Java: {missing}")
-    find_master(master)
+    find_master(settings.master)
     # PySpark asks the environment for its workers' Python; the setting is read by spark-submit only.
-    os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)
+    os.environ["PYSPARK_PYTHON"] = settings.conf.get("spark.pyspark.python", sys.executable)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    settings = ({} if verbose else QUIET) | conf
-    if master.startswith("local"):
-        # A local session talks to itself only, whatever the machine's name resolves to.
+    if settings.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} | settings
-    settings = {"spark.master": master, "spark.app.name": "pulsar-meta"} | settings
-    builder: Any = SparkSession.builder
-    for key, value in settings.items():
-        builder = builder.config(key, value)
     with tempfile.TemporaryFile() as log:
         try:
-            with java_of_ours(settings, None if verbose else log):
-                session: SparkSession = builder.getOrCreate()
+            return _connect(_configuration(settings), None if settings.verbose else log)
         except Exception as error:
             raise UnreachableError(f"Spark does not start: {_reason(error, log)}") from error
+
+
+def _configuration(settings: SparkSettings) -> dict[str, str]:
+    base = {"spark.master": settings.master, "spark.app.name": "pulsar-meta"}
+    if settings.master.startswith("local"):
+        # A local session talks to itself only, whatever the machine's name resolves to.
+        base |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return base | ({} if settings.verbose else QUIET) | dict(settings.conf)
+
+
+def _connect(configuration: dict[str, str], log: IO[bytes] | None) -> SparkSession:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._ensure_initialized(gateway=start_java(configuration, log))
+    builder: Any = SparkSession.builder
+    session: SparkSession = builder.config(map=configuration).getOrCreate()
     return session
 
 
 def find_master(master: str) -> None:
     """Raise UnreachableError where none of the hosts in `spark://host:port[,…]` takes a connection.
 
-    Spark itself tries for minutes and then tells something else.
+    Spark itself tries for minutes and then reports something else.
     """
     if not master.startswith("spark://"):
         return
@@ -118,7 +123,7 @@ def find_master(master: str) -> None:
 
 
 @contextmanager
-def told_in_one_line() -> Iterator[None]:
+def failing_in_one_line() -> Iterator[None]:
     """Turn the error of a failed job into one line: that of the cause, not Java's stack."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -129,7 +134,7 @@ def told_in_one_line() -> Iterator[None]:
         raise PulsarMetaError(f"the Spark job failed: {_cause(str(error))}") from error
 
 
-def _reason(error: Exception, log: Any) -> str:
+def _reason(error: Exception, log: IO[bytes]) -> str:
     log.seek(0)
     said = log.read(LOG_READ).decode(errors="replace")
     return _cause(said) if "Exception" in said else _cause(str(error))

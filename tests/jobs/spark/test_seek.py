@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +14,12 @@ from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.seek.questions import INDEX, TIME, Question, SeekOptions
 from pulsar_meta.jobs.seek.seek import Cluster, seek_clusters
 from pulsar_meta.jobs.seek.seeker import plan_topic
-from pulsar_meta.jobs.spark.seek import seek_with_spark, share_out
-from pulsar_meta.jobs.spark.session import _cause, spark_session, told_in_one_line
+from pulsar_meta.jobs.spark.seek import cut, seek_with_spark
+from pulsar_meta.jobs.spark.session import _cause, failing_in_one_line
 from pulsar_meta.stores.registry import open_store
 from tests.seek_truth import bookie_urls, read_truth
 
@@ -27,23 +28,18 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 Capture = Callable[[str], Path]
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    """One Spark for the whole file; `seek_with_spark` takes the active session."""
-    with spark_session(master="local[2]") as session:
-        yield session
+# The session that is there already is taken.
+SPARK = SparkSettings()
 
 
 def representative(folder: Path) -> list[Question]:
     """Questions of all kinds about every topic, out of order."""
     questions = []
-    for topic, told in sorted(read_truth(folder).items(), reverse=True):
-        indexes = sorted({m["ix"] for m in told.get("messages", []) if m.get("ix") is not None})
+    for topic, known in sorted(read_truth(folder).items(), reverse=True):
+        indexes = sorted({m["ix"] for m in known.get("messages", []) if m.get("ix") is not None})
         chosen = [*indexes[::97], 0, 10**6]
         questions += [Question(topic, INDEX, index) for index in reversed(chosen)]
-        times = sorted(int(time) for time in told.get("getMessageIdByTimestamp", {}))
+        times = sorted(int(time) for time in known.get("getMessageIdByTimestamp", {}))
         questions += [Question(topic, TIME, time) for time in times[::20]]
     return [*questions, Question("parted", INDEX, 5), Question("nowhere", INDEX, 5)]
 
@@ -58,7 +54,7 @@ def test_the_same_answers_as_local(session: SparkSession, capture: Capture, name
     urls, questions = bookie_urls(folder), representative(folder)
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store, open_entries(urls) as source:
         asked = [(Cluster(store, source, tuple(urls)), questions)]
-        by_spark = list(seek_with_spark(asked, options, print))
+        by_spark = list(seek_with_spark(asked, options, print, SPARK))
         locally = list(seek_clusters(asked, options, print))
     assert without_price(by_spark) == without_price(locally)
     assert sum(answer["status"] == "found" for answer in by_spark) > 150
@@ -72,7 +68,7 @@ def test_an_error_of_ours_in_a_worker_comes_home(session: SparkSession, capture:
         elsewhere = Cluster(store, source, (f"bookie-disk:{folder / 'not-here'}",))
         asked = [(elsewhere, [Question("orders", INDEX, 5)])]
         with pytest.raises(NotFoundError):
-            list(seek_with_spark(asked, SeekOptions(), print))
+            list(seek_with_spark(asked, SeekOptions(), print, SPARK))
 
 
 def test_several_clusters_in_one_job(session: SparkSession, capture: Capture) -> None:
@@ -84,7 +80,7 @@ def test_several_clusters_in_one_job(session: SparkSession, capture: Capture) ->
             store = stack.enter_context(open_store(f"snapshot:{folder / 'metadata.ndjson'}"))
             source = stack.enter_context(open_entries(urls))
             asked.append((Cluster(store, source, urls, name), representative(folder)))
-        by_spark = list(seek_with_spark(asked, SeekOptions(), print))
+        by_spark = list(seek_with_spark(asked, SeekOptions(), print, SPARK))
         assert without_price(by_spark) == without_price(list(seek_clusters(asked, SeekOptions(), print)))
     found = {answer["cluster"] for answer in by_spark if answer["status"] == "found"}
     assert found == {"pulsar-4.2.4", "pulsar-4.2.4-killed"}
@@ -96,7 +92,7 @@ def test_what_the_metadata_answers_needs_no_spark(capture: Capture, monkeypatch:
     urls = bookie_urls(folder)
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store, open_entries(urls) as source:
         asked = [(Cluster(store, source, tuple(urls)), [Question("nowhere", INDEX, 5)])]
-        (answer,) = seek_with_spark(asked, SeekOptions(), print)
+        (answer,) = seek_with_spark(asked, SeekOptions(), print, SPARK)
     assert answer["status"] == "no-topic"
 
 
@@ -106,7 +102,7 @@ def fail(_: int) -> int:
 
 def test_a_failed_job_is_one_line(session: SparkSession) -> None:
     failing = session.sparkContext.parallelize([1], 1).map(fail)
-    with pytest.raises(PulsarMetaError) as raised, told_in_one_line():
+    with pytest.raises(PulsarMetaError) as raised, failing_in_one_line():
         failing.collect()
     assert str(raised.value) == "the Spark job failed: ZeroDivisionError: no such luck"
 
@@ -122,7 +118,7 @@ def test_workers_run_on_our_python(session: SparkSession) -> None:
     assert session.sparkContext.parallelize([1], 1).map(interpreter).collect() == [sys.executable]
 
 
-def test_shares_are_no_larger_than_asked_and_hold_each_question_once(capture: Capture) -> None:
+def test_pieces_are_no_larger_than_asked_and_hold_each_question_once(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4")
     urls = tuple(bookie_urls(folder))
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store, open_entries(urls) as source:
@@ -131,12 +127,11 @@ def test_shares_are_no_larger_than_asked_and_hold_each_question_once(capture: Ca
     numbered = tuple((number, Question(str(topic), INDEX, number)) for number in range(10))
     topics = [(plan, numbered[:7]), (replace(plan, topic="another"), numbered[7:])]
     for size in (1, 3, 10, 100):
-        shares = share_out(topics, size)
-        assert all(sum(len(asked) for _, asked in share) <= size for share in shares)
-        assert [one for share in shares for _, asked in share for one in asked] == list(numbered)
-        names = [plan.topic for share in shares for plan, asked in share for _ in asked]
-        assert names == [plan.topic] * 7 + ["another"] * 3
-    assert share_out([], 4) == []
+        pieces = list(cut(topics, size))
+        assert all(len(asked) <= size for _, asked in pieces)
+        assert [one for _, asked in pieces for one in asked] == list(numbered)
+        assert [plan.topic for plan, asked in pieces for _ in asked] == [plan.topic] * 7 + ["another"] * 3
+    assert list(cut([], 4)) == []
 
 
 def test_the_cause_is_the_last_python_error_else_the_text() -> None:

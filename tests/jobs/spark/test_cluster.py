@@ -56,7 +56,7 @@ def daemon(name: str, folder: Path, *arguments: str) -> Iterator[subprocess.Pope
                 process.wait()
 
 
-def told(log: Path, sign: str, server: subprocess.Popen[bytes]) -> None:
+def wait_for(log: Path, sign: str, server: subprocess.Popen[bytes]) -> None:
     """Wait until a server's log has `sign`."""
     late = time.monotonic() + 90
     while sign not in log.read_text():
@@ -72,7 +72,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
     master = f"spark://{HOST}:{port}"
     with ExitStack() as stack:
         server = stack.enter_context(daemon("master.Master", tmp_path / "master", "--port", str(port)))
-        told(tmp_path / "master/log", "New state: ALIVE", server)
+        wait_for(tmp_path / "master/log", "New state: ALIVE", server)
         find_master(master)
         folders = [tmp_path / "worker0", tmp_path / "worker1"]
         workers = [
@@ -92,7 +92,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
             for folder in folders
         ]
         for folder, worker in zip(folders, workers, strict=True):
-            told(folder / "log", "Successfully registered with master", worker)
+            wait_for(folder / "log", "Successfully registered with master", worker)
         yield master
 
 

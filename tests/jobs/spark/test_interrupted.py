@@ -21,8 +21,9 @@ SPARK = ["seek", "orders", "--index", "1234", "--engine", "spark", "--master", "
 
 LONG_JOB = """
 import time
+from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.spark.session import spark_session
-with spark_session(master="local[1]") as session:
+with spark_session(SparkSettings("local[1]")) as session:
     session.sparkContext.parallelize([1], 1).foreach(lambda _: time.sleep(600))
 """
 Start = Callable[..., subprocess.Popen[str]]
@@ -30,7 +31,7 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start(capture: Callable[[str], Path], tmp_path: Path) -> Iterator[Start]:
-    """Return a function that starts a seek by Spark whose processes are told by their environment."""
+    """Return a function that starts a seek by Spark whose processes are recognized by their environment."""
     folder = capture("pulsar-4.2.4")
     environment = {
         **os.environ,
@@ -81,7 +82,7 @@ def until(folder: Path, sign: str, process: subprocess.Popen[str]) -> None:
     while not any(re.search(sign, line) for line in marked(folder).values()):
         assert process.poll() is None, "ended before it could be interrupted"
         assert time.monotonic() < late
-        time.sleep(0.01)
+        time.sleep(0.05)
 
 
 def nothing_left(folder: Path, seconds: float) -> bool:

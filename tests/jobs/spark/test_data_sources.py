@@ -1,4 +1,4 @@
-"""The data sources in a session, and checks and first indexes by Spark."""
+"""The data sources in a session."""
 
 from __future__ import annotations
 
@@ -10,40 +10,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pulsar_meta.codecs.columns.column import decode_row, wrapped
-from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.index.build import first_index
-from pulsar_meta.jobs.index.check import check_indexes
 from pulsar_meta.jobs.spark.datasources import PUSHDOWN, register
 from pulsar_meta.jobs.spark.entry_source import EntryPartition, FilteredEntryReader
-from pulsar_meta.jobs.spark.ledgers import (
-    Ledger,
-    Sources,
-    check_indexes_with_spark,
-    first_indexes_with_spark,
-    map_ledgers,
-    share_out,
-)
 from pulsar_meta.jobs.spark.pushdown import wanted_by
-from pulsar_meta.jobs.spark.session import spark_session
-from pulsar_meta.jobs.topics.scope import chosen_topics
-from pulsar_meta.jobs.topics.topic import topic_of
-from pulsar_meta.stores.registry import open_store
 from tests.seek_truth import read_truth
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
-DOCS = Path(__file__).parent.parent.parent / "docs" / "spark.md"
+DOCS = Path(__file__).parents[3] / "docs" / "spark.md"
 ORDERS = "persistent://public/default/orders"
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    conf = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}
-    with spark_session(master="local[2]", conf=conf) as session:
-        yield session
 
 
 @pytest.fixture
@@ -186,41 +164,6 @@ def test_wrong_options_are_told(session: SparkSession, options: dict[str, str], 
     register(session)
     with pytest.raises(Exception, match=says):
         session.read.format("pulsar_entries").options(**options).load().count()
-
-
-def test_checks_and_first_indexes_by_spark_are_those_of_one_process(
-    session: SparkSession, folder: Path
-) -> None:
-    urls = [f"bookie-disk:{folder / 'bookie0'}"]
-    sources = Sources(f"snapshot:{folder / 'metadata.ndjson'}", tuple(urls))
-    with open_store(sources.store) as store, open_entries(urls) as source:
-        topics = list(map(topic_of, chosen_topics(store, [], everything=True)))
-        here = list(check_indexes(source, topics, "first-index"))
-        assert list(check_indexes_with_spark(sources, topics, "first-index")) == here
-        ledgers = [one.ledger_id for topic in topics for one in topic.ledgers]
-        assert first_indexes_with_spark(session, sources, ledgers) == [
-            first_index(source, one) for one in ledgers
-        ]
-        assert map_ledgers(session, sources, [], read_nothing) == {}
-
-
-def read_nothing(source: Any, ledger: Ledger) -> None:
-    raise AssertionError
-
-
-def test_an_error_of_a_worker_is_raised_at_home(session: SparkSession, tmp_path: Path) -> None:
-    sources = Sources("", (f"nowhere:{tmp_path}",))
-    with pytest.raises(UsageError, match="no entry source"):
-        first_indexes_with_spark(session, sources, [1, 2])
-
-
-def test_shares_weigh_about_the_same() -> None:
-    ledgers = [Ledger(number, number % 100 * 1000) for number in range(500)]
-    shares = share_out([*ledgers, *ledgers], 8)
-    weights = [sum(1000 + (one.entries or 0) for one in share) for share in shares]
-    assert len(shares) == 8
-    assert max(weights) < 1.05 * min(weights)
-    assert sorted(one.ledger_id for share in shares for one in share) == list(range(500))
 
 
 def test_the_example_of_the_documentation_runs(session: SparkSession, folder: Path) -> None:

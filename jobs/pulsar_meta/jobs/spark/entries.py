@@ -1,0 +1,117 @@
+"""Entries by Spark: checked, filtered, and planned into batches, a ledger or a topic a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from pulsar_meta.codecs.errors import PulsarMetaError
+from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.jobs.batches.batch_plan import BatchPlan, plan_entries
+from pulsar_meta.jobs.batches.batching import Batching
+from pulsar_meta.jobs.engine import SparkSettings
+from pulsar_meta.jobs.entries.entry_check import Checker, LedgerReport, LedgerTask, check_range
+from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Range
+from pulsar_meta.jobs.entries.entry_dump import (
+    DumpOptions,
+    describe_matching,
+    read_entries,
+    readable_entries,
+)
+from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
+from pulsar_meta.jobs.spark.session import spark_session
+from pulsar_meta.jobs.spark.workers import LEDGER_COST, Opened, Sources, Task, map_on_workers
+from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
+from pulsar_meta.jobs.topics.topic import Ledger, Report
+
+LedgerRange = tuple[Range, EntryFormat]
+
+
+def check_with_spark(sources: Sources, max_size: int, spark: SparkSettings) -> Checker:
+    """Return the checker that sends ledgers to Spark; it raises what opening the entries raises."""
+
+    def checked(tasks: Sequence[LedgerTask]) -> Iterator[LedgerReport]:
+        with spark_session(spark) as session:
+            sent = [Task(sources, task, _cost(task.part.ledger)) for task in tasks]
+            yield from map_on_workers(session, sent, partial(check, max_size))
+
+    return checked
+
+
+def check(max_size: int, opened: Opened, task: LedgerTask) -> LedgerReport:
+    """Check one ledger's range."""
+    return check_range(task.part, opened.entries, task.form, max_size=max_size)
+
+
+@dataclass(slots=True)
+class Found:
+    """What matched in one ledger, how many entries were looked at, and which could not be read."""
+
+    documents: list[Document] = field(default_factory=list)
+    counts: FilterCounts = field(default_factory=FilterCounts)
+    faults: list[PulsarMetaError] = field(default_factory=list)
+
+
+def match_with_spark(
+    sources: Sources,
+    parts: Sequence[LedgerRange],
+    chosen: EntryFilter,
+    look: DumpOptions,
+    counts: FilterCounts,
+    report: Report,
+    spark: SparkSettings,
+) -> Iterator[Document]:
+    """Yield the documents of what matches in the order of the parts, some ledgers in memory at a time.
+
+    Raises what opening the entries raises, and UnreachableError where Spark does not start.
+    """
+    with spark_session(spark) as session:
+        tasks = [Task(sources, part, _cost(part[0].ledger)) for part in parts]
+        for found in map_on_workers(session, tasks, partial(match, chosen, look), streaming=True):
+            counts.merge(found.counts)
+            for fault in found.faults:
+                report(fault)
+            yield from found.documents
+
+
+def match(chosen: EntryFilter, look: DumpOptions, opened: Opened, part: LedgerRange) -> Found:
+    """Filter one ledger's range."""
+    found = Found()
+    entries = readable_entries(part[0], opened.entries, part[1], found.faults.append)
+    found.documents.extend(describe_matching(entries, chosen, found.counts, look, None, found.faults.append))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRule:
+    """How topics are planned into batches: which of their entries, how many, and by which rule."""
+
+    limits: Limits
+    count: int | None
+    batching: Batching
+    rebatch: bool
+
+
+def plan_with_spark(
+    sources: Sources, choices: Sequence[Choice], rule: BatchRule, report: Report, spark: SparkSettings
+) -> Iterator[Document]:
+    """Yield the plan of each choice in order; raises what opening raises, UnreachableError without Spark."""
+    with spark_session(spark) as session:
+        tasks = [Task(sources, choice, sum(map(_cost, choice.ledgers))) for choice in choices]
+        for document, faults in map_on_workers(session, tasks, partial(plan, rule), streaming=True):
+            for fault in faults:
+                report(fault)
+            yield document
+
+
+def plan(rule: BatchRule, opened: Opened, choice: Choice) -> tuple[Document, list[PulsarMetaError]]:
+    """Return the plan of one topic, and which of its entries could not be read."""
+    faults: list[PulsarMetaError] = []
+    entries = read_entries(iter([choice]), rule.limits, opened.entries, opened.store, faults.append)
+    planned = BatchPlan(rule.batching, rebatch=rule.rebatch)
+    return plan_entries(planned, entries, rule.count, faults.append), faults
+
+
+def _cost(ledger: Ledger) -> int:
+    return LEDGER_COST + (ledger.entries or 0)

@@ -1,0 +1,121 @@
+"""The one way to Spark's workers: tasks go out, each worker opens the sources and works, results come back.
+
+Only plain values travel: URLs, tasks (ranges, plans, ledger ids), results. An error of ours in a worker
+travels as a value too, and is raised here.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from pulsar_meta.codecs.errors import PulsarMetaError
+from pulsar_meta.jobs.entries.entry_sources import LIVE, open_entry_sources
+from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.registry import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Shares of the work for each core, so that one slow share does not hold up the rest.
+SHARES_PER_CORE: Final = 4
+# What opening a ledger costs, in entries.
+LEDGER_COST: Final = 1000
+
+Input = TypeVar("Input")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where workers find entries, and the store that knows them; both by URL, the store None for none."""
+
+    store: str | None
+    urls: tuple[str, ...]
+
+    @contextmanager
+    def opened(self) -> Iterator[Opened]:
+        """Open the entries; UsageError for URLs that make no sense, else what opening raises."""
+        with ExitStack() as stack:
+            yield Opened(self, stack)
+
+
+class Opened:
+    """The entries, opened, and the store, which is opened only when something asks for it."""
+
+    def __init__(self, sources: Sources, stack: ExitStack) -> None:
+        self._sources, self._stack = sources, stack
+        live = any(url.startswith(f"{LIVE}:") for url in sources.urls)
+        self.entries = stack.enter_context(open_entry_sources(sources.urls, self.store if live else None))
+
+    @cached_property
+    def store(self) -> Store | None:
+        """The store; None where there is none."""
+        url = self._sources.store
+        return self._stack.enter_context(open_store(url)) if url else None
+
+
+@dataclass(frozen=True, slots=True)
+class Task(Generic[Input]):
+    """One piece of work: where its entries are, what is to be done, and what that costs beside the others."""
+
+    sources: Sources
+    input: Input
+    cost: int = 1
+
+
+Numbered = tuple[int, Task[Input]]
+
+
+def map_on_workers(
+    session: SparkSession,
+    tasks: Iterable[Task[Input]],
+    work: Callable[[Opened, Input], Result],
+    *,
+    streaming: bool = False,
+) -> Iterator[Result]:
+    """Yield what `work`, a function of a module, makes of each task, in the order of the tasks.
+
+    All tasks are one job. With `streaming` a job has a task for each core, so that no more results than
+    these are in memory. A PulsarMetaError of a worker is raised here.
+    """
+    context = session.sparkContext
+    cores = context.defaultParallelism
+    waiting = enumerate(tasks)
+    while some := list(islice(waiting, cores if streaming else None)):
+        shares = share_out(some, cores if streaming else cores * SHARES_PER_CORE)
+        done = context.parallelize(shares, len(shares)).flatMap(partial(_do_share, work)).collect()
+        for _, result in sorted(done, key=lambda one: one[0]):
+            if isinstance(result, PulsarMetaError):
+                raise result
+            yield result
+
+
+def share_out(tasks: Sequence[Numbered[Input]], count: int) -> list[list[Numbered[Input]]]:
+    """Return at most `count` shares of about equal cost, the most expensive tasks dealt first."""
+    shares: list[list[Numbered[Input]]] = [[] for _ in range(min(count, len(tasks)))]
+    costs = [(0, at) for at in range(len(shares))]
+    for numbered in sorted(tasks, key=lambda one: one[1].cost, reverse=True):
+        cost, least = costs[0]
+        shares[least].append(numbered)
+        heapq.heapreplace(costs, (cost + numbered[1].cost, least))
+    return [sorted(share, key=lambda one: one[0]) for share in shares]
+
+
+def _do_share(
+    work: Callable[[Opened, Input], Result], share: Sequence[Numbered[Input]]
+) -> Iterator[tuple[int, Result | PulsarMetaError]]:
+    """Yield a share's tasks by number with what came of each; an error of ours is the last."""
+    number = share[0][0]
+    try:
+        for sources, numbered in groupby(share, key=lambda one: one[1].sources):
+            with sources.opened() as opened:
+                for number, task in numbered:
+                    yield number, work(opened, task.input)
+    except PulsarMetaError as error:
+        yield number, error

@@ -1,0 +1,105 @@
+"""Work sent to Spark's workers, and what is checked by it: the same as in one process, in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.engine import SparkSettings
+from pulsar_meta.jobs.index.build import first_index
+from pulsar_meta.jobs.index.check import check_indexes
+from pulsar_meta.jobs.spark.indexes import check_indexes_with_spark, first_indexes_with_spark
+from pulsar_meta.jobs.spark.workers import Opened, Sources, Task, map_on_workers, share_out
+from pulsar_meta.jobs.topics.scope import chosen_topics
+from pulsar_meta.jobs.topics.topic import topic_of
+from pulsar_meta.stores.registry import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def sources(capture: Callable[[str], Path]) -> Sources:
+    folder = capture("pulsar-4.2.4")
+    return Sources(f"snapshot:{folder / 'metadata.ndjson'}", (f"bookie-disk:{folder / 'bookie0'}",))
+
+
+def test_checks_and_first_indexes_by_spark_are_those_of_one_process(
+    session: SparkSession, sources: Sources
+) -> None:
+    assert sources.store is not None
+    with open_store(sources.store) as store, open_entries(sources.urls) as source:
+        topics = list(map(topic_of, chosen_topics(store, [], everything=True)))
+        by_spark = list(check_indexes_with_spark(sources, topics, "first-index", SparkSettings()))
+        assert by_spark == list(check_indexes(source, topics, "first-index"))
+        ledgers = [one.ledger_id for topic in topics for one in topic.ledgers]
+        assert first_indexes_with_spark(session, sources, ledgers) == [
+            first_index(source, one) for one in ledgers
+        ]
+
+
+def newest(opened: Opened, ledger_id: int) -> tuple[int, int | None, bool]:
+    return ledger_id, opened.entries.last_entry(ledger_id), opened.store is not None
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_results_come_in_the_order_of_the_tasks(
+    session: SparkSession, sources: Sources, streaming: bool
+) -> None:
+    with open_entries(sources.urls) as source:
+        ledgers = list(source.ledgers())[:50]
+        expected = [(ledger, source.last_entry(ledger), True) for ledger in ledgers]
+    tasks = [Task(sources, ledger, ledger % 7) for ledger in ledgers]
+    assert list(map_on_workers(session, tasks, newest, streaming=streaming)) == expected
+    nothing: list[Task[int]] = []
+    assert list(map_on_workers(session, nothing, newest, streaming=streaming)) == []
+
+
+def test_tasks_of_one_job_have_sources_of_their_own(session: SparkSession, sources: Sources) -> None:
+    without = Sources(None, sources.urls)
+    tasks = [Task(one, 21) for one in (sources, without, sources, without)]
+    found = list(map_on_workers(session, tasks, newest))
+    assert [known for _, _, known in found] == [True, False, True, False]
+
+
+def fail_from(limit: int, opened: Opened, number: int) -> int:
+    if number >= limit:
+        raise PulsarMetaError(f"number {number}")
+    return number
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_what_comes_before_an_error_is_given(
+    session: SparkSession, sources: Sources, streaming: bool
+) -> None:
+    tasks = [Task(sources, number) for number in range(20)]
+    found = []
+    with pytest.raises(PulsarMetaError, match="number 13"):
+        for one in map_on_workers(session, tasks, partial(fail_from, 13), streaming=streaming):
+            found.append(one)
+    assert found == list(range(13))
+
+
+def test_an_error_of_a_worker_is_raised_here(session: SparkSession, tmp_path: Path) -> None:
+    sources = Sources(None, (f"nowhere:{tmp_path}",))
+    with pytest.raises(UsageError, match="no entry source"):
+        first_indexes_with_spark(session, sources, [1, 2])
+
+
+def test_shares_cost_about_the_same() -> None:
+    nothing = Sources(None, ())
+    tasks = [(number, Task(nothing, number, 1000 + number % 100 * 1000)) for number in range(500)]
+    shares = share_out(tasks, 8)
+    costs = [sum(task.cost for _, task in share) for share in shares]
+    assert len(shares) == 8
+    assert max(costs) < 1.05 * min(costs)
+    assert sorted(number for share in shares for number, _ in share) == list(range(500))
+    assert share_out([], 8) == []
