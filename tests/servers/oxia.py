@@ -7,7 +7,9 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Final, Self
 
@@ -129,8 +131,23 @@ class OxiaNotBuilt(Exception):
     """Go is there, but the module could not be had or built."""
 
 
+def main() -> int:
+    """Build the server where it is not there yet and can be; print where it lies, or why there is none."""
+    print(why_not() or binary())
+    return 0
+
+
+@cache
 def why_not() -> str | None:
-    """Return why no server can be started here, None where one can."""
+    """Return why no server can be started here, None where one can; builds it the first time."""
     if not cached_binary().exists() and shutil.which("go") is None:
         return "Oxia's server is built with Go, and there is no `go` here"
+    try:
+        binary()
+    except OxiaNotBuilt as error:
+        return str(error)
     return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
