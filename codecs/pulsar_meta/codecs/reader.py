@@ -1,10 +1,15 @@
-"""The bytes that decoders are given."""
+"""The bytes that decoders are given, read from the front and never past their end."""
 
 from __future__ import annotations
+
+from struct import Struct
+from typing import Any, Final
 
 from pulsar_meta.codecs.errors import DecodeError
 
 Buffer = bytes | bytearray | memoryview
+
+_U32: Final = Struct(">I")
 
 
 def byte_view(data: Buffer) -> memoryview:
@@ -13,3 +18,59 @@ def byte_view(data: Buffer) -> memoryview:
     if view.format == "B" and view.contiguous and view.ndim == 1:
         return view
     raise DecodeError("expected a flat run of bytes")
+
+
+class Reader:
+    """Reads numbers and pieces one after the other; `at` is where the next one begins, in bytes.
+
+    Where too few bytes are left, or a size claims more than are left, it raises a DecodeError that names
+    what was expected (`what`, with its article) and the offset.
+    """
+
+    __slots__ = ("at", "view")
+
+    # What is raised where bytes are missing.
+    short: type[DecodeError] = DecodeError
+
+    def __init__(self, data: Buffer, at: int = 0) -> None:
+        """Read `data` from `at` on."""
+        self.view, self.at = byte_view(data), at
+
+    @property
+    def left(self) -> int:
+        """How many bytes there are from here to the end."""
+        return max(0, len(self.view) - self.at)
+
+    def numbers(self, shape: Struct, what: str) -> tuple[Any, ...]:
+        """Return the next numbers, laid out as `shape`."""
+        return shape.unpack(self.expect(shape.size, what))
+
+    def expect(self, size: int, what: str) -> memoryview:
+        """Return the next `size` bytes, a size that the format has."""
+        at, end = self.at, self.at + size
+        if end > len(self.view):
+            raise self.short(f"expected {size} bytes of {what}, found {self.left}", offset=at)
+        self.at = end
+        return self.view[at:end]
+
+    def take(self, size: int, what: str) -> memoryview:
+        """Return the next `size` bytes, a size that the bytes before them claim."""
+        at, end = self.at, self.at + size
+        if size < 0:
+            raise DecodeError(f"{what} claims {size} bytes", offset=at)
+        if end > len(self.view):
+            raise self.short(f"{what} claims {size} bytes, {self.left} are left", offset=at)
+        self.at = end
+        return self.view[at:end]
+
+    def sized(self, what: str) -> memoryview:
+        """Return the bytes that follow their own size, an unsigned number of 32 bits."""
+        at = self.at
+        (size,) = self.numbers(_U32, what)
+        if size > self.left:
+            raise self.short(f"{what} claims {size} bytes, {self.left} are left", offset=at)
+        return self.take(size, what)
+
+    def rest(self) -> memoryview:
+        """Return all bytes that are left."""
+        return self.view[self.at :]

@@ -21,14 +21,15 @@ from typing import Final, NamedTuple
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.bookie_entry import HEADER
-from pulsar_meta.codecs.reader import Buffer, byte_view
+from pulsar_meta.codecs.reader import Buffer, Reader, byte_view
 
 MAGIC: Final = b"BKLO"
 HEADER_SIZE: Final = 1024
 NO_LEDGER: Final = -1
 LEDGERS_MAP_ENTRY: Final = -2
 
-_HEAD: Final = struct.Struct(">4siqi")
+# With the zeros up to its end.
+_HEAD: Final = struct.Struct(f">4siqi{HEADER_SIZE - 20}x")
 _SIZE: Final = struct.Struct(">i")
 _RECORD: Final = struct.Struct(">iqq")
 _MAP: Final = struct.Struct(">iqqi")
@@ -63,12 +64,7 @@ class Damage(NamedTuple):
 
 def decode_log_header(data: Buffer) -> LogHeader:
     """Return the header of an entry log; DecodeError where `data` does not begin with one."""
-    view = byte_view(data)
-    if len(view) < HEADER_SIZE:
-        raise DecodeError(
-            f"expected the {HEADER_SIZE} bytes of an entry log's header, found {len(view)}", offset=0
-        )
-    magic, version, map_offset, count = _HEAD.unpack_from(view)
+    magic, version, map_offset, count = Reader(data).numbers(_HEAD, "an entry log's header")
     if magic != MAGIC:
         raise DecodeError(f"expected an entry log's {MAGIC!r}, found {bytes(magic)!r}", offset=0)
     return LogHeader(version, map_offset, count)

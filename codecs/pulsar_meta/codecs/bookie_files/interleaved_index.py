@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.reader import Buffer, byte_view
+from pulsar_meta.codecs.reader import Buffer, Reader, byte_view
 
 MAGIC: Final = b"BKLE"
 HEADER_SIZE: Final = 1024
 FENCED: Final = 1
 
-_HEAD: Final = struct.Struct(">4sii")
+_HEAD: Final = struct.Struct(">4si")
 _I32: Final = struct.Struct(">i")
 _LOCATION: Final = struct.Struct(">q")
 
@@ -37,20 +37,16 @@ class IndexHeader:
 
 def decode_index_header(data: Buffer) -> IndexHeader:
     """Return the header of a ledger's index; DecodeError where `data` does not begin with one."""
-    view = byte_view(data)
-    if len(view) < HEADER_SIZE:
-        raise DecodeError(
-            f"expected the {HEADER_SIZE} bytes of a ledger index's header, found {len(view)}", offset=0
-        )
-    magic, version, key_size = _HEAD.unpack_from(view)
+    header = Reader(Reader(data).expect(HEADER_SIZE, "a ledger index's header"))
+    magic, version = header.numbers(_HEAD, "a ledger index's header")
     if magic != MAGIC:
         raise DecodeError(f"expected a ledger index's {MAGIC!r}, found {bytes(magic)!r}", offset=0)
     if version not in (0, 1):
         raise DecodeError(f"expected a ledger index of version 0 or 1, found {version}", offset=4)
-    key, at = _sized(view, 8, key_size, "master key")
-    state = _I32.unpack_from(view, at)[0]
-    lac = _explicit_lac(view, at + 4) if version else None
-    return IndexHeader(version, key, bool(state & FENCED), lac)
+    key = bytes(header.sized("the master key"))
+    (state,) = header.numbers(_I32, "the ledger's state")
+    lac = bytes(header.sized("the explicit LAC")) if version else b""
+    return IndexHeader(version, key, bool(state & FENCED), lac or None)
 
 
 def location_of(data: Buffer, entry_id: int) -> int:
@@ -77,16 +73,3 @@ def locations(data: Buffer) -> tuple[array[int], array[int]]:
 def index_name(ledger_id: int) -> str:
     """Return where a ledger's index lies below `current/`."""
     return f"{ledger_id >> 8 & 0xFF:x}/{ledger_id & 0xFF:x}/{ledger_id:x}.idx"
-
-
-def _explicit_lac(view: memoryview, at: int) -> bytes | None:
-    size = _I32.unpack_from(view, at)[0]
-    return _sized(view, at, size, "explicit LAC")[0] if size else None
-
-
-def _sized(view: memoryview, at: int, size: int, what: str) -> tuple[bytes, int]:
-    """Return the `size` bytes behind their size at `at`, and where they end, leaving room for two numbers."""
-    end = at + 4 + size
-    if size < 0 or end > HEADER_SIZE - 8:
-        raise DecodeError(f"the {what} claims {size} bytes of a header of {HEADER_SIZE}", offset=at)
-    return bytes(view[at + 4 : end]), end

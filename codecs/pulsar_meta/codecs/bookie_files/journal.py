@@ -17,7 +17,7 @@ from typing import Final
 from pulsar_meta.codecs.bookie_files.entry_log import Record
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.bookie_entry import HEADER
-from pulsar_meta.codecs.reader import Buffer, byte_view
+from pulsar_meta.codecs.reader import Buffer, Reader, byte_view
 
 MAGIC: Final = b"BKLG"
 PADDING: Final = -256
@@ -37,15 +37,10 @@ _MARK: Final = struct.Struct(">qq")
 
 def journal_start(data: Buffer) -> tuple[int, int]:
     """Return (version, offset of the first record) of a journal file; DecodeError where it is none."""
-    view = byte_view(data)
-    if len(view) < _HEAD.size:
-        raise DecodeError(
-            f"expected the {_HEAD.size} bytes of a journal's header, found {len(view)}", offset=0
-        )
-    magic, version = _HEAD.unpack_from(view)
+    magic, version = Reader(data).numbers(_HEAD, "a journal's header")
     if magic != MAGIC:
         # Version 1 had no header: it begins with the first record.
-        if _SIZE.unpack_from(view)[0] >= _IDS.size:
+        if _SIZE.unpack(magic)[0] >= _IDS.size:
             return 1, 0
         raise DecodeError(f"expected a journal's {MAGIC!r}, found {bytes(magic)!r}", offset=0)
     if not 2 <= version <= NEWEST_VERSION:
@@ -85,9 +80,8 @@ def is_entry(record: Record) -> bool:
 
 def decode_mark(data: Buffer) -> tuple[int, int]:
     """Return (journal file id, offset) of a `lastMark` file: what lies before is in the entry logs."""
-    if len(data) < _MARK.size:
-        raise DecodeError(f"expected the {_MARK.size} bytes of a journal mark, found {len(data)}", offset=0)
-    return _MARK.unpack_from(data)
+    journal_id, offset = Reader(data).numbers(_MARK, "a journal mark")
+    return journal_id, offset
 
 
 def _after_padding(view: memoryview, at: int) -> int:

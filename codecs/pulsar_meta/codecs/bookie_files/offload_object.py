@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 from pulsar_meta.codecs.errors import DecodeError, decoding
 from pulsar_meta.codecs.protobuf.parse import parse_message
-from pulsar_meta.codecs.reader import Buffer, byte_view
+from pulsar_meta.codecs.reader import Buffer, Reader, byte_view
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 
@@ -87,25 +87,25 @@ class BlockEntry(NamedTuple):
 
 def decode_offload_index(data: Buffer) -> OffloadIndex:
     """Return what an index object says; DecodeError where it breaks its format."""
-    view = byte_view(data)
-    magic, size, data_size, header_size = _unpack(_INDEX, view, 0, "an offload index")
+    reader = Reader(data)
+    magic, size, data_size, header_size = reader.numbers(_INDEX, "an offload index")
     if magic not in (INDEX_MAGIC, SEGMENT_INDEX_MAGIC):
         raise DecodeError(f"expected an offload index, found 0x{magic:08x}", offset=0)
-    if size != len(view):
-        raise DecodeError(f"the index claims {size} bytes, there are {len(view)}", offset=4)
+    if size != len(reader.view):
+        raise DecodeError(f"the index claims {size} bytes, there are {len(reader.view)}", offset=4)
     if data_size < 0 or header_size < _BLOCK.size:
         raise DecodeError(f"data of {data_size} bytes in blocks with headers of {header_size}", offset=8)
     if magic == INDEX_MAGIC:
-        ledger, at = _ledger(view, _INDEX.size)
-        if at != len(view):
-            raise DecodeError(f"{len(view) - at} bytes after the last block", offset=at)
+        ledger = _ledger(reader)
+        if reader.left:
+            raise DecodeError(f"{reader.left} bytes after the last block", offset=reader.at)
         return OffloadIndex(data_size, header_size, _with_blocks([ledger], data_size))
-    return OffloadIndex(data_size, header_size, _with_blocks(list(_segments(view, _INDEX.size)), data_size))
+    return OffloadIndex(data_size, header_size, _with_blocks(list(_segments(reader)), data_size))
 
 
 def decode_block_header(data: Buffer) -> tuple[int, int, int]:
     """Return (size of the header, size of the block, first entry) of the block that `data` begins with."""
-    magic, header_size, block_size, first_entry = _unpack(_BLOCK, byte_view(data), 0, "a block")
+    magic, header_size, block_size, first_entry = Reader(data).numbers(_BLOCK, "a block")
     if magic not in (BLOCK_MAGIC, SEGMENT_BLOCK_MAGIC):
         raise DecodeError(f"expected a block of offloaded entries, found 0x{magic:08x}", offset=0)
     if not _BLOCK.size <= header_size <= block_size:
@@ -149,24 +149,23 @@ def _with_blocks(ledgers: list[_Rows], data_size: int) -> tuple[OffloadedLedger,
     return tuple(made)
 
 
-def _segments(view: memoryview, at: int) -> Iterator[_Rows]:
-    while at < len(view):
-        (ledger_id,) = _unpack(_LEDGER, view, at, "a ledger's id")
-        ledger, at = _ledger(view, at + _LEDGER.size, ledger_id)
-        yield ledger
+def _segments(reader: Reader) -> Iterator[_Rows]:
+    while reader.left:
+        (ledger_id,) = reader.numbers(_LEDGER, "a ledger's id")
+        yield _ledger(reader, ledger_id)
 
 
-def _ledger(view: memoryview, at: int, ledger_id: int | None = None) -> tuple[_Rows, int]:
-    """Return what the index says of a ledger, and where that ends; the id is known in form 2 only."""
-    count, metadata_size = _unpack(_COUNTS, view, at, "the counts of an index")
-    at += _COUNTS.size
-    rows = at + metadata_size
-    end = rows + count * _ROW.size
-    if count < 0 or metadata_size < 0 or end > len(view):
-        raise DecodeError(f"{count} blocks and {metadata_size} bytes of metadata do not fit", offset=at - 8)
-    with decoding(start=at):
-        last_entry = _last_entry(view[at:rows], segment=ledger_id is not None)
-    return _Rows(ledger_id, last_entry, list(_ROW.iter_unpack(view[rows:end]))), end
+def _ledger(reader: Reader, ledger_id: int | None = None) -> _Rows:
+    """Return what the index says of a ledger; the id is known in form 2 only."""
+    at = reader.at
+    count, metadata_size = reader.numbers(_COUNTS, "the counts of an index")
+    if count < 0 or metadata_size < 0 or metadata_size + count * _ROW.size > reader.left:
+        raise DecodeError(f"{count} blocks and {metadata_size} bytes of metadata do not fit", offset=at)
+    metadata_at, metadata = reader.at, reader.take(metadata_size, "the ledger's metadata")
+    with decoding(start=metadata_at):
+        last_entry = _last_entry(metadata, segment=ledger_id is not None)
+    rows = reader.take(count * _ROW.size, "the blocks")
+    return _Rows(ledger_id, last_entry, list(_ROW.iter_unpack(rows)))
 
 
 def _last_entry(metadata: memoryview, *, segment: bool) -> int | None:
@@ -175,9 +174,3 @@ def _last_entry(metadata: memoryview, *, segment: bool) -> int | None:
         return info.entries - 1 if info.HasField("entries") else None
     ledger = parse_message(LedgerMetadataFormat, metadata)
     return ledger.lastEntryId if ledger.HasField("lastEntryId") else None
-
-
-def _unpack(shape: struct.Struct, view: memoryview, at: int, what: str) -> tuple[int, ...]:
-    if len(view) < at + shape.size:
-        raise DecodeError(f"expected {shape.size} bytes of {what}, found {max(0, len(view) - at)}", offset=at)
-    return shape.unpack_from(view, at)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.reader import Buffer, byte_view
+from pulsar_meta.codecs.reader import Buffer, Reader
 
 SYNC_SIZE: Final = 16
 LONG_KEY: Final = "org.apache.hadoop.io.LongWritable"
@@ -37,6 +37,30 @@ _LONG: Final = struct.Struct(">q")
 
 class Truncated(DecodeError):
     """There are fewer bytes than the record under way needs: more of the file may have them."""
+
+
+class _Reader(Reader):
+    """A reader of what Hadoop writes, that says where bytes may still come."""
+
+    __slots__ = ()
+    short = Truncated
+
+    def vint(self) -> int:
+        """Return a number of WritableUtils.writeVLong."""
+        first = int.from_bytes(self.expect(1, "a number"), signed=True)
+        if first >= -112:
+            return first
+        size = -(first + 120) if first < -120 else -(first + 112)
+        number = int.from_bytes(self.expect(size, "a number"))
+        return ~number if first < -120 else number
+
+    def text(self) -> str:
+        """Return a text behind its size."""
+        size, at = self.vint(), self.at
+        try:
+            return str(self.take(size, "a text"), "utf-8")
+        except UnicodeDecodeError as error:
+            raise DecodeError("a text that is not UTF-8", offset=at) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +85,22 @@ class KeyedRecord(NamedTuple):
 
 def decode_sequence_header(data: Buffer) -> SequenceHeader:
     """Return the header; DecodeError where it is none, or where the values cannot be read."""
-    view = byte_view(data)
-    if bytes(view[:4]) != _MAGIC:
-        raise DecodeError(f"expected a SequenceFile's {_MAGIC!r}, found {bytes(view[:4])!r}", offset=0)
-    key_class, at = _text(view, 4)
-    value_class, at = _text(view, at)
-    compressed, by_blocks = (bool(flag) for flag in _bytes(view, at, 2))
-    at += 2
+    reader = _Reader(data)
+    magic = bytes(reader.view[:4])
+    if magic != _MAGIC:
+        raise DecodeError(f"expected a SequenceFile's {_MAGIC!r}, found {magic!r}", offset=0)
+    reader.at = len(_MAGIC)
+    key_class, value_class = reader.text(), reader.text()
+    compressed, by_blocks = (bool(flag) for flag in reader.expect(2, "the flags"))
     if compressed:
-        codec, at = _text(view, at)
+        codec = reader.text()
         if codec != _ZLIB:
-            raise DecodeError(f"compressed by {codec}: only {_ZLIB} is known", offset=at)
-    (pairs,) = _INT.unpack(_bytes(view, at, 4))
-    at += 4
+            raise DecodeError(f"compressed by {codec}: only {_ZLIB} is known", offset=reader.at)
+    (pairs,) = reader.numbers(_INT, "the number of pairs")
     for _ in range(2 * pairs):
-        _, at = _text(view, at)
-    sync = bytes(_bytes(view, at, SYNC_SIZE))
-    return SequenceHeader(key_class, value_class, compressed, by_blocks, sync, at + SYNC_SIZE)
+        reader.text()
+    sync = bytes(reader.expect(SYNC_SIZE, "the sync mark"))
+    return SequenceHeader(key_class, value_class, compressed, by_blocks, sync, reader.at)
 
 
 def decode_records(data: Buffer, header: SequenceHeader, start: int = 0) -> Iterator[KeyedRecord]:
@@ -85,23 +108,19 @@ def decode_records(data: Buffer, header: SequenceHeader, start: int = 0) -> Iter
 
     Truncated where `data` ends within a record or a block, DecodeError where it is broken.
     """
-    view, at = byte_view(data), start
-    while at < len(view):
-        (size,) = _INT.unpack(_bytes(view, at, 4))
+    reader = _Reader(data, start)
+    while reader.left:
+        at = reader.at
+        (size,) = reader.numbers(_INT, "a record's size")
         if size == -1:
-            if _bytes(view, at + 4, SYNC_SIZE) != header.sync:
+            if reader.expect(SYNC_SIZE, "the sync mark") != header.sync:
                 raise DecodeError("expected the file's sync mark", offset=at + 4)
-            at += 4 + SYNC_SIZE
             if header.by_blocks:
-                count, parts, end = _block(view, at)
-                yield from _records_of(count, parts, at, end)
-                at = end
+                yield from _block(reader)
         elif header.by_blocks:
             raise DecodeError("expected a sync mark before a block", offset=at)
         else:
-            record = _record(view, at, size, header)
-            yield record
-            at = record.end
+            yield _record(reader, size, header)
 
 
 def bytes_of(record: KeyedRecord) -> memoryview:
@@ -118,48 +137,44 @@ def long_of(record: KeyedRecord) -> int:
     return int(_LONG.unpack(record.value)[0])
 
 
-def _record(view: memoryview, at: int, size: int, header: SequenceHeader) -> KeyedRecord:
-    (key_size,) = _INT.unpack(_bytes(view, at + 4, 4))
+def _record(reader: _Reader, size: int, header: SequenceHeader) -> KeyedRecord:
+    at = reader.at - _INT.size
+    (key_size,) = reader.numbers(_INT, "a key's size")
     if key_size != _LONG.size or not key_size <= size <= LARGEST:
         raise DecodeError(f"a record of {size} bytes, {key_size} of them its key", offset=at)
-    body = _bytes(view, at + 8, size)
+    body_at, body = reader.at, reader.take(size, "a record")
     value = body[key_size:]
     if header.compressed:
-        value = _inflated(value, at + 8 + key_size)
-    return KeyedRecord(_LONG.unpack_from(body)[0], value, at + 8 + size)
+        value = _inflated(value, body_at + key_size)
+    return KeyedRecord(_LONG.unpack_from(body)[0], value, reader.at)
 
 
-def _block(view: memoryview, at: int) -> tuple[int, list[memoryview], int]:
-    """Return how many records a block has, its four parts, and where it ends."""
-    start = at
-    count, at = _vint(view, at)
+def _block(reader: _Reader) -> Iterator[KeyedRecord]:
+    """Yield the records of the block that begins here, once all of it is here and fits."""
+    start, count = reader.at, reader.vint()
     parts = []
     for limit in (LARGEST_KEYS, LARGEST_KEYS, LARGEST_KEYS, LARGEST):
-        size, at = _vint(view, at)
-        parts.append(_inflated(_bytes(view, at, size), at, limit))
-        at += size
+        size, at = reader.vint(), reader.at
+        parts.append(_inflated(reader.take(size, "a block's part"), at, limit))
     if count < 1 or len(parts[1]) != _LONG.size * count:
         raise DecodeError(f"a block of {count} records with {len(parts[1])} bytes of keys", offset=start)
-    return count, parts, at
-
-
-def _records_of(count: int, parts: list[memoryview], offset: int, end: int) -> Iterator[KeyedRecord]:
-    """Yield the records of a block; DecodeError where sizes and bytes do not fit."""
-    key_sizes, keys, value_sizes, values = parts
-    at_key = at_size = start = 0
     try:
-        for (key,) in _LONG.iter_unpack(keys):
-            key_size, at_key = _vint(key_sizes, at_key)
-            size, at_size = _vint(value_sizes, at_size)
-            if key_size != _LONG.size:
-                raise DecodeError(f"a key of {key_size} bytes")
-            yield KeyedRecord(key, _bytes(values, start, size), end)
-            start += size
+        yield from _records_of(parts, reader.at)
     except DecodeError as error:
         # Its own offset, and that of what is Truncated, is one in a part.
-        raise DecodeError(f"a broken block of {count} records: {error.message}", offset=offset) from error
-    if start != len(values):
-        raise DecodeError(f"a block with {len(values) - start} bytes too many", offset=offset)
+        raise DecodeError(f"a broken block of {count} records: {error.message}", offset=start) from error
+
+
+def _records_of(parts: list[memoryview], end: int) -> Iterator[KeyedRecord]:
+    """Yield the records of a block's four parts; DecodeError where sizes and bytes do not fit."""
+    key_sizes, keys, value_sizes, values = map(_Reader, parts)
+    for (key,) in _LONG.iter_unpack(keys.view):
+        key_size = key_sizes.vint()
+        if key_size != _LONG.size:
+            raise DecodeError(f"a key of {key_size} bytes")
+        yield KeyedRecord(key, values.take(value_sizes.vint(), "a value"), end)
+    if values.left:
+        raise DecodeError(f"{values.left} bytes follow the last value")
 
 
 def _inflated(data: memoryview, offset: int, limit: int = LARGEST) -> memoryview:
@@ -171,29 +186,3 @@ def _inflated(data: memoryview, offset: int, limit: int = LARGEST) -> memoryview
     if not stream.eof:
         raise DecodeError(f"compression of more than {limit} bytes, or without its end", offset=offset)
     return memoryview(raw)
-
-
-def _text(view: memoryview, at: int) -> tuple[str, int]:
-    size, at = _vint(view, at)
-    try:
-        return str(_bytes(view, at, size), "utf-8"), at + size
-    except UnicodeDecodeError as error:
-        raise DecodeError("a name that is no UTF-8", offset=at) from error
-
-
-def _vint(view: memoryview, at: int) -> tuple[int, int]:
-    """Return a number of WritableUtils.writeVLong and where it ends."""
-    first = int.from_bytes(_bytes(view, at, 1), signed=True)
-    if first >= -112:
-        return first, at + 1
-    size = -(first + 120) if first < -120 else -(first + 112)
-    number = int.from_bytes(_bytes(view, at + 1, size))
-    return (~number if first < -120 else number), at + 1 + size
-
-
-def _bytes(view: memoryview, at: int, size: int) -> memoryview:
-    if size < 0:
-        raise DecodeError(f"a size of {size}", offset=at)
-    if at + size > len(view):
-        raise Truncated(f"expected {size} bytes, found {len(view) - at}", offset=at)
-    return view[at : at + size]

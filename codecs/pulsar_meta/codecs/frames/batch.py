@@ -18,8 +18,8 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pulsar_meta.codecs.compression import decompress
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.frames.frame import Frame, parse_at
-from pulsar_meta.codecs.reader import Buffer, byte_view
+from pulsar_meta.codecs.frames.frame import Frame, sized_message
+from pulsar_meta.codecs.reader import Buffer, Reader, byte_view
 from pulsar_meta.proto.PulsarApi_pb2 import CompressionType, MessageMetadata, SingleMessageMetadata
 
 DEFAULT_MAX_SIZE: Final = 256 * 1024 * 1024
@@ -114,19 +114,14 @@ def split_batch(payload: Buffer, count: int) -> Iterator[tuple[SingleMessageMeta
     It may end early, after a whole message: a compacted batch need not keep placeholders. DecodeError
     where a size does not fit, or bytes are left over.
     """
-    view, at = byte_view(payload), 0
+    reader = Reader(payload)
     for _ in range(count):
-        if at == len(view):
+        if not reader.left:
             return
-        metadata, start = _single_metadata(view, at)
-        at = start + metadata.payload_size
-        if metadata.payload_size < 0 or at > len(view):
-            raise DecodeError(
-                f"a message claims {metadata.payload_size} bytes, {len(view) - start} are left", offset=start
-            )
-        yield metadata, view[start:at]
-    if at != len(view):
-        raise DecodeError(f"{len(view) - at} bytes follow the last of {count} messages", offset=at)
+        metadata = sized_message(reader, SingleMessageMetadata)
+        yield metadata, reader.take(metadata.payload_size, "a message")
+    if reader.left:
+        raise DecodeError(f"{reader.left} bytes follow the last of {count} messages", offset=reader.at)
 
 
 def join_batch(messages: Sequence[tuple[SingleMessageMetadata, Buffer]]) -> bytes:
@@ -139,18 +134,6 @@ def join_batch(messages: Sequence[tuple[SingleMessageMetadata, Buffer]]) -> byte
         head = sized.SerializeToString()
         parts += (_U32.pack(len(head)), head, bytes(payload))
     return b"".join(parts)
-
-
-def _single_metadata(view: memoryview, at: int) -> tuple[SingleMessageMetadata, int]:
-    if len(view) < at + 4:
-        raise DecodeError(f"expected 4 bytes of a message's size, found {len(view) - at}", offset=at)
-    size = int(_U32.unpack_from(view, at)[0])
-    end = at + 4 + size
-    if end > len(view):
-        raise DecodeError(
-            f"SingleMessageMetadata claims {size} bytes, {len(view) - at - 4} are left", offset=at
-        )
-    return parse_at(SingleMessageMetadata, view[at + 4 : end], at + 4), end
 
 
 def _number(frame: Frame, found: list[tuple[SingleMessageMetadata, memoryview]]) -> Iterator[Message]:

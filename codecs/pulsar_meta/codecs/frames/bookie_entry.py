@@ -21,7 +21,7 @@ from typing import Final, Literal
 from pulsar_meta.codecs.checksum import Verdict, crc32c
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.frame import decode_frame
-from pulsar_meta.codecs.reader import Buffer, byte_view
+from pulsar_meta.codecs.reader import Buffer, Reader, byte_view
 
 # The names of LedgerMetadataFormat.DigestType.
 DigestType = Literal["CRC32C", "CRC32", "HMAC", "DUMMY"]
@@ -66,11 +66,8 @@ def decode_bookie_entry(
 
 def read_header(data: Buffer) -> tuple[int, int, int, int]:
     """Return (ledger, entry, last-add-confirmed, length) of a bookie entry; DecodeError under 32 bytes."""
-    if len(data) < HEADER.size:
-        raise DecodeError(
-            f"expected the {HEADER.size} bytes of a bookie entry's header, found {len(data)}", offset=0
-        )
-    return HEADER.unpack_from(data)
+    ledger_id, entry_id, last_confirmed, length = Reader(data).numbers(HEADER, "a bookie entry's header")
+    return ledger_id, entry_id, last_confirmed, length
 
 
 def encode_bookie_entry(

@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 from pulsar_meta.codecs.checksum import Verdict, crc32c
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.protobuf.parse import parse_message
-from pulsar_meta.codecs.reader import Buffer, byte_view
+from pulsar_meta.codecs.reader import Buffer, Reader
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 
 BROKER_METADATA_MAGIC: Final = 0x0E02
@@ -85,28 +85,30 @@ def decode_frame(data: Buffer, *, verify: bool = True) -> Frame:
     A wrong checksum is told in `Frame.checksum`, not raised; without `verify` it stays "unchecked".
     DecodeError where a size or a protobuf message does not fit.
     """
-    view = byte_view(data)
-    broker, at = _broker_metadata(view)
-    stored, at = _stored_checksum(view, at)
-    metadata, payload_at = _sized(view, at, MessageMetadata)
+    reader = Reader(data)
+    broker = _broker_metadata(reader)
+    stored = _stored_checksum(reader)
+    covered, covered_at = reader.rest(), reader.at
+    metadata = sized_message(reader, MessageMetadata)
     return Frame(
         broker_metadata=broker,
-        checksum=_verdict(stored, view[at:], verify),
+        checksum=_verdict(stored, covered, verify),
         metadata=metadata,
-        payload=view[payload_at:],
-        metadata_offset=at,
+        payload=reader.rest(),
+        metadata_offset=covered_at,
         stored_checksum=stored,
     )
 
 
 def decode_broker_metadata(data: Buffer) -> BrokerEntryMetadata | None:
     """Return what the broker put before the frame, None where it put nothing; the rest is not looked at."""
-    return _broker_metadata(byte_view(data))[0]
+    return _broker_metadata(Reader(data))
 
 
 def split_broker_metadata(data: Buffer) -> tuple[BrokerEntryMetadata | None, int]:
     """Return the broker's part and where the rest begins (0 without one); the rest is not looked at."""
-    return _broker_metadata(byte_view(data))
+    reader = Reader(data)
+    return _broker_metadata(reader), reader.at
 
 
 def encode_frame(
@@ -135,16 +137,33 @@ def encode_checksum(covered: Buffer) -> bytes:
     return _U16.pack(CHECKSUM_MAGIC) + _U32.pack(crc32c(covered))
 
 
-def _broker_metadata(view: memoryview) -> tuple[BrokerEntryMetadata | None, int]:
-    if _magic(view, 0) != BROKER_METADATA_MAGIC:
-        return None, 0
-    return _sized(view, 2, BrokerEntryMetadata)
+def sized_message(reader: Reader, kind: type[M]) -> M:
+    """Return the message of type `kind` that follows its size; DecodeError where it does not fit."""
+    body = reader.sized(kind.DESCRIPTOR.name)
+    try:
+        return parse_message(kind, bytes(body))
+    except DecodeError as error:
+        raise error.within(start=reader.at - len(body)) from error
 
 
-def _stored_checksum(view: memoryview, at: int) -> tuple[int | None, int]:
-    if _magic(view, at) != CHECKSUM_MAGIC:
-        return None, at
-    return _u32(view, at + 2, "the frame's checksum"), at + 6
+def _broker_metadata(reader: Reader) -> BrokerEntryMetadata | None:
+    if not _skip_magic(reader, BROKER_METADATA_MAGIC):
+        return None
+    return sized_message(reader, BrokerEntryMetadata)
+
+
+def _stored_checksum(reader: Reader) -> int | None:
+    if not _skip_magic(reader, CHECKSUM_MAGIC):
+        return None
+    return int(reader.numbers(_U32, "the frame's checksum")[0])
+
+
+def _skip_magic(reader: Reader, magic: int) -> bool:
+    """Tell whether the number `magic` comes next, and step over it."""
+    if reader.left < _U16.size or _U16.unpack_from(reader.view, reader.at)[0] != magic:
+        return False
+    reader.at += _U16.size
+    return True
 
 
 def _verdict(stored: int | None, covered: memoryview, verify: bool) -> Verdict:
@@ -153,31 +172,3 @@ def _verdict(stored: int | None, covered: memoryview, verify: bool) -> Verdict:
     if not verify:
         return "unchecked"
     return "ok" if crc32c(covered) == stored else "bad"
-
-
-def _magic(view: memoryview, at: int) -> int | None:
-    return _U16.unpack_from(view, at)[0] if len(view) >= at + 2 else None
-
-
-def _u32(view: memoryview, at: int, what: str) -> int:
-    if len(view) < at + 4:
-        raise DecodeError(f"expected 4 bytes of {what}, found {max(0, len(view) - at)}", offset=at)
-    return int(_U32.unpack_from(view, at)[0])
-
-
-def _sized(view: memoryview, at: int, kind: type[M]) -> tuple[M, int]:
-    """Return the message behind its size at `at`, and where it ends."""
-    name = kind.DESCRIPTOR.name
-    size = _u32(view, at, f"the size of {name}")
-    end = at + 4 + size
-    if end > len(view):
-        raise DecodeError(f"{name} claims {size} bytes, {len(view) - at - 4} are left", offset=at)
-    return parse_at(kind, view[at + 4 : end], at + 4), end
-
-
-def parse_at(kind: type[M], data: Buffer, offset: int) -> M:
-    """Return `data` as a message of type `kind`; DecodeError, with the `offset` given, where it is none."""
-    try:
-        return parse_message(kind, bytes(data))
-    except DecodeError as error:
-        raise error.within(start=offset) from error

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.reader import Buffer, byte_view
+from pulsar_meta.codecs.reader import Buffer, Reader
 
 VERSION: Final = 2
 READ: Final = 2
@@ -52,8 +52,7 @@ _READ: Final = struct.Struct(">iIqq")
 _BATCH: Final = struct.Struct(">iIqqqiq")
 _OPERATION: Final = struct.Struct(">I")
 _READ_ANSWER: Final = struct.Struct(">Iiqq")
-_BATCH_ANSWER: Final = struct.Struct(">Iiqqq")
-_SIZE: Final = struct.Struct(">i")
+_REQUEST_ID: Final = struct.Struct(">q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,41 +87,23 @@ def encode_batch_read(ledger_id: int, first: int, request_id: int, most: int, mo
 
 def decode_answer(body: Buffer) -> ReadAnswer:
     """Return what the bytes behind an answer's size say; DecodeError where they are no answer to a read."""
-    view = byte_view(body)
-    if len(view) < _READ_ANSWER.size:
-        raise DecodeError(
-            f"expected {_READ_ANSWER.size} bytes or more of an answer, found {len(view)}", offset=0
-        )
-    head, code, ledger_id, entry_id = _READ_ANSWER.unpack_from(view)
+    reader = Reader(body)
+    head, code, ledger_id, entry_id = reader.numbers(_READ_ANSWER, "an answer")
     version, operation = head >> 24, (head >> 16) & 0xFF
     if version != VERSION or operation not in (READ, BATCH_READ):
         raise DecodeError(
             f"expected an answer to a read, found version {version}, operation {operation}", offset=0
         )
     if operation == READ:
-        data = view[_READ_ANSWER.size :]
-        return ReadAnswer(code, ledger_id, entry_id, (data,) if code == OK else ())
-    return _batch_answer(view, code)
-
-
-def _batch_answer(view: memoryview, code: int) -> ReadAnswer:
-    if len(view) < _BATCH_ANSWER.size:
-        raise DecodeError(
-            f"expected {_BATCH_ANSWER.size} bytes or more of an answer, found {len(view)}", offset=0
-        )
-    _, _, ledger_id, entry_id, request_id = _BATCH_ANSWER.unpack_from(view)
-    entries = tuple(_sized_entries(view, _BATCH_ANSWER.size)) if code == OK else ()
+        return ReadAnswer(code, ledger_id, entry_id, (reader.rest(),) if code == OK else ())
+    (request_id,) = reader.numbers(_REQUEST_ID, "a batch answer's request id")
+    entries = tuple(_sized_entries(reader)) if code == OK else ()
     return ReadAnswer(code, ledger_id, entry_id, entries, request_id)
 
 
-def _sized_entries(view: memoryview, at: int) -> Iterator[memoryview]:
-    while at < len(view):
-        left = len(view) - at - 4
-        size = _SIZE.unpack_from(view, at)[0] if left >= 0 else -1
-        if not 0 <= size <= left:
-            raise DecodeError(f"an entry claims {size} bytes, {max(0, left)} are left", offset=at)
-        yield view[at + 4 : at + 4 + size]
-        at += 4 + size
+def _sized_entries(reader: Reader) -> Iterator[memoryview]:
+    while reader.left:
+        yield reader.sized("an entry")
 
 
 def _operation(number: int) -> int:

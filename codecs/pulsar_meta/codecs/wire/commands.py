@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.reader import Buffer, byte_view
+from pulsar_meta.codecs.reader import Buffer, Reader, byte_view
 from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand
 
 # Commands.DEFAULT_MAX_MESSAGE_SIZE and MESSAGE_SIZE_FRAME_PADDING: what both ends take unless told otherwise.
@@ -94,18 +94,13 @@ def body_of(command: BaseCommand) -> Message | None:
 
 
 def _decode(view: memoryview, offset: int, end: int) -> CommandFrame:
-    size = int(_SIZE.unpack_from(view, offset + 4)[0])
-    start = offset + 8
-    if start + size > end:
-        raise DecodeError(f"BaseCommand claims {size} bytes, {end - start} are left", offset=offset + 4)
-    body = view[start : start + size]
-    command = _parse(body, start)
-    entry = view[start + size : end]
+    reader = Reader(view[:end], offset + 4)
+    body = reader.sized("BaseCommand")
+    command = _parse(body, reader.at - len(body))
+    entry = reader.rest()
     if len(entry) and command.HasField("type") and command.type not in WITH_ENTRY:
         name = command_name(command)
-        raise DecodeError(
-            f"{len(entry)} bytes follow a {name}, which has none behind it", offset=start + size
-        )
+        raise DecodeError(f"{len(entry)} bytes follow a {name}, which has none behind it", offset=reader.at)
     return CommandFrame(command, body, entry, offset, end - offset)
 
 
