@@ -18,7 +18,7 @@ from pulsar_meta.codecs.metadata.cursor import decode_cursor, decode_position_in
 from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
-from tests.codecs.golden_values import GOLDEN, JAVA_ZLIB
+from tests.codecs.documents.golden_values import GOLDEN, JAVA_ZLIB
 
 SEEDS = [case.stored for case in GOLDEN] + [JAVA_ZLIB]
 DECODERS: list[Callable[[bytes], Any]] = [

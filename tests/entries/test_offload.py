@@ -1,4 +1,4 @@
-"""Offloaded ledgers; the objects are built from the format's description (`tests.codecs.offload_objects`)."""
+"""Offloaded ledgers; the objects are built from the description of their format (`offload_objects`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
-from tests.codecs.offload_objects import offloaded, segments
+from tests.codecs.bookie_files.offload_objects import offloaded, segments
 from tests.contracts.entry_source import EntrySourceContract, Held
 
 UUID = "0a1b2c3d-0000-4000-8000-0123456789ab"

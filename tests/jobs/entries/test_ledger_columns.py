@@ -12,7 +12,7 @@ from pulsar_meta.codecs.columns.column import COLUMN_TYPES, decode_row, wrapped
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.entries.ledger_columns import read_columns
-from tests.codecs.offload_objects import offloaded
+from tests.codecs.bookie_files.offload_objects import offloaded
 
 UUID = "0a1b2c3d-0000-4000-8000-0123456789ab"
 

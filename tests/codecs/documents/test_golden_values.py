@@ -10,7 +10,7 @@ from pulsar_meta.codecs.documents.document import Decoded, DecodeOptions, decode
 from pulsar_meta.codecs.documents.kinds import KINDS, fitting_kinds
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
 from pulsar_meta.codecs.json_text import dumps
-from tests.codecs.golden_values import GOLDEN, JAVA_ZLIB, ONE_LEDGER, Golden
+from tests.codecs.documents.golden_values import GOLDEN, JAVA_ZLIB, ONE_LEDGER, Golden
 
 golden = pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case.name)
 

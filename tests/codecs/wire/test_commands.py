@@ -27,7 +27,7 @@ from pulsar_meta.codecs.wire.commands import (
 )
 from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, CommandConnect
 
-STREAMS = sorted((Path(__file__).parents[2] / "fixtures" / "commands").glob("*.bin"))
+STREAMS = sorted((Path(__file__).parents[3] / "fixtures" / "commands").glob("*.bin"))
 CPP_RECEIVED, CPP_SENT, JAVA_RECEIVED, JAVA_SENT = STREAMS
 
 
