@@ -6,12 +6,12 @@ ledger and entry, so no two equal questions ever are.
 
 from __future__ import annotations
 
-import socket
 import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
+from pulsar_meta.access.sockets import TimedSocket, reason
 from pulsar_meta.codecs.errors import DecodeError, UnreachableError
 from pulsar_meta.codecs.wire.bookie_protocol import (
     BAD_VERSION,
@@ -31,6 +31,11 @@ BATCH_BYTES: Final = 5 << 20
 # A bookie sends nothing over its netty frame limit: 5 MiB unless set otherwise.
 LARGEST_ANSWER: Final = 256 << 20
 
+# For how long a bookie that did not answer is asked last.
+AVOIDED_SECONDS: Final = 30.0
+
+Answer = TypeVar("Answer")
+
 _SIZE: Final = struct.Struct(">i")
 # How a TLS record begins that is an alert or a handshake.
 _TLS: Final = (b"\x15\x03", b"\x16\x03")
@@ -44,14 +49,14 @@ class BookieClient(Closing):
     """Reads entries of the bookie at `host:port`. After UnreachableError it is of no more use."""
 
     def __init__(self, host: str, port: int, *, seconds: float = SECONDS) -> None:
-        """Connect; `seconds` bound the connecting and each wait for bytes. UnreachableError."""
+        """Connect; `seconds` bound the connecting and the wait for each whole answer. UnreachableError."""
         self.address = f"{host}:{port}"
         self._requests = 0
+        self._seconds = seconds
         try:
-            self._socket = socket.create_connection((host, port), timeout=seconds)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        except OSError as error:
-            raise self._unreachable(f"cannot connect: {_reason(error)}") from error
+            self._socket = TimedSocket(host, port, seconds=seconds)
+        except (OSError, UnicodeError) as error:
+            raise self._unreachable(f"cannot connect: {reason(error, seconds)}") from error
 
     def read(self, ledger_id: int, entry_ids: Iterable[int]) -> dict[int, ReadAnswer]:
         """Return the answer for each of `entry_ids`, asked with several under way."""
@@ -90,12 +95,14 @@ class BookieClient(Closing):
         self._socket.close()
 
     def _send(self, data: bytes) -> None:
+        self._socket.begin()
         try:
-            self._socket.sendall(data)
+            self._socket.send(data)
         except OSError as error:
-            raise self._lost(_reason(error)) from error
+            raise self._lost(reason(error, self._seconds)) from error
 
     def _receive(self) -> ReadAnswer:
+        self._socket.begin()
         size = self._receive_exactly(_SIZE.size)
         if size[:2] in _TLS:
             raise self._lost(_SECURED)
@@ -115,9 +122,9 @@ class BookieClient(Closing):
         received = bytearray()
         while len(received) < count:
             try:
-                piece = self._socket.recv(min(count - len(received), 1 << 20))
+                piece = self._socket.receive(min(count - len(received), 1 << 20))
             except OSError as error:
-                raise self._lost(_reason(error)) from error
+                raise self._lost(reason(error, self._seconds)) from error
             if not piece:
                 raise self._lost("it closed the connection")
             received += piece
@@ -131,16 +138,6 @@ class BookieClient(Closing):
         return UnreachableError(reason, source=f"bookie {self.address}")
 
 
-def _reason(error: OSError) -> str:
-    return "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
-
-
-# For how long a bookie that did not answer is asked last.
-AVOIDED_SECONDS: Final = 30.0
-
-Answer = TypeVar("Answer")
-
-
 class BookieConnections:
     """One connection a bookie, by the bookie's id. Every reading may raise UnreachableError."""
 
@@ -152,7 +149,7 @@ class BookieConnections:
         self._failed: dict[str, float] = {}
         self._no_batches: set[str] = set()
 
-    def by_hope(self, bookies: Sequence[str]) -> list[str]:
+    def working_first(self, bookies: Sequence[str]) -> list[str]:
         """Return bookies in their order, but those last that failed a short while ago."""
         now = time.monotonic()
         return sorted(bookies, key=lambda bookie: now - self._failed.get(bookie, -1e9) < AVOIDED_SECONDS)

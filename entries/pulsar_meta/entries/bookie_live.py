@@ -7,7 +7,7 @@ of its last ensemble.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import Final
 
@@ -20,6 +20,11 @@ from pulsar_meta.entries.ensemble import Cluster, Ensembles
 
 # Entries that are asked for together: a bookie answers at most 5 MiB to a batch read.
 ENTRIES_AT_ONCE: Final = 100
+
+# A ledger with more entries is only believed when some in its middle are there.
+BELIEVED: Final = 1_000_000
+# No writer has more entries under way than that: it waits for the first of them to be confirmed.
+UNCONFIRMED: Final = 1_000_000
 
 Outcome = RawEntry | NotFoundError | DecodeError | UnreachableError
 
@@ -36,7 +41,9 @@ class LiveBookies(BaseSource):
     def __init__(self, cluster: Cluster, *, url: str = "bookie:", seconds: float = SECONDS) -> None:
         """Nothing is connected before it is needed; `seconds` bound each wait for a bookie."""
         self.url = url
+        self.notes: list[str] = []
         self._cluster = cluster
+        self._believed: set[int] = set()
         self._bookies = BookieConnections(cluster.address, seconds)
 
     def ledgers(self) -> list[int]:
@@ -44,7 +51,11 @@ class LiveBookies(BaseSource):
         return self._cluster.ledgers()
 
     def last_entry(self, ledger_id: int) -> int | None:
-        """Return the last entry of a ledger; of an open one the last that enough bookies hold."""
+        """Return the last entry of a ledger; of an open one the last that enough bookies hold.
+
+        UnreachableError where too few bookies answer to say that there is none, DecodeError where a ledger
+        is said to have entries that nobody has.
+        """
         try:
             ensembles = self._cluster.ensembles(ledger_id)
         except NotFoundError:
@@ -52,6 +63,7 @@ class LiveBookies(BaseSource):
         last = ensembles.last_entry
         if last is None:
             last = self._last_of_open(ensembles)
+        self._check_claim(ensembles, last)
         return None if last < 0 else last
 
     def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
@@ -90,7 +102,7 @@ class LiveBookies(BaseSource):
         if ensembles.striped:
             return {}
         first = entry_ids[0]
-        bookie = self._bookies.by_hope(ensembles.replicas(first))[0]
+        bookie = self._bookies.working_first(ensembles.replicas(first))[0]
         run = self._bookies.read_run(bookie, ensembles.ledger_id, first, len(entry_ids))
         entries = (_checked(ensembles, first + at, data) for at, data in enumerate(run))
         return {entry.entry_id: entry for entry in entries if isinstance(entry, RawEntry)}
@@ -99,7 +111,9 @@ class LiveBookies(BaseSource):
         """Return each entry, or why it cannot be had, after asking one replica of each after the other."""
         outcomes: dict[int, Outcome] = {}
         # The order is settled first: a bookie that fails on the way must not change whose turn is next.
-        replicas = {entry_id: self._bookies.by_hope(ensembles.replicas(entry_id)) for entry_id in entry_ids}
+        replicas = {
+            entry_id: self._bookies.working_first(ensembles.replicas(entry_id)) for entry_id in entry_ids
+        }
         for copy in range(ensembles.write_quorum):
             asked: dict[str, list[int]] = {}
             for entry_id in entry_ids:
@@ -117,6 +131,16 @@ class LiveBookies(BaseSource):
             return dict.fromkeys(entry_ids, error)
         return {entry_id: _outcome(ensembles, entry_id, bookie, answers[entry_id]) for entry_id in entry_ids}
 
+    def _check_claim(self, ensembles: Ensembles, last: int) -> None:
+        """Raise DecodeError where a ledger is said to be huge and entries in its middle are nowhere."""
+        if last < BELIEVED or ensembles.ledger_id in self._believed:
+            return
+        probes = [last // 4, last // 2, last // 4 * 3]
+        if all(isinstance(one, NotFoundError) for one in self._read_replicas(ensembles, probes).values()):
+            claim = f"ledger {ensembles.ledger_id} is said to go to entry {last}"
+            raise DecodeError(f"{claim}, but no bookie has the entries {', '.join(map(str, probes))}")
+        self._believed.add(ensembles.ledger_id)
+
     def _last_of_open(self, ensembles: Ensembles) -> int:
         """Return the last entry that an acknowledgement quorum holds, -1 for none.
 
@@ -124,33 +148,68 @@ class LiveBookies(BaseSource):
         is safe; of what comes after, all that enough bookies hold without a gap. A bookie that does not
         answer is taken to hold its copies, so that a dead one does not hide entries.
         """
-        confirmed, highest = -1, -1
-        failure: UnreachableError | None = None
-        members = {member for segment in ensembles.segments[-2:] for member in segment.members}
-        answered = 0
-        for bookie in sorted(members):
-            try:
-                answer = self._bookies.read_last(bookie, ensembles.ledger_id)
-            except UnreachableError as error:
-                failure = failure or error
-                continue
-            answered += 1
-            if answer.code == OK:
-                _, entry_id, last_confirmed, _ = read_header(answer.entries[0])
-                confirmed, highest = max(confirmed, last_confirmed), max(highest, entry_id)
-        if not answered and failure is not None:
-            raise failure
-        while confirmed < highest and self._copies(ensembles, confirmed + 1) >= ensembles.ack_quorum:
+        members = sorted({member for segment in ensembles.segments[-2:] for member in segment.members})
+        lasts = {bookie: self._last_of(ensembles, bookie) for bookie in members}
+        failed = {bookie: one for bookie, one in lasts.items() if isinstance(one, UnreachableError)}
+        held = [one for one in lasts.values() if isinstance(one, tuple)]
+        highest = max((entry_id for entry_id, _ in held), default=-1)
+        confirmed = max((last_confirmed for _, last_confirmed in held), default=-1)
+        if _may_hide(ensembles, failed):
+            if not held:
+                raise next(iter(failed.values()))
+            self._note(f"ledger {ensembles.ledger_id}: {', '.join(failed)} did not answer, it may go on")
+        while confirmed < highest and self._copies(ensembles, confirmed + 1, failed) >= ensembles.ack_quorum:
             confirmed += 1
         return confirmed
 
-    def _copies(self, ensembles: Ensembles, entry_id: int) -> int:
+    def _last_of(self, ensembles: Ensembles, bookie: str) -> tuple[int, int] | UnreachableError | None:
+        """Return the last entry that a bookie holds and what that says is confirmed, None for none."""
+        ledger, source = f"ledger {ensembles.ledger_id}", f"bookie {bookie}"
+        try:
+            answer = self._bookies.read_last(bookie, ensembles.ledger_id)
+        except UnreachableError as error:
+            return error
+        if answer.code in (NO_ENTRY, NO_LEDGER):
+            return None
+        if answer.code != OK:
+            return UnreachableError(f"{ledger}: {answer.reason}", source=source)
+        try:
+            _, entry_id, confirmed, _ = read_header(answer.entries[0])
+            found = _checked(ensembles, entry_id, answer.entries[0])
+        except DecodeError as error:
+            found = error
+        if isinstance(found, DecodeError):
+            return UnreachableError(f"{ledger}: its last entry is broken: {found.message}", source=source)
+        if not 0 < entry_id - confirmed <= UNCONFIRMED:
+            claim = f"its last entry is {entry_id}, the last confirmed {confirmed}"
+            return UnreachableError(f"{ledger}: {claim}: that cannot be", source=source)
+        return entry_id, confirmed
+
+    def _copies(self, ensembles: Ensembles, entry_id: int, failed: Collection[str]) -> int:
         """Return how many bookies hold an entry or may hold it, 0 where none is seen to."""
-        outcomes = [
-            self._ask(ensembles, bookie, [entry_id])[entry_id] for bookie in ensembles.replicas(entry_id)
-        ]
+        replicas = ensembles.replicas(entry_id)
+        asked = [bookie for bookie in replicas if bookie not in failed]
+        outcomes = [self._ask(ensembles, bookie, [entry_id])[entry_id] for bookie in asked]
         held = sum(isinstance(outcome, RawEntry) for outcome in outcomes)
-        return held and held + sum(isinstance(outcome, UnreachableError) for outcome in outcomes)
+        unknown = sum(isinstance(outcome, UnreachableError) for outcome in outcomes)
+        return held and held + unknown + len(replicas) - len(asked)
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def _may_hide(ensembles: Ensembles, failed: Collection[str]) -> bool:
+    """Return whether an acknowledged entry may be on bookies that did not answer, and on no other."""
+    if not failed:
+        return False
+    for segment in ensembles.segments[-2:]:
+        size = len(segment.members)
+        for first in range(size):
+            replicas = [segment.members[(first + copy) % size] for copy in range(ensembles.write_quorum)]
+            if sum(bookie in failed for bookie in replicas) >= ensembles.ack_quorum:
+                return True
+    return False
 
 
 def _outcome(ensembles: Ensembles, entry_id: int, bookie: str, answer: ReadAnswer) -> Outcome:

@@ -1,0 +1,123 @@
+"""Sockets on which a request ends in time as a whole, however slowly its bytes come."""
+
+from __future__ import annotations
+
+import re
+import select
+import socket
+import ssl
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+PIECE: Final = 64 << 10
+
+_endpoint_re = re.compile(r"\[?(?P<host>.*?)\]?:(?P<port>\d+)")
+
+
+class TimedSocket:
+    """A connection to `host:port`. Its methods raise OSError; TimeoutError once the time is over.
+
+    The time of `seconds` runs for the connecting, with the TLS handshake where there is a `context`, and
+    anew from every `begin`.
+    """
+
+    def __init__(
+        self, host: str, port: int, *, seconds: float, context: ssl.SSLContext | None = None
+    ) -> None:
+        self._seconds = seconds
+        self.begin()
+        self._socket = socket.create_connection((host, port), timeout=self._left())
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if context is not None:
+                self._socket = self._secured(context, host)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def begin(self) -> None:
+        """Let the time of a new request begin."""
+        self._deadline = time.monotonic() + self._seconds
+
+    def send(self, data: bytes) -> None:
+        """Send all of `data`."""
+        self._socket.settimeout(self._left())
+        self._socket.sendall(data)
+
+    def receive(self, most: int = PIECE) -> bytes:
+        """Return the next bytes, at most `most`; none where the other side closed the connection."""
+        self._socket.settimeout(self._left())
+        return self._socket.recv(most)
+
+    def close(self) -> None:
+        """Let go of the connection. Safe to call twice."""
+        with suppress(OSError):
+            self._socket.close()
+
+    def _secured(self, context: ssl.SSLContext, host: str) -> ssl.SSLSocket:
+        secured = context.wrap_socket(self._socket, server_hostname=host, do_handshake_on_connect=False)
+        try:
+            secured.settimeout(0)
+            while True:
+                try:
+                    secured.do_handshake()
+                except ssl.SSLWantReadError:
+                    self._wait(secured, select.POLLIN)
+                except ssl.SSLWantWriteError:
+                    self._wait(secured, select.POLLOUT)
+                else:
+                    return secured
+        except BaseException:
+            secured.close()
+            raise
+
+    def _wait(self, waiting: socket.socket, event: int) -> None:
+        poll = select.poll()
+        poll.register(waiting, event)
+        poll.poll(self._left() * 1000)
+
+    def _left(self) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+
+def reason(error: Exception, seconds: float) -> str:
+    """Return in a few words why a connection failed; `seconds` is how long was waited."""
+    if isinstance(error, TimeoutError):
+        return f"no answer within {seconds:g} seconds"
+    if isinstance(error, socket.gaierror | UnicodeError):
+        return "no address is known of this host"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {error.reason or error}"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+
+
+def nobody_listens(endpoints: Sequence[str], seconds: float) -> str | None:
+    """Return why none of the servers `HOST:PORT` takes a connection, None where one does."""
+    reasons = []
+    for at, endpoint in enumerate(endpoints):
+        share = seconds / (len(endpoints) - at)
+        begun = time.monotonic()
+        why = _refused(endpoint, max(share, 0.05))
+        if why is None:
+            return None
+        reasons.append(f"{endpoint} ({why})")
+        seconds -= time.monotonic() - begun
+    return f"nobody answers at {', '.join(reasons)}"
+
+
+def _refused(endpoint: str, seconds: float) -> str | None:
+    match = _endpoint_re.fullmatch(endpoint)
+    if match is None:
+        return "not HOST:PORT"
+    try:
+        TimedSocket(match["host"], int(match["port"]), seconds=seconds).close()
+    except (OSError, UnicodeError) as error:
+        return reason(error, round(seconds, 1))
+    return None

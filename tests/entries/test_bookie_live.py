@@ -1,0 +1,124 @@
+"""Live bookies that lie, stall, drip or refuse: one line in bounded time, and never 'it holds nothing'."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UnreachableError
+from pulsar_meta.entries.bookie_live import LiveBookies
+from pulsar_meta.entries.ensemble import Ensembles, Segment
+from tests.servers.scripted import STRANGE_SERVERS, BookieScript, Talk, bookie, dripping, honest, tcp_server
+
+LEDGER = 7
+SECONDS = 0.5
+
+
+class Cluster:
+    """One ledger on some bookies, whose ids are their ports."""
+
+    def __init__(self, ports: Sequence[int], last: int | None, quorums: tuple[int, int]) -> None:
+        self.ports, self.last, self.quorums = ports, last, quorums
+
+    def ledgers(self) -> list[int]:
+        return [LEDGER]
+
+    def ensembles(self, ledger_id: int) -> Ensembles:
+        if ledger_id != LEDGER:
+            raise NotFoundError(f"no ledger {ledger_id}")
+        segment = Segment(0, tuple(str(port) for port in self.ports))
+        return Ensembles(LEDGER, *self.quorums, (segment,), self.last, "DUMMY")
+
+    def address(self, bookie_id: str) -> tuple[str, int]:
+        return "127.0.0.1", int(bookie_id)
+
+
+@contextmanager
+def bookies(
+    *talks: Talk, last: int | None = None, quorums: tuple[int, int] | None = None
+) -> Iterator[LiveBookies]:
+    with ExitStack() as stack:
+        ports = [stack.enter_context(tcp_server(talk)) for talk in talks]
+        cluster = Cluster(ports, last, quorums or (len(ports), len(ports)))
+        yield stack.enter_context(LiveBookies(cluster, seconds=SECONDS))
+
+
+def refusing(code: int) -> BookieScript:
+    return lambda ledger_id, entry_id: (code, b"")
+
+
+def in_time(call: Callable[[], object], *kinds: type[PulsarMetaError], seconds: float = 5) -> PulsarMetaError:
+    begun = time.monotonic()
+    with pytest.raises(kinds) as caught:
+        call()
+    assert time.monotonic() - begun < seconds
+    assert len(str(caught.value).splitlines()) == 1
+    assert caught.value.exit_code in (4, 6)
+    return caught.value
+
+
+@pytest.mark.parametrize("code", [101, 104, -1234, 103])
+def test_a_bookie_that_answers_with_an_error_is_not_one_that_holds_nothing(code: int) -> None:
+    with bookies(bookie(refusing(code))) as source:
+        error = in_time(lambda: source.last_entry(LEDGER), UnreachableError)
+        assert str(error).startswith("bookie ")
+
+
+def test_too_few_answers_do_not_make_an_empty_ledger() -> None:
+    with bookies(bookie(refusing(2)), bookie(refusing(101)), bookie(refusing(101)), quorums=(3, 2)) as source:
+        in_time(lambda: source.last_entry(LEDGER), UnreachableError)
+    with bookies(bookie(refusing(2)), bookie(refusing(2)), bookie(refusing(101)), quorums=(3, 2)) as source:
+        assert source.last_entry(LEDGER) is None
+        assert source.notes == []
+
+
+def test_what_bookies_that_do_not_answer_may_hide_is_said() -> None:
+    talks = (bookie(honest(5)), bookie(refusing(101)), bookie(refusing(101)))
+    with bookies(*talks, quorums=(3, 2)) as source:
+        assert source.last_entry(LEDGER) == 5
+        assert ["did not answer" in note for note in source.notes] == [True]
+
+
+@pytest.mark.parametrize("last", [2**62, 2**40])
+def test_an_open_ledger_that_claims_to_be_huge(last: int) -> None:
+    def script(ledger_id: int, entry_id: int) -> tuple[int, bytes]:
+        return honest(last)(ledger_id, entry_id) if entry_id < 0 else honest(3)(ledger_id, entry_id)
+
+    with bookies(bookie(script)) as source:
+        error = in_time(lambda: list(source.read_many(LEDGER)), DecodeError)
+        assert f"said to go to entry {last - 1}" in str(error)
+
+
+def test_a_closed_ledger_that_claims_to_be_huge() -> None:
+    with bookies(bookie(honest(3)), last=2**62) as source:
+        in_time(lambda: list(source.entry_ids(LEDGER)), DecodeError)
+
+
+def test_a_confirmed_entry_behind_the_last_one_is_not_believed() -> None:
+    with bookies(bookie(honest(3, confirmed=2**62))) as source:
+        error = in_time(lambda: source.last_entry(LEDGER), UnreachableError)
+        assert "that cannot be" in str(error)
+
+
+@pytest.mark.parametrize("name", STRANGE_SERVERS)
+@pytest.mark.parametrize("last", [3, None])
+def test_strange_bookies(name: str, last: int | None) -> None:
+    with bookies(STRANGE_SERVERS[name], last=last) as source:
+        error = in_time(lambda: list(source.read_many(LEDGER)), UnreachableError, DecodeError)
+        assert "bookie 127.0.0.1:" in str(error)
+
+
+def test_a_bookie_that_drips_its_answer() -> None:
+    """Each byte comes in time, the whole answer does not."""
+    answer = dripping(b"\0\0\0\x40\x02\x02\0\0\0\0\0\0", pause=SECONDS / 4)
+    with bookies(answer, last=3) as source:
+        error = in_time(lambda: source.read(LEDGER, 0), UnreachableError)
+        assert f"no answer within {SECONDS:g} seconds" in str(error)
+
+
+def test_one_that_drips_is_helped_by_another() -> None:
+    with bookies(dripping(b"\0\0\0\x40"), bookie(honest(3)), last=3) as source:
+        assert [entry.entry_id for entry in source.read_many(LEDGER)] == [0, 1, 2, 3]
