@@ -78,6 +78,8 @@ class Java:
         process = None if self._gateway is None else self._gateway.proc
         if process is None or process.returncode is not None:
             return
+        # PySpark's objects send Java a word when they are collected; to one that ends that is an error.
+        self._gateway._gateway_client.is_connected = False
         process.stdin.close()
         if not _ended(process, FAREWELL_SECONDS):
             _signal_group(process, signal.SIGTERM)

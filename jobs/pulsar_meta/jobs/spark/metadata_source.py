@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
-from pulsar_meta.codecs.metadata.acks import acks_of
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
-from pulsar_meta.codecs.metadata.envelope import open_envelope
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, ledgers_by_id
+from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD
 from pulsar_meta.codecs.names import split_managed_ledger_path
+from pulsar_meta.jobs.topics.cursors import cursor_of
 from pulsar_meta.jobs.topics.scope import chosen_topics
+from pulsar_meta.jobs.topics.topic import Ledger, topic_of
 from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.registry import open_store
 
 TOPICS_A_PARTITION: Final = 2000
+# Topics, and cursors, whose records are read in one go.
+TOPICS_AT_ONCE: Final = 100
+CURSORS_AT_ONCE: Final = 1000
 
 
 class TopicPartition(InputPartition):
@@ -56,13 +59,13 @@ class TopicReader(DataSourceReader):
         if not isinstance(partition, TopicPartition):
             return
         with open_store(self.store) as store:
-            for path in partition.paths:
-                for row in self.rows(store, path):
+            for at in range(0, len(partition.paths), TOPICS_AT_ONCE):
+                for row in self.rows(store, partition.paths[at : at + TOPICS_AT_ONCE]):
                     yield tuple(row.get(name) for name in self.columns)
 
     @abstractmethod
-    def rows(self, store: Store, path: str) -> Iterator[dict[str, Any]]:
-        """Yield the rows of one topic."""
+    def rows(self, store: Store, paths: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yield the rows of some topics."""
 
 
 class PulsarLedgers(DataSource):
@@ -111,82 +114,72 @@ class PulsarCursors(DataSource):
 class LedgerReader(TopicReader):
     """Rows of ledgers. A record that is broken is one row with `error`."""
 
-    def rows(self, store: Store, path: str) -> Iterator[dict[str, Any]]:
-        """Yield a topic's ledgers in reading order; nothing for a topic that is gone by now."""
-        try:
-            seen = store.read(path)
-        except NotFoundError:
-            return
-        head = {"topic": _topic(path)}
-        try:
-            info = decode_managed_ledger(seen.value)
-            head["codec"] = _envelope(seen)["codec"]
-        except DecodeError as error:
-            yield head | {"error": str(error)}
-            return
-        for ledger in ledgers_by_id(info):
-            offload = ledger.offloadContext
-            yield head | {
-                "ledger_id": ledger.ledgerId,
-                "entries": ledger.entries if ledger.timestamp else None,
-                "size": ledger.size if ledger.timestamp else None,
-                "closed_at": _time(ledger.timestamp),
-                "offloaded": offload.complete,
-                "bookkeeper_deleted": offload.bookkeeperDeleted,
-                "properties": {item.key: item.value for item in ledger.properties},
-            }
+    def rows(self, store: Store, paths: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yield the ledgers of topics in reading order; nothing for a topic that is gone by now."""
+        for record in filter(None, store.read_many(paths)):
+            try:
+                topic = topic_of(record)
+            except DecodeError as error:
+                yield _names(record) | {"error": str(error)}
+                continue
+            for ledger in topic.ledgers:
+                yield {"topic": topic.name, "codec": topic.codec} | _ledger(ledger)
 
 
 class CursorReader(TopicReader):
     """Rows of cursors. A record that is broken is one row with `error`."""
 
-    def rows(self, store: Store, path: str) -> Iterator[dict[str, Any]]:
-        """Yield a topic's cursors in the order of their names."""
-        for name in store.children(path):
-            try:
-                yield _cursor(store.read(f"{path}/{name}"))
-            except NotFoundError:
-                continue
+    def rows(self, store: Store, paths: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yield the cursors of topics in the order of their names."""
+        listed = zip(paths, store.children_many(paths), strict=True)
+        cursors = [f"{path}/{name}" for path, names in listed for name in names]
+        for at in range(0, len(cursors), CURSORS_AT_ONCE):
+            for record in filter(None, store.read_many(cursors[at : at + CURSORS_AT_ONCE])):
+                try:
+                    yield _names(record) | _cursor(record)
+                except DecodeError as error:
+                    yield _names(record) | {"error": str(error)}
 
 
-def _cursor(seen: Versioned) -> dict[str, Any]:
-    place = split_managed_ledger_path(seen.path)
-    row: dict[str, Any] = {
-        "topic": str(place[0]) if place else None,
-        "cursor": place[1] if place else None,
-        "stored_size": len(seen.value),
-        "version": seen.version,
-    }
-    try:
-        info = decode_cursor(seen.value)
-        row |= _envelope(seen)
-    except DecodeError as error:
-        return row | {"error": str(error)}
-    return row | {
-        "cursors_ledger_id": info.cursorsLedgerId,
-        "mark_delete_ledger_id": info.markDeleteLedgerId if info.HasField("markDeleteLedgerId") else None,
-        "mark_delete_entry_id": info.markDeleteEntryId if info.HasField("markDeleteEntryId") else None,
-        "acknowledged_ranges": acks_of(info).range_count,
-        "properties": {item.name: item.value for item in info.cursorProperties},
-        "last_active": _time(info.lastActive),
+def _names(record: Versioned) -> dict[str, Any]:
+    """Return what a record's path says, and what the store does."""
+    topic, cursor = split_managed_ledger_path(record.path) or (None, None)
+    return {
+        "topic": None if topic is None else str(topic),
+        "cursor": cursor,
+        "stored_size": len(record.value),
+        "version": record.version,
     }
 
 
-def _envelope(seen: Versioned) -> dict[str, Any]:
-    envelope = open_envelope(seen.value)
-    if envelope is None:
-        return {"codec": None, "raw_size": len(seen.value)}
-    return {"codec": envelope.codec, "raw_size": envelope.raw_size}
+def _ledger(ledger: Ledger) -> dict[str, Any]:
+    offload = ledger.offload
+    return {
+        "ledger_id": ledger.ledger_id,
+        "entries": ledger.entries,
+        "size": ledger.size,
+        "closed_at": _time(ledger.closed_at),
+        "offloaded": offload is not None and offload.complete,
+        "bookkeeper_deleted": offload is not None and offload.bookkeeper_deleted,
+        "properties": dict(ledger.properties),
+    }
 
 
-def _topic(path: str) -> str | None:
-    place = split_managed_ledger_path(path)
-    return str(place[0]) if place else None
+def _cursor(record: Versioned) -> dict[str, Any]:
+    cursor = cursor_of(record)
+    return {
+        "cursors_ledger_id": STATE_IN_RECORD if cursor.state_ledger is None else cursor.state_ledger,
+        "mark_delete_ledger_id": cursor.mark_delete_ledger,
+        "mark_delete_entry_id": cursor.mark_delete_entry,
+        "acknowledged_ranges": cursor.acknowledged_ranges,
+        "properties": dict(cursor.properties),
+        "last_active": _time(cursor.last_active),
+        "codec": cursor.codec,
+        "raw_size": cursor.raw_size,
+    }
 
 
-def _time(milliseconds: int) -> Any:
-    from datetime import UTC, datetime, timedelta
-
-    if not 0 < milliseconds < 253_402_300_800_000:
+def _time(milliseconds: int | None) -> datetime | None:
+    if milliseconds is None or not 0 < milliseconds < 253_402_300_800_000:
         return None
     return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)

@@ -68,11 +68,8 @@ class CursorState:
 
 def cursor_records(store: Store, topic_path: str) -> Iterator[Versioned]:
     """Yield the records of a topic's cursors in the order of their names; those that vanish are left out."""
-    for name in store.children(topic_path):
-        try:
-            yield store.read(f"{topic_path}/{name}")
-        except NotFoundError:
-            continue
+    paths = [f"{topic_path}/{name}" for name in store.children(topic_path)]
+    yield from filter(None, store.read_many(paths))
 
 
 def cursor_of(record: Versioned) -> Cursor:
