@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.servers import java
 from tests.servers.processes import free_port
-from tests.servers.restartable import RestartableServer
+from tests.servers.restartable import RestartableServer, skip_or_fail
 
 _LOG4J = """\
 status = error
@@ -34,6 +34,8 @@ class ZookeeperServer(RestartableServer):
     name = "ZooKeeper"
 
     def __init__(self, directory: Path, *, settings: str = "", java_options: tuple[str, ...] = ()) -> None:
+        """Without Java the test that wants the server is skipped."""
+        skip_or_fail(why_not())
         super().__init__(directory, free_port())
         (directory / "data").mkdir()
         (directory / "log4j2.properties").write_text(_LOG4J)

@@ -1,0 +1,47 @@
+"""`make demo` shows the main job, with Spark or without."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def demo(**environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "scripts/demo.sh"],
+        cwd=ROOT,
+        env={**os.environ, "BIN": str(Path(sys.executable).parent), **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def assert_answered(done: subprocess.CompletedProcess[str], engine: str) -> None:
+    """The cursor record's position, and the positions of the three indexes, by the engine named."""
+    assert done.returncode == 0
+    assert f"--engine {engine}" in done.stdout
+    assert "mark-delete position: 64:2" in done.stdout
+    assert [place in done.stdout for place in (" 18:0 ", " 21:9:2 ", " 22:21:18 ")] == [True] * 3
+
+
+@pytest.mark.spark
+def test_with_java_spark_answers() -> None:
+    done = demo()
+    assert_answered(done, "spark")
+    assert done.stderr == ""
+
+
+def test_without_java_one_process_answers_and_the_last_lines_say_so(tmp_path: Path) -> None:
+    done = demo(JAVA_HOME=str(tmp_path))
+    assert_answered(done, "local")
+    assert len(done.stderr.strip().splitlines()) == 2
+    assert "LEFT OUT: Spark" in done.stderr
+    assert "openjdk-17" in done.stderr
