@@ -305,6 +305,10 @@ def test_data_is_utf8_whatever_the_locale(encoding: str, tmp_path: Path) -> None
         ("[profiles.p]\nentries = [1]", "entries: expected text"),
         ('[profiles.p]\nstor = "x"', "unknown key 'stor'"),
         ("\x00", "not a readable TOML"),
+        ("x = " + "[" * 100_000, "not a readable TOML"),
+        ("#" * (1 << 20), "more than 1048576 bytes"),
+        ('[profiles.p]\nstore = ["zk://u:s3cret@h"]', "store: expected text in quotes, found a list"),
+        ('default = "zk://u:s3cret@h"\n[profiles.p]', "found text"),
     ],
 )
 def test_a_config_that_makes_no_sense_is_one_line(
@@ -316,6 +320,7 @@ def test_a_config_that_makes_no_sense_is_one_line(
     with pytest.raises(UsageError) as caught:
         load_settings("p")
     assert what in caught.value.message
+    assert "s3cret" not in caught.value.message
     assert caught.value.source == str(file)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import gc
-import inspect
 import io
 import os
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ from pulsar_meta.cli.commands import COMMANDS
 from pulsar_meta.cli.errors import os_failure, report, wants_json
 from pulsar_meta.cli.options import flattened
 from pulsar_meta.cli.outputs import replace_closed_streams
+from pulsar_meta.cli.render.help import HelpfulCommand, HelpfulGroup
 from pulsar_meta.cli.shell import Exit
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 
@@ -42,24 +43,11 @@ def root(
     """Read, verify, search and rewrite what Apache Pulsar keeps in its metadata store and on its bookies."""
 
 
-def help_text(docstring: str | None) -> str:
-    """Return a command's docstring as its help, the lines below `Examples:` kept as they stand."""
-    text, heading, examples = (
-        inspect.cleandoc(docstring or "").replace("\b\n", "").partition("\n\nExamples:\n")
-    )
-    text = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
-    if not heading:
-        return text
-    lines = "\n".join(f"  {line.strip()}" for line in examples.splitlines() if line.strip())
-    # A backspace on its own line tells Typer, as it told Click, to leave the paragraph's lines alone.
-    return f"{text}\n\n\b\nExamples:\n{lines}"
-
-
 def build_app(only: str | None = None) -> typer.Typer:
     """Return the Typer application with every command, or with just the one that is about to run."""
     app = typer.Typer(
         name="pulsar-meta",
-        no_args_is_help=True,
+        cls=HelpfulGroup,
         context_settings={"help_option_names": ["-h", "--help"]},
         pretty_exceptions_enable=False,
         add_completion=only is None,
@@ -69,8 +57,8 @@ def build_app(only: str | None = None) -> typer.Typer:
         if only in (None, name):
             module, _, function = command.target.partition(":")
             called = getattr(import_module(module), function)
-            app.command(name, help=help_text(called.__doc__), rich_help_panel=command.group)(
-                swallow_pipe(flattened(called))
+            app.command(name, cls=HelpfulCommand, help=called.__doc__, rich_help_panel=command.group)(
+                swallow_pipe(flattened(called, command.forms))
             )
     return app
 
@@ -95,13 +83,15 @@ def swallow_pipe(command: Callable[..., None]) -> Callable[..., None]:
 
 def usage_failure(error: Any) -> UsageError:
     """Return what Typer found wrong with the command line, with the command whose --help says more."""
-    if not error.format_message():
-        # The program alone: Typer has shown the help.
-        sys.exit(Exit.USAGE)
     asked = error.ctx.command_path if error.ctx is not None else "pulsar-meta"
-    return UsageError(
-        f"{error.format_message().replace('Value error, ', '').rstrip('.')} (see {asked} --help)"
-    )
+    text = error.format_message()
+    # Typer lists options that begin alike or differ little, in the order of the alphabet.
+    possible, listed, _ = text.partition(" (Possible options: ")
+    if listed:
+        wrong = possible.rpartition(" ")[2]
+        likely = get_close_matches(wrong, error.possibilities, n=1) or sorted(error.possibilities)
+        text = f"{possible}. Did you mean {' or '.join(likely)}?"
+    return UsageError(f"{text.replace('Value error, ', '').rstrip('.')} (see {asked} --help)")
 
 
 def writes_file(arguments: list[str]) -> bool:
@@ -154,6 +144,9 @@ def run(arguments: list[str]) -> PulsarMetaError:
     first = arguments[0] if arguments else None
     try:
         app = build_app(first if first in COMMANDS else None)
+        if first is None:
+            app(["--help"], standalone_mode=False)
+            sys.exit(Exit.USAGE)
         sys.exit(app(standalone_mode=False))
     except PulsarMetaError as error:
         return error

@@ -7,14 +7,18 @@ A command takes a dataclass of options as one parameter; on the command line eac
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
+from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.jobs.engine import LOCAL, SparkSettings, choose_engine_to_read
@@ -23,12 +27,18 @@ ENGINE = "Engine"
 
 StoreUrl = Annotated[
     str | None,
-    typer.Option("--store", help="The metadata store: snapshot:, dir:, rocksdb:, zk://, etcd://, oxia://."),
+    typer.Option(
+        "--store",
+        help="The metadata store: snapshot:, dir:, rocksdb:, zk://, etcd://, oxia://."
+        " Environment: PULSAR_META_STORE.",
+    ),
 ]
 EntriesUrls = Annotated[
     list[str] | None,
     typer.Option(
-        "--entries", help="Where entries are: bookie-disk:, bookie:, offload:, frames: (repeatable)."
+        "--entries",
+        help="Where entries are: bookie-disk:, bookie:, offload:, frames: (repeatable). Environment:"
+        " PULSAR_META_ENTRIES.",
     ),
 ]
 IndexProperty = Annotated[
@@ -70,7 +80,12 @@ class EngineOptions:
         ),
     ] = Engine.AUTO
     master: Annotated[
-        str | None, typer.Option("--master", rich_help_panel=ENGINE, help="Spark's; default local[*].")
+        str | None,
+        typer.Option(
+            "--master",
+            rich_help_panel=ENGINE,
+            help="Spark's. Default: local[*]. Environment: PULSAR_META_MASTER.",
+        ),
     ] = None
     conf: Annotated[
         list[str] | None,
@@ -109,10 +124,10 @@ def property_pairs(texts: list[str]) -> dict[str, str]:
     return pairs
 
 
-def flattened(command: Callable[..., None]) -> Callable[..., None]:
+def flattened(command: Callable[..., None], forms: Sequence[Format]) -> Callable[..., None]:
     """Return `command` with each parameter that is a dataclass replaced by an option for each of its fields.
 
-    The command's own options come first, those of the shell last.
+    The command's own options come first, those of the shell last, of which `-o` takes only `forms`.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
@@ -128,12 +143,67 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
     def run(**given: Any) -> None:
         for name, kind in groups.items():
             given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+            if kind is Shell:
+                check_form(given[name], forms)
         command(**given)
 
+    own = [_with_value_name(_with_forms(parameter, forms)) for parameter in own]
     del run.__dict__["__wrapped__"]
     run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
     return run
+
+
+def check_form(shell: Shell, forms: Sequence[Format]) -> None:
+    """Raise UsageError for a form of output that the command does not write."""
+    if shell.output_format is not None and shell.output_format not in forms:
+        raise UsageError(f"-o {shell.output_format}: this command writes {_either(forms)}")
+
+
+def _with_forms(parameter: inspect.Parameter, forms: Sequence[Format]) -> inspect.Parameter:
+    if parameter.name != "output_format":
+        return parameter
+    text = f"One of {', '.join(forms)}." if len(forms) > 1 else f"Always {forms[0]}."
+    if Format.TABLE in forms:
+        text += " Default: table on a terminal, else plain."
+    return _changed(parameter, help=text, metavar="FORM")
+
+
+def _either(forms: Sequence[Format]) -> str:
+    return " or ".join(part for part in (", ".join(forms[:-1]), forms[-1]) if part)
+
+
+def _with_value_name(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Return the parameter with what help and messages call its value, where it does not say so itself."""
+    kind, info = get_args(parameter.annotation)
+    if not isinstance(info, OptionInfo) or info.metavar is not None:
+        return parameter
+    # The first spelling stands where Typer once had the default.
+    spellings = [word for word in (info.default, *(info.param_decls or ())) if isinstance(word, str)]
+    return _changed(parameter, metavar=_value_name(kind, spellings))
+
+
+def _changed(parameter: inspect.Parameter, **attributes: Any) -> inspect.Parameter:
+    kind, info = get_args(parameter.annotation)
+    info = copy(info)
+    for name, value in attributes.items():
+        setattr(info, name, value)
+    return parameter.replace(annotation=Annotated[kind, info])
+
+
+def _value_name(kind: Any, spellings: Sequence[str]) -> str | None:
+    kinds = [member for part in (get_args(kind) or (kind,)) for member in (get_args(part) or (part,))]
+    words = [one for one in kinds if isinstance(one, str)]
+    for one in kinds:
+        if isinstance(one, type) and issubclass(one, Enum):
+            words = [str(member.value) for member in one]
+    if words:
+        return "|".join(words)
+    if bool in kinds:
+        return None
+    if int in kinds or float in kinds:
+        return "N"
+    return "FILE" if Path in kinds else max(spellings, key=len).rsplit("-", 1)[-1].upper()
 
 
 def _options(kind: Any) -> list[inspect.Parameter]:

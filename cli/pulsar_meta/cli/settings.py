@@ -20,9 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pulsar_meta.cli.inputs import open_input
 from pulsar_meta.codecs.errors import UsageError
 
 KEYS = ("store", "entries", "master")
+LARGEST = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,15 @@ def read_profile(name: str | None) -> dict[str, Any]:
         return {}
     import tomllib
 
+    with open_input(path) as stream:
+        data = stream.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise UsageError(f"a config file of more than {LARGEST} bytes", source=str(path))
     try:
-        config = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        config = tomllib.loads(data.decode())
+    except RecursionError as error:
+        raise UsageError("not a readable TOML file: nested too deeply", source=str(path)) from error
+    except ValueError as error:
         raise UsageError(f"not a readable TOML file: {error}", source=str(path)) from error
     try:
         _check_names(config, ("default", "profiles"))
@@ -77,8 +85,21 @@ def _check_names(found: Mapping[str, Any], known: Sequence[str]) -> None:
 
 def _table(found: Any) -> dict[str, Any]:
     if not isinstance(found, dict):
-        raise UsageError(f"expected the tables [default] and [profiles.NAME], found {found!r}")
+        raise UsageError(f"expected the tables [default] and [profiles.NAME], found {_kind(found)}")
     return found
+
+
+def _kind(found: Any) -> str:
+    """Return what a value is, which is not shown: it may hold a password."""
+    kinds = {
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        str: "text",
+        list: "a list",
+        dict: "a table",
+    }
+    return kinds.get(type(found), "a time")
 
 
 def _checked(profile: dict[str, Any]) -> dict[str, Any]:
@@ -87,7 +108,7 @@ def _checked(profile: dict[str, Any]) -> dict[str, Any]:
     for key, told in profile.items():
         texts = told if key == "entries" and isinstance(told, list) else [told]
         if not all(isinstance(text, str) for text in texts):
-            raise UsageError(f"{key}: expected text in quotes, found {told!r}")
+            raise UsageError(f"{key}: expected text in quotes, found {_kind(told)}")
     return profile
 
 

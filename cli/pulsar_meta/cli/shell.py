@@ -76,15 +76,18 @@ class Shell:
 
     output_format: Annotated[
         Format | None,
-        _common("-o", "--output-format", text="Default: table on a terminal, else plain."),
+        _common("-o", "--output-format", text="The form of the output."),
     ] = None
-    output: Annotated[Path | None, _common("--output", text="Write to this file, whole or not at all.")] = (
-        None
-    )
+    output: Annotated[
+        Path | None, _common("--output", text="Write to this file, whole or not at all, instead of stdout.")
+    ] = None
     quiet: Annotated[bool, _common("--quiet", "-q", text="Only data, warnings and errors.")] = False
-    verbose: Annotated[bool, _common("--verbose", "-v", text="Tell what is done.")] = False
-    force: Annotated[bool, _common("--force", text="Raw bytes to a terminal all the same.")] = False
-    profile: Annotated[str | None, _common("--profile", text="A named profile of the config file.")] = None
+    verbose: Annotated[bool, _common("--verbose", "-v", text="Say what is done.")] = False
+    force: Annotated[bool, _common("--force", text="Write raw bytes to a terminal, too.")] = False
+    profile: Annotated[
+        str | None,
+        _common("--profile", text="A profile of the config file. Environment: PULSAR_META_PROFILE."),
+    ] = None
 
     @property
     def format(self) -> Format:

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from pulsar_meta.cli.render.tables import Format
+
 
 class Command(NamedTuple):
-    """`module:function` of a command, and its heading in `--help`."""
+    """`module:function` of a command, its heading in `--help`, and the forms that its `-o` takes."""
 
     target: str
     group: str
+    forms: tuple[Format, ...]
 
+
+# Documents in the lines of a person's reading; with columns; the summary of writes.
+TEXT: Final = (Format.TABLE, Format.PLAIN, Format.JSON, Format.NDJSON)
+ROWS: Final = (*TEXT, Format.CSV)
+BYTES: Final = (Format.RAW,)
 
 READ: Final = "Read"
 SEARCH: Final = "Search"
@@ -24,31 +32,31 @@ BROKERS: Final = "Brokers"
 FRAMES: Final = "Frames and batches"
 
 COMMANDS: Final[dict[str, Command]] = {
-    "decode": Command("pulsar_meta.cli.commands.decode:decode", READ),
-    "encode": Command("pulsar_meta.cli.commands.encode:encode", READ),
-    "dump-entries": Command("pulsar_meta.cli.commands.dump_entries:dump_entries", READ),
-    "seek": Command("pulsar_meta.cli.commands.seek:seek", SEARCH),
-    "lookup": Command("pulsar_meta.cli.commands.lookup:lookup", BROKERS),
-    "brokers": Command("pulsar_meta.cli.commands.brokers:brokers", BROKERS),
-    "lookup-properties": Command("pulsar_meta.cli.commands.brokers:lookup_properties", BROKERS),
-    "compress-cursors": Command("pulsar_meta.cli.commands.compress:compress_cursors", REWRITE),
-    "compress-ledgers": Command("pulsar_meta.cli.commands.compress:compress_ledgers", REWRITE),
-    "undo": Command("pulsar_meta.cli.commands.undo:undo", REWRITE),
-    "check-readable": Command("pulsar_meta.cli.commands.check_readable:check_readable", REWRITE),
-    "ls": Command("pulsar_meta.cli.commands.store:ls", STORE),
-    "get": Command("pulsar_meta.cli.commands.store:get", STORE),
-    "tree": Command("pulsar_meta.cli.commands.store:tree", STORE),
-    "top": Command("pulsar_meta.cli.commands.top:top", STORE),
-    "put": Command("pulsar_meta.cli.commands.put:put", STORE),
-    "rm": Command("pulsar_meta.cli.commands.put:rm", STORE),
-    "properties": Command("pulsar_meta.cli.commands.properties:properties", READ),
-    "set-property": Command("pulsar_meta.cli.commands.properties:set_property", REWRITE),
-    "unset-property": Command("pulsar_meta.cli.commands.properties:unset_property", REWRITE),
-    "build-index": Command("pulsar_meta.cli.commands.build_index:build_index", REWRITE),
-    "check-index": Command("pulsar_meta.cli.commands.check_index:check_index", SEARCH),
-    "strip-metadata": Command("pulsar_meta.cli.commands.frame_metadata:strip_metadata", FRAMES),
-    "attach-metadata": Command("pulsar_meta.cli.commands.frame_metadata:attach_metadata", FRAMES),
-    "verify-entries": Command("pulsar_meta.cli.commands.verify_entries:verify_entries", FRAMES),
-    "plan-batches": Command("pulsar_meta.cli.commands.batches:plan_batches", FRAMES),
-    "pack-entries": Command("pulsar_meta.cli.commands.batches:pack_entries", FRAMES),
+    "decode": Command("pulsar_meta.cli.commands.decode:decode", READ, (*TEXT, Format.RAW)),
+    "encode": Command("pulsar_meta.cli.commands.encode:encode", READ, (Format.RAW, Format.NDJSON)),
+    "dump-entries": Command("pulsar_meta.cli.commands.dump_entries:dump_entries", READ, (*ROWS, Format.RAW)),
+    "seek": Command("pulsar_meta.cli.commands.seek:seek", SEARCH, (*ROWS, Format.PARQUET)),
+    "lookup": Command("pulsar_meta.cli.commands.lookup:lookup", BROKERS, TEXT),
+    "brokers": Command("pulsar_meta.cli.commands.brokers:brokers", BROKERS, ROWS),
+    "lookup-properties": Command("pulsar_meta.cli.commands.brokers:lookup_properties", BROKERS, TEXT),
+    "compress-cursors": Command("pulsar_meta.cli.commands.compress:compress_cursors", REWRITE, ROWS),
+    "compress-ledgers": Command("pulsar_meta.cli.commands.compress:compress_ledgers", REWRITE, ROWS),
+    "undo": Command("pulsar_meta.cli.commands.undo:undo", REWRITE, ROWS),
+    "check-readable": Command("pulsar_meta.cli.commands.check_readable:check_readable", REWRITE, ROWS),
+    "ls": Command("pulsar_meta.cli.commands.store:ls", STORE, ROWS),
+    "get": Command("pulsar_meta.cli.commands.store:get", STORE, (*TEXT, Format.RAW)),
+    "tree": Command("pulsar_meta.cli.commands.store:tree", STORE, TEXT),
+    "top": Command("pulsar_meta.cli.commands.top:top", STORE, (*TEXT, Format.HTML)),
+    "put": Command("pulsar_meta.cli.commands.put:put", STORE, ROWS),
+    "rm": Command("pulsar_meta.cli.commands.put:rm", STORE, ROWS),
+    "properties": Command("pulsar_meta.cli.commands.properties:properties", READ, ROWS),
+    "set-property": Command("pulsar_meta.cli.commands.properties:set_property", REWRITE, ROWS),
+    "unset-property": Command("pulsar_meta.cli.commands.properties:unset_property", REWRITE, ROWS),
+    "build-index": Command("pulsar_meta.cli.commands.build_index:build_index", REWRITE, ROWS),
+    "check-index": Command("pulsar_meta.cli.commands.check_index:check_index", SEARCH, ROWS),
+    "strip-metadata": Command("pulsar_meta.cli.commands.frame_metadata:strip_metadata", FRAMES, BYTES),
+    "attach-metadata": Command("pulsar_meta.cli.commands.frame_metadata:attach_metadata", FRAMES, BYTES),
+    "verify-entries": Command("pulsar_meta.cli.commands.verify_entries:verify_entries", FRAMES, ROWS),
+    "plan-batches": Command("pulsar_meta.cli.commands.batches:plan_batches", FRAMES, TEXT),
+    "pack-entries": Command("pulsar_meta.cli.commands.batches:pack_entries", FRAMES, BYTES),
 }

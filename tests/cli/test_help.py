@@ -1,0 +1,105 @@
+"""Help pages: names whole at every width, the forms that a command writes, the environment."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import get_args
+from unittest.mock import patch
+
+import pytest
+from typer.models import OptionInfo
+from typer.testing import CliRunner
+
+from pulsar_meta.cli.app import build_app
+from pulsar_meta.cli.commands import COMMANDS
+from pulsar_meta.cli.options import check_form, flattened
+from pulsar_meta.cli.render.help import ENVIRONMENT
+from pulsar_meta.cli.render.tables import Format
+from pulsar_meta.cli.shell import Shell
+from pulsar_meta.codecs.errors import UsageError
+from tests.cli.program import environment, pulsar_meta_here
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def page(*command: str, width: int) -> list[str]:
+    with patch.dict(os.environ, {"COLUMNS": str(width)}):
+        result = CliRunner().invoke(build_app(command[0] if command else None), [*command, "--help"])
+    assert result.exit_code == 0
+    return result.output.splitlines()
+
+
+def spellings(command: str) -> Iterator[str]:
+    module, _, function = COMMANDS[command].target.partition(":")
+    called = flattened(getattr(import_module(module), function), COMMANDS[command].forms)
+    for parameter in inspect.signature(called).parameters.values():
+        for info in get_args(parameter.annotation):
+            if isinstance(info, OptionInfo):
+                for text in (info.default, *(info.param_decls or ())):
+                    yield from str(text).split("/")
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+@pytest.mark.parametrize("width", [40, 80, 140])
+def test_names_are_whole_and_lines_fit(command: str, width: int) -> None:
+    lines = page(command, width=width)
+    words = {word.strip(",.:;()") for line in lines for word in line.split()}
+    assert {word for word in spellings(command) if word.startswith("-")} <= words
+    if width >= 80:
+        assert all(len(line) < width for line in lines)
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_only_forms_that_a_command_writes_are_listed_and_taken(command: str) -> None:
+    forms = COMMANDS[command].forms
+    text = " ".join(page(command, width=140))
+    listed = re.search(r"--output-format FORM +(?:One of|Always) ([a-z, ]+)\.", text)
+    assert listed is not None
+    assert listed[1].split(", ") == list(forms)
+    for form in Format:
+        if form in forms:
+            check_form(Shell(form), forms)
+        else:
+            with pytest.raises(UsageError, match=f"-o {form}: this command writes"):
+                check_form(Shell(form), forms)
+
+
+def test_a_form_that_a_command_does_not_write_is_refused(tmp_path: Path) -> None:
+    done = pulsar_meta_here("ls", "-o", "parquet", env=environment(tmp_path))
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"-o parquet: this command writes table, plain" in done.stderr
+
+
+def test_every_environment_variable_is_in_the_help() -> None:
+    sources = [path.read_text("utf-8") for path in ROOT.glob("*/pulsar_meta/**/*.py")]
+    used = {name for text in sources for name in re.findall(r"\"(PULSAR_META_[A-Z_]+)\"", text)}
+    assert len(used) >= 6
+    assert used <= set(ENVIRONMENT)
+    text = "\n".join(page(width=80))
+    assert all(name in text for name in ENVIRONMENT)
+
+
+def test_the_program_alone_shows_the_help_and_is_a_usage_error(tmp_path: Path) -> None:
+    done = pulsar_meta_here(env=environment(tmp_path))
+    assert (done.returncode, done.stderr) == (2, b"")
+    assert b"Usage: pulsar-meta" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("compres-cursors", "compress-cursors"),
+        ("dump-entires x", "dump-entries"),
+        ("decode --stor x", "--store"),
+        ("decode --hexx x", "--hex"),
+    ],
+)
+def test_a_slip_of_the_pen_is_asked_about(words: str, meant: str, tmp_path: Path) -> None:
+    done = pulsar_meta_here(*words.split(), env=environment(tmp_path))
+    assert done.returncode == 2
+    assert re.search(rf"Did you mean .*{meant}\b.*\?", done.stderr.decode())
