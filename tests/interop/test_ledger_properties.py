@@ -59,7 +59,9 @@ def test_a_broker_shows_what_was_set_while_it_was_down(
     with PulsarStandalone(VERSION, data=capture(f"pulsar-{VERSION}")) as pulsar:
         pulsar.stop()
         store = f"rocksdb:{pulsar.metadata_dir}"
-        done = pulsar_meta("set-property", str(ORDERS), "18,23", "n=1", "ö=zwei", "--store", store, env=env)
+        done = pulsar_meta(
+            "set-property", "--yes", str(ORDERS), "18,23", "n=1", "ö=zwei", "--store", store, env=env
+        )
         assert done.returncode == 0, done.stderr
         shown = pulsar_meta("properties", str(ORDERS), "--store", store, "-o", "json", env=env)
         promised = {entry["ledger_id"]: entry["properties"] for entry in json.loads(shown.stdout)}

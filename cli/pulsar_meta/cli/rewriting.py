@@ -10,15 +10,25 @@ from typing import Annotated, Any
 
 import typer
 
-from pulsar_meta.cli.render.rewriting import PLAN, progress_of_writes, resume_command, summary_lines
+from pulsar_meta.cli.render.rewriting import (
+    PLAN,
+    named,
+    progress_of_writes,
+    question,
+    question_lines,
+    resume_command,
+    summary_lines,
+    undo_command,
+)
 from pulsar_meta.cli.render.tables import Detail, Format
+from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import PulsarMetaError, UnreachableError, UsageError
 from pulsar_meta.jobs.rewrite.apply import Speed
 from pulsar_meta.jobs.rewrite.decision import NOT_THERE, Summary
 from pulsar_meta.jobs.rewrite.guards import LOADED_TOPIC, Overrides
 from pulsar_meta.jobs.rewrite.plan import plan_header, plan_line
-from pulsar_meta.jobs.rewrite.run import Listener, Report, Rewrite, Terms, preview, run
+from pulsar_meta.jobs.rewrite.run import Listener, Report, Rewrite, Terms, foresee, preview, run
 from pulsar_meta.jobs.rewrite.run_files import read_identity
 from pulsar_meta.stores.base import Store
 
@@ -100,29 +110,22 @@ def _with_limit(url: str, size: int) -> str:
 
 
 def write(
-    shell: Shell,
-    store: Store,
-    rewrite: Rewrite,
-    options: WriteOptions,
-    bulk: BulkOptions = ONE_VALUE,
-    *,
-    confirm: bool = False,
+    shell: Shell, store: Store, rewrite: Rewrite, options: WriteOptions, bulk: BulkOptions = ONE_VALUE
 ) -> None:
     """Show the plan, or ask and write; ends with the summary on stdout and the exit code of the worst.
 
-    `confirm`: nothing is written in a script without --yes; otherwise a person at a terminal is asked, unless
-    it is about a single value.
+    A person is asked, with what will happen; a script says --yes.
     """
     if shell.format not in SUMMARY_FORMS and not (options.dry_run and shell.format is Format.CSV):
         # Not after the writes, when the summary is shown.
-        raise UsageError(f"-o {shell.format}: what was written is told as table, json, ndjson or plain")
+        raise UsageError(f"-o {shell.format}: what was written is shown as table, json, ndjson or plain")
     terms = _terms(options, bulk)
     if options.dry_run:
         _show_plan(shell, store, rewrite, terms)
-        return
-    if not options.yes and not rewrite.single and (confirm or sys.stdin.isatty()):
-        _ask(store, rewrite, terms)
-    _write(shell, store, rewrite, terms)
+    elif options.yes:
+        _write(shell, store, rewrite, terms)
+    else:
+        _ask_and_write(shell, store, rewrite, terms)
 
 
 def _terms(options: WriteOptions, bulk: BulkOptions) -> Terms:
@@ -136,13 +139,11 @@ def _terms(options: WriteOptions, bulk: BulkOptions) -> Terms:
 
 
 def _write(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> None:
-    def halted(undo_file: Path, error: Exception) -> None:
-        if not isinstance(error, PulsarMetaError | OSError):
-            return
+    def halted(undo_file: Path, error: BaseException) -> None:
         if not rewrite.single:
             shell.warn(f"the run stopped half-way; to go on: {resume_command(sys.argv[1:], undo_file)}")
-        elif isinstance(error, UnreachableError):
-            taking_back = f"pulsar-meta undo {undo_file}"
+        elif isinstance(error, UnreachableError) or not isinstance(error, PulsarMetaError):
+            taking_back = undo_command(sys.argv[1:], undo_file)
             shell.warn(f"whether it was written is not known; to take it back: {taking_back}")
 
     with progress_of_writes(quiet=shell.quiet) as progress:
@@ -155,14 +156,17 @@ def _write(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> None:
 def _report(shell: Shell, report: Report) -> None:
     """Show the summary; leave with the code of the worst that happened, and hints for what was left alone."""
     summary = report.summary
+    undo = undo_command(sys.argv[1:], report.undo_file) if report.undo_file else None
     try:
-        shell.emit([summary.document(report.undo_file)], Detail(summary_lines), single=True)
-    except (PulsarMetaError, OSError):
-        if report.written:
-            taking_back = f"pulsar-meta undo {report.undo_file}"
-            shell.warn(f"{summary.rewritten} values were written; undo with: {taking_back}")
+        view = Detail(lambda document: summary_lines(document, undo))
+        shell.emit([summary.document(report.undo_file)], view, single=True)
+    except BaseException:
+        # Whatever it is, somebody has to know what was written.
+        if undo is not None:
+            verb = "was" if summary.rewritten == 1 else "were"
+            shell.warn(f"{counted(summary.rewritten, 'values')} {verb} written; undo with: {undo}")
         raise
-    if report.signal is not None:
+    if report.signal is not None and report.undo_path is not None:
         shell.warn(f"interrupted; to go on: {resume_command(sys.argv[1:], report.undo_path)}")
         raise typer.Exit(128 + report.signal)
     _hint(shell, summary)
@@ -175,17 +179,24 @@ def _report(shell: Shell, report: Report) -> None:
 
 
 def _hint(shell: Shell, summary: Summary) -> None:
-    if summary.kept_for["threshold"]:
-        count = summary.kept_for["threshold"]
-        shell.say(f"{count} kept for being under the threshold (--threshold BYTES; --from-conf broker.conf)")
-    if summary.kept_for["properties"]:
-        count = summary.kept_for["properties"]
+    """Say what was left alone, and what to do about it."""
+    under, loaded = summary.kept_for["threshold"], summary.skipped_for["loaded"]
+    plain = summary.kept_for["properties"] - summary.unreadable_for["properties"]
+    if under:
+        shell.say(f"{under} kept for being under the threshold (--threshold BYTES; --from-conf broker.conf)")
+    if plain:
         shell.say(
-            f"{count} cursors with properties kept uncompressed: Pulsar 4.2.4 and 5.0.0-M1 cannot load them"
-            " (--for-version V tells which release reads them)"
+            f"{counted(plain, 'cursors')} with properties left uncompressed: Pulsar 4.2.4 and 5.0.0-M1 cannot"
+            " load them compressed (--for-version V says which releases will load them)"
         )
-    if summary.skipped_for["loaded"]:
-        shell.warn(f"{summary.skipped_for['loaded']} values of topics that may be loaded: {LOADED_TOPIC}")
+    if summary.left_unreadable:
+        shell.warn(
+            f"{counted(summary.left_unreadable, 'cursors')} with properties still compressed, which Pulsar"
+            f" 4.2.4 and 5.0.0-M1 cannot load: {named(summary.unreadable_paths, summary.left_unreadable)}"
+            " (check-readable --for-version V lists them; --compression none writes them plain)"
+        )
+    if loaded:
+        shell.warn(f"{counted(loaded, 'values')} of topics that may be loaded: {LOADED_TOPIC}")
 
 
 def _show_plan(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> None:
@@ -204,19 +215,23 @@ def _show_plan(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> No
         shell.say(f"store: {identity.instance_id or identity.url}")
         shell.emit(lines, PLAN)
     shell.say("; ".join(summary_lines(summary.document(None))))
+    _hint(shell, summary)
     if summary.skipped_for[NOT_THERE]:
         raise typer.Exit(Exit.NOT_FOUND)
     if summary.undecodable:
         raise typer.Exit(Exit.FAULT)
 
 
-def _ask(store: Store, rewrite: Rewrite, terms: Terms) -> None:
-    if not sys.stdin.isatty():
-        raise UsageError("nobody to ask here: --yes writes, --dry-run shows what it would do")
-    summary = Summary()
-    for _ in preview(store, rewrite, terms, summary):
-        pass
-    for line in summary_lines(summary.document(None)):
+def _ask_and_write(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> None:
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise UsageError("nothing is written without --yes where nobody can be asked (--dry-run shows what)")
+    summary, first = foresee(store, rewrite, terms)
+    if not summary.rewritten:
+        _report(shell, Report(summary))
+        return
+    document = summary.document(None)
+    for line in question_lines(document, first):
         typer.echo(line, err=True)
-    if not summary.rewritten or not typer.confirm(f"write {summary.rewritten} values?", err=True):
+    if not typer.confirm(question(document), err=True):
         raise typer.Exit
+    _write(shell, store, rewrite, terms)

@@ -39,7 +39,7 @@ class SnapshotStore(BaseStore):
         self.writable = False
         self._path = Path(split_scheme(url)[1])
         if not read_only:
-            raise GuardError("a snapshot is only read; `restore` puts it into a store", source=url)
+            raise GuardError("a snapshot can only be read: name the store that it was taken from", source=url)
         if not self._path.exists():
             raise NotFoundError("no such file", source=url)
         self._unpacked: BinaryIO | None = None

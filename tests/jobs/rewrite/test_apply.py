@@ -84,8 +84,10 @@ def test_a_store_that_goes_away_leaves_what_is_needed_to_go_on(make_run: MakeRun
 
     store = Dying()
     store.values = letters(2000).values
+    dying = make_run(store)
     with pytest.raises(UnreachableError):
-        make_run(store).apply(all_upper(store), upper)
+        dying.apply(all_upper(store), upper)
+    dying.undo.close()
     store.left = 10_000
     resumed = make_run(store, resume=True)
     tally = resumed.apply(all_upper(store), upper)

@@ -19,8 +19,8 @@ from pulsar_meta.jobs.rewrite.guards import (
     bundles_named,
     owners_path,
 )
-from pulsar_meta.jobs.rewrite.readable import Readers, find_unreadable, registered_versions
-from pulsar_meta.jobs.rewrite.releases import TABLE, Form, parse_version, why_unreadable
+from pulsar_meta.jobs.rewrite.readable import Readability, Readers, registered_versions
+from pulsar_meta.jobs.rewrite.releases import TABLE, Form, Verdict, parse_version, verdict_of
 from pulsar_meta.jobs.rewrite.run_files import check_identity, read_identity
 from pulsar_meta.jobs.rewrite.undo_log import read_records
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
@@ -257,16 +257,26 @@ def test_another_store_is_told_from_this_one() -> None:
 
 
 def test_what_each_release_reads() -> None:
-    for version in ("4.2.4", "5.0.0-M1", "4.2.5", "4.1.0", "2.8.2", "2.10.5", "6.0.0"):
-        assert why_unreadable(Form.CURSOR_WITH_PROPERTIES, version), version
-    for version in ("2.11.0", "3.0.7", "v3.3.1", "4.0.7"):
-        assert why_unreadable(Form.CURSOR_WITH_PROPERTIES, version) is None, version
-    for version in ("2.11.0", "4.2.4", "5.0.0-M1"):
-        assert why_unreadable(Form.CURSOR, version) is None, version
-        assert why_unreadable(Form.LEDGER, version) is None, version
-    assert why_unreadable(Form.CURSOR, "2.8.2")
-    assert why_unreadable(Form.CURSOR, "2.10.5") is None
-    assert why_unreadable(Form.LEDGER, "2.8.2") is None
+    def verdict(form: Form, version: str) -> Verdict:
+        found, evidence = verdict_of(form, version)
+        assert evidence
+        assert (Readers((version,)).why_not(form) is None) is (found is Verdict.LOADS)
+        return found
+
+    for version in ("4.2.4", "5.0.0-M1", "2.8.2"):
+        assert verdict(Form.CURSOR_WITH_PROPERTIES, version) is Verdict.CANNOT_LOAD, version
+    # One release's failure says nothing of the next one.
+    for version in ("4.2.5", "4.1.0", "2.10.5", "5.0.0", "6.0.0", "4.0.8", "4.2.4-SNAPSHOT", "master"):
+        assert verdict(Form.CURSOR_WITH_PROPERTIES, version) is Verdict.UNKNOWN, version
+    for version in ("2.11.0", "3.0.7", "v3.3.1", "4.0.7", "4.0.7.1"):
+        assert verdict(Form.CURSOR_WITH_PROPERTIES, version) is Verdict.LOADS, version
+    for version in ("2.11.0", "4.2.4", "4.2.5", "5.0.0-M1"):
+        assert verdict(Form.CURSOR, version) is Verdict.LOADS, version
+        assert verdict(Form.LEDGER, version) is Verdict.LOADS, version
+    assert verdict(Form.LEDGER, "5.0.0") is Verdict.UNKNOWN
+    assert verdict(Form.CURSOR, "2.8.2") is Verdict.CANNOT_LOAD
+    assert verdict(Form.CURSOR, "2.10.5") is Verdict.LOADS
+    assert verdict(Form.LEDGER, "2.8.2") is Verdict.LOADS
     assert all(row.evidence and row.first <= row.last for row in TABLE)
     for text in ("", "four", "4", "4.x", "-1.2.3"):
         with pytest.raises(UsageError):
@@ -274,14 +284,14 @@ def test_what_each_release_reads() -> None:
 
 
 def test_check_readable_names_what_took_the_three_topics_away(captured: MemoryStore) -> None:
-    faults = list(find_unreadable(captured.scan("/managed-ledgers"), ["4.2.4"]))
+    faults = list(Readability().documents(captured.scan("/managed-ledgers"), ["4.2.4"]))
     assert {(fault["topic"], fault["cursor"]) for fault in faults} == {
         ("persistent://public/default/compacted", "__compaction"),
         ("persistent://public/default/delayed-buckets", "later"),
         ("persistent://public/default/marks", "with-props"),
     }
-    assert list(find_unreadable(captured.scan("/managed-ledgers"), ["4.0.7"])) == []
-    old = list(find_unreadable(captured.scan("/managed-ledgers"), ["2.8.2"]))
+    assert list(Readability().documents(captured.scan("/managed-ledgers"), ["4.0.7"])) == []
+    old = list(Readability().documents(captured.scan("/managed-ledgers"), ["2.8.2"]))
     assert len(old) == 37
     broken = Versioned(TOPIC.cursor_path("sub"), b"\xff", 3)
-    assert next(find_unreadable([broken], ["4.0.7"]))["form"] == "undecodable"
+    assert next(Readability().documents([broken], ["4.0.7"]))["form"] == "undecodable"

@@ -71,27 +71,29 @@ def test_compress_and_undo(
     packed = run("compress-cursors", "--compression", "zstd", "--threshold", "50", "--yes")
     assert packed["rewritten"] > 20
     assert packed["kept_for"]["properties"] >= 3
-    changed = run("set-property", "orders", "18,22", "n=1")
+    changed = run("set-property", "--yes", "orders", "18,22", "n=1")
     for done in (changed, packed):
-        assert run("undo", done["undo_file"])["rewritten"] == done["rewritten"]
+        assert run("undo", "--yes", done["undo_file"])["rewritten"] == done["rewritten"]
     assert values(url) == plain
     # What was compressed meanwhile, and undone, has another version now.
-    first = run("undo", reverted["undo_file"], code=7)
+    first = run("undo", "--yes", reverted["undo_file"], code=7)
     assert first["conflicts"] > 0
-    second = run("undo", reverted["undo_file"], "--any-version", code=7)
+    second = run("undo", "--yes", reverted["undo_file"], "--any-version", code=7)
     assert first["rewritten"] + second["rewritten"] == 34
-    assert run("undo", reverted["undo_file"], "--allow-unreadable")["rewritten"] == 3
+    assert run("undo", "--yes", reverted["undo_file"], "--allow-unreadable")["rewritten"] == 3
     assert values(url) == before
 
 
 def test_a_large_value_on_zookeeper(zookeeper_url: str, tmp_path: Path) -> None:
     env = environment(tmp_path, PULSAR_META_STORE=zookeeper_url)
     big = bytes(1_100_000)
-    refused = pulsar_meta_here("put", "/big", "--create", env=env, stdin=big)
+    refused = pulsar_meta_here("put", "--yes", "/big", "--create", env=env, stdin=big)
     assert refused.returncode == 7
     assert b"--value-limit" in refused.stderr
     # The server of the test keeps to its default, so it drops the connection.
-    sent = pulsar_meta_here("put", "/big", "--create", "--value-limit", "1200000", env=env, stdin=big)
+    sent = pulsar_meta_here(
+        "put", "--yes", "/big", "--create", "--value-limit", "1200000", env=env, stdin=big
+    )
     assert sent.returncode == 6
 
 
@@ -109,7 +111,7 @@ def test_owners_that_a_killed_broker_left_in_a_database_do_not_count(
     summary = json.loads(done.stdout)
     assert summary["rewritten"] > 30
     assert b"the database as it was: " in done.stderr
-    undone = pulsar_meta_here("undo", summary["undo_file"], "--allow-unreadable", env=env)
+    undone = pulsar_meta_here("undo", "--yes", summary["undo_file"], "--allow-unreadable", env=env)
     assert undone.returncode == 0, undone.stderr
     assert values(f"rocksdb:{copy}") == before
     assert {name for name in names if not name.endswith((".sst", ".log", ".dbtmp"))} <= {

@@ -128,7 +128,7 @@ def check_stopped_then_finished_then_undone(
     assert 0 < resumed["rewritten"] <= CURSORS - changed
     assert resumed["rewritten"] + resumed["kept"] == CURSORS
     assert check_nothing_is_lost(before, values_in(server)) == CURSORS
-    undone = program.run("undo", str(program.undo_file), "-o", "json")
+    undone = program.run("undo", "--yes", str(program.undo_file), "-o", "json")
     assert (undone["rewritten"], undone["conflicts"]) == (CURSORS, 0)
     assert values_in(server) == before
 

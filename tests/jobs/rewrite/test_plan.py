@@ -7,12 +7,23 @@ import pytest
 
 from pulsar_meta.codecs.errors import (
     DecodeError,
+    GuardError,
 )
 from pulsar_meta.jobs.rewrite.batches import Batches
 from pulsar_meta.jobs.rewrite.decision import Summary, digest
-from pulsar_meta.jobs.rewrite.plan import leave_moved, plan_header, plan_line, planned, read_plan
-from pulsar_meta.jobs.rewrite.rules import MinGain, Recompression, with_codec
-from pulsar_meta.jobs.rewrite.run import Terms, preview, rewrite_values
+from pulsar_meta.jobs.rewrite.guards import Overrides
+from pulsar_meta.jobs.rewrite.plan import (
+    apply_plan,
+    leave_moved,
+    plan_header,
+    plan_line,
+    planned,
+    read_plan,
+    rewrites,
+)
+from pulsar_meta.jobs.rewrite.readable import Readers
+from pulsar_meta.jobs.rewrite.rules import MinGain, Recompression
+from pulsar_meta.jobs.rewrite.run import Listener, Terms, preview, rewrite_values, run
 from pulsar_meta.jobs.rewrite.run_files import read_identity
 from pulsar_meta.jobs.topics.scope import Scope, select
 from pulsar_meta.stores.base import ABSENT
@@ -20,6 +31,13 @@ from pulsar_meta.stores.memory import MemoryStore
 from tests.jobs.rewrite.conftest import MakeRun, values_of
 
 REVERT = Recompression("cursor", "none")
+
+
+CURSOR = "/managed-ledgers/public/default/persistent/orders/batch-idx"
+PLAN_LINE = (
+    '{"plan":1,"command":"compress-cursors","store":{}}\n{"action":"rewrite","path":"' + CURSOR + '",'
+    '"version":0,"codec_after":"lz4","old_sha256":"00","new_sha256":"11"}\n'
+)
 
 
 def write_plan(store: MemoryStore, path: Path, rule: Recompression) -> None:
@@ -37,9 +55,9 @@ def test_a_plan_is_applied_exactly(captured: MemoryStore, make_run: MakeRun, tmp
     held = captured.read(victim)
     captured.put(victim, held.value + b"", held.version)
     before = values_of(captured)
-    run = make_run(captured)
-    decisions = planned(read_plan(tmp_path / "plan")[1], Batches(captured, 1), with_codec)
-    tally = run.apply(decisions, leave_moved)
+    first = make_run(captured)
+    decisions = planned(rewrites(tmp_path / "plan", "cursor"), Batches(captured, 1), "cursor")
+    tally = first.apply(decisions, leave_moved)
     # The same bytes under another version are not what was planned.
     assert (tally.rewritten, tally.conflicts) == (len(promised) - 1, 1)
     for path, value in values_of(captured).items():
@@ -48,9 +66,10 @@ def test_a_plan_is_applied_exactly(captured: MemoryStore, make_run: MakeRun, tmp
             assert len(value) == promised[path]["size_after"]
         else:
             assert value == before[path]
+    first.undo.close()
     again = make_run(captured, resume=True)
     tally = again.apply(
-        planned(read_plan(tmp_path / "plan")[1], Batches(captured, 1), with_codec), leave_moved
+        planned(rewrites(tmp_path / "plan", "cursor"), Batches(captured, 1), "cursor"), leave_moved
     )
     assert (tally.rewritten, tally.kept_for["already"]) == (0, len(promised) - 1)
     assert other in promised
@@ -66,18 +85,19 @@ def test_a_plan_is_applied_exactly(captured: MemoryStore, make_run: MakeRun, tmp
         '{"plan": 1, "store": {}}\nx\n',
         '{"plan": 1, "store": {}}\n{"action": "rewrite", "path": "/a"}\n',
         '{"plan": 1, "store": {}}\n{"action": "melt", "path": "/a"}\n',
-        '{"plan": 1, "store": {}}\n{"action":"rewrite","path":"/a","version":"x","old_sha256":'
-        '"ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb","new_sha256":"y"}\n',
-        '{"plan": 1, "store": {}}\n{"action":"rewrite","path":"/a","version":0,"new":"%","old_sha256":'
-        '"ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb","new_sha256":"y"}\n',
+        PLAN_LINE.replace('"version":0', '"version":"x"'),
+        PLAN_LINE.replace('"version":0', '"version":1e999'),
+        PLAN_LINE.replace('"version":0', f'"version":"{"9" * 5000}"'),
+        PLAN_LINE.replace('"lz4"', '"gzip"'),
+        PLAN_LINE.replace('"lz4"', '["lz4"]'),
+        "[" * 100_000,
+        '{"plan": 1, "store": {}}\n' + "[" * 100_000 + "\n",
     ],
 )
 def test_a_broken_plan_is_an_error_of_one_line(tmp_path: Path, text: str) -> None:
-    store = MemoryStore()
-    store.put("/a", b"a", ABSENT)
     (tmp_path / "plan").write_text(text)
     with pytest.raises(DecodeError):
-        list(planned(read_plan(tmp_path / "plan")[1], Batches(store, 1), with_codec))
+        list(rewrites(tmp_path / "plan", "cursor"))
 
 
 def test_a_plan_foresees_what_guards_refuse(captured: MemoryStore) -> None:
@@ -87,3 +107,61 @@ def test_a_plan_foresees_what_guards_refuse(captured: MemoryStore) -> None:
     lines = list(preview(captured, rewrite, Terms(), tally, told.append))
     assert tally.skipped_for["loaded"] == len(told) == sum(d.reason == "loaded" for _, d in lines) > 30
     assert tally.refused == len(told)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"path": "/admin/evil"},
+        {"path": "/managed-ledgers/public/default/persistent/orders"},
+        {"path": "/managed-ledgers"},
+        {"path": ["/managed-ledgers/a/b/persistent/c/d"]},
+        {"new": "AA=="},
+        {"new": None},
+        {"new_sha256": None},
+        {"old_sha256": None, "version": -1},
+    ],
+)
+def test_a_plan_does_nothing_that_its_command_does_not(
+    captured: MemoryStore, tmp_path: Path, forged: dict[str, object]
+) -> None:
+    write_plan(captured, tmp_path / "plan", REVERT)
+    *lines, last = (tmp_path / "plan").read_text().splitlines()
+    (tmp_path / "plan").write_text("\n".join([*lines, json.dumps(rewriting(last) | forged)]) + "\n")
+    with pytest.raises(GuardError, match=f"line {len(lines) + 1}: "):
+        apply_plan(captured, tmp_path / "plan", "cursor")
+
+
+def rewriting(line: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads(line)
+    wanted = {"action": "rewrite", "codec_after": "none", "old_sha256": "00", "new_sha256": "11"}
+    return found | wanted
+
+
+def test_what_is_written_is_derived_anew(captured: MemoryStore, make_run: MakeRun, tmp_path: Path) -> None:
+    """A plan that promises other bytes: nothing but the same payload in another codec is ever written."""
+    held = captured.read(CURSOR)
+    evil = b"\x08\x01\x10\x02"
+    line = {"path": CURSOR, "version": held.version, "action": "rewrite", "codec_after": "none"}
+    line |= {"old_sha256": digest(held.value), "new_sha256": digest(evil)}
+    header = plan_header("compress-cursors", read_identity(captured))
+    (tmp_path / "plan").write_text(json.dumps(header) + "\n" + json.dumps(line) + "\n")
+    rewrite = apply_plan(captured, tmp_path / "plan", "cursor")
+    done = run(captured, rewrite, Terms(undo_file=tmp_path / "undo"), Listener()).summary
+    assert (done.rewritten, done.seen) == (0, 1)
+    assert captured.read(CURSOR) == held
+
+
+def test_a_plan_of_what_brokers_cannot_load_is_refused_by_the_guards(
+    captured: MemoryStore, tmp_path: Path
+) -> None:
+    """The plan was made for brokers that load cursors with properties; those at hand do not."""
+    captured.put("/loadbalance/brokers/b:8080", b'{"brokerVersion":"4.2.4"}', ABSENT)
+    plain = run(captured, rewrite_values("test", lambda: select(captured, Scope(), "cursor"), REVERT),
+                Terms(undo_file=tmp_path / "a", overrides=Overrides(loaded=True)), Listener())  # fmt: skip
+    assert plain.summary.rewritten == 37
+    rule = Recompression("cursor", "lz4", threshold=0, readers=Readers(("4.0.7",)))
+    write_plan(captured, tmp_path / "plan", rule)
+    rewrite = apply_plan(captured, tmp_path / "plan", "cursor")
+    terms = Terms(undo_file=tmp_path / "undo", overrides=Overrides(loaded=True))
+    assert run(captured, rewrite, terms, Listener()).summary.skipped_for["unreadable"] >= 1

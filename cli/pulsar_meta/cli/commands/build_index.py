@@ -51,7 +51,7 @@ def build_index(
     with open_for_writing(shell, store, writing) as opened, _reader(shell, opened, urls, engine) as read:
         build = IndexBuild(index_property, read)
         rewrite = build.rewrite(lambda: chosen_topics(opened, names or [], everything=everything))
-        write(shell, opened, rewrite, writing, bulk, confirm=True)
+        write(shell, opened, rewrite, writing, bulk)
     _report(shell, build)
     if build.undone.keys() & {MISSING, UNREADABLE}:
         raise typer.Exit(Exit.FAULT)

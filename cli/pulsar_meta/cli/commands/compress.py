@@ -24,7 +24,6 @@ from pulsar_meta.jobs.rewrite.rules import (
     MinGain,
     Recompression,
     WhereThere,
-    with_codec,
 )
 from pulsar_meta.jobs.rewrite.run import rewrite_values
 from pulsar_meta.jobs.topics.scope import Kind, Scope, check_named, select, select_listed
@@ -197,7 +196,7 @@ def _compress(
             return
         if how.plan is not None:
             other = how.allow_other_store
-            rewrite = apply_plan(store, how.plan, request.command, with_codec, other_store=other)
+            rewrite = apply_plan(store, how.plan, request.rule.kind, other_store=other)
         else:
             rewrite = rewrite_values(
                 request.command,
@@ -206,7 +205,7 @@ def _compress(
                 first=WhereThere(rule),
                 codec=rule.codec,
             )
-        write(shell, store, rewrite, writing, bulk, confirm=True)
+        write(shell, store, rewrite, writing, bulk)
 
 
 def _estimate(shell: Shell, store: Store, request: _Request) -> None:

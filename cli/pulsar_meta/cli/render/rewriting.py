@@ -11,26 +11,77 @@ from typing import Any
 
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.render.tables import View
-from pulsar_meta.jobs.rewrite.decision import Summary
+from pulsar_meta.cli.render.text import counted, harmless
+from pulsar_meta.jobs.rewrite.decision import Decided, Effect, Summary
 
 
-def summary_lines(document: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of a summary."""
-    before, after = document["bytes_before"], document["bytes_after"]
-    ratio = f" ({before / after:.2f}x)" if after else ""
-    yield f"{document['seen']} seen, {document['rewritten']} rewritten: {before} -> {after} bytes{ratio}"
+def summary_lines(document: dict[str, Any], undo: str | None = None) -> Iterator[str]:
+    """Yield the lines of a summary; `undo` is the command that takes it back."""
+    yield f"{document['seen']} seen, {_changed(document)}"
     for name in ("kept", "skipped"):
         reasons = ", ".join(f"{reason} {count}" for reason, count in document[f"{name}_for"].items())
         yield f"{document[name]} {name}" + (f": {reasons}" if reasons else "")
-    yield f"{document['conflicts']} conflicts, {document['undecodable']} undecodable"
-    if document["undo_file"]:
-        yield f"undo with: pulsar-meta undo {document['undo_file']}"
+    yield f"{counted(document['conflicts'], 'conflicts')}, {document['undecodable']} undecodable"
+    if undo is not None:
+        yield f"undo with: {undo}"
+
+
+def _changed(document: dict[str, Any]) -> str:
+    before, after = document["bytes_before"], document["bytes_after"]
+    done = effects(document)
+    parts = [f"{count} {_DONE[name]}" for name, count in done.items() if count] or ["0 rewritten"]
+    if done["replace"] or not document["rewritten"]:
+        ratio = f" ({before / after:.2f}x)" if before and after else ""
+        return f"{', '.join(parts)}: {before} -> {after} bytes{ratio}"
+    return f"{', '.join(parts)}: {abs(after - before)} bytes"
+
+
+def named(names: Sequence[str], count: int) -> str:
+    """Return the first names of so many in a sentence."""
+    more = f" and {count - len(names)} more" if count > len(names) else ""
+    return ", ".join(map(harmless, names)) + more
+
+
+def effects(document: dict[str, Any]) -> dict[Effect, int]:
+    """Return how many of the values in a summary are replaced, created and removed."""
+    created, removed = document["created"], document["removed"]
+    return {"replace": document["rewritten"] - created - removed, "create": created, "remove": removed}
+
+
+def question_lines(document: dict[str, Any], first: Sequence[Decided]) -> Iterator[str]:
+    """Yield what will happen, for a person who is asked; `first` are the first of the writes."""
+    for seen, decision in first:
+        sizes = f"{decision.size_before} -> {decision.size_after}"
+        amount = sizes if decision.effect == "replace" else str(decision.size_before or decision.size_after)
+        yield f"  {_TO_DO[decision.effect]} {seen.path}: {amount} bytes"
+    if document["rewritten"] > len(first):
+        yield f"  and {document['rewritten'] - len(first)} more"
+    yield from summary_lines(document)
+
+
+def question(document: dict[str, Any]) -> str:
+    """Return the question whether to go ahead."""
+    parts = [
+        f"{_TO_DO[name]} {counted(count, 'values')}" for name, count in effects(document).items() if count
+    ]
+    return f"{', '.join(parts)}?"
+
+
+_DONE: dict[Effect, str] = {"replace": "rewritten", "create": "created", "remove": "removed"}
+_TO_DO: dict[Effect, str] = {"replace": "write", "create": "create", "remove": "remove"}
 
 
 def _plan_row(line: dict[str, Any]) -> list[str]:
     codecs = f"{line['codec_before'] or '-'} -> {line['codec_after'] or '-'}"
     sizes = [str(line["size_before"]), str(line["size_after"])]
-    return [line["action"], line.get("reason", ""), codecs, *sizes, str(line["version"]), line["path"]]
+    return [
+        line.get("effect") or line["action"],
+        line.get("reason", ""),
+        codecs,
+        *sizes,
+        str(line["version"]),
+        line["path"],
+    ]
 
 
 PLAN = View(
@@ -38,6 +89,17 @@ PLAN = View(
     _plan_row,
     right=frozenset({"before", "after", "version"}),
 )
+
+
+def undo_command(arguments: Sequence[str], undo_file: Path | str) -> str:
+    """Return the command line that takes a run back, with the store that was named on this one."""
+    words, given = ["pulsar-meta", "undo", str(undo_file)], list(map(redact, arguments))
+    for at, word in enumerate(given):
+        if word.startswith(("--store=", "--profile=")):
+            words.append(word)
+        elif word in ("--store", "--profile"):
+            words += given[at : at + 2]
+    return shlex.join(words)
 
 
 def resume_command(arguments: Sequence[str], undo_file: Path) -> str:
@@ -53,20 +115,19 @@ def resume_command(arguments: Sequence[str], undo_file: Path) -> str:
 @contextmanager
 def progress_of_writes(*, quiet: bool) -> Iterator[Callable[[int, Summary], None]]:
     """Give what is called with each number of values that are done; on stderr, only at a terminal."""
-    if quiet or not sys.stderr.isatty():
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield lambda count, summary: None
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    column = TextColumn(
-        "{task.completed:.0f} values, {task.fields[rate]:.0f}/s, {task.fields[saved]} bytes saved"
-    )
+    column = TextColumn("{task.completed:.0f} values, {task.fields[rate]:.0f}/s, {task.fields[saved]}")
     console = Console(stderr=True)
     with Progress(SpinnerColumn(), column, TimeElapsedColumn(), console=console, transient=True) as bar:
-        task = bar.add_task("values", total=None, rate=0.0, saved=0)
+        task = bar.add_task("values", total=None, rate=0.0, saved="")
 
         def advance(count: int, summary: Summary) -> None:
-            bar.update(task, advance=count, saved=summary.saved, rate=bar.tasks[task].speed or 0.0)
+            saved = f"{abs(summary.saved)} bytes {'saved' if summary.saved >= 0 else 'more'}"
+            bar.update(task, advance=count, saved=saved, rate=bar.tasks[task].speed or 0.0)
 
         yield advance

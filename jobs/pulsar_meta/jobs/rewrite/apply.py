@@ -96,7 +96,7 @@ class Sender:
         return self.summary
 
     def _take(self, seen: Versioned, decision: Decision) -> None:
-        self.summary.see(decision)
+        self.summary.see(seen, decision)
         if decision.action != "rewrite":
             if decision.note:
                 self.warn(f"{seen.path}: {decision.note}")
@@ -206,7 +206,7 @@ class Sender:
             if decision.action == "rewrite":
                 pending.append((now, decision))
             else:
-                self.summary.settle(decision)
+                self.summary.settle(now, decision)
         return pending
 
     def _wait(self, count: int) -> None:

@@ -12,10 +12,13 @@ from typing import Any, Final, Literal, NamedTuple
 from pulsar_meta.stores.base import ABSENT, Versioned
 
 Action = Literal["rewrite", "keep", "skip"]
+Effect = Literal["replace", "create", "remove"]
 
 UNDECODABLE: Final = "undecodable"
 # What was named one by one and does not exist.
 NOT_THERE: Final = "not-there"
+# How many of a kind are named.
+NAMED: Final = 10
 # Since the plan was made, and since the run that is being undone.
 MOVED: Final = frozenset({"moved", "touched"})
 # Reasons for which a guard left a value alone: the run ends as refused.
@@ -27,8 +30,9 @@ class Decision(NamedTuple):
 
     `reason` says why it is kept or skipped; sizes are in bytes as stored; `note` is what a person should
     read of it (an undecodable value's error). A codec is None where the value has none. `readable`: whoever
-    decided has made sure that the brokers at hand can load `new`. A tuple, since a run makes one for every
-    value, and hands it from process to process.
+    decided has made sure that the brokers at hand can load `new`; `unreadable`: what is kept is something
+    that they may not load; `creates`: there was nothing. A tuple, since a run makes one for every value, and
+    hands it from process to process.
     """
 
     action: Action
@@ -40,6 +44,15 @@ class Decision(NamedTuple):
     new: bytes | None = None
     note: str | None = None
     readable: bool = False
+    unreadable: bool = False
+    creates: bool = False
+
+    @property
+    def effect(self) -> Effect:
+        """What a rewrite does."""
+        if self.new is None:
+            return "remove"
+        return "create" if self.creates else "replace"
 
     def __repr__(self) -> str:
         sizes = f"{self.size_before} to {self.size_after} bytes"
@@ -89,7 +102,10 @@ def write(
 ) -> Decision:
     """Return the decision to replace a value by `new`, or to delete it where that is None."""
     sizes = len(seen.value), len(new or b"")
-    return Decision("rewrite", None, codec_before, codec_after, *sizes, new, readable=readable)
+    creates = seen.version == ABSENT
+    return Decision(
+        "rewrite", None, codec_before, codec_after, *sizes, new, readable=readable, creates=creates
+    )
 
 
 def content(seen: Versioned) -> bytes | None:
@@ -106,6 +122,7 @@ def digest(data: bytes | None) -> str | None:
 class Summary:
     """Counts of values; every value seen is in exactly one of the five others. Bytes are as stored.
 
+    `created` and `removed` are among `rewritten`; `left_unreadable` are those kept that brokers may not load.
     One thread may see values while another rewrites them.
     """
 
@@ -117,29 +134,41 @@ class Summary:
     undecodable: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
+    created: int = 0
+    removed: int = 0
     saved: int = 0
+    # Of those kept that brokers may not load: how many, by the reason, and the first to be named.
+    unreadable_for: Counter[str] = field(default_factory=Counter)
+    unreadable_paths: list[str] = field(default_factory=list)
     kept_for: Counter[str] = field(default_factory=Counter)
     skipped_for: Counter[str] = field(default_factory=Counter)
     _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
+
+    @property
+    def left_unreadable(self) -> int:
+        """How many values are kept that brokers may not load."""
+        return self.unreadable_for.total()
 
     @property
     def refused(self) -> int:
         """How many values a guard left alone."""
         return sum(count for reason, count in self.skipped_for.items() if reason in REFUSED)
 
-    def see(self, decision: Decision) -> None:
+    def see(self, seen: Versioned, decision: Decision) -> None:
         """Count a value, and where it is left alone also why."""
         with self._lock:
             self.seen += 1
             self.bytes_before += decision.size_before
             if decision.action != "rewrite":
                 self.bytes_after += decision.size_before
-                self._leave(decision)
+                self._leave(seen, decision)
 
     def rewrite(self, decision: Decision) -> None:
         """Count a value that was seen before as rewritten."""
         with self._lock:
             self.rewritten += 1
+            self.created += decision.effect == "create"
+            self.removed += decision.effect == "remove"
             self.bytes_after += decision.size_after
             self.saved += decision.size_before - decision.size_after
 
@@ -156,13 +185,17 @@ class Summary:
             self.bytes_after += decision.size_before
             self.conflicts += 1
 
-    def settle(self, decision: Decision) -> None:
+    def settle(self, seen: Versioned, decision: Decision) -> None:
         """Count a value that was seen before and then, read again, needed no change."""
         with self._lock:
             self.bytes_after += decision.size_before
-            self._leave(decision)
+            self._leave(seen, decision)
 
-    def _leave(self, decision: Decision) -> None:
+    def _leave(self, seen: Versioned, decision: Decision) -> None:
+        if decision.unreadable:
+            self.unreadable_for[decision.reason or ""] += 1
+            if len(self.unreadable_paths) < NAMED:
+                self.unreadable_paths.append(seen.path)
         reason = decision.reason or ""
         if reason == UNDECODABLE:
             self.undecodable += 1
@@ -189,4 +222,7 @@ class Summary:
             "undo_file": undo_file,
             "kept_for": dict(sorted(self.kept_for.items())),
             "skipped_for": dict(sorted(self.skipped_for.items())),
+            "created": self.created,
+            "removed": self.removed,
+            "left_unreadable": self.left_unreadable,
         }

@@ -2,22 +2,28 @@
 
 NDJSON. The first line names the store and the command, `{"plan": 1, "command", "store"}`; then a line for
 each value: `{"path", "version", "action", "reason"?, "codec_before", "codec_after", "size_before",
-"size_after", "old_sha256"?, "new_sha256"?, "new"?}`. The digests stand where something is to be written,
-`new` (base64) where it does not follow from the old value and the codec.
+"size_after", "effect"?, "old_sha256"?, "new_sha256"?, "new"?}`. The digests stand where something is to be
+written, `effect` (create, remove) where that is no replacement, `new` (base64) where it does not follow from
+the old value and the codec.
+
+A plan is applied by the command that made it, which does to each value what it would do by itself: what is
+written is derived anew, and only compared with the plan. Other paths, creations and removals are refused.
 """
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
-from binascii import Error as Base64Error
-from collections.abc import Callable, Generator, Iterable, Iterator
+from base64 import b64encode
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError, decoding
+from pulsar_meta.codecs.compression import CODECS
+from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UsageError, decoding
 from pulsar_meta.codecs.json_text import read_json_object
+from pulsar_meta.codecs.names import split_managed_ledger_path
 from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches, chunks
-from pulsar_meta.jobs.rewrite.decision import Decided, Decision, content, digest, keep, skip, write
+from pulsar_meta.jobs.rewrite.decision import Decided, Decision, content, digest, keep, skip
+from pulsar_meta.jobs.rewrite.rules import recode
 from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.rewrite.run_files import (
     HEADER_LIMIT,
@@ -26,6 +32,7 @@ from pulsar_meta.jobs.rewrite.run_files import (
     check_identity,
     read_identity,
 )
+from pulsar_meta.jobs.topics.scope import Kind
 from pulsar_meta.stores.base import Store, Versioned
 
 FORMAT = 1
@@ -35,9 +42,6 @@ NEEDED: Final = {
     "keep": ("path",),
     "skip": ("path",),
 }
-
-# Makes the new bytes from the value as it is and the codec that the plan names.
-Recode = Callable[[Versioned, str], bytes]
 
 
 def plan_header(command: str, store: StoreIdentity) -> dict[str, Any]:
@@ -57,6 +61,8 @@ def plan_line(seen: Versioned, decision: Decision, *, with_new: bool = False) ->
         "size_after": decision.size_after,
     }
     if decision.action == "rewrite":
+        if decision.effect != "replace":
+            line["effect"] = decision.effect
         line["old_sha256"] = digest(content(seen))
         line["new_sha256"] = digest(decision.new)
         if with_new and decision.new is not None:
@@ -77,23 +83,38 @@ def read_plan(path: Path) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
     return header, _plan_lines(path)
 
 
-def apply_plan(
-    store: Store, file: Path, command: str, recode: Recode, *, other_store: bool = False
-) -> Rewrite:
-    """Return what a plan of `command` says; UsageError for one of another, GuardError for another store's."""
+def apply_plan(store: Store, file: Path, kind: Kind, *, other_store: bool = False) -> Rewrite:
+    """Return what a plan of compress-cursors or compress-ledgers says.
+
+    UsageError for a plan of another command, GuardError for one of another store, and for one that has a line
+    of something else than giving another codec to a value of that kind; DecodeError for a broken one.
+    """
+    command = f"compress-{kind}s"
     header, _ = read_plan(file)
     if header.get("command") != command:
         raise UsageError(f"{file}: a plan of {header.get('command')}, not of {command}")
     check_identity(header["store"], read_identity(store), source=str(file), allowed=other_store)
-    return Rewrite(command, lambda batches: planned(read_plan(file)[1], batches, recode), leave_moved)
+    for _ in rewrites(file, kind):
+        # All of it, before anything is written.
+        pass
+    return Rewrite(command, lambda batches: planned(rewrites(file, kind), batches, kind), leave_moved)
 
 
-def planned(lines: Iterable[dict[str, Any]], batches: Batches, recode: Recode) -> Generator[Decided]:
-    """Yield the values of a plan with the decision that it names; those that changed since have moved."""
-    for group in chunks((line for line in lines if line["action"] == "rewrite"), READ_GROUP):
+def rewrites(file: Path, kind: Kind) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a plan that say what is to be written; raises as `apply_plan` does."""
+    _, lines = read_plan(file)
+    for number, line in enumerate(lines, 2):
+        if line["action"] == "rewrite":
+            _check_line(line, number, kind, str(file))
+            yield line
+
+
+def planned(lines: Iterable[dict[str, Any]], batches: Batches, kind: Kind) -> Generator[Decided]:
+    """Yield the values of a plan with what becomes of each; those that changed since have moved."""
+    for group in chunks(lines, READ_GROUP):
         values = batches.read([str(line["path"]) for line in group])
         for line, seen in zip(group, values, strict=True):
-            yield seen, _decide(line, seen, recode)
+            yield seen, _decide(line, seen, kind)
 
 
 def leave_moved(seen: Versioned) -> Decision:
@@ -101,36 +122,40 @@ def leave_moved(seen: Versioned) -> Decision:
     return skip(seen, "moved")
 
 
-def _decide(line: dict[str, Any], seen: Versioned, recode: Recode) -> Decision:
+def _check_line(line: dict[str, Any], number: int, kind: Kind, source: str) -> None:
+    place = split_managed_ledger_path(str(line["path"]))
+    if place is None or (place[1] is None) != (kind == "ledger"):
+        raise GuardError(f"line {number}: {line['path']} is no {kind} of a topic", source=source)
+    if line["old_sha256"] is None or line["new_sha256"] is None or "new" in line:
+        raise GuardError(
+            f"line {number}: compress-{kind}s gives another codec to what is there; it creates, removes and"
+            " brings nothing",
+            source=source,
+        )
+    if line.get("codec_after") not in CODECS:
+        raise DecodeError(f"line {number}: no codec {line.get('codec_after')!r}", source=source)
+    _version(line)
+
+
+def _decide(line: dict[str, Any], seen: Versioned, kind: Kind) -> Decision:
     held = digest(content(seen))
     if held == line["new_sha256"]:
-        return keep(seen, "already", line.get("codec_after"))
+        return keep(seen, "already", line["codec_after"])
     if held != line["old_sha256"] or seen.version != _version(line):
         return leave_moved(seen)
-    codec = line.get("codec_after")
-    new = _given(line) if "new" in line or line["new_sha256"] is None else recode(seen, str(codec))
-    if digest(new) != line["new_sha256"]:
-        return skip(
-            seen, "packs-differently", note="the codec here makes other bytes than when it was planned"
-        )
-    return write(seen, new, line.get("codec_before"), codec)
+    decision = recode(kind, seen, line["codec_after"])
+    if decision.action == "rewrite" and digest(decision.new) != line["new_sha256"]:
+        note = "the codec here makes other bytes than when it was planned"
+        return skip(seen, "packs-differently", note=note)
+    return decision
 
 
 def _version(line: dict[str, Any]) -> int:
     # JSON carries versions beyond 2^53 as strings.
     try:
         return int(line["version"])
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise DecodeError(f"{line['path']}: the plan's version is no number") from error
-
-
-def _given(line: dict[str, Any]) -> bytes | None:
-    if line.get("new") is None:
-        return None
-    try:
-        return b64decode(line["new"], validate=True)
-    except (Base64Error, ValueError, TypeError) as error:
-        raise DecodeError(f"{line['path']}: the plan's new value is not base64") from error
 
 
 def _plan_lines(path: Path) -> Iterator[dict[str, Any]]:

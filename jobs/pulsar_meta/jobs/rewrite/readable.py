@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from pulsar_meta.codecs.metadata.cursor import decode_cursor
 from pulsar_meta.codecs.metadata.envelope import is_enveloped
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import split_managed_ledger_path
-from pulsar_meta.jobs.rewrite.releases import Form, parse_version, why_unreadable
+from pulsar_meta.jobs.rewrite.releases import Form, Verdict, parse_version, verdict_of
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
 from pulsar_meta.stores.base import Store, Versioned
 
@@ -33,14 +34,26 @@ class Readers:
         return cls(tuple(versions) or registered_versions(store))
 
     def why_not(self, form: Form) -> str | None:
-        """Return why one of them cannot read `form`; where nobody is known, the form decides."""
+        """Return why `form` must not be written for them; where nobody is known, the form decides."""
+        verdict, why = self.verdict(form)
+        return None if verdict is Verdict.LOADS else why
+
+    def verdict(self, form: Form) -> tuple[Verdict, str]:
+        """Return what is known of `form` and the release that is worst for it, in a sentence.
+
+        Without any release: whether all that were ever tried load it.
+        """
         if not self.versions:
-            return None if form is not Form.CURSOR_WITH_PROPERTIES else "some releases cannot load it"
+            some = form is Form.CURSOR_WITH_PROPERTIES
+            return (Verdict.UNKNOWN, "some releases cannot load it") if some else (Verdict.LOADS, "")
+        unknown = None
         for version in self.versions:
-            reason = why_unreadable(form, version)
-            if reason is not None:
-                return f"Pulsar {version} cannot load it: {reason}"
-        return None
+            verdict, evidence = verdict_of(form, version)
+            if verdict is Verdict.CANNOT_LOAD:
+                return verdict, f"Pulsar {version} cannot load it: {evidence}"
+            if verdict is Verdict.UNKNOWN:
+                unknown = f"whether Pulsar {version} can load it is unknown: {evidence}"
+        return (Verdict.LOADS, "") if unknown is None else (Verdict.UNKNOWN, unknown)
 
 
 def holds_properties(cursor: ManagedCursorInfo) -> bool:
@@ -69,31 +82,52 @@ def registered_versions(store: Store) -> tuple[str, ...]:
     """Return the releases of the brokers that are registered in the store."""
     found = set()
     for name in store.children(BROKERS):
-        try:
+        # One that is gone, or that nobody can read, says nothing of its release.
+        with suppress(NotFoundError, DecodeError):
             value = read_json_object(store.read(f"{BROKERS}/{name}").value)
-        except (NotFoundError, DecodeError):
-            continue
-        version = value.get("brokerVersion") or value.get("brokerVersionString")
-        if isinstance(version, str) and version:
-            found.add(version)
+            version = value.get("brokerVersion") or value.get("brokerVersionString")
+            if isinstance(version, str) and version:
+                found.add(version)
     return tuple(sorted(found))
 
 
-def find_unreadable(values: Iterable[Versioned], versions: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield a document for each value of a topic or cursor that a broker of those releases cannot load."""
-    readers = Readers(tuple(versions))
-    for value in values:
-        place = split_managed_ledger_path(value.path)
-        reason = None if place is None else _fault(value, readers)
-        if place is not None and reason is not None:
-            named = {} if place[1] is None else {"cursor": place[1]}
-            yield {"path": value.path, "version": value.version, "topic": str(place[0]), **named, **reason}
+@dataclass(slots=True)
+class Readability:
+    """What was looked at in a store, and of how much it is not known whether it can be loaded."""
+
+    topics: int = 0
+    cursors: int = 0
+    unknown: int = 0
+    faults: int = 0
+
+    def documents(self, values: Iterable[Versioned], versions: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yield a document for each record of a topic or cursor that one of these releases may not load."""
+        readers = Readers(tuple(versions))
+        for value in values:
+            place = split_managed_ledger_path(value.path)
+            if place is None:
+                continue
+            topic, cursor = place
+            if cursor is None:
+                self.topics += 1
+            else:
+                self.cursors += 1
+            found = _verdict(value, readers)
+            if found is not None:
+                self.unknown += found["verdict"] == Verdict.UNKNOWN
+                self.faults += found["verdict"] != Verdict.UNKNOWN
+                named = {} if cursor is None else {"cursor": cursor}
+                yield {"path": value.path, "version": value.version, "topic": str(topic), **named, **found}
 
 
-def _fault(value: Versioned, readers: Readers) -> dict[str, str] | None:
+def _verdict(value: Versioned, readers: Readers) -> dict[str, str] | None:
     try:
         form = form_of(value.path, value.value)
     except DecodeError as error:
-        return {"form": "undecodable", "reason": str(error)}
-    why = None if form is None else readers.why_not(form)
-    return None if why is None else {"form": str(form), "reason": why}
+        return {"form": "undecodable", "verdict": str(Verdict.CANNOT_LOAD), "reason": str(error)}
+    if form is None:
+        return None
+    verdict, why = readers.verdict(form)
+    if verdict is Verdict.LOADS:
+        return None
+    return {"form": str(form), "verdict": str(verdict), "reason": why}

@@ -1,7 +1,8 @@
-"""What each release of Pulsar can read of what lies in a store, with the evidence for each row.
+"""What each release of Pulsar can load of what lies in a store, with the evidence for each row.
 
-A version between two rows of the same answer has that answer. A version that nothing was seen or read of
-counts as one that cannot, since writing what a broker cannot load takes a topic away.
+Where two releases loaded a form, those between them are taken to load it too; that one failed says nothing
+of the next, which may have the repair. Of what lies between no rows nobody knows: that is a verdict of its
+own, and no reason to write, since what a broker cannot load takes a topic away.
 """
 
 from __future__ import annotations
@@ -13,63 +14,131 @@ from typing import Final
 
 from pulsar_meta.codecs.errors import UsageError
 
-_version_re = re.compile(r"^v?(\d+)\.(\d+)(?:\.(\d+))?(?:[-.+].*)?$")
+_version_re = re.compile(r"^v?(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?(?:([-.+]).*)?$")
 
 
 class Form(StrEnum):
-    """Forms of stored values that not every release reads."""
+    """Forms of stored values that not every release loads."""
 
     LEDGER = "compressed-ledger"
     CURSOR = "compressed-cursor"
     CURSOR_WITH_PROPERTIES = "compressed-cursor-with-properties"
 
 
+class Verdict(StrEnum):
+    """What is known of a release and a form."""
+
+    LOADS = "loads"
+    CANNOT_LOAD = "cannot-load"
+    UNKNOWN = "unknown"
+
+
+# Major, minor and patch; then 0 for what comes before that release (a milestone, a candidate), else 1.
+Version = tuple[int, int, int, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Whether the releases from `first` to `last` read a form, and how that is known."""
+    """Whether the releases from `first` to `last` load a form, and how that is known."""
 
     form: Form
-    first: tuple[int, int, int]
-    last: tuple[int, int, int]
-    reads: bool
+    first: Version
+    last: Version
+    verdict: Verdict
     evidence: str
 
 
-Version = tuple[int, int, int]
+def parse_version(text: str) -> Version:
+    """Return a release as numbers that order as releases do; UsageError where it is none.
 
-_START: Final = (0, 0, 0)
+    What follows a dash makes it an earlier one (5.0.0-M1 before 5.0.0); a vendor's fourth number does not.
+    """
+    match = _version_re.match(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r}: a Pulsar version is like 4.0.7 or 5.0.0-M1")
+    return int(match[1]), int(match[2]), int(match[3] or 0), 0 if match[4] == "-" else 1
+
+
+_V: Final = parse_version
+_START: Final = _V("0.0.0-0")
 TABLE: Final = (
-    Row(Form.LEDGER, _START, (2, 7, 3), False, "apache/pulsar#11490 came with 2.7.4, 2.8.1 and 2.9.0"),
-    Row(Form.LEDGER, (2, 7, 4), (2, 7, 99), True, "apache/pulsar#11490, 2.7.4"),
-    Row(Form.LEDGER, (2, 8, 0), (2, 8, 0), False, "apache/pulsar#11490 came with 2.8.1"),
-    Row(Form.LEDGER, (2, 8, 1), (5, 0, 0), True, "2.8.2, 3.0.7, 4.0.7, 4.2.4, 5.0.0-M1 loaded them"),
-    Row(Form.CURSOR, _START, (2, 9, 1), False, "MetaStoreImpl of 2.8.2 and 2.9.1 has no reader for it"),
-    Row(Form.CURSOR, (2, 10, 5), (2, 10, 99), True, "MetaStoreImpl of 2.10.5 has the reader (not run)"),
-    Row(Form.CURSOR, (2, 11, 0), (5, 0, 0), True, "2.11.0, 3.0.7, 4.0.7, 4.2.4, 5.0.0-M1 loaded them"),
-    Row(Form.CURSOR_WITH_PROPERTIES, _START, (2, 9, 1), False, "2.8.2 and 2.9.1 read no compressed cursor"),
-    Row(Form.CURSOR_WITH_PROPERTIES, (2, 11, 0), (4, 0, 7), True, "2.11.0, 3.0.7 and 4.0.7 loaded them"),
+    Row(
+        Form.LEDGER,
+        _START,
+        _V("2.7.3"),
+        Verdict.CANNOT_LOAD,
+        "apache/pulsar#11490 came with 2.7.4, 2.8.1 and 2.9.0",
+    ),
+    Row(Form.LEDGER, _V("2.7.4"), _V("2.7.99"), Verdict.LOADS, "apache/pulsar#11490, 2.7.4"),
+    Row(Form.LEDGER, _V("2.8.0"), _V("2.8.0"), Verdict.CANNOT_LOAD, "apache/pulsar#11490 came with 2.8.1"),
+    Row(
+        Form.LEDGER,
+        _V("2.8.1"),
+        _V("5.0.0-M1"),
+        Verdict.LOADS,
+        "2.8.2, 3.0.7, 4.0.7, 4.2.4, 5.0.0-M1 loaded them",
+    ),
+    Row(
+        Form.CURSOR,
+        _START,
+        _V("2.9.1"),
+        Verdict.CANNOT_LOAD,
+        "MetaStoreImpl of 2.8.2 and 2.9.1 has no reader for it",
+    ),
+    Row(
+        Form.CURSOR,
+        _V("2.10.5"),
+        _V("2.10.99"),
+        Verdict.LOADS,
+        "MetaStoreImpl of 2.10.5 has the reader (not run)",
+    ),
+    Row(
+        Form.CURSOR,
+        _V("2.11.0"),
+        _V("5.0.0-M1"),
+        Verdict.LOADS,
+        "2.11.0, 3.0.7, 4.0.7, 4.2.4, 5.0.0-M1 loaded them",
+    ),
     Row(
         Form.CURSOR_WITH_PROPERTIES,
-        (4, 2, 4),
-        (5, 0, 0),
-        False,
-        "4.2.4 and 5.0.0-M1 failed to load the topic: IllegalReferenceCountException: refCnt: 0",
+        _START,
+        _V("2.9.1"),
+        Verdict.CANNOT_LOAD,
+        "2.8.2 and 2.9.1 read no compressed cursor",
+    ),
+    Row(
+        Form.CURSOR_WITH_PROPERTIES,
+        _V("2.11.0"),
+        _V("4.0.7"),
+        Verdict.LOADS,
+        "2.11.0, 3.0.7 and 4.0.7 loaded them",
+    ),
+    Row(
+        Form.CURSOR_WITH_PROPERTIES,
+        _V("4.2.4"),
+        _V("4.2.4"),
+        Verdict.CANNOT_LOAD,
+        "4.2.4 failed to load the topic: IllegalReferenceCountException: refCnt: 0",
+    ),
+    Row(
+        Form.CURSOR_WITH_PROPERTIES,
+        _V("5.0.0-M1"),
+        _V("5.0.0-M1"),
+        Verdict.CANNOT_LOAD,
+        "5.0.0-M1 failed to load the topic: IllegalReferenceCountException: refCnt: 0",
     ),
 )
 
 
-def parse_version(text: str) -> Version:
-    """Return a release as numbers, without what follows a dash; UsageError where it is none."""
-    match = _version_re.match(text.strip())
-    if match is None:
-        raise UsageError(f"{text!r}: a Pulsar version is like 4.0.7 or 5.0.0-M1")
-    return int(match[1]), int(match[2]), int(match[3] or 0)
+def verdict_of(form: Form, version: str) -> tuple[Verdict, str]:
+    """Return whether a broker of that release loads `form`, and how that is known.
 
-
-def why_unreadable(form: Form, version: str) -> str | None:
-    """Return why a broker of that release cannot be trusted to read `form`, None where it reads it."""
+    Of what names no release (a broker may register any text) nothing is known.
+    """
+    if _version_re.match(version.strip()) is None:
+        return Verdict.UNKNOWN, "no release is called so"
     number = parse_version(version)
     for row in TABLE:
         if row.form is form and row.first <= number <= row.last:
-            return None if row.reads else row.evidence
-    return f"nobody tried {version}: nothing is known of it"
+            return row.verdict, row.evidence
+    return Verdict.UNKNOWN, f"no {version} broker was tried"

@@ -16,7 +16,7 @@ from pulsar_meta.codecs.metadata.envelope import Envelope, open_envelope, wrap_e
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.rewrite.decision import NOT_THERE, UNDECODABLE, Decision, Rule, keep, skip, write
 from pulsar_meta.jobs.rewrite.readable import Readers, holds_properties
-from pulsar_meta.jobs.rewrite.releases import Form
+from pulsar_meta.jobs.rewrite.releases import Form, Verdict
 from pulsar_meta.jobs.topics.scope import Kind
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
@@ -47,6 +47,20 @@ class MinGain:
     def met(self, before: int, after: int) -> bool:
         """Tell whether a value of `before` bytes that becomes one of `after` saves enough."""
         return before - after >= max(self.size, self.share * before)
+
+
+ANY_GAIN: Final = MinGain(size=-(2**62), share=-1e9)
+
+
+class AnyReader(Readers):
+    """Brokers of which nothing is asked."""
+
+    def verdict(self, form: Form) -> tuple[Verdict, str]:
+        """Return that they load every form."""
+        return Verdict.LOADS, ""
+
+
+ANY_READER: Final = AnyReader()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +95,10 @@ class Recompression:
         if self.only_with_properties and not properties:
             return keep(seen, "no-properties", before)
         reason = self._why_keep(envelope, payload, properties)
-        if reason is not None:
-            return keep(seen, reason, before)
-        return self._change(seen, before, payload)
+        if reason is None:
+            return self._change(seen, before, payload)
+        decision = keep(seen, reason, before)
+        return decision._replace(unreadable=envelope is not None and self._is_unreadable(properties))
 
     def _properties(self, payload: bytes) -> bool:
         if self.kind == "ledger":
@@ -96,11 +111,14 @@ class Recompression:
             return "already" if envelope is None else None
         if envelope is not None and envelope.codec == self.codec:
             return "already"
-        if properties and self.readers.why_not(Form.CURSOR_WITH_PROPERTIES):
+        if self._is_unreadable(properties):
             return "properties"
         if self.readers.why_not(Form.CURSOR if self.kind == "cursor" else Form.LEDGER):
             return "unreadable"
         return "threshold" if len(payload) <= self.threshold or not payload else None
+
+    def _is_unreadable(self, properties: bool) -> bool:
+        return properties and self.readers.why_not(Form.CURSOR_WITH_PROPERTIES) is not None
 
     def _change(self, seen: Versioned, before: str, payload: bytes) -> Decision:
         new = payload if self.codec == "none" else wrap_envelope(payload, self.codec)
@@ -125,11 +143,13 @@ class WhereThere:
         return self.rule(seen)
 
 
-def with_codec(seen: Versioned, codec: str) -> bytes:
-    """Return the value `seen` with the codec that a plan names."""
-    envelope = open_envelope(seen.value)
-    payload = seen.value if envelope is None else envelope.payload
-    return payload if codec == "none" else wrap_envelope(payload, codec)
+def recode(kind: Kind, seen: Versioned, codec: str) -> Decision:
+    """Return what gives a value the codec that a plan names, whether or not that pays.
+
+    Whether brokers can load what comes out is for the guards to say.
+    """
+    rule = Recompression(kind, codec, threshold=0, min_gain=ANY_GAIN, readers=ANY_READER)
+    return rule(seen)._replace(readable=False)
 
 
 def current(store: Store, path: str) -> Versioned:

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from pulsar_meta.codecs.errors import GuardError
 from pulsar_meta.jobs.rewrite.apply import EPHEMERAL, Sender, Speed, Stop
 from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches, chunks
-from pulsar_meta.jobs.rewrite.decision import Change, Decided, Rule, Summary, skip
+from pulsar_meta.jobs.rewrite.decision import NAMED, Change, Decided, Rule, Summary, skip
 from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.rules import current
@@ -25,6 +26,10 @@ from pulsar_meta.jobs.rewrite.run_files import read_identity
 from pulsar_meta.jobs.rewrite.undo_log import UndoLog, undo_path
 from pulsar_meta.jobs.rewrite.worker import decide_ahead
 from pulsar_meta.stores.base import Store, Versioned
+
+
+def _ignore(text: str) -> None:
+    """Do nothing with a sentence that nobody wants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +103,9 @@ class Terms:
 class Listener:
     """Who is kept informed: of values left alone, of the progress, and of a run that an error ends."""
 
-    warn: Callable[[str], None] = lambda text: None
+    warn: Callable[[str], None] = _ignore
     progress: Callable[[int, Summary], None] = lambda count, summary: None
-    halted: Callable[[Path, Exception], None] = lambda undo_file, error: None
+    halted: Callable[[Path, BaseException], None] = lambda undo_file, error: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +113,9 @@ class Report:
     """What a run did. `written`: the undo file exists; `signal`: what stopped it before its end."""
 
     summary: Summary
-    undo_path: Path
-    written: bool
-    signal: int | None
+    undo_path: Path | None = None
+    written: bool = False
+    signal: int | None = None
 
     @property
     def undo_file(self) -> str | None:
@@ -144,7 +149,7 @@ def run(store: Store, rewrite: Rewrite, terms: Terms, listener: Listener) -> Rep
         try:
             with closing(rewrite.decided(batches)) as decided:
                 sender.send(decided)
-        except Exception as error:
+        except BaseException as error:
             if undo.written:
                 listener.halted(path, error)
             raise
@@ -156,30 +161,55 @@ def preview(
     rewrite: Rewrite,
     terms: Terms,
     summary: Summary,
-    warn: Callable[[str], None] = lambda text: None,
+    warn: Callable[[str], None] = _ignore,
+    *,
+    strict: bool = False,
 ) -> Iterator[Decided]:
-    """Yield decisions as a run would come out now: what a guard would refuse is skipped, all is counted."""
+    """Yield decisions as a run would come out now: what a guard would refuse is skipped, all is counted.
+
+    `strict`: it raises GuardError instead. A migration is left aside.
+    """
     guards = terms.guards(store)
     with Batches(store, terms.speed.concurrency) as batches, closing(rewrite.decided(batches)) as decided:
-        yield from _foreseen(decided, guards, summary, warn)
+        yield from _foreseen(decided, guards, summary, warn, strict=strict)
 
 
 def _foreseen(
-    decided: Iterable[Decided], guards: Guards, summary: Summary, warn: Callable[[str], None]
+    decided: Iterable[Decided],
+    guards: Guards,
+    summary: Summary,
+    warn: Callable[[str], None],
+    *,
+    strict: bool,
 ) -> Iterator[Decided]:
     for group in chunks(decided, READ_GROUP):
         refused = guards.refusals([Change.of(*one) for one in group if one[1].action == "rewrite"])
         for seen, decision in group:
             refusal = EPHEMERAL if seen.ephemeral else refused.get(seen.path)
             if decision.action == "rewrite" and refusal is not None:
+                if strict:
+                    raise GuardError(refusal.text, source=seen.path)
                 warn(f"{seen.path}: {refusal.text}")
                 decision = skip(seen, refusal.reason, decision.codec_before)
             elif decision.note:
                 warn(f"{seen.path}: {decision.note}")
-            summary.see(decision)
+            summary.see(seen, decision)
             if decision.action == "rewrite":
                 summary.rewrite(decision)
             yield seen, decision
+
+
+def foresee(store: Store, rewrite: Rewrite, terms: Terms) -> tuple[Summary, list[Decided]]:
+    """Return what a run would do, and the first of its writes, for the question whether it should.
+
+    It raises what the run would: GuardError while a migration runs, or where a single value is refused.
+    """
+    terms.guards(store).check_migration()
+    summary, first = Summary(), list[Decided]()
+    for seen, decision in preview(store, rewrite, terms, summary, strict=rewrite.single):
+        if decision.action == "rewrite" and len(first) < NAMED:
+            first.append((seen, decision))
+    return summary, first
 
 
 @contextmanager

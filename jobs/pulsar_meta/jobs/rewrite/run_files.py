@@ -46,6 +46,15 @@ def read_identity(store: Store) -> StoreIdentity:
     return StoreIdentity(found, f"{match['scheme']}://{match['hosts']}", match["chroot"].strip("/"))
 
 
+def store_url(held: dict[str, Any]) -> str | None:
+    """Return the URL of a plan or undo file's `store` object, without options; None where there is none."""
+    url, chroot = held.get("url"), held.get("chroot")
+    # What had credentials in it was redacted.
+    if not isinstance(url, str) or not url or "***" in url:
+        return None
+    return f"{url}/{chroot}" if chroot else url
+
+
 def check_identity(held: dict[str, Any], store: StoreIdentity, *, source: str, allowed: bool) -> None:
     """Raise GuardError where a plan or undo file (its `store` object) was made for another store.
 

@@ -5,11 +5,13 @@ line for each value, `{"path", "version", "old_sha256", "new_sha256", "old" (bas
 nothing; no `new_sha256`: it was deleted), and after the group was sent `{"sent": […]}`: for each of its
 values the new version (-1: deleted), null where the write met a conflict. The last line of a run that was
 not interrupted is `{"end": true}`. A run that goes on after a crash adds to the file. A last line that is
-cut short was never followed by a write.
+cut short was never followed by a write, so that a file without a whole line means that nothing happened.
+While a run writes to the file it holds a lock on it (flock).
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
@@ -35,6 +37,8 @@ from pulsar_meta.jobs.rewrite.run_files import HEADER_LIMIT, StoreIdentity, chec
 
 FORMAT = 1
 MODE = 0o600
+# What the first line begins with.
+_BEGINNING = b'{"undo":'
 # One encoder for all records: a new one for each takes a third of the record's time.
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -75,7 +79,7 @@ class UndoLog:
         self.path = path
         self._header = {"undo": FORMAT, "command": command, "codec": codec, "store": store.document()}
         self._file: BinaryIO | None = None
-        if path.exists():
+        if path.exists() and not (path.is_file() and is_unused(path)):
             if not resume:
                 raise UsageError(f"{path} exists; an undo file is never overwritten (--resume continues it)")
             _check_resumable(path, self._header, store)
@@ -83,7 +87,7 @@ class UndoLog:
     @property
     def written(self) -> bool:
         """Whether there is a file that holds records."""
-        return self._file is not None or self.path.exists()
+        return self._file is not None or (self.path.is_file() and not is_unused(self.path))
 
     def append(self, changes: Sequence[Change]) -> None:
         """Put the old values of a group onto the disk; returns when they are there.
@@ -122,8 +126,19 @@ class UndoLog:
 
     def _open(self) -> BinaryIO:
         if self._file is None:
-            self._file = _reopen(self.path) if self.path.exists() else self._create()
+            self._file = self._reopen() if self.path.exists() else self._create()
         return self._file
+
+    def _reopen(self) -> BinaryIO:
+        """Open the file for appending, without what a crash left of its last line."""
+        file = self.path.open("r+b")
+        self._lock(file)
+        end = sum(len(line) for line in file if line.endswith(b"\n"))
+        file.seek(end)
+        file.truncate()
+        if end == 0:
+            self._begin(file)
+        return file
 
     def _create(self) -> BinaryIO:
         try:
@@ -133,9 +148,38 @@ class UndoLog:
             raise UsageError(f"cannot make the undo file: {error.strerror}", source=str(self.path)) from error
         _sync_directory(self.path.parent)
         file = os.fdopen(handle, "wb")
-        # Reaches the disk with the first records.
-        file.write(_line({**self._header, "created": time.time_ns() // 10**6}))
+        self._lock(file)
+        self._begin(file)
         return file
+
+    def _lock(self, file: BinaryIO) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.close()
+            raise UsageError("another run is writing to this undo file", source=str(self.path)) from error
+        except OSError:
+            # A file system without locks.
+            return
+
+    def _begin(self, file: BinaryIO) -> None:
+        """Write the first line; it reaches the disk with the first records."""
+        file.write(_line({**self._header, "created": time.time_ns() // 10**6}))
+
+
+def is_unused(path: Path) -> bool:
+    """Return whether a run was killed before its first undo record: then it wrote nothing.
+
+    Such a file is empty, or has a part of the first line. NotFoundError where there is no such file.
+    """
+    check_file(path)
+    try:
+        with path.open("rb") as file:
+            head = file.readline(HEADER_LIMIT)
+    except OSError as error:
+        raise NotFoundError(f"no undo file: {error.strerror}", source=str(path)) from error
+    whole = head.endswith(b"\n") or len(head) == HEADER_LIMIT
+    return not whole and _BEGINNING.startswith(head[: len(_BEGINNING)])
 
 
 def read_header(path: Path) -> dict[str, Any]:
@@ -214,9 +258,14 @@ def undo_path(command: str, store: StoreIdentity, *, named: Path | None, resume:
         return named
     if not resume:
         return new_undo_path(command)
+    unused = None
     for path in undo_paths():
         if _continues(path, command, store):
             return path
+        if unused is None and f"-{command}-" in path.name and is_unused(path):
+            unused = path
+    if unused is not None:
+        return unused
     raise UsageError(
         f"--resume: no unfinished {command} of this store in {undo_directory()} (--undo-file names one)"
     )
@@ -240,27 +289,18 @@ def _check_resumable(path: Path, own: dict[str, Any], store: StoreIdentity) -> N
     check_identity(header["store"], store, source=str(path), allowed=False)
 
 
-def _reopen(path: Path) -> BinaryIO:
-    """Open an undo file for appending, without what a crash left of its last line."""
-    file = path.open("r+b")
-    end = 0
-    for line in file:
-        if line.endswith(b"\n"):
-            end += len(line)
-    file.seek(end)
-    file.truncate()
-    return file
-
-
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return
-            with decoding(str(path), what=f"line {number}"):
-                record = read_json_object(line)
             if number > 1:
-                yield number, record
+                yield number, _record_of(line, number, path)
+
+
+def _record_of(line: bytes, number: int, path: Path) -> dict[str, Any]:
+    with decoding(str(path), what=f"line {number}"):
+        return read_json_object(line)
 
 
 def _parsed(
@@ -269,7 +309,7 @@ def _parsed(
     try:
         old = None if record.get("old") is None else b64decode(record["old"], validate=True)
         version = int(record["version"])
-    except (KeyError, TypeError, ValueError, Base64Error) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, Base64Error) as error:
         raise DecodeError(f"{record.get('path')}: a broken record", source=str(path)) from error
     if digest(old) != record.get("old_sha256"):
         raise DecodeError(f"{record['path']}: the old value does not have its SHA-256", source=str(path))
