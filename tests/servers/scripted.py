@@ -149,3 +149,27 @@ def grpc_server(answers: dict[str, Callable[[Any], Any]]) -> Iterator[int]:
             yield port
         finally:
             server.stop(0).wait()
+
+
+# From the number of an operation and the bytes of its request to the body of the answer, None for none.
+ZookeeperScript = Callable[[int, bytes], bytes | None]
+
+
+def zookeeper(script: ZookeeperScript) -> Talk:
+    """Open a session as ZooKeeper does, then answer each request as `script` says; pings are answered."""
+
+    def sized(data: bytes) -> bytes:
+        return struct.pack(">i", len(data)) + data
+
+    def talk(client: socket.socket) -> None:
+        size = struct.unpack(">i", client.recv(4, socket.MSG_WAITALL))[0]
+        client.recv(size, socket.MSG_WAITALL)
+        client.sendall(sized(struct.pack(">iiq", 0, 10_000, 1) + sized(bytes(16)) + b"\0"))
+        while len(head := client.recv(4, socket.MSG_WAITALL)) == 4:
+            request = client.recv(struct.unpack(">i", head)[0], socket.MSG_WAITALL)
+            number, operation = struct.unpack_from(">ii", request)
+            answer = b"" if operation == 11 else script(operation, request[8:])
+            if answer is not None:
+                client.sendall(sized(struct.pack(">iqi", number, 1, 0) + answer))
+
+    return talk

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from typing import Final
 
 from pulsar_meta.access.credentials import user_password
@@ -19,7 +20,7 @@ from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UsageError
 from pulsar_meta.proto import Etcd_pb2 as api
 from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, prefixed
-from pulsar_meta.stores.grpc_client import GrpcClient
+from pulsar_meta.stores.grpc_client import GrpcClient, TooLargeError
 
 # etcd's default for --max-request-bytes; a compare-and-set carries the key twice, and a few numbers.
 MAX_REQUEST_BYTES: Final = 3 << 19
@@ -60,17 +61,17 @@ class EtcdStore(BaseStore):
 
     def read(self, path: str) -> Versioned:
         """Return the value at `path`; NotFoundError where there is none."""
-        found = self._range(path.encode()).kvs
-        if not found:
+        found = self._one(path)
+        if found is None:
             raise NotFoundError(f"nothing at {path}", source=self.url)
-        return self._versioned(found[0])
+        return found
 
     def children(self, path: str) -> list[str]:
         """Return the sorted names of the children of `path`; each page jumps over its last one's subtree."""
         below = prefixed(path)[1].encode()
         end, start, names = below[:-1] + AFTER_SLASH, below, set[str]()
         while True:
-            page = self._range(start, end, limit=NAMES_PAGE, keys_only=True)
+            page = self._page(start, end, NAMES_PAGE, keys_only=True)
             keys = [found.key[len(below) :].partition(b"/") for found in page.kvs]
             names.update(self._text(name) for name, _, _ in keys)
             if not page.more:
@@ -81,11 +82,17 @@ class EtcdStore(BaseStore):
     def scan(self, prefix: str = "/") -> Iterator[Versioned]:
         """Yield every value at and below `prefix`, by the bytes of their paths."""
         bare, below = (part.encode() for part in prefixed(prefix))
-        if bare != below:
-            yield from map(self._versioned, self._range(bare).kvs)
+        if bare != below and (own := self._one(bare.decode())) is not None:
+            yield own
         start, limit = below, MIN_PAGE
         while True:
-            page = self._range(start, below[:-1] + AFTER_SLASH, limit=limit)
+            try:
+                page = self._page(start, below[:-1] + AFTER_SLASH, limit)
+            except TooLargeError:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // 16)
+                continue
             yield from map(self._versioned, page.kvs)
             if not page.more:
                 return
@@ -130,6 +137,22 @@ class EtcdStore(BaseStore):
     ) -> api.RangeResponse:
         request = api.RangeRequest(key=key, range_end=end, limit=limit, keys_only=keys_only)
         return self._client.read(RANGE, request, api.RangeResponse)
+
+    def _one(self, path: str) -> Versioned | None:
+        found = self._range(path.encode()).kvs
+        if any(one.key != path.encode() for one in found) or len(found) > 1:
+            raise DecodeError(f"asked for {path}, the server answered with another key", source=self.url)
+        return self._versioned(found[0]) if found else None
+
+    def _page(self, start: bytes, end: bytes, limit: int, *, keys_only: bool = False) -> api.RangeResponse:
+        """Return the next keys of [start, end); DecodeError for others, and for none where there are more."""
+        page = self._range(start, end, limit=limit, keys_only=keys_only)
+        keys = [found.key for found in page.kvs]
+        if any(not start <= key < end for key in keys) or any(a >= b for a, b in pairwise(keys)):
+            raise DecodeError("the server answered with other keys than those asked for", source=self.url)
+        if page.more and not keys:
+            raise DecodeError("the server says that there is more, and sends nothing", source=self.url)
+        return page
 
     def _compare_and(self, path: str, expected: int, operation: api.RequestOp) -> int:
         compare = api.Compare(key=path.encode())

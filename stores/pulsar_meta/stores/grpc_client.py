@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from threading import Event, RLock
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
+from pulsar_meta.access.sockets import nobody_listens
 from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import UnreachableError, UsageError
 
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 PAUSE: Final = 0.1
+# The largest message that is taken: Oxia sends up to 256 MiB. What a stream brings in all is bounded as well.
+LARGEST_ANSWER: Final = 257 << 20
+LARGEST_STREAM: Final = 1 << 30
+# For how long it is found out whether a server is there at all.
+PROBE: Final = 1.0
+# How messages of the servers themselves begin.
+OWN_WORDS: Final = ("etcdserver:", "oxia:")
 Answer = TypeVar("Answer", bound="Message")
 Taken = TypeVar("Taken")
 
@@ -29,7 +37,7 @@ def open_channel(endpoint: str, url: ServerUrl, *, tls: bool) -> grpc.Channel:
     import grpc
 
     options = [
-        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_receive_message_length", LARGEST_ANSWER),
         ("grpc.max_send_message_length", -1),
         ("grpc.enable_retries", 0),
         ("grpc.initial_reconnect_backoff_ms", 100),
@@ -45,6 +53,10 @@ def open_channel(endpoint: str, url: ServerUrl, *, tls: bool) -> grpc.Channel:
     return grpc.secure_channel(endpoint, credentials, options)
 
 
+class TooLargeError(UnreachableError):
+    """An answer that is larger than what is taken; a smaller question may help."""
+
+
 class GrpcClient:
     """The servers of one store, for any number of threads. `metadata` (a token) goes with every call."""
 
@@ -58,6 +70,7 @@ class GrpcClient:
         self._channels: dict[str, grpc.Channel] = {}
         self._lock = RLock()
         self._answered = url.endpoints[0]
+        self._heard = False
         self.metadata: tuple[tuple[str, str], ...] = ()
         # What a server says that has started and will answer soon.
         self.not_yet: frozenset[str] = frozenset()
@@ -93,7 +106,7 @@ class GrpcClient:
                 request_serializer=type(request).SerializeToString,
                 response_deserializer=answer.FromString,
             )
-            taken: list[Answer] = _taken(run(request, timeout=left, metadata=self.metadata), enough)
+            taken: list[Answer] = self._taken(run(request, timeout=left, metadata=self.metadata), enough)
             return taken
 
         return self._until_answered(call, server)
@@ -122,12 +135,14 @@ class GrpcClient:
                 wait_for_ready=True,
                 metadata=(*self.metadata, *metadata),
             )
-            taken: list[Answer] = _taken(answers, lambda _: True)
-            return taken[0]
-        except (grpc.RpcError, IndexError) as error:
-            self.unreachable(error)
+            taken: list[Answer] = self._taken(answers, lambda _: True)
+        except grpc.RpcError as error:
+            self.unreachable(error, [server])
         finally:
             answered.set()
+        if not taken:
+            raise UnreachableError("it ended the exchange without an answer", source=self._url.url)
+        return taken[0]
 
     def channel(self, server: str) -> grpc.Channel:
         """Return the channel to `server`."""
@@ -136,9 +151,24 @@ class GrpcClient:
                 self._channels[server] = open_channel(server, self._url, tls=self._tls)
             return self._channels[server]
 
-    def unreachable(self, error: Exception) -> NoReturn:
-        """Raise UnreachableError saying what gRPC said."""
-        raise UnreachableError(f"no answer: {reason(error)}", source=self._url.url) from error
+    def unreachable(self, error: grpc.RpcError, servers: Sequence[str] | None = None) -> NoReturn:
+        """Raise UnreachableError saying in our words why a call failed; the server's own words are kept."""
+        import grpc
+
+        code, details = error.code(), " ".join((error.details() or "").split())
+        if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
+            text = f"its answer is over {LARGEST_ANSWER} bytes"
+            raise TooLargeError(text, source=self._url.url) from error
+        text = f"it refuses: {details or code.name}"
+        if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+            text = f"no answer within {self._timeout:g} seconds"
+        elif code == grpc.StatusCode.UNAVAILABLE and details not in self.not_yet:
+            text = self._unavailable(details, servers or self._url.endpoints)
+        elif "xception" in details and "deserializing" in details:
+            text = "it speaks another protocol: its answer cannot be read"
+        elif code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED):
+            text = f"it failed: {details or code.name}"
+        raise UnreachableError(text, source=self._url.url) from error
 
     def close(self) -> None:
         """Close every channel. Safe to call twice."""
@@ -184,6 +214,30 @@ class GrpcClient:
                 self.renew()
         return send()
 
+    def _unavailable(self, details: str, servers: Sequence[str]) -> str:
+        """Return why gRPC has no connection; its own words name files and addresses of its insides."""
+        if details.startswith(OWN_WORDS):
+            return f"it refuses: {details}"
+        nobody = nobody_listens(servers, min(self._timeout, PROBE))
+        if nobody is not None:
+            return nobody
+        tls = "handshake" in details.lower() or "ssl" in details.lower()
+        return "TLS failed" if tls else "it takes the connection and ends it without an answer"
+
+    def _taken(self, answers: Any, enough: Callable[[Answer], bool] | None) -> list[Answer]:
+        taken: list[Answer] = []
+        size = 0
+        for answer in answers:
+            taken.append(answer)
+            size += answer.ByteSize()
+            if size > LARGEST_STREAM:
+                answers.cancel()
+                raise TooLargeError(f"its answer is over {LARGEST_STREAM} bytes", source=self._url.url)
+            if enough is not None and enough(answer):
+                answers.cancel()
+                break
+        return taken
+
     def _servers(self) -> list[str]:
         return [self._answered, *(one for one in self._url.endpoints if one != self._answered)]
 
@@ -201,32 +255,17 @@ class GrpcClient:
                 except grpc.RpcError as error:
                     passing = error.code() in again or error.details() in self.not_yet
                     if not passing or time.monotonic() + PAUSE > deadline:
-                        self.unreachable(error)
+                        self.unreachable(error, servers)
                 else:
-                    self._answered = name
+                    self._answered, self._heard = name, True
                     return result
+            if not self._heard and (nobody := nobody_listens(servers, PROBE)):
+                # Who was never there is not waited for; who was comes back.
+                raise UnreachableError(nobody, source=self._url.url)
             time.sleep(PAUSE)
-
-
-def reason(error: Exception) -> str:
-    """Return what a gRPC error says, in one line."""
-    code, details = getattr(error, "code", None), getattr(error, "details", None)
-    if not callable(code) or not callable(details):
-        return type(error).__name__
-    return " ".join(f"{getattr(code(), 'name', code())}: {details()}".split())
 
 
 def _held_open(request: Message, answered: Event) -> Iterator[Message]:
     # A server may take the end of the requests for the end of the exchange.
     yield request
     answered.wait()
-
-
-def _taken(answers: Any, enough: Callable[[Answer], bool] | None) -> list[Answer]:
-    taken: list[Answer] = []
-    for answer in answers:
-        taken.append(answer)
-        if enough is not None and enough(answer):
-            answers.cancel()
-            break
-    return taken

@@ -19,11 +19,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from heapq import merge
+from itertools import pairwise
 from threading import Lock
 from typing import Final, TypeVar
 
 from pulsar_meta.access.urls import ServerUrl
-from pulsar_meta.codecs.errors import ConflictError, GuardError, NotFoundError, UnreachableError
+from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UnreachableError
 from pulsar_meta.proto import Oxia_pb2 as api
 from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, prefixed
 from pulsar_meta.stores.grpc_client import GrpcClient
@@ -75,7 +76,7 @@ class OxiaStore(BaseStore):
     def children(self, path: str) -> list[str]:
         """Return the sorted names of the children of `path`."""
         size = len(prefixed(path)[1])
-        return sorted(self._again(lambda: [key[size:] for key in self._list(path)]))
+        return sorted({key[size:] for key in self._again(lambda: self._list(path))})
 
     def scan(self, prefix: str = "/") -> Iterator[Versioned]:
         """Yield every value at and below `prefix` in Oxia's order: a level before what is below it."""
@@ -120,6 +121,7 @@ class OxiaStore(BaseStore):
         for places in shards.values():
             puts = [_put_request(*writes[at]) for at in places]
             answers = self._write(writes[places[0]][0], api.WriteRequest(puts=puts)).puts
+            self._check_count(len(answers), len(places))
             for at, answer in zip(places, answers, strict=True):
                 done[at] = answer.version.version_id if answer.status == api.OK else None
         return [done[at] for at in range(len(writes))]
@@ -130,8 +132,9 @@ class OxiaStore(BaseStore):
         if self.children(path):
             raise GuardError(f"{path} has children", source=self.url)
         request = api.DeleteRequest(key=path, expected_version_id=expected)
-        status = self._write(path, api.WriteRequest(deletes=[request])).deletes[0].status
-        if status != api.OK:
+        answers = self._write(path, api.WriteRequest(deletes=[request])).deletes
+        self._check_count(len(answers), 1)
+        if answers[0].status != api.OK:
             # An absent record, too, has another version than the one expected.
             self.read(path)
             self._check_nowhere_else(path)
@@ -150,6 +153,8 @@ class OxiaStore(BaseStore):
             if self._namespace not in found:
                 raise UnreachableError(f"no namespace {self._namespace}", source=self.url)
             self._known = list(found[self._namespace].assignments)
+            if not self._known:
+                raise UnreachableError(f"the namespace {self._namespace} has no shards", source=self.url)
         return self._known
 
     def _shard(self, path: str) -> api.ShardAssignment:
@@ -192,7 +197,7 @@ class OxiaStore(BaseStore):
         answers = self._client.stream(
             SERVICE + "Read", request, api.ReadResponse, lambda _: True, shard.leader
         )
-        return answers[0].gets[0]
+        return self._answered([path], answers)[path]
 
     def _get_many(self, paths: Sequence[str]) -> dict[str, api.GetResponse]:
         shards: dict[int, list[str]] = {}
@@ -205,26 +210,52 @@ class OxiaStore(BaseStore):
             leader = self._shard(wanted[0]).leader
             # The server spreads large answers over several messages.
             answers = self._client.stream(SERVICE + "Read", request, api.ReadResponse, None, leader)
-            records = [record for answer in answers for record in answer.gets]
-            found |= zip(wanted, records, strict=True)
+            found |= self._answered(wanted, answers)
         return found
+
+    def _answered(
+        self, paths: Sequence[str], answers: Sequence[api.ReadResponse]
+    ) -> dict[str, api.GetResponse]:
+        """Return the record of each path; DecodeError for too few or too many of them, or another key."""
+        records = [record for answer in answers for record in answer.gets]
+        self._check_count(len(records), len(paths))
+        for path, record in zip(paths, records, strict=True):
+            if record.HasField("key") and record.key != path:
+                text = f"asked for {path}, the server answered with another key"
+                raise DecodeError(text, source=self.url)
+        return dict(zip(paths, records, strict=True))
+
+    def _check_count(self, found: int, wanted: int) -> None:
+        if found != wanted:
+            raise DecodeError(f"asked {wanted} questions, the server answered {found}", source=self.url)
+
+    def _check_keys(self, keys: Sequence[str], start: str, end: str) -> None:
+        """Raise DecodeError where the server sends other keys than those of a range, in their order."""
+        places = [order(start), *map(order, keys), order(end)]
+        if any(a > b for a, b in pairwise(places)) or len(set(keys)) != len(keys):
+            raise DecodeError("the server answered with other keys than those asked for", source=self.url)
 
     def _read_elsewhere(self, path: str) -> Versioned | None:
         found = self._elsewhere(path)
         return None if found is None else _versioned(path, found)
 
-    def _list(self, path: str) -> Iterator[str]:
+    def _list(self, path: str) -> list[str]:
         start, end = children_range(path)
+        found: list[str] = []
         for shard in self._shards():
             request = api.RangeRequest(shard=shard.shard, start_inclusive=start, end_exclusive=end)
             method = SERVICE + "List"
-            for answer in self._client.stream(method, request, api.ListResponse, None, shard.leader):
-                yield from answer.keys
+            answers = self._client.stream(method, request, api.ListResponse, None, shard.leader)
+            keys = [key for answer in answers for key in answer.keys]
+            self._check_keys(keys, start, end)
+            found += keys
+        return found
 
     def _scan_shard(self, number: int, prefix: str) -> Iterator[Versioned]:
         start, end = subtree_range(prefix)
         while True:
             page, more = self._again(partial(self._page, number, start, end))
+            self._check_keys([record.key for record in page], start, end)
             yield from (_versioned(record.key, record) for record in page)
             if not more or not page:
                 return
@@ -232,7 +263,10 @@ class OxiaStore(BaseStore):
 
     def _page(self, number: int, start: str, end: str) -> tuple[list[api.GetResponse], bool]:
         """Return the next records of a shard, and whether there may be more: the stream is cut off early."""
-        shard = next(shard for shard in self._shards() if shard.shard == number)
+        shard = next((shard for shard in self._shards() if shard.shard == number), None)
+        if shard is None:
+            text = f"shard {number} is gone: the shards changed while they were read"
+            raise UnreachableError(text, source=self.url)
         request = api.RangeRequest(shard=number, start_inclusive=start, end_exclusive=end)
         seen = [0, 0]
 
@@ -248,7 +282,9 @@ class OxiaStore(BaseStore):
         return records, len(records) >= PAGE or seen[1] >= PAGE_BYTES
 
     def _put(self, path: str, value: bytes, expected: int) -> api.PutResponse:
-        return self._write(path, api.WriteRequest(puts=[_put_request(path, value, expected)])).puts[0]
+        answers = self._write(path, api.WriteRequest(puts=[_put_request(path, value, expected)])).puts
+        self._check_count(len(answers), 1)
+        return answers[0]
 
     def _write(self, path: str, request: api.WriteRequest) -> api.WriteResponse:
         shard = self._shard(path)

@@ -7,6 +7,7 @@ Nodes made here get ZooKeeper's open ACL and parents are containers, as Pulsar m
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from typing import Any, Final
 from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import (
     ConflictError,
+    DecodeError,
     GuardError,
     NotFoundError,
     UnreachableError,
@@ -28,6 +30,7 @@ from pulsar_meta.stores.zookeeper_client import (
     NODES,
     connect,
     container_request,
+    end_session,
     put_groups,
     send_read,
     split_writes,
@@ -67,7 +70,7 @@ class ZookeeperStore(BaseStore):
 
     def read(self, path: str) -> Versioned:
         """Return the value at `path`; NotFoundError where there is none."""
-        with self._told(path):
+        with self._translated(path):
             value, stat = self._ask(self._client.get_async, path)
         return _versioned(path, value, stat)
 
@@ -94,7 +97,7 @@ class ZookeeperStore(BaseStore):
     def put(self, path: str, value: bytes, expected: int) -> int:
         """Write if the dataVersion is still `expected` and return the new one."""
         self.check_write(path, value)
-        with self._told(path):
+        with self._translated(path):
             if expected == ABSENT:
                 self._create(path, bytes(value))
                 return 0
@@ -103,7 +106,7 @@ class ZookeeperStore(BaseStore):
 
     def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
         """Return the values at `paths` in their order, None where there is none; all asked for at once."""
-        with self._told(", ".join(paths[:1])):
+        with self._translated(", ".join(paths[:1])):
             found = self._nodes(list(dict.fromkeys(paths)))
         return [_versioned(path, *found[path]) if path in found else None for path in paths]
 
@@ -118,13 +121,13 @@ class ZookeeperStore(BaseStore):
         return [self._put_or_conflict(*write) if write[2] == ABSENT else next(done) for write in writes]
 
     def _answer(self, pending: Any) -> Any:
-        with self._told("a group of writes"):
+        with self._translated("a group of writes"):
             return self._once(lambda: pending)
 
     def delete(self, path: str, expected: int) -> None:
         """Delete if the dataVersion is still `expected`; GuardError where the node has children."""
         self.check_write(path)
-        with self._told(path):
+        with self._translated(path):
             self._once(partial(self._client.delete_async, path, expected))
 
     def check_write(self, path: str, value: bytes = b"") -> None:
@@ -139,8 +142,7 @@ class ZookeeperStore(BaseStore):
 
     def close(self) -> None:
         """End the session. Safe to call twice."""
-        self._client.stop()
-        self._client.close()
+        end_session(self._client, self._timeout)
 
     def _walk(self, paths: Iterable[str]) -> Iterator[Versioned]:
         wanted = (path for path in paths if not self._is_own(path))
@@ -169,7 +171,11 @@ class ZookeeperStore(BaseStore):
         found: dict[str, Any] = {}
         refused: list[str] = []
         for group, pending in zip(groups, sent, strict=True):
-            for path, node in zip(group, self._answer_to_read(group, pending), strict=True):
+            nodes = self._answer_to_read(group, pending)
+            if len(nodes) != len(group):
+                text = f"asked for {len(group)} nodes, the server answered with {len(nodes)}"
+                raise DecodeError(text, source=self.url)
+            for path, node in zip(group, nodes, strict=True):
                 if not isinstance(node, int):
                     found[path] = node
                 elif node != NO_NODE:
@@ -181,7 +187,7 @@ class ZookeeperStore(BaseStore):
         from kazoo.exceptions import UnimplementedError
 
         try:
-            with self._told(group[0]):
+            with self._translated(group[0]):
                 return list(self._ask(lambda path: send_read(self._client, group), group[0], pending))
         except UnreachableError as error:
             if not isinstance(error.__cause__, UnimplementedError):
@@ -196,10 +202,10 @@ class ZookeeperStore(BaseStore):
         from kazoo.exceptions import NoNodeError
 
         answers = {}
-        with self._told(paths[0] if paths else ""):
+        with self._translated(paths[0] if paths else ""):
             sent = [request(path) for path in paths]
         for path, pending in zip(paths, sent, strict=True):
-            with self._told(path):
+            with self._translated(path):
                 try:
                     answers[path] = self._ask(request, path, pending)
                 except NoNodeError:
@@ -221,14 +227,12 @@ class ZookeeperStore(BaseStore):
 
     def _ask(self, request: Callable[[str], Any], path: str, pending: Any = None) -> Any:
         """Return the answer to a request that only reads: sent again until the time is over."""
-        from kazoo.exceptions import ConnectionLoss, OperationTimeoutError, SessionExpiredError
-
         deadline = time.monotonic() + self._timeout
         while True:
             left = max(deadline - time.monotonic(), RETRY_PAUSE)
             try:
                 return (pending or request(path)).get(timeout=left)
-            except (ConnectionLoss, SessionExpiredError, OperationTimeoutError):
+            except _lost():
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(RETRY_PAUSE)
@@ -251,11 +255,11 @@ class ZookeeperStore(BaseStore):
         deadline = time.monotonic() + self._timeout
         while not self._client.connected:
             if time.monotonic() > deadline:
-                raise UnreachableError(f"no connection within {self._timeout:g} s", source=self.url)
+                raise UnreachableError(f"no answer within {self._timeout:g} seconds", source=self.url)
             time.sleep(RETRY_PAUSE)
 
     @contextmanager
-    def _told(self, path: str) -> Iterator[None]:
+    def _translated(self, path: str) -> Iterator[None]:
         from kazoo import exceptions as kazoo
 
         try:
@@ -264,12 +268,28 @@ class ZookeeperStore(BaseStore):
             raise NotFoundError(f"nothing at {path}", source=self.url) from error
         except (kazoo.BadVersionError, kazoo.NodeExistsError) as error:
             raise ConflictError(f"{path}: changed since it was read", source=self.url) from error
+        except (UnicodeDecodeError, struct.error, IndexError, MemoryError) as error:
+            text = f"{path}: the server's answer cannot be read: {error}"
+            raise DecodeError(text, source=self.url) from error
         except ValueError as error:
             raise UsageError(f"{path!r}: no path: {error}") from error
         except kazoo.NotEmptyError as error:
             raise GuardError(f"{path} has children", source=self.url) from error
-        except (kazoo.KazooException, self._client.handler.timeout_exception) as error:
-            raise UnreachableError(f"{path}: no answer ({type(error).__name__})", source=self.url) from error
+        except (kazoo.NoAuthError, kazoo.AuthFailedError) as error:
+            text = f"{path}: the credentials do not allow it ({type(error).__name__})"
+            raise UnreachableError(text, source=self.url) from error
+        except (*_lost(), self._client.handler.timeout_exception) as error:
+            text = f"{path}: no answer within {self._timeout:g} seconds"
+            raise UnreachableError(text, source=self.url) from error
+        except kazoo.KazooException as error:
+            raise UnreachableError(f"{path}: it refuses ({type(error).__name__})", source=self.url) from error
+
+
+def _lost() -> tuple[type[Exception], ...]:
+    """Return what kazoo raises when the connection broke: whether the request was served is not known."""
+    from kazoo.exceptions import ConnectionLoss, OperationTimeoutError, SessionExpiredError
+
+    return ConnectionLoss, SessionExpiredError, OperationTimeoutError
 
 
 def _versioned(path: str, value: bytes, stat: Any) -> Versioned:

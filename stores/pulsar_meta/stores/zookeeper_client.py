@@ -10,13 +10,17 @@ Sources: ZooKeeper 3.6's ZooDefs.OpCode, MultiOperationRecord, MultiResponse; ka
 from __future__ import annotations
 
 import logging
+import socket
 import struct
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
-from threading import Event
+from threading import Event, Timer
 from typing import Any, Final
 
 from pulsar_meta.access.credentials import user_password
+from pulsar_meta.access.sockets import nobody_listens
 from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import UnreachableError, UsageError
 from pulsar_meta.stores.base import Write
@@ -24,24 +28,25 @@ from pulsar_meta.stores.base import Write
 # org.apache.zookeeper.ZooDefs.OpCode.createContainer; its only mode is CreateMode.CONTAINER.
 CREATE_CONTAINER: Final = 19
 CONTAINER_MODE: Final = 4
+# After so many seconds without a connection it is found out whether somebody listens at all.
+PROBE: Final = 0.5
 
 
 def connect(url: ServerUrl) -> Any:
     """Return a connected KazooClient; UnreachableError where no server answers in time."""
-    from kazoo.exceptions import KazooException
-
     client = _client(url)
     sasl = None if client._connection.sasl_options is None else _Sasl(client)
     try:
-        client.start(timeout=url.timeout)
+        why = _start(client, url)
         accepted = sasl is None or (sasl.answered.wait(url.timeout) and not sasl.refused)
-    except (KazooException, client.handler.timeout_exception) as error:
-        _end(client)
-        servers = ", ".join(url.endpoints)
-        reason = f"no answer from {servers} within {url.timeout:g} s ({type(error).__name__})"
-        raise UnreachableError(reason, source=url.url) from error
+    except BaseException:
+        end_session(client, 0.05)
+        raise
+    if why is not None:
+        end_session(client, 0.05)
+        raise UnreachableError(why, source=url.url)
     if not accepted:
-        _end(client)
+        end_session(client, 0.05)
         raise UnreachableError("the server refused the SASL credentials", source=url.url)
     # Not told before: kazoo would ask whether it is there, and warn where it is not.
     client.chroot = f"/{url.path}" if url.path else ""
@@ -61,6 +66,18 @@ def container_request(client: Any, path: str) -> Any:
     path = _prefix_root(client.chroot, path)
     client._call(CreateContainer(path, b"", OPEN_ACL_UNSAFE, CONTAINER_MODE), pending)
     return pending
+
+
+def _start(client: Any, url: ServerUrl) -> str | None:
+    """Connect; return why it is not possible, at once where nobody listens."""
+    begun = time.monotonic()
+    connected = client.start_async()
+    if not connected.wait(min(PROBE, url.timeout)):
+        nobody = nobody_listens(url.endpoints, max(url.timeout - PROBE, PROBE))
+        if nobody is not None:
+            return nobody
+        connected.wait(max(url.timeout - (time.monotonic() - begun), 0))
+    return None if client.connected else f"no answer within {url.timeout:g} seconds"
 
 
 def _client(url: ServerUrl) -> Any:
@@ -108,9 +125,26 @@ class _Sasl:
             self.answered.set()
 
 
-def _end(client: Any) -> None:
-    client.stop()
-    client.close()
+def end_session(client: Any, seconds: float) -> None:
+    """End the session and the connection; where the server does not agree within `seconds`, the latter only.
+
+    kazoo would wait for the end of an answer that began, also where its bytes drip.
+    """
+    timer = Timer(seconds, _cut, (client,))
+    timer.daemon = True
+    timer.start()
+    try:
+        client.stop()
+        client.close()
+    finally:
+        timer.cancel()
+
+
+def _cut(client: Any) -> None:
+    connection = client._connection._socket
+    if connection is not None:
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 def _sasl(url: ServerUrl) -> dict[str, str] | None:

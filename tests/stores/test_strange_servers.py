@@ -1,0 +1,243 @@
+"""Stores whose servers lie, stall, drip, repeat or are not there: one line in bounded time, exit 4 or 6."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError, UnreachableError
+from pulsar_meta.proto import Etcd_pb2 as etcd
+from pulsar_meta.proto import Oxia_pb2 as oxia
+from pulsar_meta.stores.base import ABSENT, Store
+from pulsar_meta.stores.registry import open_store
+from tests.servers.scripted import STRANGE_SERVERS, grpc_server, nobody, tcp_server, zookeeper
+
+SCHEMES = ("zk", "etcd", "oxia")
+Calls = dict[str, Callable[[Any], Any]]
+
+
+def in_time(call: Callable[[], object], *kinds: type[PulsarMetaError], seconds: float = 6) -> str:
+    begun = time.monotonic()
+    with pytest.raises(kinds or (UnreachableError, DecodeError)) as caught:
+        call()
+    assert time.monotonic() - begun < seconds
+    text = str(caught.value)
+    assert len(text.splitlines()) == 1
+    assert caught.value.exit_code in (4, 6)
+    for leaked in ("kazoo", "KazooTimeoutError", "ipv4:", "grpc", "UNAVAILABLE", "StatusCode", "IndexError"):
+        assert leaked not in text
+    return text
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_nobody_listens(scheme: str) -> None:
+    port = nobody()
+    text = in_time(lambda: open_store(f"{scheme}://127.0.0.1:{port}"), seconds=4)
+    assert text.endswith(f"nobody answers at 127.0.0.1:{port} (Connection refused)")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_an_unknown_host(scheme: str) -> None:
+    text = in_time(lambda: open_store(f"{scheme}://no-such-host.invalid:1,127.0.0.1:{nobody()}"), seconds=8)
+    assert "no-such-host.invalid:1 (no address is known of this host)" in text
+    assert "(Connection refused)" in text
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", STRANGE_SERVERS)
+def test_servers_that_are_something_else(scheme: str, name: str) -> None:
+    with tcp_server(STRANGE_SERVERS[name]) as port:
+        text = in_time(lambda: open_store(f"{scheme}://127.0.0.1:{port}?timeout=1"), UnreachableError)
+    assert f"127.0.0.1:{port}" in text
+
+
+# ---- ZooKeeper
+
+
+def ask_zookeeper(answer: bytes | None, call: Callable[[Store], object]) -> str:
+    with tcp_server(zookeeper(lambda operation, request: answer)) as port:
+        begun = time.monotonic()
+        with open_store(f"zk://127.0.0.1:{port}?timeout=1", read_only=False) as store:
+            text = in_time(lambda: call(store))
+        assert time.monotonic() - begun < 8
+    return text
+
+
+ZOOKEEPER_CALLS: dict[str, Callable[[Store], object]] = {
+    "read": lambda store: store.read("/a"),
+    "children": lambda store: store.children("/a"),
+    "read_many": lambda store: store.read_many(["/a", "/b"]),
+    "scan": lambda store: list(store.scan("/a")),
+    "put": lambda store: store.put("/a", b"x", 3),
+}
+
+
+@pytest.mark.parametrize("call", ZOOKEEPER_CALLS)
+def test_a_zookeeper_that_stops_answering(call: str) -> None:
+    assert "no answer within 1 seconds" in ask_zookeeper(None, ZOOKEEPER_CALLS[call])
+
+
+@pytest.mark.parametrize("call", ["read", "children", "read_many", "scan", "put"])
+@pytest.mark.parametrize("answer", [b"", b"\x7f\xff\xff\xff", b"\0\0\0\2\xff\xfe" * 3])
+def test_a_zookeeper_that_answers_nonsense(call: str, answer: bytes) -> None:
+    ask_zookeeper(answer, ZOOKEEPER_CALLS[call])
+
+
+def test_a_zookeeper_that_answers_for_too_few_nodes() -> None:
+    end = struct.pack(">i?i", -1, True, -1)
+    text = ask_zookeeper(end, lambda store: store.read_many(["/a", "/b"]))
+    assert "asked for 2 nodes, the server answered with 0" in text
+
+
+# ---- etcd
+
+
+def etcd_range(request: bytes) -> etcd.RangeRequest:
+    return etcd.RangeRequest.FromString(request)
+
+
+def ask_etcd(
+    answer: Callable[[etcd.RangeRequest], etcd.RangeResponse], call: Callable[[Store], object]
+) -> str:
+    def script(request: bytes) -> bytes:
+        asked = etcd_range(request)
+        opening = asked.key == b"/" and not asked.range_end
+        return (etcd.RangeResponse() if opening else answer(asked)).SerializeToString()
+
+    with grpc_server({"Range": script}) as port, open_store(f"etcd://127.0.0.1:{port}?timeout=2") as store:
+        return in_time(lambda: call(store), DecodeError)
+
+
+def held(*keys: str, more: bool = False) -> etcd.RangeResponse:
+    return etcd.RangeResponse(
+        kvs=[etcd.KeyValue(key=key.encode(), value=b"x", mod_revision=1) for key in keys], more=more
+    )
+
+
+def test_an_etcd_that_answers_another_key() -> None:
+    text = ask_etcd(lambda _: held("/other"), lambda store: store.read("/a"))
+    assert "asked for /a, the server answered with another key" in text
+    ask_etcd(lambda _: held("/a", "/a"), lambda store: store.read("/a"))
+    ask_etcd(lambda _: held("/other"), lambda store: list(store.scan("/a")))
+
+
+@pytest.mark.parametrize("call", [lambda store: store.children("/a"), lambda store: list(store.scan("/a"))])
+def test_an_etcd_that_says_more_and_sends_nothing_or_the_same(call: Callable[[Store], object]) -> None:
+    def paged(response: etcd.RangeResponse) -> Callable[[etcd.RangeRequest], etcd.RangeResponse]:
+        return lambda asked: response if asked.range_end else etcd.RangeResponse()
+
+    assert "says that there is more, and sends nothing" in ask_etcd(paged(held(more=True)), call)
+    assert "other keys than those asked for" in ask_etcd(paged(held("/a/b", more=True)), call)
+    assert "other keys than those asked for" in ask_etcd(paged(held("/a/c", "/a/b")), call)
+    assert "other keys than those asked for" in ask_etcd(paged(held("/z")), call)
+
+
+# ---- Oxia
+
+SHARD = oxia.ShardAssignment(shard=1, hash_range=oxia.HashRange(first=0, last=2**32 - 1))
+
+
+def oxia_calls(port: list[int], **calls: Callable[[Any], Any]) -> Calls:
+    def shards(_: bytes) -> Iterator[bytes]:
+        shard = oxia.ShardAssignment()
+        shard.CopyFrom(SHARD)
+        shard.leader = f"127.0.0.1:{port[0]}"
+        answer = oxia.ShardAssignments()
+        answer.namespaces["default"].assignments.append(shard)
+        yield answer.SerializeToString()
+
+    return {"GetShardAssignments": shards, **calls}
+
+
+def ask_oxia(
+    call: Callable[[Store], object], *kinds: type[PulsarMetaError], **calls: Callable[[Any], Any]
+) -> str:
+    port: list[int] = []
+    with grpc_server(oxia_calls(port, **calls)) as number:
+        port.append(number)
+        with open_store(f"oxia://127.0.0.1:{number}?timeout=2", read_only=False) as store:
+            return in_time(lambda: call(store), *kinds)
+
+
+def record(key: str | None, status: oxia.Status = oxia.OK) -> oxia.GetResponse:
+    return oxia.GetResponse(status=status, value=b"x", key=key)
+
+
+READS: dict[str, Callable[[bytes], Iterator[bytes]]] = {
+    "nothing": lambda _: iter(()),
+    "empty": lambda _: iter([b""]),
+    "two": lambda _: iter([oxia.ReadResponse(gets=[record(None), record(None)]).SerializeToString()]),
+    "another": lambda _: iter([oxia.ReadResponse(gets=[record("/other")]).SerializeToString()]),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_an_oxia_that_answers_nothing_or_another_key(name: str) -> None:
+    text = ask_oxia(lambda store: store.read("/a"), Read=READS[name])
+    assert "the server answered" in text
+    ask_oxia(lambda store: store.read_many(["/a"]), Read=READS[name])
+
+
+def test_an_oxia_that_repeats_a_key() -> None:
+    def scan(_: bytes) -> Iterator[bytes]:
+        page = oxia.RangeScanResponse(records=[record("/a/b") for _ in range(1000)])
+        while True:
+            yield page.SerializeToString()
+
+    def names(_: bytes) -> Iterator[bytes]:
+        return iter([oxia.ListResponse(keys=["/a/b", "/a/b"]).SerializeToString()])
+
+    absent = oxia.ReadResponse(gets=[record(None, oxia.KEY_NOT_FOUND)]).SerializeToString()
+    calls: Calls = {"Read": lambda _: iter([absent]), "RangeScan": scan, "List": names}
+    text = ask_oxia(lambda store: list(store.scan("/a")), DecodeError, **calls)
+    assert "other keys than those asked for" in text
+    ask_oxia(lambda store: store.children("/a"), DecodeError, **calls)
+
+
+def test_an_oxia_that_lists_for_ever() -> None:
+    def names(_: bytes) -> Iterator[bytes]:
+        for at in count():
+            yield oxia.ListResponse(keys=[f"/a/{at}"]).SerializeToString()
+
+    ask_oxia(lambda store: store.children("/a"), List=names)
+
+
+def test_an_oxia_shard_that_disappears() -> None:
+    port: list[int] = []
+    asked = count()
+
+    def shards(_: bytes) -> Iterator[bytes]:
+        answer = oxia.ShardAssignments()
+        shard = answer.namespaces["default"].assignments.add()
+        shard.CopyFrom(SHARD)
+        shard.leader = f"127.0.0.1:{port[0]}"
+        shard.shard = next(asked) + 1
+        yield answer.SerializeToString()
+
+    with grpc_server({"GetShardAssignments": shards}) as number:
+        port.append(number)
+        with open_store(f"oxia://127.0.0.1:{number}?timeout=2") as store:
+            text = in_time(lambda: list(store.scan("/")), UnreachableError)
+    assert "shard 1 is gone" in text
+
+
+def test_an_oxia_that_ends_a_write_without_an_answer() -> None:
+    absent = oxia.ReadResponse(gets=[record(None, oxia.KEY_NOT_FOUND)]).SerializeToString()
+    calls: Calls = {"Read": lambda _: iter([absent])}
+    put: Callable[[Store], object] = lambda store: store.put("/a", b"x", ABSENT)  # noqa: E731
+    text = ask_oxia(put, UnreachableError, WriteStream=lambda _: iter(()), **calls)
+    assert "without an answer" in text
+    ask_oxia(put, DecodeError, WriteStream=lambda _: iter([b""]), **calls)
+
+
+def test_an_oxia_without_shards() -> None:
+    answer = oxia.ShardAssignments()
+    answer.namespaces["default"].SetInParent()
+    with grpc_server({"GetShardAssignments": lambda _: iter([answer.SerializeToString()])}) as port:
+        text = in_time(lambda: open_store(f"oxia://127.0.0.1:{port}?timeout=2"), UnreachableError)
+    assert "has no shards" in text
