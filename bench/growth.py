@@ -49,22 +49,26 @@ NAMESPACE, TOPIC, CURSOR = "bench/ns-0", "bench/ns-0/topic-1", "cursor-1"
 
 # About everything, and about one thing.
 ALL = (
-    "ls", "tree", "tree -d 3", "top", "decode", "decode -o json", "brokers",
+    *("ls", "tree", "tree -d 3", "top", "decode", "decode -o json", "brokers"),
     "check-readable --for-version 4.2.4",
-    "compress-cursors --estimate", "compress-cursors --dry-run --compression lz4 --threshold 0 -o ndjson",
+    "compress-cursors --estimate",
+    "compress-cursors --dry-run --compression lz4 --threshold 0 -o ndjson",
     "compress-cursors --dry-run --compression zstd --threshold 0 -o json",
     "compress-ledgers --dry-run --compression lz4 --threshold 0 -o ndjson",
-    "check-index --all --entries frames:none", "verify-entries --entries frames:none", "build-index --all --dry-run --entries frames:none",
+    "check-index --all --entries frames:none",
+    "verify-entries --entries frames:none",
+    "build-index --all --dry-run --entries frames:none",
     f"seek --namespace {NAMESPACE} --index 1 --entries frames:none",
-)  # fmt: skip
+)
 ONE = (
-    f"ls namespace {NAMESPACE}", f"ls -l topic {TOPIC}", f"tree topic {TOPIC}", f"get topic {TOPIC}",
-    f"get cursor {TOPIC} {CURSOR}", f"top topic {TOPIC}", f"properties {TOPIC}",
+    *(f"ls namespace {NAMESPACE}", f"ls -l topic {TOPIC}", f"tree topic {TOPIC}", f"get topic {TOPIC}"),
+    *(f"get cursor {TOPIC} {CURSOR}", f"top topic {TOPIC}", f"properties {TOPIC}"),
     f"decode /managed-ledgers/bench/ns-0/persistent/topic-1/{CURSOR}",
-    f"seek {TOPIC} --index 1 --entries frames:none", f"check-index {TOPIC} --entries frames:none",
+    f"seek {TOPIC} --index 1 --entries frames:none",
+    f"check-index {TOPIC} --entries frames:none",
     f"compress-cursors --dry-run --compression lz4 --threshold 0 --topic {TOPIC}",
     f"set-property {TOPIC} 3 a=b --dry-run",
-)  # fmt: skip
+)
 WRITES = (
     "compress-cursors --compression zstd --threshold 0 --yes --undo-file FILE -o json",
     "undo FILE --yes -o json",
@@ -188,7 +192,7 @@ def flags(command: str, found: Sequence[Measured], seconds: float, exponent: flo
 
 
 def line(command: str, sizes: Sequence[int], found: Sequence[Measured], start: float) -> str:
-    """Return the row of a command: seconds and megabytes for each size, the exponent, bytes a value, flags."""
+    """Return a command's row: seconds and megabytes for each size, the exponent, bytes a value, flags."""
     own = [max(one.seconds - start, 0.01) for one in found]
     exponent = held = 0.0
     if len(found) > 1:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pulsar_meta.codecs.errors import ConflictError
 from pulsar_meta.codecs.metadata.cursor import decode_cursor
-from pulsar_meta.codecs.metadata.envelope import wrap_envelope
+from pulsar_meta.codecs.metadata.envelope import open_envelope, wrap_envelope
 from pulsar_meta.jobs.rewrite.apply import Speed
 from pulsar_meta.jobs.rewrite.batches import Batches
 from pulsar_meta.jobs.rewrite.rules import MinGain, Recompression
@@ -37,13 +37,20 @@ def rule(codec: str) -> Recompression:
 
 
 def cursor(writes: int, holes: int = 20) -> bytes:
-    """Return a cursor that tells in its mark-delete position how often it was written."""
+    """Return a cursor whose mark-delete position and holes say how often it was written."""
     info = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=1, markDeleteEntryId=writes)
     for number in range(holes):
         hole = info.individualDeletedMessages.add()
         hole.lowerEndpoint.ledgerId = hole.upperEndpoint.ledgerId = 1
-        hole.lowerEndpoint.entryId, hole.upperEndpoint.entryId = 2 * number, 2 * number + 1
+        first = writes + 2 * number + 1
+        hole.lowerEndpoint.entryId, hole.upperEndpoint.entryId = first, first + 1
     return info.SerializeToString()
+
+
+def plain(value: bytes) -> bytes:
+    """Return a cursor's bytes out of whatever envelope it is in."""
+    envelope = open_envelope(value)
+    return value if envelope is None else envelope.payload
 
 
 def writes_of(value: bytes) -> int:

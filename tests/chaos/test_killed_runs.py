@@ -102,7 +102,7 @@ class Scene:
         found.pop(actors.TOPIC, None)
         assert set(found) == set(self.expected)
         for path, value in found.items():
-            assert actors.writes_of(value) == actors.writes_of(self.expected[path]), path
+            assert actors.plain(value) == actors.plain(self.expected[path]), path
             if undone:
                 assert value == self.expected[path], path
             self.expected[path] = value

@@ -1,0 +1,180 @@
+"""The command itself is killed, at any moment of its life, over a directory, RocksDB and ZooKeeper.
+
+What then is resumed has every value that an undisturbed run makes, byte for byte; what is undone has every
+value as it was before.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.errors import NotFoundError
+from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.registry import open_store
+from tests.chaos import sizes
+from tests.chaos.actors import TOPIC, cursor
+from tests.chaos.sizes import Tell
+from tests.cli.program import MAIN, environment
+from tests.servers import zookeeper
+from tests.servers.restartable import skip_or_fail
+
+CURSORS, DEATHS = 80, 4
+WORDS = ("compress-cursors", "--compression", "zstd", "--threshold", "0", "--yes", "--concurrency", "4")
+
+
+class Scene:
+    """One store whose cursors a command compresses, and what they are before and after an undisturbed run."""
+
+    def __init__(self, url: str, root: Path, cursors: int, seed: int) -> None:
+        self.url, self.root, self.dice = url, root, random.Random(seed)
+        self.env = environment(root / "state")
+        self.before = {
+            f"{TOPIC}/cursor-{number:05}": cursor(self.dice.randrange(10**6), self.dice.randrange(90))
+            for number in range(cursors)
+        }
+        self.lay_out()
+        begun = time.monotonic()
+        assert self.run(*WORDS, "--undo-file", root / "whole") == 0
+        self.seconds = time.monotonic() - begun
+        self.after = self.values()
+        assert self.after != self.before
+        self.before_undo = self.without_records = 0
+
+    def lay_out(self) -> None:
+        """Give every cursor the bytes from before."""
+        with open_store(self.url, read_only=False) as store:
+            for path, value in self.before.items():
+                try:
+                    seen = store.read(path)
+                except NotFoundError:
+                    store.put(path, value, ABSENT)
+                else:
+                    if seen.value != value:
+                        store.put(path, value, seen.version)
+
+    def values(self) -> dict[str, bytes]:
+        """Return every cursor as it is stored."""
+        with open_store(self.url) as store:
+            return {held.path: held.value for held in store.scan(TOPIC) if held.path != TOPIC}
+
+    def start(self, *words: object) -> subprocess.Popen[bytes]:
+        """Start the program."""
+        with (self.root / "talk").open("wb") as talk:
+            asked = [*MAIN, *map(str, words), "--store", self.url]
+            return subprocess.Popen(
+                asked, stdin=subprocess.DEVNULL, stdout=talk, stderr=subprocess.STDOUT, env=self.env
+            )
+
+    def run(self, *words: object) -> int:
+        """Run the program to its end and return its exit code."""
+        return self.start(*words).wait(120)
+
+    def kill(self, undo_file: Path) -> bool:
+        """Start the command and kill it: somewhere in its life, or as soon as its undo file is there."""
+        child = self.start(*WORDS, "--undo-file", undo_file)
+        moment = time.monotonic() + self.dice.random() * self.seconds
+        at_once = self.dice.random() < 0.4
+        while child.poll() is None and not (undo_file.exists() if at_once else time.monotonic() > moment):
+            time.sleep(0 if at_once else 0.0005)
+        child.kill()
+        return child.wait() == -9
+
+    def round(self, number: int) -> bool:
+        """Kill a run, then resume or undo it; return whether it died before its end."""
+        self.lay_out()
+        undo_file = self.root / f"undo-{number}"
+        died = self.kill(undo_file)
+        self.before_undo += died and not undo_file.exists()
+        self.without_records += died and undo_file.exists() and b'"path"' not in undo_file.read_bytes()
+        if undo_file.exists() and self.dice.random() < 0.5:
+            assert self.run("undo", undo_file, "--yes", "--undo-file", self.root / f"own-{number}") == 0, (
+                self.talk
+            )
+            assert self.values() == self.before
+        elif undo_file.exists():
+            assert self.run(*WORDS, "--resume", "--undo-file", undo_file) == 0, self.talk
+            assert self.values() == self.after
+            assert self.run("undo", undo_file, "--yes", "--undo-file", self.root / f"own-{number}") == 0, (
+                self.talk
+            )
+            assert self.values() == self.before
+        else:
+            assert self.values() == self.before
+        return died
+
+    @property
+    def talk(self) -> str:
+        """What the last run printed."""
+        return (self.root / "talk").read_text()
+
+
+def play(scene: Scene, deaths: int, tell: Tell = print) -> None:
+    """Kill runs until so many died."""
+    died = rounds = 0
+    begun = time.monotonic()
+    while died < deaths:
+        died += scene.round(rounds)
+        rounds += 1
+        assert rounds < 4 * deaths + 4, "they end before they can be killed"
+        assert time.monotonic() - begun < sizes.SECONDS, f"only {died} of {deaths} died: {sizes.LONGER}"
+    early = (
+        f"{scene.before_undo} before there was an undo file, {scene.without_records} before its first record"
+    )
+    tell(f"{scene.url.partition(':')[0]}: {died} died in {rounds} rounds, {early}")
+
+
+def directory(root: Path) -> str:
+    return f"dir:{root / 'store'}"
+
+
+@pytest.fixture
+def database(tmp_path: Path, capture: Callable[[str], Path]) -> str:
+    """The URL of a database that Pulsar made, without its cursors."""
+    shutil.copytree(capture("pulsar-4.2.4") / "rocksdb", tmp_path / "database")
+    url = f"rocksdb:{tmp_path / 'database'}"
+    with open_store(url, read_only=False) as store:
+        for held in list(store.scan("/managed-ledgers")):
+            store.delete(held.path, held.version)
+    return url
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a real ZooKeeper."""
+    skip_or_fail(zookeeper.why_not())
+    with zookeeper.ZookeeperServer(tmp_path_factory.mktemp("zookeeper")) as running:
+        yield f"zk://{running.address}?timeout=30"
+
+
+def test_over_a_directory(tmp_path: Path) -> None:
+    play(Scene(directory(tmp_path), tmp_path, CURSORS, 1), DEATHS)
+
+
+def test_over_rocksdb(tmp_path: Path, database: str) -> None:
+    play(Scene(database, tmp_path, CURSORS, 2), DEATHS)
+
+
+def test_over_zookeeper(tmp_path: Path, server: str) -> None:
+    play(Scene(server, tmp_path, CURSORS, 3), DEATHS)
+
+
+@pytest.mark.chaos
+def test_over_a_directory_many_times(tmp_path: Path, tell: Tell) -> None:
+    play(Scene(directory(tmp_path), tmp_path, sizes.CURSORS, sizes.SEED), sizes.DEATHS, tell)
+
+
+@pytest.mark.chaos
+def test_over_rocksdb_many_times(tmp_path: Path, database: str, tell: Tell) -> None:
+    play(Scene(database, tmp_path, sizes.CURSORS, sizes.SEED), sizes.DEATHS, tell)
+
+
+@pytest.mark.chaos
+def test_over_zookeeper_many_times(tmp_path: Path, server: str, tell: Tell) -> None:
+    play(Scene(server, tmp_path, sizes.CURSORS, sizes.SEED), sizes.DEATHS, tell)
