@@ -10,6 +10,7 @@ from pulsar_meta.access.credentials import read_secret, user_password
 from pulsar_meta.access.urls import ServerUrl, redact
 from pulsar_meta.codecs.errors import NotFoundError, UnreachableError, UsageError
 from pulsar_meta.stores.registry import STORES, open_store
+from tests.cli.program import pulsar_meta_here
 
 SECRET = "s3cr3t-pässword"
 
@@ -89,6 +90,56 @@ def test_userinfo_is_refused_and_redacted() -> None:
             open_store(f"zk:{address}")
         assert SECRET not in str(caught.value)
     assert redact(f"etcd://u:{SECRET}@h:1/a@b") == "etcd://***@h:1/a@b"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("offload:http://u:s3cret@h/", "offload:http://***@h/"),
+        ("offload:s3://KEY:s3cret@bucket", "offload:s3://***@bucket"),
+        ("bookie://u:s3cret@h", "bookie://***@h"),
+        ("bookie:u:s3cret@h", "bookie:***@h"),
+        ("zk://u:s3cret%40h", "zk://***@h"),
+        ("zk://u:x@s3cret@h:1/a", "zk://***@h:1/a"),
+        ("zk://u:s3/cret@h:1/a", "zk://***@h:1/a"),
+        ("zk://u:s3 cret@h:1/a", "zk://***@h:1/a"),
+        ("zk://h:1/ch@root", "zk://h:1/ch@root"),
+        ("zk://h:1,i:2/a?auth=file:/s&tls=true", "zk://h:1,i:2/a?auth=file:/s&tls=true"),
+        ("zk://h?auth=u:s3cret", "zk://h?auth=***"),
+        ("https://h/o?X-Amz-Signature=s3cret&a=1", "https://h/o?X-Amz-Signature=***&a=1"),
+        ("https://h/o?a=1&sig=s3cret", "https://h/o?a=1&sig=***"),
+        ("offload:s3://A:s3cret@x offload:s3://B:s3cret@y", "offload:s3://***@x offload:s3://***@y"),
+        ("no entry source 'ftp://u:s3cret@h': known", "no entry source 'ftp://***@h': known"),
+        ("persistent://public/default/a@b", "persistent://public/default/a@b"),
+        ("/a/path@x", "/a/path@x"),
+        ("file:///data/a:b@c", "file:///data/a:b@c"),
+    ],
+)
+def test_urls_are_shown_without_credentials(url: str, shown: str) -> None:
+    found = redact(url)
+    assert "s3" + "cret" not in found
+    assert found == shown
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["dump-entries", "1", "--entries", "offload:http://u:s3cret@127.0.0.1:1/"],
+        ["dump-entries", "1", "--entries", "offload:s3x://KEY:s3cret@bucket"],
+        ["dump-entries", "1", "--entries", "bookie://u:s3cret@h", "--store", "dir:."],
+        ["verify-entries", "1", "--entries", "ftp://u:s3cret@h"],
+        ["ls", "/", "--store", "zk://u:s3cret%40h"],
+        ["ls", "/", "--store", "zk://u:s3cret@h/x@y"],
+        ["ls", "/", "--store", "zk://u:s3/cret@h:1"],
+        ["ls", "/", "--store", "http://u:s3cret@h"],
+        ["lookup", "t", "--service-url", "pulsar://u:s3cret@h"],
+    ],
+)
+@pytest.mark.parametrize("form", ["json", "plain"])
+def test_no_command_shows_the_credentials_of_a_url(arguments: list[str], form: str) -> None:
+    done = pulsar_meta_here(*arguments, "-o", form)
+    assert done.returncode in (2, 3, 6)
+    assert b"cret" not in done.stdout + done.stderr
 
 
 def test_secrets_come_from_files_and_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,13 +25,35 @@ DEFAULT_TIMEOUT = 10.0
 LAST_PORT = 65535
 COMMON_OPTIONS = frozenset({"timeout", "auth", "ca", "cert", "key"})
 
-_userinfo_re = re.compile(r"(?<=://)[^/?#@]*@")
+_AT = r"(?:@|%40)"
+# The authority of a URL in a text, and what follows it up to its query or the next URL.
+_authority_re = re.compile(r"(?<=://)(?P<authority>[^/?#\s]*)(?P<rest>(?:(?!\s+[\w+.-]+:)[^?#\n])*)")
+_bare_re = re.compile(rf"(?P<scheme>\b[a-z][a-z0-9+.-]*:)(?!//)[^\s/:@]+:(?!//)[^\s@]+{_AT}")
+_secret_option_re = re.compile(
+    r"(?P<name>[?&;](?:[\w.-]*(?:password|passwd|secret|token|signature|credential)[\w.-]*|sig|(?:auth|sasl)(?==(?!file:|env:)))=)[^&;\s]*",
+    re.IGNORECASE,
+)
 _endpoint_re = re.compile(r"^(?:\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?$")
 
 
-def redact(url: str) -> str:
-    """Return `url` with what stands before an `@` in its authority blotted out."""
-    return _userinfo_re.sub("***@", url)
+def redact(text: str) -> str:
+    """Return a URL, or a text with URLs in it, with their credentials blotted out.
+
+    These are what stands before the last `@` of an authority (also written %40), and options of a query
+    that are called password, secret, token and the like. What says where a secret lies (`auth=file:…`) stays.
+    """
+    text = _authority_re.sub(_without_user, text)
+    return _secret_option_re.sub(r"\g<name>***", _bare_re.sub(r"\g<scheme>***@", text))
+
+
+def _without_user(found: re.Match[str]) -> str:
+    authority, rest = found["authority"], found["rest"]
+    if re.search(_AT, authority):
+        return "***@" + re.split(_AT, authority)[-1] + rest
+    if authority and re.search(_AT, rest) and not all(map(_endpoint_re.match, authority.split(","))):
+        # No host: a password with a slash in it, which ends where the last @ is.
+        return "***@" + re.split(_AT, rest)[-1]
+    return found[0]
 
 
 def split_scheme(url: str) -> tuple[str, str]:
@@ -62,7 +84,7 @@ class ServerUrl:
         address, _, query = rest.removeprefix("//").partition("?")
         hosts, _, path = address.partition("/")
         known = all(_endpoint_re.match(host) for host in hosts.split(","))
-        if "@" in hosts or ("@" in address and not known):
+        if re.search(_AT, hosts) or (re.search(_AT, address) and not known):
             # Nothing of the address is told: where the password ends is not known.
             raise UsageError(f"{scheme}://***: credentials go into a file or the environment (?auth=file:…)")
         url = f"{scheme}://{rest.removeprefix('//')}"

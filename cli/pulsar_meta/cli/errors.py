@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.outputs import talk, talk_json
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UnreachableError
@@ -30,11 +31,11 @@ def wants_json(arguments: list[str]) -> bool:
 def report(error: PulsarMetaError, *, as_json: bool) -> None:
     """Write `error` to stderr as one line."""
     if not as_json:
-        talk(f"pulsar-meta: {error}")
+        talk(f"pulsar-meta: {redact(str(error))}")
         return
-    document: dict[str, object] = {"error": error.kind, "message": error.message}
+    document: dict[str, object] = {"error": error.kind, "message": redact(error.message)}
     if error.source is not None:
-        document["source"] = error.source
+        document["source"] = redact(error.source)
     if isinstance(error, DecodeError) and error.offset is not None:
         document["offset"] = error.offset
     talk_json(document)

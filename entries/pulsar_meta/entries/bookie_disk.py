@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.entries.bookie_layout import BookieLayout, find_bookies
 from pulsar_meta.entries.data_files import DataFiles, entry_logs, journals
@@ -50,7 +51,7 @@ def split_url(url: str) -> tuple[Path, dict[str, str]]:
         part for part in query.split("&") if part and "=" not in part
     ]
     if unknown or not path:
-        raise UsageError("expected bookie-disk:PATH[?journal=PATH&index=PATH]", source=url)
+        raise UsageError("expected bookie-disk:PATH[?journal=PATH&index=PATH]", source=redact(url))
     return Path(path.removeprefix("//") if path.startswith("///") else path), options
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.bookie_files.offload_object import (
     ENTRY_HEADER,
     Block,
@@ -60,7 +61,7 @@ def open_offload(url: str) -> OffloadedEntries | MapFileEntries:
     place = url.partition(":")[2]
     if not place:
         raise UsageError("expected offload:URL, a folder or a bucket", source=url)
-    files = ObjectFiles(place)
+    files, url = ObjectFiles(place), redact(url)
     folders = map_file_folders(files)
     return MapFileEntries(url, folders) if folders else OffloadedEntries(url, files)
 

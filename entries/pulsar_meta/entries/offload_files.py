@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Final
 
+from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError, UnreachableError, UsageError
 from pulsar_meta.entries.base import BaseSource, RawEntry
 
@@ -15,11 +16,11 @@ _RANGE: Final = 1 << 20
 
 
 class ObjectFiles:
-    """The objects in one folder or bucket. NotFoundError and UnreachableError name it."""
+    """The objects in one folder or bucket; `name` is its URL without credentials, for messages."""
 
     def __init__(self, url: str) -> None:
         """`url` is what fsspec opens, a plain path included; UsageError without fsspec or the scheme."""
-        self.url = url
+        self.url, self.name = url, redact(url)
         try:
             from fsspec.core import url_to_fs
         except ImportError as error:
@@ -29,7 +30,7 @@ class ObjectFiles:
         try:
             self._system, self.folder = url_to_fs(url)
         except (ImportError, ValueError) as error:
-            raise UsageError(f"fsspec cannot open it: {error}", source=url) from error
+            raise UsageError(f"fsspec cannot open it: {redact(str(error))}", source=self.name) from error
 
     def sizes(self) -> dict[str, int]:
         """Return the size of each object in the folder by its name."""
@@ -59,7 +60,7 @@ class ObjectFiles:
         data = b"".join(pieces)
         if len(data) != end - start:
             raise UnreachableError(
-                f"{name}: expected {end - start} bytes from {start} on, got {len(data)}", source=self.url
+                f"{name}: expected {end - start} bytes from {start} on, got {len(data)}", source=self.name
             )
         return data
 
@@ -70,10 +71,11 @@ class ObjectFiles:
         except PulsarMetaError:
             raise
         except FileNotFoundError as error:
-            raise NotFoundError(f"no such file or folder: {error}", source=self.url) from error
+            raise NotFoundError(f"no such file or folder: {redact(str(error))}", source=self.name) from error
         except Exception as error:
             # Each file system has errors of its own, with no class in common.
-            raise UnreachableError(f"{type(error).__name__}: {error}", source=self.url) from error
+            text = f"{type(error).__name__}: {redact(str(error))}"
+            raise UnreachableError(text, source=self.name) from error
 
 
 class OffloadedLedgers(BaseSource):

@@ -94,7 +94,7 @@ class MapFileEntries(OffloadedLedgers):
         found = self._open(ledger_id)
         if found is None:
             return
-        with decoding(found.files.url):
+        with decoding(found.files.name):
             for record in found.between(max(first, 0), found.last_entry if last is None else last):
                 yield RawEntry(ledger_id, record.key, bytes_of(record), bookie=False)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Final, cast
 
+from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.base import EntrySource
 
@@ -40,6 +41,6 @@ def _opener(url: str) -> Callable[[str], EntrySource]:
     if not separator or scheme not in SCHEMES:
         # bookie: is opened by jobs, since it finds its bookies through a store.
         known = ", ".join(f"{name}:" for name in sorted({*SCHEMES, "bookie"}))
-        raise UsageError(f"no entry source {url!r}: known are {known}")
+        raise UsageError(f"no entry source {redact(url)!r}: known are {known}")
     module, _, function = SCHEMES[scheme].partition(":")
     return cast("Callable[[str], EntrySource]", getattr(import_module(module), function))

@@ -47,5 +47,5 @@ def _address(url: str, text: str, default_port: int, tls: bool) -> BrokerAddress
     match = _host_re.match(text)
     port = int((match and match["port"]) or default_port)
     if not match or not 0 < port < 65536:
-        raise UsageError(f"{url!r}: {text!r} is not host:port")
+        raise UsageError(f"{url!r}: not host:port")
     return BrokerAddress(match["ipv6"] or match["host"], port, tls)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
@@ -40,7 +41,7 @@ def _open(url: str, store: Store | None) -> EntrySource:
     if scheme != LIVE:
         return open_entries([url])
     if rest:
-        raise UsageError("bookie: takes nothing behind it, the bookies come from --store", source=url)
+        raise UsageError("bookie: takes nothing after it, the bookies come from --store", source=redact(url))
     if store is None:
         raise UsageError("bookie: finds its bookies through the store: give --store URL", source=url)
     from pulsar_meta.jobs.topics.bookkeeper import open_live_bookies
