@@ -46,7 +46,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "ls": Command("pulsar_meta.cli.commands.store:ls", STORE, ROWS),
     "get": Command("pulsar_meta.cli.commands.store:get", STORE, (*TEXT, Format.RAW)),
     "tree": Command("pulsar_meta.cli.commands.store:tree", STORE, TEXT),
-    "top": Command("pulsar_meta.cli.commands.top:top", STORE, (*TEXT, Format.HTML)),
+    "top": Command("pulsar_meta.cli.commands.top:top", STORE, (*ROWS, Format.HTML)),
     "put": Command("pulsar_meta.cli.commands.put:put", STORE, ROWS),
     "rm": Command("pulsar_meta.cli.commands.put:rm", STORE, ROWS),
     "properties": Command("pulsar_meta.cli.commands.properties:properties", READ, ROWS),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from pulsar_meta.cli.render.text import counted
 from pulsar_meta.codecs.json_text import Document
 
 
@@ -95,7 +96,11 @@ def cursor_lines(document: Document) -> Iterator[str]:
         yield f"  state in cursor ledger {meaning['cursor_ledger']}: {meaning['note']}"
     elif "note" in meaning:
         yield f"  note: {meaning['note']}"
-    yield f"  acknowledged behind it: {meaning['acked_entries']} entries in {meaning['acked_ranges']} ranges"
+    if "cursor_ledger" not in meaning or meaning["acked_ranges"]:
+        entries, ranges = (counted(meaning[f"acked_{name}"], name) for name in ("entries", "ranges"))
+        yield f"  individually acknowledged after it: {entries} in {ranges}"
+    else:
+        yield "  individually acknowledged after it: not in this record, but in the cursor's ledger"
     for ledger in meaning.get("acked", ()):
         yield f"    ledger {ledger['ledger_id']}: entries {_ranges(ledger['entries'])}"
     for item in meaning.get("acked_across_ledgers", ()):

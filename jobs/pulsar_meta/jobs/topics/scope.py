@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from typing import Literal
@@ -11,6 +11,7 @@ from typing import Literal
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, split_managed_ledger_path
+from pulsar_meta.jobs.topics.nearest import did_you_mean, nearest_name
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 # The two kinds of records that a topic has.
@@ -74,7 +75,7 @@ def chosen_topics(store: Store, names: Sequence[str], *, everything: bool = Fals
                 seen.add(record.path)
                 yield record
         if name and not count:
-            raise NotFoundError(f"no topic {name}", source=store.url)
+            raise NotFoundError(f"no topic {name}{_suggestion(store, scope)}", source=store.url)
 
 
 def select_listed(store: Store, lines: Iterable[str], scope: Scope, kind: Kind) -> Iterator[Versioned]:
@@ -93,7 +94,7 @@ def select_listed(store: Store, lines: Iterable[str], scope: Scope, kind: Kind) 
 
 
 def check_named(store: Store, scope: Scope) -> None:
-    """Raise NotFoundError where a topic, namespace or tenant that is named (no glob) is not in the store.
+    """Raise NotFoundError where a topic, namespace, tenant or cursor that is named (no glob) is not there.
 
     UsageError for a namespace without its tenant.
     """
@@ -106,7 +107,31 @@ def check_named(store: Store, scope: Scope) -> None:
     names += [(name, (_below(name), f"{POLICIES}/{name}")) for name in others]
     for name, paths in names:
         if not any(_is_there(store, path) for path in paths):
-            raise NotFoundError(f"nothing is called {name}", source=store.url)
+            hint = did_you_mean(store, paths[0])
+            raise NotFoundError(f"nothing is called {name}{hint}", source=store.url)
+    _check_cursors(store, scope)
+
+
+def _suggestion(store: Store, scope: Scope) -> str:
+    paths = scope.prefixes(store)
+    return did_you_mean(store, paths[0]) if paths else ""
+
+
+def _check_cursors(store: Store, scope: Scope) -> None:
+    """Raise NotFoundError where a cursor that is named (no glob) is one of no topic of the scope."""
+    wanted = {name for name in scope.cursors if GLOB.isdisjoint(name)}
+    seen: set[str] = set()
+    values = select(store, replace(scope, cursors=()), "cursor") if wanted else ()
+    for held in values:
+        place = split_managed_ledger_path(held.path)
+        name = place[1] if place is not None else None
+        if name is not None:
+            wanted.discard(name)
+            seen.add(name)
+        if not wanted:
+            return
+    for name in sorted(wanted):
+        raise NotFoundError(f"no topic has a cursor {name}{nearest_name(name, seen)}", source=store.url)
 
 
 def _is_there(store: Store, path: str) -> bool:

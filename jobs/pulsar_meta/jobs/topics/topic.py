@@ -18,6 +18,7 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaErro
 from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, ledgers_by_id
 from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
+from pulsar_meta.jobs.topics.nearest import did_you_mean
 from pulsar_meta.jobs.topics.scope import Scope, select
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo, OffloadContext
 from pulsar_meta.stores.base import Store, Versioned
@@ -93,7 +94,8 @@ def read_record(store: Store, topic: TopicName) -> Versioned:
     try:
         return store.read(topic.path)
     except NotFoundError as error:
-        raise NotFoundError(f"no topic {topic}", source=store.url) from error
+        hint = did_you_mean(store, topic.path)
+        raise NotFoundError(f"no topic {topic}{hint}", source=store.url) from error
 
 
 def read_topic(store: Store, topic: TopicName) -> Topic:
