@@ -15,7 +15,7 @@ from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.index.build import first_index
 from pulsar_meta.jobs.index.check import check_indexes
 from pulsar_meta.jobs.spark.indexes import check_indexes_with_spark, first_indexes_with_spark
-from pulsar_meta.jobs.spark.workers import Opened, Sources, Task, map_on_workers, share_out
+from pulsar_meta.jobs.spark.workers import Opened, Sources, Task, divide, map_on_workers
 from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.topics.topic import topic_of
 from pulsar_meta.stores.registry import open_store
@@ -94,12 +94,12 @@ def test_an_error_of_a_worker_is_raised_here(session: SparkSession, tmp_path: Pa
         first_indexes_with_spark(session, sources, [1, 2])
 
 
-def test_shares_cost_about_the_same() -> None:
+def test_partitions_cost_about_the_same() -> None:
     nothing = Sources(None, ())
     tasks = [(number, Task(nothing, number, 1000 + number % 100 * 1000)) for number in range(500)]
-    shares = share_out(tasks, 8)
-    costs = [sum(task.cost for _, task in share) for share in shares]
-    assert len(shares) == 8
+    partitions = divide(tasks, 8)
+    costs = [sum(task.cost for _, task in partition) for partition in partitions]
+    assert len(partitions) == 8
     assert max(costs) < 1.05 * min(costs)
-    assert sorted(number for share in shares for number, _ in share) == list(range(500))
-    assert share_out([], 8) == []
+    assert sorted(number for partition in partitions for number, _ in partition) == list(range(500))
+    assert divide([], 8) == []

@@ -22,8 +22,8 @@ from pulsar_meta.stores.registry import open_store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Shares of the work for each core, so that one slow share does not hold up the rest.
-SHARES_PER_CORE: Final = 4
+# Partitions for each core, so that one slow partition does not hold up the rest.
+PARTITIONS_PER_CORE: Final = 4
 # What opening a ledger costs, in entries.
 LEDGER_COST: Final = 1000
 
@@ -88,32 +88,32 @@ def map_on_workers(
     cores = context.defaultParallelism
     waiting = enumerate(tasks)
     while some := list(islice(waiting, cores if streaming else None)):
-        shares = share_out(some, cores if streaming else cores * SHARES_PER_CORE)
-        done = context.parallelize(shares, len(shares)).flatMap(partial(_do_share, work)).collect()
+        partitions = divide(some, cores if streaming else cores * PARTITIONS_PER_CORE)
+        done = context.parallelize(partitions, len(partitions)).flatMap(partial(_do, work)).collect()
         for _, result in sorted(done, key=lambda one: one[0]):
             if isinstance(result, PulsarMetaError):
                 raise result
             yield result
 
 
-def share_out(tasks: Sequence[Numbered[Input]], count: int) -> list[list[Numbered[Input]]]:
-    """Return at most `count` shares of about equal cost, the most expensive tasks dealt first."""
-    shares: list[list[Numbered[Input]]] = [[] for _ in range(min(count, len(tasks)))]
-    costs = [(0, at) for at in range(len(shares))]
+def divide(tasks: Sequence[Numbered[Input]], count: int) -> list[list[Numbered[Input]]]:
+    """Return at most `count` partitions of about equal cost, the most expensive tasks placed first."""
+    partitions: list[list[Numbered[Input]]] = [[] for _ in range(min(count, len(tasks)))]
+    costs = [(0, at) for at in range(len(partitions))]
     for numbered in sorted(tasks, key=lambda one: one[1].cost, reverse=True):
         cost, least = costs[0]
-        shares[least].append(numbered)
+        partitions[least].append(numbered)
         heapq.heapreplace(costs, (cost + numbered[1].cost, least))
-    return [sorted(share, key=lambda one: one[0]) for share in shares]
+    return [sorted(partition, key=lambda one: one[0]) for partition in partitions]
 
 
-def _do_share(
-    work: Callable[[Opened, Input], Result], share: Sequence[Numbered[Input]]
+def _do(
+    work: Callable[[Opened, Input], Result], partition: Sequence[Numbered[Input]]
 ) -> Iterator[tuple[int, Result | PulsarMetaError]]:
-    """Yield a share's tasks by number with what came of each; an error of ours is the last."""
-    number = share[0][0]
+    """Yield (number, result) of a partition's tasks; an error of ours takes the place of the last result."""
+    number = partition[0][0]
     try:
-        for sources, numbered in groupby(share, key=lambda one: one[1].sources):
+        for sources, numbered in groupby(partition, key=lambda one: one[1].sources):
             with sources.opened() as opened:
                 for number, task in numbered:
                     yield number, work(opened, task.input)
