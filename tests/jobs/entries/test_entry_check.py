@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from pulsar_meta.codecs.errors import NotFoundError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.bookie_entry import BookieEntry, decode_bookie_entry, encode_bookie_entry
 from pulsar_meta.codecs.frames.frame import Frame, decode_frame, encode_frame, encode_prefix
-from pulsar_meta.entries.base import RawEntry
+from pulsar_meta.entries.base import RUN, RawEntry
 from pulsar_meta.jobs.entries.entry_check import Fault, LedgerReport, check_joints, check_range
 from pulsar_meta.jobs.entries.entry_choice import Range
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.jobs.topics.topic import Ledger
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
 from tests.cli.program import as_text, pulsar_meta, pulsar_meta_here
+from tests.entries.worn import Worn
 from tests.jobs.captured_frames import frames_of
 
 TOPICS = ("orders", "txn", "compacted", "parted", "chunked", "late-index")
@@ -40,6 +41,9 @@ class Entries:
         if entry_id not in self._entries:
             raise NotFoundError("gone")
         return RawEntry(ledger_id, entry_id, self._entries[entry_id], self._bookie)
+
+    def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
+        return (self.read(ledger_id, entry_id) for entry_id in self.entry_ids(ledger_id, first, last))
 
 
 @pytest.fixture(scope="module")
@@ -240,3 +244,12 @@ def test_limits_on_the_command_line(capture: Capture, limits: list[str], entries
     assert (done.returncode, done.stdout) == (0, ""), done.stdout
     counted = int(done.stderr.split(" entries in ")[0].rsplit(maxsplit=1)[-1])
     assert counted == entries if entries is not None else 2 < counted < 30
+
+
+def test_a_ledger_is_checked_in_few_requests() -> None:
+    source = Worn(2 * RUN, {RUN: DecodeError("broken")}, lambda entry_id: bytes(40))
+    check_range(Range(Ledger(LEDGER, 2 * RUN)), source, EntryFormat())
+    assert source.requests < RUN + 3
+    source = Worn(2 * RUN, {}, lambda entry_id: bytes(40))
+    check_range(Range(Ledger(LEDGER, 2 * RUN)), source, EntryFormat())
+    assert source.requests == 2

@@ -23,7 +23,7 @@ from pulsar_meta.codecs.frames.batch import (
 )
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import Frame
-from pulsar_meta.entries.base import EntrySource, RawEntry
+from pulsar_meta.entries.base import EntrySource, Outcome, RawEntry, entry_of, read_each
 from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Range, first_entries, ranges
 from pulsar_meta.jobs.entries.entry_dump import find_frame
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat, entry_format
@@ -76,9 +76,9 @@ def check_range(
     cut = part.last is not None and part.last + 1 != part.ledger.entries
     check = _LedgerCheck(LedgerReport(part.ledger.ledger_id, cut=cut), form, max_size, part.first)
     expected = part.first
-    for entry_id in source.entry_ids(part.ledger.ledger_id, part.first, part.last):
+    for entry_id, outcome in read_each(source, part.ledger.ledger_id, part.first, part.last):
         check.missing(expected, entry_id - 1)
-        check.entry(source, entry_id)
+        check.entry(entry_id, outcome)
         expected = entry_id + 1
     if part.ledger.entries:
         end = part.ledger.entries - 1
@@ -114,11 +114,10 @@ class _LedgerCheck:
         self._fault(first, "missing", text)
         self._length = self._index = None
 
-    def entry(self, source: EntrySource, entry_id: int) -> None:
+    def entry(self, entry_id: int, outcome: Outcome) -> None:
         self.report.entries += 1
         try:
-            raw = source.read(self.report.ledger_id, entry_id)
-            data, sound = self._data(raw)
+            data, sound = self._data(entry_of(outcome))
         except (DecodeError, NotFoundError) as error:
             self._fault(entry_id, "record", error.message)
             self._length = self._index = None

@@ -16,7 +16,7 @@ from pulsar_meta.codecs.frames.frame import Frame, decode_frame
 from pulsar_meta.codecs.frames.raw_message import decode_raw_message
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.cursor import decode_position_info
-from pulsar_meta.entries.base import EntrySource, RawEntry
+from pulsar_meta.entries.base import EntrySource, RawEntry, entry_of, read_each
 from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Range, ranges
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts, FilterVerdict
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat, entry_format
@@ -44,15 +44,17 @@ class DataEntry:
     digest: Verdict
 
 
+Readable = tuple[DataEntry, EntryFormat]
+
+
 def read_entries(
     choices: Iterator[Choice], limits: Limits, source: EntrySource, store: Store | None, report: Report
-) -> Iterator[tuple[DataEntry, EntryFormat]]:
+) -> Iterator[Readable]:
     """Yield the entries chosen, in reading order; what is missing or broken is reported and passed over."""
     for choice in choices:
         for part in ranges(choice, limits, source):
             form = entry_format(store, part.ledger.ledger_id, report)
-            for entry in _present(part, source, form, report):
-                yield entry, form
+            yield from present_entries(part, source, form, report)
 
 
 def describe_entries(
@@ -177,7 +179,9 @@ def _opened(entry: DataEntry, frame: Frame, look: DumpOptions, faults: _Faults) 
     return document
 
 
-def _present(part: Range, source: EntrySource, form: EntryFormat, report: Report) -> Iterator[DataEntry]:
+def present_entries(
+    part: Range, source: EntrySource, form: EntryFormat, report: Report
+) -> Iterator[Readable]:
     """Yield the entries of a range that can be read; report which cannot, and how many no source has."""
     ledger_id = part.ledger.ledger_id
     newest = source.last_entry(ledger_id)
@@ -188,17 +192,19 @@ def _present(part: Range, source: EntrySource, form: EntryFormat, report: Report
     end = newest if part.ledger.entries is None else max(newest, part.ledger.entries - 1)
     last = end if part.last is None else min(end, part.last)
     held = 0
-    for entry_id in source.entry_ids(ledger_id, part.first, part.last):
+    for entry_id, outcome in read_each(source, ledger_id, part.first, part.last):
+        if isinstance(outcome, NotFoundError):
+            continue
         held += 1
         try:
-            entry = data_entry(source.read(ledger_id, entry_id), form)
+            entry = data_entry(entry_of(outcome), form)
             if entry.digest == "bad":
                 entry = whole_copy(entry, source, form, report)
         except DecodeError as error:
             where = f"entry {ledger_id}:{entry_id}"
             report(error.within(what=where))
         else:
-            yield entry
+            yield entry, form
     missing = last - part.first + 1 - held
     # Who exported some frames of a ledger does not miss the others.
     whole = part.ledger.state != "unknown" or source.whole_ledgers
@@ -208,9 +214,6 @@ def _present(part: Range, source: EntrySource, form: EntryFormat, report: Report
                 f"ledger {ledger_id}: no source has {missing} of its entries {part.first} to {last}"
             )
         )
-
-
-Readable = tuple[DataEntry, EntryFormat]
 
 
 def matching_entries(
@@ -245,16 +248,3 @@ def describe_matching(
             matching = set(verdict.messages)
             document["messages"] = [one for one in document["messages"] if one["batch_index"] in matching]
         yield document
-
-
-def readable_entries(
-    part: Range, source: EntrySource, form: EntryFormat, report: Report
-) -> Iterator[Readable]:
-    """Yield the entries of one ledger's range that can be read; those that cannot are reported."""
-    ledger_id = part.ledger.ledger_id
-    for entry_id in source.entry_ids(ledger_id, part.first, part.last):
-        try:
-            yield data_entry(source.read(ledger_id, entry_id), form), form
-        except DecodeError as error:
-            where = f"entry {ledger_id}:{entry_id}"
-            report(error.within(what=where))

@@ -16,8 +16,8 @@ from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Range
 from pulsar_meta.jobs.entries.entry_dump import (
     DumpOptions,
     describe_matching,
+    present_entries,
     read_entries,
-    readable_entries,
 )
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
 from pulsar_meta.jobs.spark.session import spark_session
@@ -78,7 +78,7 @@ def match_with_spark(
 def match(chosen: EntryFilter, look: DumpOptions, opened: Opened, part: LedgerRange) -> Found:
     """Filter one ledger's range."""
     found = Found()
-    entries = readable_entries(part[0], opened.entries, part[1], found.faults.append)
+    entries = present_entries(part[0], opened.entries, part[1], found.faults.append)
     found.documents.extend(describe_matching(entries, chosen, found.counts, look, None, found.faults.append))
     return found
 

@@ -177,7 +177,7 @@ def record_batch(columns: Mapping[str, Column], names: Sequence[str], topic: str
     """Return the columns `names` as a batch; `topic` fills the column of that name."""
     rows = len(next(iter(columns.values())).present)
     arrays = [
-        pa.array([topic] * rows, pa.string())
+        pa.repeat(pa.scalar(topic, pa.string()), rows)
         if name == TOPIC
         else arrow_array(columns[name], COLUMN_TYPES[name])
         for name in names
