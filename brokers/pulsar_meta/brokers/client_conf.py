@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from pulsar_meta.access.credentials import secret_reader
+from pulsar_meta.access.files import read_any
 from pulsar_meta.access.tls import TlsSettings
 from pulsar_meta.brokers.lookup import Credentials
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.java_properties import decode_properties, last_values
 from pulsar_meta.codecs.json_text import read_json_object
+
+LARGEST_CONF: Final = 16 << 20
 
 _PLUGINS: Final = "org.apache.pulsar.client.impl.auth."
 
@@ -32,7 +35,7 @@ class ClientConf:
 def read_client_conf(path: Path) -> ClientConf:
     """Return what a client.conf says; UsageError for what is in it and cannot be honoured."""
     try:
-        settings = last_values(decode_properties(path.read_bytes()))
+        settings = last_values(decode_properties(read_any(path, LARGEST_CONF)))
     except OSError as error:
         raise UsageError(error.strerror or str(error), source=str(path)) from error
     if _true(settings.get("useKeyStoreTls")):

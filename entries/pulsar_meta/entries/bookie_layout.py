@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pulsar_meta.access.files import read_regular
 from pulsar_meta.codecs.bookie_files.journal import decode_mark
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
 from pulsar_meta.codecs.metadata.cookie import decode_cookie
@@ -23,6 +24,9 @@ from pulsar_meta.entries.interleaved_locations import PATTERN
 CURRENT: Final = "current"
 MAX_DEPTH: Final = 3
 NOWHERE: Final = -1
+# A mark is 16 bytes; a cookie some lines of text.
+LARGEST_MARK: Final = 4096
+LARGEST_COOKIE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ class BookieLayout:
         for directory in self.ledger_dirs:
             for path in sorted(directory.glob(pattern)):
                 try:
-                    found.append(decode_mark(path.read_bytes()))
+                    found.append(decode_mark(read_regular(path, LARGEST_MARK)))
                 except DecodeError:
                     # A torn mark is as good as none: more of the journal is read.
                     continue
@@ -160,7 +164,7 @@ def _is_index_dir(directory: Path) -> bool:
 
 def _cookie_text(directory: Path) -> str:
     try:
-        return (directory / "VERSION").read_text(encoding="utf-8", errors="replace")
+        return read_regular(directory / "VERSION", LARGEST_COOKIE).decode("utf-8", "replace")
     except OSError:
         return ""
 
