@@ -22,7 +22,14 @@ from typing import Final, NoReturn
 from urllib.parse import parse_qsl
 
 from pulsar_meta.access.urls import split_scheme
-from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UnreachableError, UsageError
+from pulsar_meta.codecs.errors import (
+    DecodeError,
+    GuardError,
+    NotFoundError,
+    UnreachableError,
+    UsageError,
+    decoding,
+)
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.codecs.zookeeper_files.log import LogEnd, Transaction, is_ephemeral, read_log
 from pulsar_meta.codecs.zookeeper_files.snapshot import Snapshot, read_snapshot, unpack_snappy
@@ -172,7 +179,7 @@ class ServerFiles:
         for transaction in self.transactions(snapshot.zxid):
             if until is not None and transaction.zxid > until:
                 break
-            with _within(f"transaction {transaction.zxid:#x}", self.url):
+            with decoding(self.url, what=f"transaction {transaction.zxid:#x}"):
                 snapshot.tree.apply(transaction)
             reached = transaction.zxid
         if moment.zxid is not None and reached < moment.zxid:
@@ -202,7 +209,7 @@ class ServerFiles:
         return [path for _, path in self.logs[begins[-1] if begins else 0 :]]
 
     def _read(self, path: Path) -> Iterator[Transaction]:
-        with _within(None, str(path)):
+        with decoding(str(path)):
             for found in read_log(_bytes(path)):
                 if not isinstance(found, LogEnd):
                     yield found
@@ -213,7 +220,7 @@ class ServerFiles:
         for zxid, path in reversed(self.snapshots):
             if until is None or zxid <= until:
                 try:
-                    with _within(None, str(path)):
+                    with decoding(str(path)):
                         snapshot = read_snapshot(_unpacked(path), zxid)
                 except DecodeError as error:
                     # ZooKeeper goes back to the one before, too; gaps in the logs would be found.
@@ -249,21 +256,6 @@ class ServerFiles:
                 return last
             last = transaction.zxid
         return None
-
-
-class _within:
-    """Give a DecodeError that leaves the block the file and the part it is about."""
-
-    def __init__(self, what: str | None, source: str) -> None:
-        self._what, self._source = what, source
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, DecodeError) and error.source is None:
-            text = f"{self._what}: {error.message}" if self._what else error.message
-            raise DecodeError(text, offset=error.offset, source=self._source) from error
 
 
 def _versioned(path: str, node: Node) -> Versioned:
