@@ -34,9 +34,7 @@ from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.codecs.zookeeper_files.log import LogEnd, Transaction, is_ephemeral, read_log
 from pulsar_meta.codecs.zookeeper_files.snapshot import Snapshot, read_snapshot, unpack_snappy
 from pulsar_meta.codecs.zookeeper_files.tree import Node, Tree
-from pulsar_meta.stores.base import Versioned
-from pulsar_meta.stores.guarded import GuardedStore
-from pulsar_meta.stores.paths import is_within, joined, prefixed
+from pulsar_meta.stores.base import BaseStore, Versioned, is_within, joined, prefixed
 
 OPTIONS: Final = frozenset({"at", "zxid", "logs", "chroot"})
 OWN_NODES: Final = "/zookeeper"
@@ -44,7 +42,7 @@ OWN_NODES: Final = "/zookeeper"
 EPOCH_BITS: Final = 32
 
 
-class ZookeeperFilesStore(GuardedStore):
+class ZookeeperFilesStore(BaseStore):
     """The tree at one moment, held in memory; versions are the nodes' dataVersions."""
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:
