@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,55 @@ def test_a_time_is_the_last_transaction_before_it(tmp_path: Path) -> None:
     assert tree_of(f"zk-files:{data}?at={times[-1] + 10_000}") == tree_of(f"zk-files:{data}")
     with pytest.raises(NotFoundError, match="begin at"):
         tree_of(f"zk-files:{data}?at={times[0] - 1}")
+
+
+def test_history_has_every_change_and_who_made_it(tmp_path: Path) -> None:
+    with ZookeeperServer(tmp_path, java_options=OPTIONS) as server, client_of(server) as client:
+        client.create("/loadbalance/brokers/b1:8080", b"", ephemeral=True, makepath=True)
+        client.create("/v", b"one")
+        for step in range(60):
+            client.create(f"/other{step}", b"")
+        client.set("/v", b"two")
+        client.delete("/v")
+        client.create("/v", b"three", ephemeral=True)
+    with open_store(f"zk-files:{tmp_path / 'data'}") as store:
+        changes = list(store.history("/v"))
+    assert [None if one.value is None else one.value.value for one in changes] == [
+        b"one",
+        b"two",
+        None,
+        b"three",
+        None,
+    ]
+    assert [one.writer for one in changes] == ["broker b1:8080"] * 5
+    assert not any(one.first for one in changes)
+    assert [one.transaction for one in changes] == sorted(one.transaction for one in changes)
+
+
+def test_history_begins_with_what_was_there(tmp_path: Path) -> None:
+    with ZookeeperServer(tmp_path, java_options=OPTIONS) as server, client_of(server) as client:
+        client.create("/v", b"old")
+        for step in range(200):
+            client.create(f"/other{step}", b"")
+        client.set("/v", b"new")
+    files = sorted(
+        (tmp_path / "data" / "version-2").iterdir(), key=lambda path: int(path.name.split(".")[1], 16)
+    )
+    kept = [path for path in files if path.name.startswith("snapshot")][2:]
+    for path in files:
+        if path.name.startswith("snapshot") and path not in kept:
+            path.unlink()
+    logs = [path for path in files if path.name.startswith("log")]
+    first = int(kept[0].name.split(".")[1], 16)
+    for path, after in pairwise(logs):
+        if int(after.name.split(".")[1], 16) <= first + 1:
+            path.unlink()
+    with open_store(f"zk-files:{tmp_path / 'data'}") as store:
+        changes = list(store.history("/v"))
+    assert [(one.first, one.value and one.value.value) for one in changes] == [
+        (True, b"old"),
+        (False, b"new"),
+    ]
 
 
 def test_a_hole_in_the_logs_is_never_passed_over(tmp_path: Path) -> None:

@@ -31,13 +31,21 @@ from pulsar_meta.codecs.errors import (
     decoding,
 )
 from pulsar_meta.codecs.times import iso_time
-from pulsar_meta.codecs.zookeeper_files.log import LogEnd, Transaction, is_ephemeral, read_log
+from pulsar_meta.codecs.zookeeper_files.log import (
+    Create,
+    LogEnd,
+    Transaction,
+    changes_of,
+    is_ephemeral,
+    read_log,
+)
 from pulsar_meta.codecs.zookeeper_files.snapshot import Snapshot, read_snapshot, unpack_snappy
 from pulsar_meta.codecs.zookeeper_files.tree import Node, Tree
-from pulsar_meta.stores.base import BaseStore, Versioned, is_within, joined, prefixed
+from pulsar_meta.stores.base import BaseStore, Change, Versioned, is_within, joined, prefixed
 
 OPTIONS: Final = frozenset({"at", "zxid", "logs", "chroot"})
 OWN_NODES: Final = "/zookeeper"
+BROKERS: Final = "/loadbalance/brokers"
 # Above these bits of a zxid stands the epoch of the leader that gave it; below them it counts up by one.
 EPOCH_BITS: Final = 32
 
@@ -80,6 +88,14 @@ class ZookeeperFilesStore(BaseStore):
                 if path != "/" or node.data:
                     yield _versioned(path, node)
                 waiting += [joined(path, name) for name in reversed(self.children(path))]
+
+    def history(self, path: str) -> Iterator[Change]:
+        """Yield the changes of a node from the first transaction on that the logs have, up to the moment."""
+        brokers = Brokers(f"{self._chroot}{BROKERS}/")
+        inside = self._inside(path)
+        for change in self._files.history(inside, self._moment, brokers):
+            held = change.value
+            yield change if held is None else change._replace(value=held._replace(path=path))
 
     def transactions(self) -> Iterator[Transaction]:
         """Yield every transaction of the logs in order, whatever the moment."""
@@ -134,6 +150,12 @@ class Moment:
 
     zxid: int | None = None
     time: int | None = None
+
+    def is_before(self, transaction: Transaction) -> bool:
+        """Tell whether a transaction came later."""
+        if self.zxid is not None:
+            return transaction.zxid > self.zxid
+        return self.time is not None and transaction.time > self.time
 
     @classmethod
     def parse(cls, options: dict[str, str], url: str) -> Moment:
@@ -197,6 +219,40 @@ class ServerFiles:
                     last, begun = transaction.zxid, True
                     yield transaction
 
+    def history(self, path: str, moment: Moment, brokers: Brokers) -> Iterator[Change]:
+        """Yield what the transactions up to `moment` made of the node at `path`, its first value first."""
+        oldest = self._oldest()
+        tree, node = oldest.tree, oldest.tree.nodes.get(path)
+        if node is not None and node.mzxid <= oldest.zxid:
+            yield Change(oldest.zxid, None, None, _versioned(path, node), first=True)
+        brokers.note(tree)
+        for transaction in self.transactions(oldest.zxid):
+            if moment.is_before(transaction):
+                return
+            before = _mark(tree, path)
+            with decoding(self.url, what=f"transaction {transaction.zxid:#x}"):
+                tree.apply(transaction)
+                brokers.follow(transaction)
+            if _mark(tree, path) != before:
+                node = tree.nodes.get(path)
+                held = None if node is None else _versioned(path, node)
+                writer = brokers.name(transaction.session)
+                yield Change(transaction.zxid, transaction.time, writer, held)
+
+    def _oldest(self) -> Snapshot:
+        """Return the oldest snapshot from which the logs go on to their end without a gap."""
+        fault: DecodeError | None = None
+        for zxid, path in self.snapshots:
+            try:
+                with decoding(str(path)):
+                    snapshot = read_snapshot(_unpacked(path), zxid)
+                for _ in self.transactions(snapshot.zxid):
+                    pass
+                return snapshot
+            except DecodeError as error:
+                fault = error
+        return self._from_nothing(fault)
+
     def _check_next(self, last: int, zxid: int, *, first: bool) -> None:
         same_epoch = last >> EPOCH_BITS == zxid >> EPOCH_BITS
         if not first and same_epoch and zxid != last + 1:
@@ -254,6 +310,40 @@ class ServerFiles:
                 return last
             last = transaction.zxid
         return None
+
+
+class Brokers:
+    """Which broker has which session, by the ephemeral nodes that brokers register with."""
+
+    def __init__(self, parent: str) -> None:
+        """`parent` is the path of the registrations, with a slash at its end."""
+        self._parent = parent
+        self._names: dict[int, str] = {}
+
+    def note(self, tree: Tree) -> None:
+        """Learn the registrations that a tree has."""
+        for path, node in tree.nodes.items():
+            self._learn(path, node.owner)
+
+    def follow(self, transaction: Transaction) -> None:
+        """Learn the registrations that a transaction makes."""
+        for change in changes_of(transaction):
+            if isinstance(change, Create):
+                self._learn(change.path, change.owner)
+
+    def name(self, session: int) -> str:
+        """Return the broker of a session, or else the session's id in hexadecimal."""
+        return self._names.get(session, f"session {session & (2**64 - 1):#x}")
+
+    def _learn(self, path: str, owner: int) -> None:
+        if path.startswith(self._parent) and is_ephemeral(owner):
+            self._names[owner] = f"broker {path.removeprefix(self._parent)}"
+
+
+def _mark(tree: Tree, path: str) -> tuple[int, int] | None:
+    """Return what differs after each change of a node's bytes."""
+    node = tree.nodes.get(path)
+    return None if node is None else (node.czxid, node.mzxid)
 
 
 def _versioned(path: str, node: Node) -> Versioned:

@@ -47,6 +47,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "get": Command("pulsar_meta.cli.commands.store:get", STORE, (*TEXT, Format.RAW)),
     "tree": Command("pulsar_meta.cli.commands.store:tree", STORE, TEXT),
     "top": Command("pulsar_meta.cli.commands.top:top", STORE, (*ROWS, Format.HTML)),
+    "history": Command("pulsar_meta.cli.commands.history:history_of", STORE, ROWS),
     "put": Command("pulsar_meta.cli.commands.put:put", STORE, ROWS),
     "rm": Command("pulsar_meta.cli.commands.put:rm", STORE, ROWS),
     "properties": Command("pulsar_meta.cli.commands.properties:properties", READ, ROWS),
