@@ -29,7 +29,7 @@ StoreUrl = Annotated[
     str | None,
     typer.Option(
         "--store",
-        help="The metadata store: snapshot:, dir:, rocksdb:, zk://, etcd://, oxia://."
+        help="The metadata store: snapshot:, dir:, rocksdb:, zk://, zk-files:, etcd://, oxia://."
         " Environment: PULSAR_META_STORE.",
     ),
 ]
