@@ -19,6 +19,8 @@ from pulsar_meta.codecs.java_properties import decode_properties, last_values
 from pulsar_meta.codecs.json_text import read_json_object
 
 LARGEST_CONF: Final = 16 << 20
+# Nothing says how a file would write a map of properties; the others have options of their own, or none.
+NOT_READ: Final = ("lookupProperties", "listenerName", "proxyServiceUrl")
 
 _PLUGINS: Final = "org.apache.pulsar.client.impl.auth."
 
@@ -30,6 +32,8 @@ class ClientConf:
     service_url: str | None = None
     credentials: Credentials = field(default_factory=Credentials)
     tls: TlsSettings = field(default_factory=TlsSettings)
+    # Settings of the file that would change where a lookup goes, and that are not read.
+    ignored: tuple[str, ...] = ()
 
 
 def read_client_conf(path: Path) -> ClientConf:
@@ -49,7 +53,9 @@ def read_client_conf(path: Path) -> ClientConf:
     )
     plugin, parameters = settings.get("authPlugin", "").strip(), settings.get("authParams", "").strip()
     credentials, tls = _credentials(plugin, parameters, tls, path)
-    return ClientConf(settings.get("brokerServiceUrl", "").strip() or None, credentials, tls)
+    ignored = tuple(name for name in NOT_READ if settings.get(name, "").strip())
+    url = settings.get("brokerServiceUrl", "").strip() or None
+    return ClientConf(url, credentials, tls, ignored)
 
 
 def token_credentials(source: str) -> Credentials:
