@@ -34,7 +34,7 @@ def check_with_spark(sources: Sources, max_size: int, spark: SparkSettings) -> C
     def checked(tasks: Sequence[LedgerTask]) -> Iterator[LedgerReport]:
         with spark_session(spark) as session:
             sent = [Task(sources, task, _cost(task.part.ledger)) for task in tasks]
-            yield from map_on_workers(session, sent, partial(check, max_size))
+            yield from map_on_workers(session, sent, partial(check, max_size), spark.note)
 
     return checked
 
@@ -68,7 +68,7 @@ def match_with_spark(
     """
     with spark_session(spark) as session:
         tasks = [Task(sources, part, _cost(part[0].ledger)) for part in parts]
-        for found in map_on_workers(session, tasks, partial(match, chosen, look), streaming=True):
+        for found in map_on_workers(session, tasks, partial(match, chosen, look), spark.note, streaming=True):
             counts.merge(found.counts)
             for fault in found.faults:
                 report(fault)
@@ -99,7 +99,9 @@ def plan_with_spark(
     """Yield the plan of each choice in order; raises what opening raises, UnreachableError without Spark."""
     with spark_session(spark) as session:
         tasks = [Task(sources, choice, sum(map(_cost, choice.ledgers))) for choice in choices]
-        for document, faults in map_on_workers(session, tasks, partial(plan, rule), streaming=True):
+        for document, faults in map_on_workers(
+            session, tasks, partial(plan, rule), spark.note, streaming=True
+        ):
             for fault in faults:
                 report(fault)
             yield document

@@ -82,7 +82,7 @@ def _search(plans: Sequence[ClusterPlan], options: SeekOptions, spark: SparkSett
             Task(Sources(plan.cluster.store.url, plan.cluster.urls), piece, len(piece[1]))
             for plan, piece in pieces
         ]
-        found = map_on_workers(session, tasks, partial(answer, options))
+        found = map_on_workers(session, tasks, partial(answer, options), spark.note)
         for (plan, _), answers in zip(pieces, found, strict=True):
             plan.answers.update(answers)
 

@@ -69,6 +69,13 @@ class Task(Generic[Input]):
     cost: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What the sources of a partition noted; it stands before the results."""
+
+    texts: tuple[str, ...]
+
+
 Numbered = tuple[int, Task[Input]]
 
 
@@ -76,10 +83,13 @@ def map_on_workers(
     session: SparkSession,
     tasks: Iterable[Task[Input]],
     work: Callable[[Opened, Input], Result],
+    note: Callable[[str], None],
     *,
     streaming: bool = False,
 ) -> Iterator[Result]:
     """Yield what `work`, a function of a module, makes of each task, in the order of the tasks.
+
+    What the sources noted, and what they found damaged beside what was read, goes to `note`, each text once.
 
     All tasks are one job. With `streaming` a job has a task for each core, so that no more results than
     these are in memory. A PulsarMetaError of a worker is raised here.
@@ -87,13 +97,19 @@ def map_on_workers(
     context = session.sparkContext
     cores = context.defaultParallelism
     waiting = enumerate(tasks)
+    noted: set[str] = set()
     while some := list(islice(waiting, cores if streaming else None)):
         partitions = divide(some, cores if streaming else cores * PARTITIONS_PER_CORE)
         done = context.parallelize(partitions, len(partitions)).flatMap(partial(_do, work)).collect()
         for _, result in sorted(done, key=lambda one: one[0]):
-            if isinstance(result, PulsarMetaError):
+            if isinstance(result, Notes):
+                for text in [one for one in result.texts if one not in noted]:
+                    noted.add(text)
+                    note(text)
+            elif isinstance(result, PulsarMetaError):
                 raise result
-            yield result
+            else:
+                yield result
 
 
 def divide(tasks: Sequence[Numbered[Input]], count: int) -> list[list[Numbered[Input]]]:
@@ -109,7 +125,7 @@ def divide(tasks: Sequence[Numbered[Input]], count: int) -> list[list[Numbered[I
 
 def _do(
     work: Callable[[Opened, Input], Result], partition: Sequence[Numbered[Input]]
-) -> Iterator[tuple[int, Result | PulsarMetaError]]:
+) -> Iterator[tuple[int, Result | PulsarMetaError | Notes]]:
     """Yield (number, result) of a partition's tasks; an error of ours takes the place of the last result."""
     number = partition[0][0]
     try:
@@ -117,5 +133,6 @@ def _do(
             with sources.opened() as opened:
                 for number, task in numbered:
                     yield number, work(opened, task.input)
+                yield -1, Notes((*opened.entries.notes, *map(str, opened.entries.faults)))
     except PulsarMetaError as error:
         yield number, error
