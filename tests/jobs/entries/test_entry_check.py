@@ -18,7 +18,7 @@ from pulsar_meta.jobs.entries.entry_choice import Range
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.jobs.topics.topic import Ledger
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
-from tests.cli.program import as_text, pulsar_meta, pulsar_meta_here
+from tests.cli.program import as_text, pulsar_meta_here
 from tests.entries.worn import Worn
 from tests.jobs.captured_frames import frames_of
 
@@ -205,11 +205,12 @@ def test_the_command_says_a_line_a_fault(capture: Capture, tmp_path: Path) -> No
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("session")
 def test_spark_says_the_same(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4")
     sources = ["--store", f"rocksdb:{folder}/rocksdb", "--entries", f"bookie-disk:{folder}/bookie0"]
     engine = ["--engine", "spark", "--master", "local[2]"]
-    done = as_text(pulsar_meta("verify-entries", "orders", "marks", *sources, *engine))
+    done = as_text(pulsar_meta_here("verify-entries", "orders", "marks", *sources, *engine))
     assert (done.returncode, done.stdout) == (0, "")
 
 
