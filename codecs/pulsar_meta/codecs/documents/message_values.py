@@ -76,7 +76,9 @@ def decode_value(kind: str, data: bytes) -> Value:
     if same and careful:
         # Protobuf hands on the very bytes of unknown fields; JSON only their numbers and values.
         same = encode_value(kind, value) == data
-    return Value(value, meaning_of(kind, message), same, error)
+    if error is not None:
+        return Value(value or None, meaning_of(kind, _whole_parts(message), whole=False), False, error)
+    return Value(value, meaning_of(kind, message), same)
 
 
 def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
@@ -86,11 +88,14 @@ def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
     return json_to_message(message_type(kind), value, path).SerializeToString()
 
 
-def meaning_of(kind: str, message: Message) -> dict[str, Any]:
-    """Return what a message means, nothing for kinds that say it all themselves."""
+def meaning_of(kind: str, message: Message, *, whole: bool = True) -> dict[str, Any]:
+    """Return what a message means, nothing for kinds that say it all themselves.
+
+    `whole` is false where only a part of it could be read.
+    """
     if kind not in _MEANINGS:
         return {}
-    meaning: dict[str, Any] = _meaning(kind)(message)
+    meaning: dict[str, Any] = _meaning(kind)(message, whole=whole)
     return meaning
 
 
@@ -110,6 +115,21 @@ def _decode_old_or_partly(kind: str, data: bytes) -> tuple[Message, DecodeError 
         except DecodeError as error:
             return message_type(kind)(), error
     return parse_partly(message_type(kind), data)
+
+
+def _whole_parts(message: Message) -> Message:
+    """Return a copy without the messages inside it that lack something they must have."""
+    copy = type(message)()
+    copy.CopyFrom(message)
+    for field, value in message.ListFields():
+        if field.message_type is None or field.message_type.GetOptions().map_entry:
+            continue
+        copy.ClearField(field.name)
+        if field.is_repeated:
+            getattr(copy, field.name).extend(one for one in value if one.IsInitialized())
+        elif value.IsInitialized():
+            getattr(copy, field.name).CopyFrom(value)
+    return copy
 
 
 def _missing(kind: str, message: Any, size: int) -> DecodeError:
