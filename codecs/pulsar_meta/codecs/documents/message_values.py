@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError as ProtobufError
 from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pulsar_meta.codecs.documents.value import Value
 from pulsar_meta.codecs.errors import DecodeError
@@ -56,6 +57,27 @@ def fits(kind: str, data: bytes) -> bool:
     message = message_type(kind).FromString(data)
     message.DiscardUnknownFields()
     return message.SerializePartialToString() == data
+
+
+def fits_newer(kind: str, data: bytes) -> bool:
+    """Tell whether `data` can be a message of `kind` of a later release: what is unknown has new numbers."""
+    if not parses(kind, data):
+        return False
+    message = message_type(kind).FromString(data)
+    return bool(message.ListFields()) and _has_only_new_fields(message)
+
+
+def _has_only_new_fields(message: Message) -> bool:
+    # A known number among the unknown fields has another wire type than its schema says.
+    unknown = (field.field_number for field in UnknownFieldSet(message))  # type: ignore[attr-defined]
+    if any(number in message.DESCRIPTOR.fields_by_number for number in unknown):
+        return False
+    return all(
+        _has_only_new_fields(inner)
+        for field, value in message.ListFields()
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry
+        for inner in (value if field.is_repeated else [value])
+    )
 
 
 def decode_value(kind: str, data: bytes) -> Value:
