@@ -89,16 +89,17 @@ def test_csv_has_every_field_in_a_column(run: Run) -> None:
 
 
 def test_a_table_shows_what_there_is_for_eyes(run: Run) -> None:
-    heading, _, *rows = run("orders", "--index", "1234", "--index", "99999", "-o", "table").stdout.split(
-        "\n"
-    )[1:-2]
-    assert heading.split() == ["TOPIC", "INDEX", "STATUS", "POSITION", "INDEXES", "BROKER", "TIME", "READ"]
+    asked = ("orders", "--index", "1234", "--index", "99999")
+    heading, _, *rows = run(*asked, "-o", "table").stdout.splitlines()
+    assert heading.split("  ")[0] == "topic"
+    words = ["index", "status", "position", "indexes", "broker", "time", "entries", "read"]
+    assert heading.split()[1:] == words
     assert "21:25:2" in rows[0]
     assert "2026-11-21T06:02:20." in rows[0]
     assert "after-last" in rows[1]
     by_time = run("orders", "--time", "1795241017000", "--clock", "publish", "-o", "table").stdout
     assert "2026-11-21T06:03:37.000Z" in by_time
-    assert "PUBLISH TIME" in by_time
+    assert "publish time" in by_time
     assert "INDEX " not in by_time
 
 
@@ -210,7 +211,7 @@ entries = ["bookie-disk:{other / "bookie0"}"]
               PULSAR_META_ENTRIES=f"bookie-disk:{other / 'bookie0'}")  # fmt: skip
     assert [line for _, line in lines[2:]] == own.stdout.splitlines()
     assert run(*asked, "-o", "csv", **config).stdout.startswith("cluster,topic,index,")
-    assert "CLUSTER" in run(*asked, "-o", "table", **config).stdout
+    assert "cluster" in run(*asked, "-o", "table", **config).stdout
 
 
 def test_parquet_is_written_whole_or_not_at_all(run: Run, tmp_path: Path) -> None:

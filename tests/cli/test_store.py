@@ -234,7 +234,7 @@ def test_top_of_one_namespace(run: Run, capture_424: Path) -> None:
     assert [row["namespace"] for row in found["namespaces"]] == ["public/zero"]
 
 
-def test_top_lines(run: Run, capture_424: Path) -> None:
+def test_top_is_rows_in_a_pipe_and_tables_for_eyes(run: Run, capture_424: Path) -> None:
     code, out, _ = run("top", "-n", "1")
     (line,) = out.decode().splitlines()
     assert code == 0

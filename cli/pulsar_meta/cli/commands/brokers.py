@@ -93,5 +93,14 @@ def _matched_cells(broker: Document) -> list[str]:
     return [broker["broker"], chosen, match["why"], broker.get("service_url") or "-"]
 
 
-_LISTED = View(("broker", "kind", "version", "load manager", "service URL", "lookup properties"), _cells)
-_MATCHED = View(("broker", "could be chosen", "why", "service URL"), _matched_cells)
+_URLS = ("service_url", "service_url_tls")
+_LISTED = View(
+    ("broker", "kind", "version", "load manager", "service URL", "lookup properties"),
+    _cells,
+    fields=("broker", "kind", "broker_version", "load_manager", "extensible", *_URLS, "properties", "error"),
+)
+_MATCHED = View(
+    ("broker", "could be chosen", "why", "service URL"),
+    _matched_cells,
+    fields=("broker", "match.could_be_chosen", "match.why", *_URLS),
+)

@@ -52,7 +52,7 @@ def check_index(
         faults = _Faults()
         documents = faults.counted(_checked(shell, opened, urls, topics, index_property, engine))
         wanted = (document for document in documents if not (faulty and document["ok"]))
-        shell.emit(wanted, View(COLUMNS, _row, frozenset({"ledger_id", *COLUMNS[3:-1]})))
+        shell.emit(wanted, VIEW)
     if faults.count:
         raise typer.Exit(Exit.FAULT)
 
@@ -91,3 +91,16 @@ class _Faults:
 def _row(document: dict[str, Any]) -> list[str]:
     shown = document | {"ok": "ok" if document["ok"] else "FAULT"}
     return [str(shown.get(column, "")) for column in COLUMNS]
+
+
+def _heading(field: str) -> str:
+    return "ledger" if field == "ledger_id" else field.replace("_", " ")
+
+
+VIEW = View(
+    tuple(map(_heading, COLUMNS)),
+    _row,
+    frozenset(map(_heading, ("ledger_id", *COLUMNS[3:-1]))),
+    fields=COLUMNS,
+    rare=frozenset(map(_heading, COUNTS)),
+)

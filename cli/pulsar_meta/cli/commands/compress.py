@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 import typer
 
 from pulsar_meta.cli.options import StoreUrl
-from pulsar_meta.cli.render.tables import View
+from pulsar_meta.cli.render.rewriting import estimate_table, estimate_view
+from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.rewriting import AllowOtherStore, BulkOptions, WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Exit, Shell
@@ -215,11 +216,7 @@ def _estimate(shell: Shell, store: Store, request: _Request) -> None:
 
     by = request.how.by
     rows = list(estimate(request.values(store), request.rule, by))
-    counts = ["values", "rewritten", "undecodable", "bytes_before", "bytes_after", "ratio", "seconds"]
-    counts += ["under_threshold", "unreadable"]
-    columns = [*([by] if by else []), "codec", *counts]
-    cells = View(columns, lambda row: [str(row[name] or 0) for name in columns], right=frozenset(counts))
-    shell.emit(rows, cells)
+    shell.emit(rows, estimate_table(by) if shell.format is Format.TABLE else estimate_view(by))
     _explain(shell, rows, request.rule.threshold)
     if any(row["undecodable"] for row in rows):
         raise typer.Exit(Exit.FAULT)

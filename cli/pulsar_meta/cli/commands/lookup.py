@@ -24,6 +24,11 @@ from pulsar_meta.codecs.wire.service_url import parse_service_url
 # Options for what stands in a client.conf and is not read.
 INSTEAD: Final = {"lookupProperties": "--property KEY=VALUE", "listenerName": "--listener-name NAME"}
 
+_FIELDS = (
+    "topic", "status", "error", "broker", "broker_service_url", "broker_service_url_tls", "authoritative",
+    "proxy_through_service_url",
+)  # fmt: skip
+
 
 def lookup(
     shell: Shell,
@@ -115,7 +120,7 @@ def lookup(
     session = LookupSession(parse_service_url(url), tls, timeout)
     outcomes = list(session.look_up_all(request, shell.detail))
     named = [outcome.request.topic for outcome in outcomes] == [request.topic]
-    shell.emit((outcome.document() for outcome in outcomes), Detail(_lines), single=named)
+    shell.emit((outcome.document() for outcome in outcomes), Detail(_lines, fields=_FIELDS), single=named)
     _end(shell, [outcome.error for outcome in outcomes if outcome.error is not None])
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl
-from pulsar_meta.cli.render.seek import COLUMNS, POSITION, TYPES, line_of, parse_template, table_view
+from pulsar_meta.cli.render.seek import POSITION, TYPES, line_of, parse_template, table_view
 from pulsar_meta.cli.render.tables import Detail, Format, View
 from pulsar_meta.cli.render.text import one_line
 from pulsar_meta.cli.seek_options import Clusters, Search, Wanted, asked, open_clusters
@@ -89,11 +89,7 @@ def show(shell: Shell, answers: Iterable[Document], template: str | None, prefix
         found = list(answers)
         shell.emit(found, table_view(found))
     else:
-        columns = ("cluster",) * ("cluster" in prefix) + COLUMNS
-        shell.emit(
-            answers,
-            View(columns, lambda answer: [str(answer.get(name, "")) for name in columns], types=TYPES),
-        )
+        shell.emit(answers, View((), lambda answer: (), types=TYPES, fields=tuple(TYPES)))
 
 
 def _cells(answer: Document, fields: tuple[str, ...]) -> list[str]:

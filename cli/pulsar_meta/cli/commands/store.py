@@ -41,9 +41,18 @@ def ls(
         paths = places_below(opened, where or ["/"])
         label = _label(where or ["/"], len(paths))
         view = (
-            View([label, "size", "version", "modified", "ephemeral"], partial(_long, label))
+            View(
+                [label, "size (bytes)", "version", "modified", "ephemeral"],
+                partial(_long, label),
+                frozenset({"size (bytes)", "version"}),
+                fields=("path", "name", "decoded", "size", "version", "modified", "ephemeral"),
+            )
             if details
-            else View([label], lambda document: [document.get(label) or document["name"]])
+            else View(
+                [label],
+                lambda document: [document.get(label) or document["name"]],
+                fields=("path", "name", "decoded"),
+            )
         )
         found = Parts(shell, (list_children(opened, path, details=details) for path in paths))
         shell.emit(found, view)
@@ -96,7 +105,7 @@ def tree(
     """
     with shell.store(store) as opened:
         found = Parts(shell, (walk(opened, path, depth) for path in places_below(opened, where or ["/"])))
-        shell.emit(found, Detail(_branch))
+        shell.emit(found, TREE)
     found.check()
 
 
@@ -122,3 +131,6 @@ def _branch(document: Document) -> Iterable[str]:
     decoded = f"  ({document['decoded']})" if "decoded" in document else ""
     label = document["path"] if document["depth"] == 0 else document["name"]
     yield "  " * document["depth"] + label + decoded + size
+
+
+TREE = Detail(_branch, fields=("path", "name", "decoded", "depth", "size", "version", "ephemeral"))

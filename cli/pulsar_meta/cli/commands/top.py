@@ -95,7 +95,12 @@ def _namespace_row(row: Document) -> list[str]:
 
 
 SIZES = frozenset({"values", "stored (bytes)", "unpacked (bytes)"})
-BIGGEST = View(["stored (bytes)", "unpacked (bytes)", "codec", "kind", "holds", "path"], _big_row, SIZES)
+BIGGEST = View(
+    ["stored (bytes)", "unpacked (bytes)", "codec", "kind", "holds", "path"],
+    _big_row,
+    SIZES,
+    fields=("path", "name", "version", "kind", "codec", "size", "raw_size", "holds", "error"),
+)
 HISTOGRAM = View(["size", "values", "stored (bytes)", "share"], _class_row, SIZES)
 NAMESPACES = View(["namespace", "values", "stored (bytes)", "unpacked (bytes)"], _namespace_row, SIZES)
 TABLES = {"biggest": BIGGEST, "histogram": HISTOGRAM, "namespaces": NAMESPACES}

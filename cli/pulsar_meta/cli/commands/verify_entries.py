@@ -105,4 +105,4 @@ def _row(document: Document) -> list[str]:
     return [f"{document['ledger_id']}:{document['entry_id']}", document["layer"], document["fault"]]
 
 
-_VIEW = View(("POSITION", "LAYER", "FAULT"), _row)
+_VIEW = View(("position", "layer", "fault"), _row, fields=("ledger_id", "entry_id", "layer", "fault"))

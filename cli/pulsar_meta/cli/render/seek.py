@@ -25,10 +25,6 @@ TYPES: Final = {
 FIELDS: Final = frozenset(TYPES)
 # What a template is tried with, by type; else a number.
 _EXAMPLES: Final[dict[str, object]] = {"string": "", "bool": True}
-COLUMNS: Final = (
-    "topic", "index", "time", "status", "ledger_id", "entry_id", "batch_index", "first_index", "last_index",
-    "broker_timestamp", "publish_time", "entries_read", "reason",
-)  # fmt: skip
 
 
 def parse_template(template: str) -> frozenset[str]:
@@ -91,16 +87,16 @@ def _indexes(answer: Document) -> str:
 
 
 TABLE: Final[dict[str, Callable[[Document], str]]] = {
-    "CLUSTER": _text("cluster"),
-    "TOPIC": _text("topic"),
-    "INDEX": _text("index"),
-    "TIME": _time("time"),
-    "STATUS": _text("status"),
-    "POSITION": _position,
-    "INDEXES": _indexes,
-    "BROKER TIME": _time("broker_timestamp"),
-    "PUBLISH TIME": _time("publish_time"),
-    "READ": _text("entries_read"),
-    "REASON": _text("reason"),
+    "cluster": _text("cluster"),
+    "topic": _text("topic"),
+    "index": _text("index"),
+    "time": _time("time"),
+    "status": _text("status"),
+    "position": _position,
+    "indexes": _indexes,
+    "broker time": _time("broker_timestamp"),
+    "publish time": _time("publish_time"),
+    "entries read": _text("entries_read"),
+    "reason": _text("reason"),
 }
-NUMBERS: Final = frozenset({"INDEX", "READ"})
+NUMBERS: Final = frozenset({"index", "indexes", "entries read"})
