@@ -15,13 +15,12 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Mapping
+import tempfile
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pulsar_meta.access.scratch import ScratchDirectory
 from pulsar_meta.codecs.errors import GuardError, UnreachableError
 
 _held: Final[set[Path]] = set()
@@ -72,7 +71,7 @@ class DatabaseWriter:
     def __init__(self, database: Path, url: str) -> None:
         """Take the checkpoint, then open; UnreachableError where one of them fails."""
         self._database, self._url = database, url
-        self._logs = ScratchDirectory()
+        self._logs = tempfile.TemporaryDirectory(prefix="pulsar-meta-")
         try:
             self.checkpoint = take_checkpoint(database, url)
             self.db = self._open()
@@ -80,20 +79,19 @@ class DatabaseWriter:
             self._logs.cleanup()
             raise
 
-    def write(self, values: Mapping[bytes, bytes | None]) -> None:
-        """Write the values by their keys, None deletes, all or none; wait until it is on the disk."""
-        from rocksdict import WriteBatch
-
-        batch = WriteBatch(raw_mode=True)
-        for key, raw in values.items():
-            if raw is None:
-                batch.delete(key)
-            else:
-                batch.put(key, raw)
+    def put(self, key: bytes, raw: bytes) -> None:
+        """Write and wait until it is on the disk."""
         try:
-            self.db.write(batch, self._synced)
+            self.db.put(key, raw)
         except Exception as error:
             # rocksdict raises bare Exception for everything RocksDB says.
+            raise UnreachableError(f"RocksDB: {error}", source=self._url) from error
+
+    def delete(self, key: bytes) -> None:
+        """Delete and wait until that is on the disk."""
+        try:
+            self.db.delete(key)
+        except Exception as error:
             raise UnreachableError(f"RocksDB: {error}", source=self._url) from error
 
     def flush(self) -> None:
@@ -121,8 +119,9 @@ class DatabaseWriter:
             raise UnreachableError(f"RocksDB: {error}", source=self._url) from error
         with suppress(FileNotFoundError):
             (self._database / BINDING_CONFIG).unlink()
-        self._synced = WriteOptions()
-        self._synced.sync = True
+        synced = WriteOptions()
+        synced.sync = True
+        db.set_write_options(synced)
         return db
 
     def _options(self) -> Options:
@@ -136,7 +135,7 @@ class DatabaseWriter:
         options.set_block_based_table_factory(table)
         options.set_compression_type(DBCompressionType.snappy())
         options.set_disable_auto_compactions(True)
-        options.set_db_log_dir(str(self._logs.path))
+        options.set_db_log_dir(self._logs.name)
         return options
 
     def _clean(self) -> None:

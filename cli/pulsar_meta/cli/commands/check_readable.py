@@ -49,8 +49,4 @@ def _row(fault: dict[str, Any]) -> list[str]:
     return [fault["topic"], fault.get("cursor", ""), fault["form"], fault["reason"], fault["verdict"]]
 
 
-FAULTS = View(
-    ["topic", "cursor", "form", "reason", "verdict"],
-    _row,
-    fields=("path", "version", "topic", "cursor", "form", "reason", "verdict"),
-)
+FAULTS = View(["topic", "cursor", "form", "reason", "verdict"], _row)

@@ -47,7 +47,7 @@ class TopicReader(DataSourceReader):
         self.columns = tuple(columns)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Divide the topics."""
+        """Share the topics out."""
         with open_store(self.store) as store:
             records = chosen_topics(store, self.names, everything=not self.names)
             paths = [record.path for record in records]

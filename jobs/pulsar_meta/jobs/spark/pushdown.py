@@ -21,7 +21,7 @@ class Bounds:
     chosen: frozenset[int] | None = None
 
     def holds(self, number: int) -> bool:
-        """Return whether a number is within them."""
+        """Tell whether a number is left."""
         return self.low <= number <= self.high and (self.chosen is None or number in self.chosen)
 
     def narrowed(self, kind: str, value: Any) -> Bounds:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tempfile
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from glob import glob
 from pathlib import Path
-from shutil import copyfileobj
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from pulsar_meta.codecs.documents.kinds import store_path_of_file
 from pulsar_meta.codecs.errors import (
@@ -22,9 +19,9 @@ from pulsar_meta.codecs.errors import (
     PulsarMetaError,
     UnreachableError,
 )
-from pulsar_meta.jobs.values.store_tree import read_value
-from pulsar_meta.stores.base import Store
-from pulsar_meta.stores.registry import open_store
+
+if TYPE_CHECKING:
+    from pulsar_meta.stores.base import Store
 
 STDIN: Final = "-"
 _HEAD: Final = 1 << 16
@@ -69,6 +66,8 @@ def values_of_store(store: Store, prefix: str) -> Iterator[ValueInput]:
 
 def value_at(store: Store, path: str) -> ValueInput:
     """Return the value at `path`, with an error where it cannot be had."""
+    from pulsar_meta.jobs.values.store_tree import read_value
+
     try:
         held = read_value(store, path)
     except NotFoundError as error:
@@ -98,6 +97,8 @@ def _values_of_name(name: str, form: InputForm) -> Iterator[ValueInput]:
 
 def _expand(name: str) -> tuple[list[Path], list[OSError]]:
     """Return the files that a name, a directory or a pattern stands for, sorted, and what hid others."""
+    from glob import glob
+
     faults: list[OSError] = []
     try:
         if not _has_magic(name) or Path(name).exists():
@@ -144,6 +145,9 @@ def _values_of_stdin(form: InputForm) -> Iterator[ValueInput]:
     if form.text != "raw" or not is_snapshot(data):
         yield from _split(STDIN, data, form, None)
         return
+    import tempfile
+    from shutil import copyfileobj
+
     with tempfile.NamedTemporaryFile(suffix=".ndjson") as spool:
         spool.write(data)
         copyfileobj(stdin, spool)
@@ -153,6 +157,8 @@ def _values_of_stdin(form: InputForm) -> Iterator[ValueInput]:
 
 
 def _values_of_snapshot(file: str) -> Iterator[ValueInput]:
+    from pulsar_meta.stores.registry import open_store
+
     try:
         with open_store(f"snapshot:{file}") as store:
             for versioned in store.scan("/"):
