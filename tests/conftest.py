@@ -145,6 +145,11 @@ def nothing_frozen() -> Iterator[None]:
     gc.unfreeze()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what needs Spark first: one worker does it then, with one Spark, while others do the rest."""
+    items.sort(key=lambda item: "spark" not in item.keywords or "interop" in item.keywords)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
     if item.get_closest_marker("spark") or item.get_closest_marker("java"):

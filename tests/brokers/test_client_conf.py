@@ -112,3 +112,14 @@ def test_the_command_line_of_lookup(arguments: list[str], code: int, words: str)
     done = pulsar_meta_here("lookup", "t", *arguments, "-o", "json", env=env)
     assert done.returncode == code
     assert words in json.loads(done.stderr)["message"] + str(json.loads(done.stderr).get("source"))
+
+
+def test_what_is_not_read_is_named(tmp_path: Path) -> None:
+    file = conf(
+        tmp_path, lookupProperties="rack=A", listenerName="inner", brokerServiceUrl="pulsar://127.0.0.1:1"
+    )
+    assert read_client_conf(file).ignored == ("lookupProperties", "listenerName")
+    done = pulsar_meta_here("lookup", "t", "--client-conf", file)
+    assert done.returncode == 6
+    assert b"lookupProperties is ignored, give --property KEY=VALUE" in done.stderr
+    assert b"listenerName is ignored, give --listener-name" in done.stderr

@@ -137,6 +137,41 @@ def test_estimate(place: Place) -> None:
     assert {row["namespace"] for row in rows} >= {"public/default", "pulsar/system"}
 
 
+def test_an_estimate_says_what_the_threshold_kept_out(place: Place) -> None:
+    """Brokers leave plain what is no larger; a ratio of 1.0 for every codec means nothing else."""
+    done = place.run("compress-cursors", "--estimate", "-o", "json")
+    zstd = next(row for row in json.loads(done.stdout) if row["codec"] == "zstd")
+    assert (zstd["rewritten"], zstd["under_threshold"]) == (1, 78)
+    assert b"with a threshold of 16384 bytes: 78 of 83 values" in done.stderr
+    assert b"--threshold 0" in done.stderr
+    all_of_them = place.run("compress-cursors", "--estimate", "--threshold", "0", "-o", "json")
+    zstd = next(row for row in json.loads(all_of_them.stdout) if row["codec"] == "zstd")
+    assert zstd["under_threshold"] == 0
+    assert zstd["rewritten"] > 20
+    assert b"are no larger" not in all_of_them.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("--cursor", "batch-id"), b"batch-idx"),
+        (("--cursor", "batch-id", "--topic", "orders"), b"batch-idx"),
+        (("--topic", "oders"), b"persistent://public/default/orders"),
+        (("--namespace", "public/defalt"), b"public/default"),
+        (("--tenant", "pulic"), b"public"),
+    ],
+)
+def test_a_mistyped_name_is_not_found(place: Place, words: tuple[str, ...], meant: bytes) -> None:
+    for more in (("--dry-run",), ("--yes",), ("--estimate",)):
+        codec = () if more == ("--estimate",) else ("--compression", "none")
+        done = place.run("compress-cursors", *codec, *words, *more, code=3)
+        assert b"did you mean " + meant + b"?" in done.stderr
+        assert done.stdout == b""
+    # A name that is there, and a glob that fits none, are no mistakes.
+    place.run("compress-cursors", "--compression", "none", "--cursor", "batch-idx", "--dry-run")
+    place.run("compress-cursors", "--compression", "none", "--cursor", "nothing-*", "--dry-run")
+
+
 def test_a_list_on_stdin(place: Place) -> None:
     listed = b"fanout\npersistent://public/default/marks\n"
     assert (

@@ -42,11 +42,7 @@ def run(run_environment: dict[str, str], tmp_path: Path) -> Run:
 
 def test_a_line_an_answer_in_a_pipe(run: Run) -> None:
     done = run("orders", "--index", "1234", "--index", "0", "--index", "99999")
-    assert (done.returncode, done.stdout, done.stderr) == (
-        3,
-        "21:25:2\n18:0:-1\n-\n",
-        "checked: 3 questions, 12 entries\n",
-    )
+    assert (done.returncode, done.stdout, done.stderr) == (3, "21:25:2\n18:0:-1\n-\n", "")
     assert run("orders", "--index", "1234").returncode == 0
 
 
@@ -93,16 +89,17 @@ def test_csv_has_every_field_in_a_column(run: Run) -> None:
 
 
 def test_a_table_shows_what_there_is_for_eyes(run: Run) -> None:
-    heading, _, *rows = run("orders", "--index", "1234", "--index", "99999", "-o", "table").stdout.split(
-        "\n"
-    )[1:-2]
-    assert heading.split() == ["TOPIC", "INDEX", "STATUS", "POSITION", "INDEXES", "BROKER", "TIME", "READ"]
+    asked = ("orders", "--index", "1234", "--index", "99999")
+    heading, _, *rows = run(*asked, "-o", "table").stdout.splitlines()
+    assert heading.split("  ")[0] == "topic"
+    words = ["index", "status", "position", "indexes", "broker", "time", "entries", "read"]
+    assert heading.split()[1:] == words
     assert "21:25:2" in rows[0]
     assert "2026-11-21T06:02:20." in rows[0]
     assert "after-last" in rows[1]
     by_time = run("orders", "--time", "1795241017000", "--clock", "publish", "-o", "table").stdout
     assert "2026-11-21T06:03:37.000Z" in by_time
-    assert "PUBLISH TIME" in by_time
+    assert "publish time" in by_time
     assert "INDEX " not in by_time
 
 
@@ -214,7 +211,7 @@ entries = ["bookie-disk:{other / "bookie0"}"]
               PULSAR_META_ENTRIES=f"bookie-disk:{other / 'bookie0'}")  # fmt: skip
     assert [line for _, line in lines[2:]] == own.stdout.splitlines()
     assert run(*asked, "-o", "csv", **config).stdout.startswith("cluster,topic,index,")
-    assert "CLUSTER" in run(*asked, "-o", "table", **config).stdout
+    assert "cluster" in run(*asked, "-o", "table", **config).stdout
 
 
 def test_parquet_is_written_whole_or_not_at_all(run: Run, tmp_path: Path) -> None:
@@ -233,11 +230,7 @@ def test_parquet_is_written_whole_or_not_at_all(run: Run, tmp_path: Path) -> Non
 @pytest.mark.parametrize("engine", ["local", "auto"])
 def test_without_java_everything_but_spark_works(run: Run, engine: str, tmp_path: Path) -> None:
     done = run("orders", "--index", "0", "--engine", engine, JAVA_HOME=str(tmp_path / "none"))
-    assert (done.returncode, done.stdout, done.stderr) == (
-        0,
-        "18:0:-1\n",
-        "checked: 1 question, 1 entry\n",
-    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "18:0:-1\n", "")
     wanted = run("orders", "--index", "0", "--engine", "spark", JAVA_HOME=str(tmp_path / "none"))
     assert (wanted.returncode, wanted.stdout) == (6, "")
     assert "openjdk-17" in wanted.stderr
@@ -248,7 +241,7 @@ def test_auto_with_a_master_and_no_java_says_so(run: Run, tmp_path: Path) -> Non
     done = run("orders", "--index", "0", "--master", "local[1]", JAVA_HOME=str(tmp_path / "none"))
     assert (done.returncode, done.stdout) == (0, "18:0:-1\n")
     assert done.stderr.startswith("running without Spark")
-    assert done.stderr.splitlines()[1:] == ["checked: 1 question, 1 entry"]
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_an_old_java_is_told(run: Run, tmp_path: Path) -> None:
@@ -264,11 +257,7 @@ def test_an_old_java_is_told(run: Run, tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_spark_is_quiet_and_leaves_nothing_behind(run: Run, tmp_path: Path) -> None:
     done = run("orders", "--index", "1234", "--index", "99999", "--engine", "spark", "--master", "local[1]")
-    assert (done.returncode, done.stdout, done.stderr) == (
-        3,
-        "21:25:2\n-\n",
-        "checked: 2 questions, 11 entries\n",
-    )
+    assert (done.returncode, done.stdout, done.stderr) == (3, "21:25:2\n-\n", "")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
 import io
 import json
@@ -19,7 +20,7 @@ from pulsar_meta.cli import outputs
 from pulsar_meta.cli.commands import COMMANDS
 from pulsar_meta.cli.errors import wants_json
 from pulsar_meta.cli.render import tables
-from pulsar_meta.cli.render.text import counted
+from pulsar_meta.cli.render.text import counted, folded
 from pulsar_meta.cli.settings import load_settings
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
@@ -27,7 +28,9 @@ from pulsar_meta.codecs.json_text import Document
 from tests.cli.program import as_text, pulsar_meta_here
 
 PROGRAM = Path(sys.executable).with_name("pulsar-meta")
-VIEW = tables.View(columns=["ledger", "name"], row=lambda document: [str(document["l"]), document["n"]])
+VIEW = tables.View(
+    ["ledger", "name"], lambda document: [str(document["l"]), document["n"]], fields=("l", "n")
+)
 DOCUMENTS = [{"l": 7, "n": "a\tb"}, {"l": 2**63 - 1, "n": "[bold]"}]
 
 
@@ -98,7 +101,7 @@ def test_a_table_has_no_empty_columns() -> None:
     view = tables.View(columns=["a", "b", "c"], row=lambda document: ["1", "-", document["n"]])
     out = io.StringIO()
     tables.write_table([{"n": ""}, {"n": "x" * 300}], out, view)
-    heading = out.getvalue().splitlines()[1]
+    heading = out.getvalue().splitlines()[0]
     assert heading.split() == ["a", "c"]
     assert "x" * 300 in out.getvalue()
     out = io.StringIO()
@@ -106,22 +109,58 @@ def test_a_table_has_no_empty_columns() -> None:
     assert out.getvalue().split()[:3] == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("columns", range(20, 120, 7))
-def test_a_table_fits_its_terminal_and_cuts_nothing(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("columns", [20, 40, 63, 64, 80, 95, 96, 140])
+def test_a_table_fits_its_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
     topic, time = "persistent://public/default/" + "t" * 20, "2026-11-21T06:02:20.167Z"
     view = tables.View(columns=["topic", "ledger", "time"], row=lambda document: [topic, str(2**62), time])
     out = Terminal()
     tables.write_table([{}, {}], out, view)
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
-    # Too narrow for a table: a paragraph each, whose lines the terminal folds.
-    if columns >= 24 + 19 + 24 + 8:
-        assert max(map(len, lines)) <= columns
-    else:
+    lines = out.getvalue().splitlines()
+    if columns < 64:
+        # Too narrow for a table: a paragraph each, whose lines the terminal folds.
         assert lines[0] == f" topic  {topic}"
+    else:
+        assert max(map(len, lines)) < columns
+        assert len(lines) == 4
+        shown = lines[2].split()[0]
+        assert shown == topic if columns > 95 else re.fullmatch("persi.*….*tttttttt", shown)
+    # Numbers and times are never cut.
     assert out.getvalue().count(str(2**62)) == out.getvalue().count(time) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("one two three", 7, ["one two", "three"]),
+        ("persistent://public/default/orders", 16, ["persi…ult/orders"]),
+        ("a 日本語日本語日本語", 9, ["a", "日…日本語"]),
+        ("short", 5, ["short"]),
+    ],
+)
+def test_texts_are_folded_between_words_and_names_lose_their_middle(
+    text: str, width: int, lines: list[str]
+) -> None:
+    assert folded(text, width) == lines
+
+
+def test_a_rare_column_is_there_where_it_says_something() -> None:
+    view = tables.View(
+        ("a", "faults"), lambda document: ["x", str(document["n"])], rare=frozenset({"faults"})
+    )
+    for numbers, shown in (((0, 0), False), ((0, 2), True)):
+        out = io.StringIO()
+        tables.write_table([{"n": number} for number in numbers], out, view)
+        assert ("faults" in out.getvalue()) is shown
+
+
+def test_csv_has_the_names_and_values_of_json() -> None:
+    view = tables.View((), lambda document: (), fields=("a", "b.c", "d", "e", "f"))
+    out = io.StringIO()
+    tables.write_csv([{"a": 1, "b": {"c": "-"}, "d": True, "e": {"x": 2**60}}], out, view)
+    assert list(csv.DictReader(io.StringIO(out.getvalue()))) == [
+        {"a": "1", "b.c": "-", "d": "true", "e": '{"x": "1152921504606846976"}', "f": ""}
+    ]
 
 
 def test_csv_needs_columns() -> None:
@@ -306,7 +345,7 @@ def test_data_is_utf8_whatever_the_locale(encoding: str, tmp_path: Path) -> None
         ('[profiles.p]\nstor = "x"', "unknown key 'stor'"),
         ("\x00", "not a readable TOML"),
         ("x = " + "[" * 100_000, "not a readable TOML"),
-        ("#" * (1 << 20), "more than 1048576 bytes"),
+        ("#" * ((1 << 20) + 1), "more than 1048576 bytes"),
         ('[profiles.p]\nstore = ["zk://u:s3cret@h"]', "store: expected text in quotes, found a list"),
         ('default = "zk://u:s3cret@h"\n[profiles.p]', "found text"),
     ],

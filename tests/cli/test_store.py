@@ -234,12 +234,12 @@ def test_top_of_one_namespace(run: Run, capture_424: Path) -> None:
     assert [row["namespace"] for row in found["namespaces"]] == ["public/zero"]
 
 
-def test_top_lines(run: Run, capture_424: Path) -> None:
+def test_top_is_rows_in_a_pipe_and_tables_for_eyes(run: Run, capture_424: Path) -> None:
     code, out, _ = run("top", "-n", "1")
-    lines = out.decode().splitlines()
+    (line,) = out.decode().splitlines()
     assert code == 0
-    assert lines[0].startswith("361 values, ")
-    assert "marks/huge  ManagedCursorInfo" in lines[1]
+    assert line.endswith("marks/huge")
+    assert "\tManagedCursorInfo\t" in line
 
 
 class Page(HTMLParser):
@@ -343,3 +343,64 @@ def test_no_store_is_exit_2(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_sizes_for_people(count: int, text: str) -> None:
     assert size(count) == text
+
+
+def test_ls_prints_what_get_takes(run: Run, capture_424: Path) -> None:
+    """Cursors by their names, not as the store encodes them; the topics of a namespace by theirs."""
+    _, out, _ = run("ls", "topic", "marks")
+    names = out.decode().splitlines()
+    assert "odd/name with %2F & ü" in names
+    for name in names:
+        assert run("get", "cursor", "marks", name)[0] == 0
+    code, out, _ = run("ls", "namespace", "public/default")
+    topics = out.decode().splitlines()
+    assert code == 0
+    assert "persistent://public/default/marks" in topics
+    for topic in topics:
+        assert run("get", "topic", topic)[0] == 0
+    code, out, err = run("ls", "namespace", "public/defalt")
+    assert (code, out) == (3, b"")
+    assert "did you mean /admin/policies/public/default?" in err
+    assert run("get", "namespace", "public/default")[0] == 0
+
+
+def test_top_in_a_pipe_is_rows_and_a_table_has_headings(run: Run, capture_424: Path) -> None:
+    _, out, _ = run("top", "-n", "7", "-o", "json")
+    biggest = answer(out)["biggest"]
+    code, out, err = run("top", "-n", "7")
+    rows = [line.split("\t") for line in out.decode().splitlines()]
+    assert (code, err) == (0, "")
+    assert [(row[0], row[1], row[5]) for row in rows] == [
+        (str(value["size"]), str(value["raw_size"]), value["path"]) for value in biggest
+    ]
+    _, out, _ = run("top", "-n", "7", "-o", "csv")
+    assert out.decode().splitlines()[0].endswith(",path")
+    assert len(out.splitlines()) == 8
+    _, out, _ = run("top", "-n", "7", "-o", "table")
+    assert out.startswith(b"361 values, ")
+    for heading in (b"stored (bytes)", b"namespace", b"share", b"kind"):
+        assert heading in out
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["managed-ledgers/public"], "/managed-ledgers/public"),
+        (["orders"], "topic orders"),
+        (["topci", "orders"], "topic orders"),
+    ],
+)
+def test_words_that_nearly_say_where(run: Run, capture_424: Path, words: list[str], meant: str) -> None:
+    for command in ("get", "ls", "tree", "top"):
+        code, out, err = run(command, *words)
+        assert (code, out) == (2, b"")
+        assert f"did you mean {meant}?" in err
+
+
+def test_a_cursor_whose_state_is_in_its_ledger_says_so(run: Run, capture: Callable[[str], Path]) -> None:
+    """The record has no acknowledgement, which is not the same as none."""
+    store = f"snapshot:{capture('pulsar-4.2.4-killed') / 'metadata.ndjson'}"
+    code, out, _ = run("get", "cursor", "last-words", "reader", "--store", store)
+    assert code == 0
+    assert b"0 entries" not in out
+    assert b"not in this record, but in the cursor's ledger" in out

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document, encode_document
 from pulsar_meta.codecs.documents.kinds import KINDS, kind_of
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.codecs.json_text import dumps, read_json
+from pulsar_meta.codecs.json_text import (
+    MAX_DEPTH,
+    dumps,
+    read_json,
+    read_json_object,
+    read_json_sequence,
+)
 from pulsar_meta.codecs.metadata.cookie import decode_cookie
 from pulsar_meta.codecs.metadata.cursor import decode_cursor, decode_position_info
 from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from tests.codecs.documents.generated import documents, groups
 from tests.codecs.documents.golden_values import GOLDEN, JAVA_ZLIB
 
+CURSOR = {"kind": "ManagedCursorInfo", "value": {"cursorsLedgerId": 1}}
+ENTRY = {"ledger_id": 1, "entry_id": 2, "last_confirmed": 1, "length": 3, "data": "YWJj"}
 SEEDS = [case.stored for case in GOLDEN] + [JAVA_ZLIB]
 DECODERS: list[Callable[[bytes], Any]] = [
     decode_managed_ledger,
@@ -86,17 +97,103 @@ def test_the_kind_is_told_asked_for_or_refused(data: bytes) -> None:
         assert "--type" in error.message or "envelope" in error.message  # noqa: PT017
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=10,
-)
+def test_encode_raises_nothing_else() -> None:
+    """Whole documents of every kind, one in three spoiled somewhere; most of them have fields that encode."""
+    tried: Counter[str] = Counter()
+
+    @settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(document=documents())
+    def examples(document: dict[str, Any]) -> None:
+        try:
+            encoded = encode_document(document)
+        except (DecodeError, UsageError) as error:
+            assert error.message  # noqa: PT017
+            tried["refused"] += 1
+            return
+        tried["encoded, with fields" if len(encoded.data) > 1 else "encoded, empty"] += 1
+
+    examples()
+    print(f"documents: {dict(tried)}")
+    assert tried["encoded, with fields"] > sum(tried.values()) / 2
+    assert tried["refused"] > 100
 
 
-@settings(max_examples=300, deadline=None)
-@given(kind=st.sampled_from(KINDS), value=JSON, envelope=JSON)
-def test_encode_raises_nothing_else(kind: str, value: Any, envelope: Any) -> None:
+@pytest.mark.parametrize("depth", [90, 120, 250, 100_000])
+def test_groups_inside_groups_are_encoded_or_refused(depth: int) -> None:
+    value = {"cursorsLedgerId": -1, "unknown_fields": groups(depth)}
     try:
-        encode_document({"kind": kind, "value": value, "envelope": envelope})
-    except (DecodeError, UsageError) as error:
-        assert error.message  # noqa: PT017
+        encoded = encode_document({"kind": "ManagedCursorInfo", "value": value})
+    except DecodeError as error:
+        assert depth > 90
+        assert "nested" in error.message or "cannot stand" in error.message  # noqa: PT017
+    else:
+        assert len(encoded.data) > 2 * depth
+
+
+@pytest.mark.parametrize(
+    ("document", "place"),
+    [
+        ({"kind": "Text", "value": "a", "version": "9" * 5000}, "version"),
+        ({"kind": "Text", "value": "a", "version": {}}, "version"),
+        ({"kind": "Text", "value": "a", "version": 2**63}, "version"),
+        ({"kind": "BookieEntry", "value": {**ENTRY, "digest_type": {}}}, "value.digest_type"),
+        ({"kind": "BookieEntry", "value": {**ENTRY, "ledger_id": 10**5000}}, "value.ledger_id"),
+        ({"kind": "Json", "value": {"a": 10**5000}}, "value"),
+        ({**CURSOR, "envelope": {"codec": {}}}, "envelope.codec"),
+        ({**CURSOR, "envelope": {"codec": "lz4", "unknown_fields": 7}}, "envelope.unknown_fields"),
+        ({"kind": "BookieServiceInfo", "value": {"properties": [{"key": 1}]}}, "value.properties[0]"),
+        ({"kind": "BookieServiceInfo", "value": {"properties": {"a": 1}}}, "value.properties.a"),
+    ],
+)
+def test_what_cannot_be_is_named_with_its_place(document: dict[str, Any], place: str) -> None:
+    with pytest.raises(DecodeError, match=re.escape(place)):
+        encode_document(document)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "[" * 300 + "]" * 300,
+        '{"a":' * 100_000,
+        '{"partitions": 1e999}',
+        '{"partitions": -1e999}',
+        '{"partitions": NaN}',
+        '{"partitions": Infinity}',
+        '{"partitions": ' + "9" * 5000 + "}",
+        "{",
+        "",
+        b"\xff\xfe\xfa",
+        b'{"a": "\xff"}',
+    ],
+)
+def test_hostile_json_is_refused_in_one_line(text: str | bytes) -> None:
+    with pytest.raises(DecodeError, match="not JSON") as raised:
+        read_json(text, source="somewhere")
+    assert raised.value.source == "somewhere"
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 200
+
+
+def test_json_is_taken_up_to_the_depth_and_as_objects_only_where_asked() -> None:
+    deep = "[" * MAX_DEPTH + "]" * MAX_DEPTH
+    assert dumps(read_json(deep)) == deep
+    assert read_json('["' + "[" * 1000 + '"]') == ["[" * 1000]
+    assert read_json_object('{"a": 1e3}') == {"a": 1000.0}
+    with pytest.raises(DecodeError, match="expected a JSON object"):
+        read_json_object("[1]")
+    assert list(read_json_sequence(' {"a":1}\n\x1e[2] 3 ')) == [{"a": 1}, [2], 3]
+    with pytest.raises(DecodeError, match="nested over"):
+        list(read_json_sequence("1 " + "[" + deep + "]"))
+
+
+def test_what_decode_takes_encode_takes_back() -> None:
+    """The deepest JSON of a store that is decoded is not too deep once it stands in a document, in a list."""
+    deepest = next(
+        depth
+        for depth in range(MAX_DEPTH, 0, -1)
+        if decode_document(b"[" * depth + b"]" * depth, source="s", path="/x").document["kind"] == "Json"
+    )
+    decoded = decode_document(b"[" * deepest + b"]" * deepest, source="s", path="/x")
+    (again,) = read_json(dumps([decoded.document]))
+    assert encode_document(again).data == b"[" * deepest + b"]" * deepest

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 
 import pytest
 
-from pulsar_meta.codecs.errors import NotFoundError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.entries.bookie_layout import NOWHERE, find_bookies, place
+from pulsar_meta.entries.registry import open_entries
 
 COOKIE = (
     '5\nbookieHost: "b:3181"\njournalDir: "/d/j2,/d/j1"\n'
@@ -95,3 +97,35 @@ def test_places() -> None:
     assert place(Path("copy/ledgers/current"), listed) == NOWHERE
     assert place(Path("copy/elsewhere/current"), listed) == NOWHERE
     assert place(Path("copy/current"), []) == NOWHERE
+
+
+@pytest.mark.parametrize("name", ["VERSION", "0.log"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_files_that_have_no_end_are_not_read(tmp_path: Path, name: str, kind: str) -> None:
+    current = make(tmp_path, "bookie", "0.log")
+    (current / name).unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(current / name)
+    else:
+        (current / name).symlink_to("/dev/zero")
+    with pytest.raises(DecodeError, match="not an ordinary file") as caught:
+        open_entries([f"bookie-disk:{current}?index=scan"])
+    assert caught.value.source == str(current / name)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_mark_that_has_no_end_is_as_good_as_none(tmp_path: Path, kind: str) -> None:
+    current = make(tmp_path, "bookie", "0.log", "1.txn")
+    if kind == "pipe":
+        os.mkfifo(current / "lastMark")
+    else:
+        (current / "lastMark").symlink_to("/dev/zero")
+    (layout,) = find_bookies(tmp_path)
+    assert layout.mark(current) is None
+
+
+def test_a_log_with_a_number_that_none_has(tmp_path: Path) -> None:
+    current = make(tmp_path, "bookie", "0.log", "80000000.log")
+    with open_entries([f"bookie-disk:{tmp_path}?index=scan"]) as source:
+        assert source.ledgers() == []
+        assert [fault.source for fault in source.faults] == [str(current / "80000000.log")]

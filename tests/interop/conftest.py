@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,15 @@ from tests.servers.jvm import Jvm
 from tests.servers.versions import VERSIONS
 
 Oracle = Callable[..., object]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have one worker run all tests of a file with one version of Pulsar: they share what they start."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            given = getattr(item, "callspec", None)
+            version = given.params.get("version", "") if given else ""
+            item.add_marker(pytest.mark.xdist_group(f"{item.path.stem} {version}"))
 
 
 @pytest.fixture(scope="session", params=VERSIONS)

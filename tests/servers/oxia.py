@@ -19,6 +19,7 @@ from tests.servers.restartable import RestartableServer
 
 MODULE: Final = "github.com/oxia-db/oxia"
 VERSION: Final = "v0.14.0"
+_SHARDS: Final = 2
 
 
 class OxiaServer(RestartableServer):
@@ -26,7 +27,7 @@ class OxiaServer(RestartableServer):
 
     name = "Oxia"
 
-    def __init__(self, directory: Path, *, shards: int = 2) -> None:
+    def __init__(self, directory: Path, *, shards: int = _SHARDS) -> None:
         super().__init__(directory, free_port())
         self._metrics_port = free_port()
         self._shards = shards
@@ -79,7 +80,7 @@ class OxiaCluster(RestartableServer):
 
     def start(self) -> Self:
         super().start()
-        namespace = {"name": "default", "initialShardCount": 2, "replicationFactor": 1}
+        namespace = {"name": "default", "initialShardCount": _SHARDS, "replicationFactor": 1}
         servers = [{"public": self.address, "internal": self._internal}]
         config = self.directory / "cluster.yaml"
         # JSON is YAML too.
@@ -88,7 +89,10 @@ class OxiaCluster(RestartableServer):
             *(str(binary()), "coordinator", "--conf", str(config), "--metadata", "memory"),
             *("--internal-addr", self._coordinator_port, "--metrics-addr", f"127.0.0.1:{free_port()}"),
         ]
-        self._coordinator = Process(command, log=self.directory / "coordinator.log")
+        log = self.directory / "coordinator.log"
+        self._coordinator = Process(command, log=log)
+        # Before that a shard has no leader, and the server refuses what it is asked.
+        self._coordinator.wait_until(lambda: log.read_bytes().count(b"Shard is ready") >= _SHARDS, seconds=60)
         return self
 
     def kill(self) -> None:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, No
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.rocksdb import MetaValue, RocksdbStore
+from pulsar_meta.stores.rocksdb_writer import DatabaseWriter
 from tests.stores.conftest import writable_copy
 
 Listing = dict[str, tuple[bytes, int, int]]
@@ -299,7 +300,7 @@ def test_what_does_not_read_back_is_told(database: Path, monkeypatch: pytest.Mon
     store = RocksdbStore(f"rocksdb:{database}", read_only=False)
     store.put("/new", b"x", ABSENT)
     assert store._writer is not None
-    monkeypatch.setattr(store._writer, "put", lambda key, raw: None)
+    monkeypatch.setattr(store._writer, "write", lambda values: None)
     store.put("/lost", b"x", ABSENT)
     with pytest.raises(UnreachableError, match="/lost does not read back"):
         store.close()
@@ -362,3 +363,23 @@ def test_conflicts_do_not_touch_the_files(database: Path) -> None:
             store.delete("/nowhere", 0)
     assert listing(database) == before
     assert os.listdir(database.parent) == [database.name]
+
+
+def test_a_group_is_one_write(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    write = DatabaseWriter.write
+
+    def counted(writer: DatabaseWriter, values: Mapping[bytes, bytes | None]) -> None:
+        written.append(len(values))
+        write(writer, values)
+
+    monkeypatch.setattr(DatabaseWriter, "write", counted)
+    with RocksdbStore(f"rocksdb:{database}", read_only=False) as store:
+        assert store.sends_groups
+        assert store.put_many([(f"/new/{at}", b"x", ABSENT) for at in range(100)]) == [0] * 100
+        twice = [("/new/1", b"1", 0), ("/new/2", b"2", 7), ("/new/1", b"3", 1), ("/new/1", b"4", 1)]
+        assert store.put_many(twice) == [1, None, 2, None]
+        assert store.put_many([]) == []
+        assert written == [100, 1, 1]
+    with RocksdbStore(f"rocksdb:{database}") as store:
+        assert [store.read(path).value for path in ("/new/1", "/new/2")] == [b"3", b"x"]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 import tracemalloc
 from base64 import b64encode
 from collections.abc import Callable
@@ -167,4 +169,29 @@ def test_the_captures_are_read_whole(capture: Callable[[str], Path]) -> None:
 def test_garbage_is_told(tmp_path: Path) -> None:
     (tmp_path / "garbage").write_bytes(bytes(range(256)) * 10)
     with open_store(f"snapshot:{tmp_path / 'garbage'}") as store, pytest.raises(DecodeError, match="line 1"):
+        list(store.scan())
+
+
+def test_children_do_not_cost_a_look_at_every_path(tmp_path: Path) -> None:
+    """Each topic of many is asked for its cursors: that grows with the topics, not with their square."""
+    file = tmp_path / "store.ndjson"
+    topics = [f"/managed-ledgers/p/ns/persistent/t{at}" for at in range(20_000)]
+    with file.open("w") as out:
+        for topic in topics:
+            out.writelines(line(f"{topic}{below}", b"x") for below in ("", "/a/b", "/a", "/a-b/c", "/a/c"))
+    with open_store(f"snapshot:{file}") as store:
+        begun = time.process_time()
+        assert all(store.children(topic) == ["a", "a-b"] for topic in topics)
+        assert len(store.children("/managed-ledgers/p/ns/persistent")) == len(topics)
+        assert store.children("/") == ["managed-ledgers"]
+        assert store.children("/managed-ledgers/p/ns/persistent/t") == []
+        assert time.process_time() - begun < 10
+
+
+def test_a_pipe_is_no_snapshot(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with (
+        open_store(f"snapshot:{tmp_path / 'pipe'}") as store,
+        pytest.raises(DecodeError, match="not an ordinary file"),
+    ):
         list(store.scan())

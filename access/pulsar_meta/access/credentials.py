@@ -6,8 +6,12 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Final
 
-from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.access.files import read_any
+from pulsar_meta.codecs.errors import DecodeError, UsageError
+
+LARGEST_SECRET: Final = 64 << 10
 
 
 def read_secret(reference: str, name: str = "auth") -> str:
@@ -44,9 +48,9 @@ def _from_environment(variable: str, name: str) -> str:
 
 def _from_file(path: Path, name: str) -> str:
     try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        text = read_any(path, LARGEST_SECRET).decode()
+    except (OSError, UnicodeDecodeError, DecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text of a sensible size"
         raise UsageError(f"{name}: cannot read {path}: {why}") from error
     return _first_line(text, f"{path} is empty", name)
 

@@ -9,11 +9,11 @@ this process holds on it (fcntl(2)).
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pulsar_meta.access.scratch import ScratchDirectory
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class ReadOnlyDatabase:
         where it is broken. `source` names it in these.
         """
         self._source = source
-        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._directory: ScratchDirectory | None = None
         self.db = self._open(database)
 
     def close(self) -> None:
@@ -49,9 +49,9 @@ class ReadOnlyDatabase:
     def _open(self, database: Path) -> Rdict:
         check_database(database, self._source)
         for attempt in range(1, ATTEMPTS + 1):
-            directory = tempfile.TemporaryDirectory(prefix="pulsar-meta-")
+            directory = ScratchDirectory()
             try:
-                opened = _open_linked(database, Path(directory.name))
+                opened = _open_linked(database, directory.path)
             except Exception as error:
                 # rocksdict raises bare Exception for everything RocksDB says.
                 directory.cleanup()
@@ -102,5 +102,6 @@ def _open_linked(database: Path, linked: Path) -> Rdict:
 
 def _link(database: Path, suffixes: tuple[str, ...], linked: Path) -> None:
     for file in database.iterdir():
-        if file.suffix in suffixes:
+        # A pipe would hold RocksDB up for ever.
+        if file.suffix in suffixes and file.is_file():
             (linked / file.name).symlink_to(file.absolute())

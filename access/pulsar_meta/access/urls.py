@@ -19,10 +19,12 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote
 
 from pulsar_meta.access.credentials import read_secret
-from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.access.files import read_any
+from pulsar_meta.codecs.errors import DecodeError, UsageError
 
 DEFAULT_TIMEOUT = 10.0
 LAST_PORT = 65535
+LARGEST_CERTIFICATE = 16 << 20
 COMMON_OPTIONS = frozenset({"timeout", "auth", "ca", "cert", "key"})
 
 _AT = r"(?:@|%40)"
@@ -133,9 +135,11 @@ class ServerUrl:
         if path is None:
             return None
         try:
-            return Path(path).read_bytes()
+            return read_any(Path(path), LARGEST_CERTIFICATE)
         except OSError as error:
             raise UsageError(f"{name}={path}: {error.strerror}", source=self.url) from error
+        except DecodeError as error:
+            raise UsageError(f"{name}={path}: {error.message}", source=self.url) from error
 
 
 def _endpoint(text: str, default_port: int, url: str) -> str:

@@ -11,11 +11,16 @@ from pathlib import Path
 from typing import Final
 
 from pulsar_meta.access.credentials import secret_reader
+from pulsar_meta.access.files import read_any
 from pulsar_meta.access.tls import TlsSettings
 from pulsar_meta.brokers.lookup import Credentials
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.java_properties import decode_properties, last_values
 from pulsar_meta.codecs.json_text import read_json_object
+
+LARGEST_CONF: Final = 16 << 20
+# Nothing says how a file would write a map of properties; the others have options of their own, or none.
+NOT_READ: Final = ("lookupProperties", "listenerName", "proxyServiceUrl")
 
 _PLUGINS: Final = "org.apache.pulsar.client.impl.auth."
 
@@ -27,12 +32,14 @@ class ClientConf:
     service_url: str | None = None
     credentials: Credentials = field(default_factory=Credentials)
     tls: TlsSettings = field(default_factory=TlsSettings)
+    # Settings of the file that would change where a lookup goes, and that are not read.
+    ignored: tuple[str, ...] = ()
 
 
 def read_client_conf(path: Path) -> ClientConf:
     """Return what a client.conf says; UsageError for what is in it and cannot be honoured."""
     try:
-        settings = last_values(decode_properties(path.read_bytes()))
+        settings = last_values(decode_properties(read_any(path, LARGEST_CONF)))
     except OSError as error:
         raise UsageError(error.strerror or str(error), source=str(path)) from error
     if _true(settings.get("useKeyStoreTls")):
@@ -46,7 +53,9 @@ def read_client_conf(path: Path) -> ClientConf:
     )
     plugin, parameters = settings.get("authPlugin", "").strip(), settings.get("authParams", "").strip()
     credentials, tls = _credentials(plugin, parameters, tls, path)
-    return ClientConf(settings.get("brokerServiceUrl", "").strip() or None, credentials, tls)
+    ignored = tuple(name for name in NOT_READ if settings.get(name, "").strip())
+    url = settings.get("brokerServiceUrl", "").strip() or None
+    return ClientConf(url, credentials, tls, ignored)
 
 
 def token_credentials(source: str) -> Credentials:

@@ -29,7 +29,7 @@ StoreUrl = Annotated[
     str | None,
     typer.Option(
         "--store",
-        help="The metadata store: snapshot:, dir:, rocksdb:, zk://, etcd://, oxia://."
+        help="The metadata store: snapshot:, dir:, rocksdb:, zk://, zk-files:, etcd://, oxia://."
         " Environment: PULSAR_META_STORE.",
     ),
 ]
@@ -94,7 +94,9 @@ class EngineOptions:
 
     def spark(self, shell: Shell) -> SparkSettings:
         """Return which Spark is meant; UsageError for a --conf that is not KEY=VALUE."""
-        return SparkSettings(self.master or shell.settings.master or LOCAL, self._conf(), shell.verbose)
+        return SparkSettings(
+            self.master or shell.settings.master or LOCAL, self._conf(), shell.verbose, shell.say
+        )
 
     def _conf(self) -> dict[str, str]:
         pairs = [text.partition("=") for text in self.conf or ()]

@@ -136,7 +136,7 @@ def _empty_zstd_frame(data: bytes) -> bytes:
 def _decompress_snappy(data: bytes, size: int) -> bytes:
     import snappy
 
-    held = _snappy_size(data)
+    held = snappy_size(data)
     if held != size:
         raise DecodeError(f"snappy: the block holds {held} bytes, {size} are claimed", offset=0)
     try:
@@ -145,7 +145,7 @@ def _decompress_snappy(data: bytes, size: int) -> bytes:
         raise DecodeError("snappy: corrupt block") from error
 
 
-def _snappy_size(data: bytes) -> int:
+def snappy_size(data: bytes) -> int:
     """Return the size that a raw snappy block begins with (a varint of at most five bytes)."""
     size = 0
     for at, byte in enumerate(data[:5]):

@@ -172,7 +172,7 @@ def integer(value: Any, path: str, low: int, high: int) -> int:
         value = _parsed_integer(value, path)
     if low <= value <= high:
         return int(value)
-    raise DecodeError(f"{path}: {value} is not between {low} and {high}")
+    raise DecodeError(f"{path}: {shown(value)} is not between {low} and {high}")
 
 
 def _parsed_integer(value: Any, path: str) -> int:
@@ -200,5 +200,8 @@ def shown(value: Any) -> str:
     """Return a JSON value for an error message, cut where it is long."""
     if value == REDACTED:
         return "a redacted secret (decode it with --show-passwords)"
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number that is too long"
     return text if len(text) <= 60 else text[:57] + "…"

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
 from pulsar_meta.entries.data_files import DataFiles
 from pulsar_meta.entries.locations import LedgerLocations
 
+# Entries that `read_each` asks for in one go; after one that cannot be had, the rest of them come one by one.
+RUN: Final = 1024
 # The files with the entries of a ledger, and where they lie in them.
 Located = tuple[DataFiles, LedgerLocations]
 
@@ -46,11 +49,6 @@ class EntrySource(Protocol):
     @property
     def whole_ledgers(self) -> bool:
         """Whether a ledger of which an entry is here has to be here whole, so that gaps are faults."""
-        ...
-
-    @property
-    def bookies(self) -> frozenset[str] | None:
-        """The ids of the bookies whose disks these are; None where any entry of a ledger may be here."""
         ...
 
     @property
@@ -127,7 +125,6 @@ class BaseSource(Closing):
     url: str
     entries_per_read: int = 1
     whole_ledgers: bool = True
-    bookies: frozenset[str] | None = None
     notes: Sequence[str] = ()
     faults: Sequence[DecodeError] = ()
 
@@ -143,3 +140,41 @@ class BaseSource(Closing):
     def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[Located] | None:
         """Return None: the bytes are not in files that could be mapped."""
         return None
+
+
+Outcome = RawEntry | DecodeError | NotFoundError
+
+
+def read_each(
+    source: EntrySource, ledger_id: int, first: int = 0, last: int | None = None
+) -> Iterator[tuple[int, Outcome]]:
+    """Yield the id of each entry held of a ledger within [first, last], with the entry or what is wrong.
+
+    The same as `entry_ids` and `read` give, in as few requests as `read_many` needs. UnreachableError.
+    """
+    wanted = source.entry_ids(ledger_id, first, last)
+    while run := list(islice(wanted, RUN)):
+        at = 0
+        with suppress(DecodeError, UnreachableError):
+            for entry in source.read_many(ledger_id, run[0], run[-1]):
+                while at < len(run) and run[at] < entry.entry_id:
+                    yield run[at], _outcome(source, ledger_id, run[at])
+                    at += 1
+                yield entry.entry_id, entry
+                at += 1
+        for entry_id in run[at:]:
+            yield entry_id, _outcome(source, ledger_id, entry_id)
+
+
+def entry_of(outcome: Outcome) -> RawEntry:
+    """Return the entry; raises why it cannot be had."""
+    if isinstance(outcome, RawEntry):
+        return outcome
+    raise outcome
+
+
+def _outcome(source: EntrySource, ledger_id: int, entry_id: int) -> Outcome:
+    try:
+        return source.read(ledger_id, entry_id)
+    except (DecodeError, NotFoundError) as error:
+        return error

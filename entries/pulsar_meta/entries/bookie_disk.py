@@ -6,7 +6,7 @@ hold beyond the last mark, which after a crash is nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,7 @@ from typing import Final
 from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.entries.bookie_layout import BookieLayout, find_bookies
-from pulsar_meta.entries.data_files import DataFiles, entry_logs, journals
+from pulsar_meta.entries.data_files import DataFiles, entry_logs, journals, misnamed_logs
 from pulsar_meta.entries.interleaved_locations import InterleavedLocations
 from pulsar_meta.entries.joined import JoinedEntries
 from pulsar_meta.entries.located_entries import LocatedEntries
@@ -60,17 +60,14 @@ def _open_bookie(url: str, bookie: BookieLayout, scan: bool) -> list[LocatedEntr
         logs = [_open_interleaved(url, bookie)]
     else:
         logs = [_open_ledger_dir(url, bookie, directory, scan) for directory in bookie.ledger_dirs]
-    parts = logs + [_open_journal(url, bookie, directory) for directory in bookie.journal_dirs]
-    if bookie.bookie_id is not None:
-        for part in parts:
-            part.bookies = frozenset({bookie.bookie_id})
-    return parts
+    return logs + [_open_journal(url, bookie, directory) for directory in bookie.journal_dirs]
 
 
 def _open_ledger_dir(url: str, bookie: BookieLayout, directory: Path, scan: bool) -> LocatedEntries:
     """Open one ledger directory with its own database; log ids count for this directory only."""
     files = DataFiles(entry_logs([directory]))
     part = LocatedEntries(url, TableLocations(), files)
+    part.faults += _misnamed([directory])
     scanned = partial(scan_entry_logs, files, part.faults.append)
     database = bookie.database(directory)
     if scan:
@@ -87,9 +84,15 @@ def _open_interleaved(url: str, bookie: BookieLayout) -> LocatedEntries:
     """Open all ledger directories of a bookie whose log ids are unique over them."""
     files = DataFiles(entry_logs(bookie.ledger_dirs))
     part = LocatedEntries(url, TableLocations(), files)
+    part.faults += _misnamed(bookie.ledger_dirs)
     scanned = partial(scan_entry_logs, files, part.faults.append)
     part.index = _with_fallback(part, partial(InterleavedLocations, bookie.index_dirs), scanned)
     return part
+
+
+def _misnamed(directories: Iterable[Path]) -> list[DecodeError]:
+    reason = "no entry log has such a number: it is not read"
+    return [DecodeError(reason, source=str(path)) for path in misnamed_logs(directories)]
 
 
 def _open_journal(url: str, bookie: BookieLayout, directory: Path) -> LocatedEntries:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pulsar_meta.access.files import read_regular
 from pulsar_meta.codecs.bookie_files.journal import decode_mark
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
 from pulsar_meta.codecs.metadata.cookie import decode_cookie
@@ -23,16 +24,18 @@ from pulsar_meta.entries.interleaved_locations import PATTERN
 CURRENT: Final = "current"
 MAX_DEPTH: Final = 3
 NOWHERE: Final = -1
+# A mark is 16 bytes; a cookie some lines of text.
+LARGEST_MARK: Final = 4096
+LARGEST_COOKIE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class BookieLayout:
-    """The `current` directories of one bookie, and its id and the lists in its cookie (where it has one)."""
+    """The `current` directories of one bookie, and the lists in its cookie (empty where it has none)."""
 
     ledger_dirs: tuple[Path, ...]
     index_dirs: tuple[Path, ...]
     journal_dirs: tuple[Path, ...]
-    bookie_id: str | None = None
     ledger_list: tuple[Path, ...] = ()
     index_list: tuple[Path, ...] = ()
     journal_list: tuple[Path, ...] = ()
@@ -68,7 +71,7 @@ class BookieLayout:
         for directory in self.ledger_dirs:
             for path in sorted(directory.glob(pattern)):
                 try:
-                    found.append(decode_mark(path.read_bytes()))
+                    found.append(decode_mark(read_regular(path, LARGEST_MARK)))
                 except DecodeError:
                     # A torn mark is as good as none: more of the journal is read.
                     continue
@@ -109,12 +112,11 @@ def place(directory: Path, listed: Sequence[Path]) -> int:
 
 def _layout(text: str, found: Iterable[Path], alone: bool) -> BookieLayout:
     mine = tuple(dict.fromkeys(path for path in found if alone or _cookie_text(path) == text))
-    bookie_id, (ledger_list, index_list, journal_list) = _bookie_id(text), _lists(text)
+    ledger_list, index_list, journal_list = _lists(text)
     return BookieLayout(
         ledger_dirs=tuple(path for path in mine if _is_ledger_dir(path)),
         index_dirs=tuple(path for path in mine if _is_index_dir(path)),
         journal_dirs=tuple(path for path in mine if journals(path)),
-        bookie_id=bookie_id,
         ledger_list=ledger_list,
         index_list=index_list or ledger_list,
         journal_list=journal_list,
@@ -162,17 +164,9 @@ def _is_index_dir(directory: Path) -> bool:
 
 def _cookie_text(directory: Path) -> str:
     try:
-        return (directory / "VERSION").read_text(encoding="utf-8", errors="replace")
+        return read_regular(directory / "VERSION", LARGEST_COOKIE).decode("utf-8", "replace")
     except OSError:
         return ""
-
-
-def _bookie_id(text: str) -> str | None:
-    """Return the id that ensembles name the bookie by, as its cookie has it."""
-    try:
-        return decode_cookie(text.encode()).fields.bookieHost or None
-    except DecodeError:
-        return None
 
 
 def _lists(text: str) -> tuple[tuple[Path, ...], tuple[Path, ...], tuple[Path, ...]]:

@@ -9,10 +9,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from pulsar_meta.access.files import open_regular
 from pulsar_meta.codecs.errors import DecodeError, UnreachableError
 
 # Each mapping holds a file descriptor.
 MAX_OPEN: Final = 128
+# A location has the number of the log in its upper 32 bits and is never negative.
+LAST_LOG: Final = 0x7FFFFFFF
 
 _log_re = re.compile(r"^([0-9a-f]{1,8})\.log$")
 _journal_re = re.compile(r"^([0-9a-f]{1,16})\.txn$")
@@ -55,7 +58,7 @@ class DataFiles:
 def map_file(path: Path) -> memoryview:
     """Return a file's bytes, mapped read-only; DecodeError where it is gone."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             if file.seek(0, 2) == 0:
                 return memoryview(b"")
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -66,8 +69,16 @@ def map_file(path: Path) -> memoryview:
 
 
 def entry_logs(directories: Iterable[Path]) -> dict[int, Path]:
-    """Return the entry logs in `current` directories by their id, logs under compaction left out."""
-    return _numbered(directories, _log_re)
+    """Return the entry logs in `current` directories by their id, logs under compaction left out.
+
+    An id that does not fit a location is no entry log's: `misnamed_logs` has those.
+    """
+    return {number: path for number, path in _numbered(directories, _log_re).items() if number <= LAST_LOG}
+
+
+def misnamed_logs(directories: Iterable[Path]) -> list[Path]:
+    """Return the files that are named as entry logs and have a number that none can have."""
+    return [path for number, path in _numbered(directories, _log_re).items() if number > LAST_LOG]
 
 
 def journals(directory: Path) -> dict[int, Path]:

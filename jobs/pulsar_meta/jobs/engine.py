@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,13 +16,21 @@ WORTH_SPARK_ENTRIES: Final = 10_000_000
 LOCAL: Final = "local[*]"
 
 
+def _ignore(text: str) -> None:
+    """Take a note, and leave it."""
+
+
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """Which Spark runs a job: its master, further configuration, and whether its own log is shown."""
+    """Which Spark runs a job: its master, further configuration, and whether its own log is shown.
+
+    `note` takes what the workers' sources met that a person should know, each text once.
+    """
 
     master: str = LOCAL
     conf: Mapping[str, str] = field(default_factory=dict)
     verbose: bool = False
+    note: Callable[[str], None] = _ignore
 
 
 def choose_engine(asked: str, questions: int, master: str | None = None) -> tuple[str, str | None]:

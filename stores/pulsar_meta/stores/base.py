@@ -37,6 +37,21 @@ class Versioned(NamedTuple):
         return f"Versioned({self.path!r}, {len(self.value)} bytes, version {self.version})"
 
 
+class Change(NamedTuple):
+    """What one transaction made of one value.
+
+    `transaction` is the store's own number (ZooKeeper's zxid, etcd's revision), `time` milliseconds since the
+    epoch, `writer` the broker or session that wrote; None where nobody knows. `value` is None where the value
+    was removed, `first` marks one that was there before the history begins.
+    """
+
+    transaction: int
+    time: int | None
+    writer: str | None
+    value: Versioned | None
+    first: bool = False
+
+
 class Store(Protocol):
     """A tree of values by path (`/a/b`), read and compare-and-set.
 
@@ -74,6 +89,13 @@ class Store(Protocol):
 
     def scan(self, prefix: str = "/") -> Iterator[Versioned]:
         """Yield every value at and below `prefix`, in pages, ordered by path as the store orders."""
+        ...
+
+    def history(self, path: str) -> Iterator[Change]:
+        """Yield every change of the value at `path`, the oldest first, as far back as the store goes.
+
+        UsageError where the store keeps only what is there now.
+        """
         ...
 
     def put(self, path: str, value: bytes, expected: int) -> int:
@@ -131,6 +153,10 @@ class BaseStore(ABC):
     def checkpoint(self) -> Path | None:
         """None: nothing keeps what was there before."""
         return None
+
+    def history(self, path: str) -> Iterator[Change]:
+        """Raise UsageError: only what is there now is kept."""
+        raise UsageError("keeps no history; zk-files: does", source=self.url)
 
     @abstractmethod
     def read(self, path: str) -> Versioned:

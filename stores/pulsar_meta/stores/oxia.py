@@ -15,6 +15,7 @@ Why own stubs: the official client knows neither TLS nor values over 4 MB, and b
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -27,7 +28,7 @@ from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UnreachableError
 from pulsar_meta.proto import Oxia_pb2 as api
 from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, prefixed
-from pulsar_meta.stores.grpc_client import GrpcClient
+from pulsar_meta.stores.grpc_client import PAUSE, GrpcClient
 
 SERVICE: Final = "/io.streamnative.oxia.proto.OxiaClient/"
 # The server's largest gRPC message, with room for the key and the numbers.
@@ -52,6 +53,7 @@ class OxiaStore(BaseStore):
         parsed.check_tls(used=parsed.flag("tls"), how="tls=true")
         self.writable = not read_only
         self._namespace = parsed.path or "default"
+        self._timeout = parsed.timeout
         self._client = GrpcClient(parsed, tls=parsed.flag("tls"))
         self._client.not_yet = NOT_YET
         token = parsed.secret()
@@ -145,17 +147,29 @@ class OxiaStore(BaseStore):
         self._client.close()
 
     def _shards(self) -> list[api.ShardAssignment]:
-        if not self._known:
-            request = api.ShardAssignmentsRequest(namespace=self._namespace)
-            method = SERVICE + "GetShardAssignments"
-            answers = self._client.stream(method, request, api.ShardAssignments, lambda _: True)
-            found = answers[0].namespaces if answers else {}
-            if self._namespace not in found:
-                raise UnreachableError(f"no namespace {self._namespace}", source=self.url)
-            self._known = list(found[self._namespace].assignments)
-            if not self._known:
-                raise UnreachableError(f"the namespace {self._namespace} has no shards", source=self.url)
+        """Return the shards; where they were just made, wait until each has a leader."""
+        deadline = time.monotonic() + self._timeout
+        while not self._known:
+            found = self._assignments()
+            if all(shard.leader for shard in found):
+                self._known = found
+            elif time.monotonic() > deadline:
+                text = f"a shard had no leader for {self._timeout:g} seconds"
+                raise UnreachableError(text, source=self.url)
+            else:
+                time.sleep(PAUSE)
         return self._known
+
+    def _assignments(self) -> list[api.ShardAssignment]:
+        request = api.ShardAssignmentsRequest(namespace=self._namespace)
+        method = SERVICE + "GetShardAssignments"
+        answers = self._client.stream(method, request, api.ShardAssignments, lambda _: True)
+        found = answers[0].namespaces if answers else {}
+        if self._namespace not in found:
+            raise UnreachableError(f"no namespace {self._namespace}", source=self.url)
+        if not found[self._namespace].assignments:
+            raise UnreachableError(f"the namespace {self._namespace} has no shards", source=self.url)
+        return list(found[self._namespace].assignments)
 
     def _shard(self, path: str) -> api.ShardAssignment:
         shards = self._shards()

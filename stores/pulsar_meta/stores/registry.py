@@ -22,6 +22,7 @@ STORES: Final[dict[str, Entry]] = {
     "dir": Entry("pulsar_meta.stores.directory:DirectoryStore"),
     "rocksdb": Entry("pulsar_meta.stores.rocksdb:RocksdbStore"),
     "zk": Entry("pulsar_meta.stores.zookeeper:ZookeeperStore", "zookeeper"),
+    "zk-files": Entry("pulsar_meta.stores.zookeeper_files:ZookeeperFilesStore"),
     "etcd": Entry("pulsar_meta.stores.etcd:EtcdStore", "etcd"),
     "etcds": Entry("pulsar_meta.stores.etcd:EtcdStore", "etcd"),
     "oxia": Entry("pulsar_meta.stores.oxia:OxiaStore", "oxia"),

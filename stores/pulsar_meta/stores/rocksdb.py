@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from pulsar_meta.access.rocksdb import ReadOnlyDatabase, check_database, rocksdb_error
 from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UnreachableError
-from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, prefixed
+from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, Write, prefixed
 from pulsar_meta.stores.rocksdb_writer import DatabaseLock, DatabaseWriter
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ READ_BACK: Final = 10_000
 
 class RocksdbStore(BaseStore):
     """A standalone's metadata database."""
+
+    sends_groups = True
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:
         """Open the database; NotFoundError where there is none, DecodeError where it is broken.
@@ -104,21 +106,43 @@ class RocksdbStore(BaseStore):
     def put(self, path: str, value: bytes, expected: int) -> int:
         """Write if the version is still `expected` and return the new one, one more, as Pulsar counts."""
         self.check_write(path, value)
+        after = self._after(path, value, expected)
+        self._write({path: after.encode()})
+        return after.version
+
+    def put_many(self, writes: Sequence[Write]) -> list[int | None]:
+        """Make each (path, value, expected) as `put` does, all of them in one write that is synced once."""
+        for path, value, _ in writes:
+            self.check_write(path, value)
+        made: dict[str, MetaValue] = {}
+        versions: list[int | None] = []
+        for path, value, expected in writes:
+            if path in made:
+                # It has to be there before it can be compared again.
+                self._write({name: one.encode() for name, one in made.items()})
+                made.clear()
+            try:
+                made[path] = self._after(path, value, expected)
+                versions.append(made[path].version)
+            except ConflictError:
+                versions.append(None)
+        self._write({name: one.encode() for name, one in made.items()})
+        return versions
+
+    def _after(self, path: str, value: bytes, expected: int) -> MetaValue:
+        """Return what is to be stored; ConflictError where the version is not `expected`."""
         held = self._held(path, expected)
         now, owner = time.time_ns() // 1_000_000, self._instance()
         if held is None:
-            after = MetaValue(0, owner, now, now, False, bytes(value))
-        else:
-            after = held.followed_by(bytes(value), owner, now)
-        self._write(path, after.encode())
-        return after.version
+            return MetaValue(0, owner, now, now, False, bytes(value))
+        return held.followed_by(bytes(value), owner, now)
 
     def delete(self, path: str, expected: int) -> None:
         """Delete if the version is still `expected`."""
         self.check_write(path)
         self.read(path)
         self._held(path, expected)
-        self._write(path, None)
+        self._write({path: None})
 
     def close(self) -> None:
         """Close the database, read back what was written, and remove the links.
@@ -174,14 +198,14 @@ class RocksdbStore(BaseStore):
         raw = self._get(INSTANCE_ID)
         return int.from_bytes(raw, "big") if raw is not None and len(raw) == 8 else 0
 
-    def _write(self, path: str, raw: bytes | None) -> None:
+    def _write(self, values: Mapping[str, bytes | None]) -> None:
+        if not values:
+            return
         if self._writer is None:
             self._writer = DatabaseWriter(self.path, self.url)
-        if raw is None:
-            self._writer.delete(path.encode())
-        else:
-            self._writer.put(path.encode(), raw)
-        self._unchecked[path] = None if raw is None else sha256(raw).digest()
+        self._writer.write({path.encode(): raw for path, raw in values.items()})
+        for path, raw in values.items():
+            self._unchecked[path] = None if raw is None else sha256(raw).digest()
         if len(self._unchecked) >= READ_BACK:
             self._read_back(self._writer.checkpoint)
 

@@ -15,12 +15,13 @@ import fcntl
 import os
 import re
 import shutil
-import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pulsar_meta.access.scratch import ScratchDirectory
 from pulsar_meta.codecs.errors import GuardError, UnreachableError
 
 _held: Final[set[Path]] = set()
@@ -71,7 +72,7 @@ class DatabaseWriter:
     def __init__(self, database: Path, url: str) -> None:
         """Take the checkpoint, then open; UnreachableError where one of them fails."""
         self._database, self._url = database, url
-        self._logs = tempfile.TemporaryDirectory(prefix="pulsar-meta-")
+        self._logs = ScratchDirectory()
         try:
             self.checkpoint = take_checkpoint(database, url)
             self.db = self._open()
@@ -79,19 +80,20 @@ class DatabaseWriter:
             self._logs.cleanup()
             raise
 
-    def put(self, key: bytes, raw: bytes) -> None:
-        """Write and wait until it is on the disk."""
+    def write(self, values: Mapping[bytes, bytes | None]) -> None:
+        """Write the values by their keys, None deletes, all or none; wait until it is on the disk."""
+        from rocksdict import WriteBatch
+
+        batch = WriteBatch(raw_mode=True)
+        for key, raw in values.items():
+            if raw is None:
+                batch.delete(key)
+            else:
+                batch.put(key, raw)
         try:
-            self.db.put(key, raw)
+            self.db.write(batch, self._synced)
         except Exception as error:
             # rocksdict raises bare Exception for everything RocksDB says.
-            raise UnreachableError(f"RocksDB: {error}", source=self._url) from error
-
-    def delete(self, key: bytes) -> None:
-        """Delete and wait until that is on the disk."""
-        try:
-            self.db.delete(key)
-        except Exception as error:
             raise UnreachableError(f"RocksDB: {error}", source=self._url) from error
 
     def flush(self) -> None:
@@ -119,9 +121,8 @@ class DatabaseWriter:
             raise UnreachableError(f"RocksDB: {error}", source=self._url) from error
         with suppress(FileNotFoundError):
             (self._database / BINDING_CONFIG).unlink()
-        synced = WriteOptions()
-        synced.sync = True
-        db.set_write_options(synced)
+        self._synced = WriteOptions()
+        self._synced.sync = True
         return db
 
     def _options(self) -> Options:
@@ -135,7 +136,7 @@ class DatabaseWriter:
         options.set_block_based_table_factory(table)
         options.set_compression_type(DBCompressionType.snappy())
         options.set_disable_auto_compactions(True)
-        options.set_db_log_dir(self._logs.name)
+        options.set_db_log_dir(str(self._logs.path))
         return options
 
     def _clean(self) -> None:

@@ -11,6 +11,7 @@ import json
 import tempfile
 from binascii import Error as Base64Error
 from binascii import a2b_base64
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -18,6 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO, NoReturn, cast
 
+from pulsar_meta.access.files import open_regular
 from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UnreachableError, decoding
 from pulsar_meta.codecs.json_text import read_json
@@ -44,6 +46,7 @@ class SnapshotStore(BaseStore):
             raise NotFoundError("no such file", source=url)
         self._unpacked: BinaryIO | None = None
         self._offsets: dict[str, int] | None = None
+        self._sorted: list[str] = []
 
     def read(self, path: str) -> Versioned:
         """Return the value at `path`; NotFoundError where there is none."""
@@ -56,8 +59,15 @@ class SnapshotStore(BaseStore):
     def children(self, path: str) -> list[str]:
         """Return the sorted names of the children of `path`."""
         _, below = prefixed(path)
-        size = len(below)
-        return sorted({other[size:].split("/", 1)[0] for other in self._index() if other.startswith(below)})
+        self._index()
+        names = []
+        at = bisect_left(self._sorted, below)
+        while at < len(self._sorted) and self._sorted[at].startswith(below):
+            name, slash, _ = self._sorted[at][len(below) :].partition("/")
+            names.append(name)
+            # What lies below the child is jumped over: "0" comes right after the slash.
+            at = bisect_left(self._sorted, f"{below}{name}0", at + 1) if slash else at + 1
+        return sorted(set(names))
 
     def scan(self, prefix: str = "/") -> Iterator[Versioned]:
         """Yield every value at and below `prefix` in the order of the file, which is read as a stream."""
@@ -81,13 +91,14 @@ class SnapshotStore(BaseStore):
         if self._unpacked is not None:
             self._unpacked.close()
         self._unpacked, self._offsets = None, None
+        self._sorted = []
 
     def _refuse(self) -> NoReturn:
         raise GuardError("a snapshot is only read", source=self.url)
 
     def _open(self) -> BinaryIO:
         try:
-            file = self._path.open("rb")
+            file = open_regular(self._path)
             magic = file.read(len(MAGIC))
             file.seek(0)
         except OSError as error:
@@ -142,6 +153,7 @@ class SnapshotStore(BaseStore):
             with ExitStack() as unfinished:
                 file = unfinished.enter_context(self._seekable())
                 self._offsets = self._find_offsets(file)
+                self._sorted = sorted(self._offsets)
                 self._unpacked = file
                 unfinished.pop_all()
         return self._offsets

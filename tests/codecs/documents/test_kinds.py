@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document, encode_document
-from pulsar_meta.codecs.documents.kinds import kind_of, kind_of_path, store_path_of_file
+from pulsar_meta.codecs.documents.kinds import fitting_kinds, kind_of, kind_of_path, store_path_of_file
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.metadata.envelope import wrap_envelope
-from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
+from pulsar_meta.codecs.protobuf.wire_fields import bytes_field
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
 
 LEDGER = bytes.fromhex("0a090807100a18e8072001")
+CURSOR = ManagedCursorInfo(
+    cursorsLedgerId=-1, markDeleteLedgerId=5, markDeleteEntryId=7, lastActive=178
+).SerializeToString()
 
 
 @pytest.mark.parametrize(
@@ -165,3 +171,25 @@ def test_a_kind_that_does_not_exist() -> None:
     with pytest.raises(UsageError, match="ManagedCursorInfo"):
         kind_of(b"", named="Cursor")
     assert kind_of(b"", named="managedledgerinfo") == "ManagedLedgerInfo"
+
+
+NEW_FIELD = bytes_field(100, b"of a later release")
+
+
+def test_a_value_of_a_later_release_is_known_by_its_other_fields() -> None:
+    for stored in (CURSOR + NEW_FIELD, wrap_envelope(CURSOR + NEW_FIELD, "zstd")):
+        assert fitting_kinds(stored) == ["ManagedCursorInfo"]
+    ledger = LEDGER + bytes_field(1, b"\x08\x05" + NEW_FIELD) + NEW_FIELD
+    for stored in (ledger, wrap_envelope(ledger, "lz4")):
+        assert fitting_kinds(stored) == ["ManagedLedgerInfo"]
+
+
+def test_header_fields_of_a_later_release_come_back() -> None:
+    stored = wrap_envelope(CURSOR, "lz4", unknown=NEW_FIELD)
+    path = "/managed-ledgers/a/b/persistent/t/c"
+    decoded = decode_document(stored, source="s", path=path)
+    value = base64.b64encode(b"of a later release").decode()
+    assert decoded.document["envelope"]["unknown_fields"] == [{"number": 100, "wire_type": 2, "value": value}]
+    assert encode_document(decoded.document).data == stored
+    damaged = decode_document(stored[:-3], source="s", path=path)
+    assert damaged.document["envelope"]["unknown_fields"][0]["number"] == 100

@@ -15,6 +15,7 @@ from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER, dumps
 from pulsar_meta.codecs.protobuf.from_json import json_to_message
 from pulsar_meta.codecs.protobuf.to_json import message_to_json
+from pulsar_meta.codecs.protobuf.wire_fields import bytes_field
 from pulsar_meta.proto.DataFormats_pb2 import BookieServiceInfoFormat, LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
@@ -211,3 +212,14 @@ def test_a_state_that_the_enum_does_not_know_is_kept() -> None:
     value = message_to_json(message)
     assert value["unknown_fields"] == [{"number": 5, "wire_type": 0, "value": 7}]
     assert "state" not in value
+
+
+@pytest.mark.parametrize(("key", "value"), [(b"k\x80", b"v"), (b"k", b"\xff"), (b"", b"\xff\xfe")])
+def test_a_map_that_is_not_utf8_is_a_list_and_comes_back(key: bytes, value: bytes) -> None:
+    stored = bytes_field(7, bytes_field(1, b"a") + bytes_field(2, b"b"))
+    stored += bytes_field(7, bytes_field(1, key) + bytes_field(2, value))
+    decoded = decode_document(stored, source="s", options=DecodeOptions(kind="BookieServiceInfo"))
+    pairs = decoded.document["value"]["properties"]
+    assert {"key": "a", "value": "b"} in pairs
+    encoded = encode_document(json.loads(dumps(decoded.document)))
+    assert sorted(encoded.data) == sorted(stored)

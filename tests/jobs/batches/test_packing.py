@@ -18,7 +18,7 @@ from pulsar_meta.codecs.frames.frame import decode_frame
 from pulsar_meta.jobs.batches.batch_plan import BatchPlan
 from pulsar_meta.jobs.batches.batching import Batching
 from pulsar_meta.jobs.batches.frame_stream import read_frames
-from tests.cli.program import pulsar_meta, pulsar_meta_here
+from tests.cli.program import pulsar_meta_here
 from tests.jobs.captured_frames import frames_of
 
 Capture = Callable[[str], Path]
@@ -26,8 +26,7 @@ Json = dict[str, Any]
 
 
 def run(*arguments: str | Path, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    program = pulsar_meta if "spark" in arguments else pulsar_meta_here
-    return program(*arguments, stdin=data)
+    return pulsar_meta_here(*arguments, stdin=data)
 
 
 def packed(messages: list[Json], *options: str) -> list[bytes]:
@@ -181,6 +180,7 @@ def test_the_command(capture: Capture) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("session")
 def test_topics_are_planned_by_themselves_by_spark_too(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4")
     sources = ["--store", f"rocksdb:{folder}/rocksdb", "--entries", f"bookie-disk:{folder}/bookie0"]

@@ -9,10 +9,15 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.columns.column import COLUMN_TYPES, decode_row, wrapped
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
+from pulsar_meta.codecs.frames.frame import encode_frame
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.entries.ledger_columns import read_columns
+from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
 from tests.codecs.bookie_files.offload_objects import offloaded
+from tests.entries.worn import Worn
 
 UUID = "0a1b2c3d-0000-4000-8000-0123456789ab"
 
@@ -70,3 +75,13 @@ def test_an_index_that_points_elsewhere_is_a_broken_row(
     assert len(broken) > 100
     assert len(whole) > 100
     assert all(row["entry_id"] is not None for row in broken)
+
+
+def test_an_entry_that_is_broken_wherever_it_is_is_a_broken_row_and_the_others_are_read() -> None:
+    frame = encode_frame(MessageMetadata(producer_name="p", sequence_id=1, publish_time=1), b"payload")
+    lost = {3: DecodeError("broken"), 5: NotFoundError("gone")}
+    source = Worn(10, lost, lambda entry_id: encode_bookie_entry(7, entry_id, entry_id - 1, 0, frame))
+    rows = by_columns(source, 7)
+    assert [row["entry_id"] for row in rows] == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+    assert [row["entry_id"] for row in rows if row["size"] is None] == [3]
+    assert [row["entry_id"] for row in rows if row["broken"]] == [3]

@@ -9,10 +9,11 @@ from pulsar_meta.jobs.seek.questions import (
     Question,
     parse_duration,
     parse_index,
+    parse_position,
     parse_time,
     read_questions,
 )
-from pulsar_meta.jobs.topics.topic import Position, parse_position
+from pulsar_meta.jobs.topics.topic import Position
 
 
 @pytest.mark.parametrize(

@@ -56,10 +56,10 @@ def test_every_entry_of_a_disk_is_a_row_as_the_codec_reads_it(session: SparkSess
     with open_entries([urls]) as source:
         for ledger in source.ledgers():
             for entry in source.read_many(ledger):
-                said = decode_row(memoryview(entry.data), verify=True)
+                decoded = decode_row(memoryview(entry.data), verify=True)
                 row = rows.pop((ledger, entry.entry_id))
                 assert row.pop("topic") is None
-                assert row == {k: wrapped(v) if type(v) is int else v for k, v in said.items()}
+                assert row == {k: wrapped(v) if type(v) is int else v for k, v in decoded.items()}
     assert rows == {}
 
 
@@ -153,16 +153,16 @@ def test_cursors(session: SparkSession, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "reason"),
     [
         ({}, "says where they are"),
         ({"entries": "bookie:"}, "needs"),
         ({"entries": "bookie-disk:/nowhere", "columns": "colour"}, "no column 'colour'"),
     ],
 )
-def test_wrong_options_are_told(session: SparkSession, options: dict[str, str], says: str) -> None:
+def test_wrong_options_are_refused(session: SparkSession, options: dict[str, str], reason: str) -> None:
     register(session)
-    with pytest.raises(Exception, match=says):
+    with pytest.raises(Exception, match=reason):
         session.read.format("pulsar_entries").options(**options).load().count()
 
 

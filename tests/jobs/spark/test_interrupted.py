@@ -113,7 +113,7 @@ def test_interrupted_while_spark_starts(
     until(tmp_path, sign, process)
     time.sleep(later)
     process.send_signal(number)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=120)
     assert marked(tmp_path) == {}
     if process.returncode in (0, 3):
         assert later
@@ -129,7 +129,7 @@ def test_killed_outright_java_ends_itself(start: Start, tmp_path: Path, sign: st
     until(tmp_path, sign, process)
     time.sleep(later)
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert nothing_left(tmp_path, 120)
 
 
@@ -138,9 +138,9 @@ def test_interrupted_after_a_moment(start: Start, tmp_path: Path, delay: float) 
     process = start()
     time.sleep(delay)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode in (130, -signal.SIGINT, 1)
-    assert nothing_left(tmp_path, 30)
+    assert nothing_left(tmp_path, 60)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143)])
@@ -151,6 +151,6 @@ def test_interrupted_while_workers_work(
     until(tmp_path, "pyspark.daemon", process)
     time.sleep(1)
     process.send_signal(number)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == code
-    assert nothing_left(tmp_path, 10)
+    assert nothing_left(tmp_path, 60)

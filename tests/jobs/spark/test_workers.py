@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.index.build import first_index
 from pulsar_meta.jobs.index.check import check_indexes
 from pulsar_meta.jobs.spark.indexes import check_indexes_with_spark, first_indexes_with_spark
-from pulsar_meta.jobs.spark.workers import Opened, Sources, Task, map_on_workers, share_out
+from pulsar_meta.jobs.spark.workers import Opened, Sources, Task, divide, map_on_workers
 from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.topics.topic import topic_of
 from pulsar_meta.stores.registry import open_store
@@ -41,7 +42,7 @@ def test_checks_and_first_indexes_by_spark_are_those_of_one_process(
         by_spark = list(check_indexes_with_spark(sources, topics, "first-index", SparkSettings()))
         assert by_spark == list(check_indexes(source, topics, "first-index"))
         ledgers = [one.ledger_id for topic in topics for one in topic.ledgers]
-        assert first_indexes_with_spark(session, sources, ledgers) == [
+        assert first_indexes_with_spark(session, sources, ledgers, SparkSettings()) == [
             first_index(source, one) for one in ledgers
         ]
 
@@ -58,15 +59,15 @@ def test_results_come_in_the_order_of_the_tasks(
         ledgers = list(source.ledgers())[:50]
         expected = [(ledger, source.last_entry(ledger), True) for ledger in ledgers]
     tasks = [Task(sources, ledger, ledger % 7) for ledger in ledgers]
-    assert list(map_on_workers(session, tasks, newest, streaming=streaming)) == expected
+    assert list(map_on_workers(session, tasks, newest, print, streaming=streaming)) == expected
     nothing: list[Task[int]] = []
-    assert list(map_on_workers(session, nothing, newest, streaming=streaming)) == []
+    assert list(map_on_workers(session, nothing, newest, print, streaming=streaming)) == []
 
 
 def test_tasks_of_one_job_have_sources_of_their_own(session: SparkSession, sources: Sources) -> None:
     without = Sources(None, sources.urls)
     tasks = [Task(one, 21) for one in (sources, without, sources, without)]
-    found = list(map_on_workers(session, tasks, newest))
+    found = list(map_on_workers(session, tasks, newest, print))
     assert [known for _, _, known in found] == [True, False, True, False]
 
 
@@ -83,23 +84,39 @@ def test_what_comes_before_an_error_is_given(
     tasks = [Task(sources, number) for number in range(20)]
     found = []
     with pytest.raises(PulsarMetaError, match="number 13"):
-        for one in map_on_workers(session, tasks, partial(fail_from, 13), streaming=streaming):
+        for one in map_on_workers(session, tasks, partial(fail_from, 13), print, streaming=streaming):
             found.append(one)
     assert found == list(range(13))
+
+
+def test_what_sources_note_on_workers_is_noted_here_once(
+    session: SparkSession, capture: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "bookie"
+    shutil.copytree(capture("pulsar-4.2.4") / "bookie0", folder, ignore=shutil.ignore_patterns("locations"))
+    sources = Sources(None, (f"bookie-disk:{folder}",))
+    with open_entries(sources.urls) as source:
+        expected = list(source.notes)
+        ledgers = source.ledgers()[:20]
+    assert len(expected) == 1
+    notes: list[str] = []
+    tasks = [Task(sources, ledger) for ledger in ledgers]
+    assert len(list(map_on_workers(session, tasks, newest, notes.append))) == 20
+    assert notes == expected
 
 
 def test_an_error_of_a_worker_is_raised_here(session: SparkSession, tmp_path: Path) -> None:
     sources = Sources(None, (f"nowhere:{tmp_path}",))
     with pytest.raises(UsageError, match="no entry source"):
-        first_indexes_with_spark(session, sources, [1, 2])
+        first_indexes_with_spark(session, sources, [1, 2], SparkSettings())
 
 
-def test_shares_cost_about_the_same() -> None:
+def test_partitions_cost_about_the_same() -> None:
     nothing = Sources(None, ())
     tasks = [(number, Task(nothing, number, 1000 + number % 100 * 1000)) for number in range(500)]
-    shares = share_out(tasks, 8)
-    costs = [sum(task.cost for _, task in share) for share in shares]
-    assert len(shares) == 8
+    partitions = divide(tasks, 8)
+    costs = [sum(task.cost for _, task in partition) for partition in partitions]
+    assert len(partitions) == 8
     assert max(costs) < 1.05 * min(costs)
-    assert sorted(number for share in shares for number, _ in share) == list(range(500))
-    assert share_out([], 8) == []
+    assert sorted(number for partition in partitions for number, _ in partition) == list(range(500))
+    assert divide([], 8) == []

@@ -31,6 +31,14 @@ MaxMessages = Annotated[int, typer.Option("--max-messages", min=1, help="Most me
 MaxBytes = Annotated[int, typer.Option("--max-bytes", min=1, help="Most bytes, uncompressed, in a batch.")]
 
 
+_BATCHES = ("batches", "messages_per_batch", "largest_batch", "bytes")
+_FIELDS = (
+    "topic", "keys", "strategy", "producers", "messages", "unopened",
+    *(f"before.{name}" for name in _BATCHES), *(f"after.{name}" for name in _BATCHES),
+    "breaks", "breaking_keys", "wrong_batches", "out_of_order",
+)  # fmt: skip
+
+
 class Strategy(StrEnum):
     """How batches are kept to the same values."""
 
@@ -95,7 +103,7 @@ def plan_batches(
         spark = engine.chosen(shell, entry_count) == "spark"
         plans = work.by_spark(engine) if spark else work.here(source)
         topics = ({"topic": choice.name, **plan} for choice, plan in zip(choices, plans, strict=True))
-        shell.emit(topics, Detail(_lines), single=len(names) == len(choices) == 1)
+        shell.emit(topics, Detail(_lines, fields=_FIELDS), single=len(names) == len(choices) == 1)
         faults.end(source)
 
 

@@ -8,11 +8,14 @@ from typing import Annotated
 
 import typer
 
+from pulsar_meta.cli.inputs import input_name, read_input
 from pulsar_meta.cli.options import StoreUrl
 from pulsar_meta.cli.render.tables import Detail, View
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import decoding
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.jobs.brokers.lookup_properties import published_properties
+from pulsar_meta.jobs.brokers.registered import BROKERS, match_broker, match_notes, registered_brokers
 
 
 def brokers(
@@ -36,7 +39,6 @@ def brokers(
     """
     from pulsar_meta.cli.options import property_pairs
     from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-    from pulsar_meta.jobs.brokers.registered import BROKERS, match_broker, match_notes, registered_brokers
 
     wanted = property_pairs(match or [])
     with shell.store(store) as opened:
@@ -63,26 +65,11 @@ def lookup_properties(
     Examples:
       pulsar-meta lookup-properties conf/broker.conf
     """
-    from pulsar_meta.jobs.brokers.lookup_properties import published_properties
-
-    with decoding(str(file)):
-        document = published_properties(_read(file))
+    with decoding(input_name(file)):
+        document = published_properties(read_input(file))
     shell.emit([document], Detail(_property_lines), single=True)
     for warning in document["warnings"]:
         shell.warn(warning)
-
-
-def _read(file: Path) -> bytes:
-    import sys
-
-    from pulsar_meta.codecs.errors import NotFoundError, UsageError
-
-    try:
-        return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-    except FileNotFoundError as error:
-        raise NotFoundError("no such file", source=str(file)) from error
-    except OSError as error:
-        raise UsageError(error.strerror or str(error), source=str(file)) from error
 
 
 def _property_lines(document: Document) -> Iterator[str]:
@@ -106,5 +93,14 @@ def _matched_cells(broker: Document) -> list[str]:
     return [broker["broker"], chosen, match["why"], broker.get("service_url") or "-"]
 
 
-_LISTED = View(("broker", "kind", "version", "load manager", "service URL", "lookup properties"), _cells)
-_MATCHED = View(("broker", "could be chosen", "why", "service URL"), _matched_cells)
+_URLS = ("service_url", "service_url_tls")
+_LISTED = View(
+    ("broker", "kind", "version", "load manager", "service URL", "lookup properties"),
+    _cells,
+    fields=("broker", "kind", "broker_version", "load_manager", "extensible", *_URLS, "properties", "error"),
+)
+_MATCHED = View(
+    ("broker", "could be chosen", "why", "service URL"),
+    _matched_cells,
+    fields=("broker", "match.could_be_chosen", "match.why", *_URLS),
+)

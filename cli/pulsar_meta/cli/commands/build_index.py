@@ -69,9 +69,9 @@ def _reader(shell: Shell, store: Store, urls: Sequence[str], how: EngineOptions)
             yield lambda ledgers: [first_index(source, ledger) for ledger in ledgers]
         return
 
-    sources = Sources(store.url, tuple(urls))
-    with spark_session(how.spark(shell)) as session:
-        yield lambda ledgers: first_indexes_with_spark(session, sources, ledgers)
+    sources, spark = Sources(store.url, tuple(urls)), how.spark(shell)
+    with spark_session(spark) as session:
+        yield lambda ledgers: first_indexes_with_spark(session, sources, ledgers, spark)
 
 
 def _report(shell: Shell, build: IndexBuild) -> None:

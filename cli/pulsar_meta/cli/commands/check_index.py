@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls, IndexProperty, StoreUrl
-from pulsar_meta.cli.render.tables import Format, View
+from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Exit, Shell
-from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.jobs.entries.entry_choice import METADATA, NO_METADATA, Coverage
-from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
-from pulsar_meta.jobs.topics.bookkeeper import has_metadata
-from pulsar_meta.jobs.topics.scope import Scope
-from pulsar_meta.jobs.topics.topic import Topic, all_named, topics_in, with_bookkeeper
 
 if TYPE_CHECKING:
+    from pulsar_meta.codecs.json_text import Document
+    from pulsar_meta.jobs.topics.topic import Topic
     from pulsar_meta.stores.base import Store
 
-ABSENT = "absent"
 COUNTS = ("gaps", "overlaps", "steps_back", "without_index", "unreadable", "missing")
 COLUMNS = ("topic", "ledger_id", "ok", "entries", "first_index", "last_index", *COUNTS, "property")
 
@@ -45,46 +37,31 @@ def check_index(
 
     A line a ledger: gaps, overlaps, steps back (a topic that was made anew), entries without index,
     entries that are missing or cannot be read, and whether the ledger's first-index property tells the
-    truth. A ledger that BookKeeper does not know, or with another number of entries, is a fault too.
-    Exit code 1 where any ledger has a fault; -o json names the entries (ten of each kind). Entries that
-    only bookies have whose disks were not given are not checked: exit code 3.
+    truth. Exit code 1 where any ledger has a fault; -o json names the entries (ten of each kind).
 
     Examples:
       pulsar-meta check-index public/default/orders --entries bookie:
       pulsar-meta check-index --all --faulty --engine spark -o ndjson
     """
-    urls, faults, coverage = shell.entries_urls(entries), Faults(shell), Coverage()
+    from pulsar_meta.jobs.topics.scope import chosen_topics
+    from pulsar_meta.jobs.topics.topic import topic_of
+
+    urls = shell.entries_urls(entries)
     with shell.store(store) as opened:
-        topics = list(_topics(opened, names or [], everything, faults, coverage))
-        documents = _counted(_checked(shell, opened, urls, topics, index_property, engine), coverage, faults)
+        topics = list(map(topic_of, chosen_topics(opened, names or [], everything=everything)))
+        faults = _Faults()
+        documents = faults.counted(_checked(shell, opened, urls, topics, index_property, engine))
         wanted = (document for document in documents if not (faulty and document["ok"]))
-        shell.emit(wanted, _TABLE if shell.format is Format.TABLE else _VIEW)
-    if not faults.worst or coverage.ledgers:
-        shell.account(coverage.checked, coverage.left_out)
-    if coverage.elsewhere:
-        faults.note(Exit.NOT_FOUND)
-    faults.end()
-
-
-def _topics(
-    store: Store, names: Sequence[str], everything: bool, faults: Faults, coverage: Coverage
-) -> Iterator[Topic]:
-    """Yield the topics, each ledger with what BookKeeper says of it where the store has that."""
-    if everything == bool(names):
-        raise UsageError("which topics? Name topics or namespaces (tenant/namespace), or give --all")
-    known = has_metadata(store)
-    if not known:
-        coverage.not_checked[METADATA] = NO_METADATA
-    found = topics_in(store, Scope(), faults) if everything else all_named(store, names, faults)
-    for topic in found:
-        coverage.topics += 1
-        ledgers = [with_bookkeeper(store if known else None, one, faults) for one in topic.ledgers]
-        yield replace(topic, ledgers=tuple(ledgers))
+        shell.emit(wanted, VIEW)
+    if faults.count:
+        raise typer.Exit(Exit.FAULT)
 
 
 def _checked(
     shell: Shell, store: Store, urls: Sequence[str], topics: Sequence[Topic], key: str, how: EngineOptions
 ) -> Iterator[Document]:
+    from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+
     entries = sum(ledger.entries or 0 for topic in topics for ledger in topic.ledgers)
     if how.chosen(shell, entries) == "local":
         from pulsar_meta.jobs.index.check import check_indexes
@@ -99,41 +76,31 @@ def _checked(
     yield from check_indexes_with_spark(Sources(store.url, tuple(urls)), topics, key, how.spark(shell))
 
 
-def _counted(documents: Iterable[Document], coverage: Coverage, faults: Faults) -> Iterator[Document]:
-    for document in documents:
-        coverage.ledgers += 1
-        coverage.entries += document["entries"]
-        coverage.elsewhere += document.get("not_checked", 0)
-        if not document["ok"]:
-            faults.note(Exit.FAULT)
-        yield document
+class _Faults:
+    """Counts the ledgers that are not right."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def counted(self, documents: Iterable[Document]) -> Iterator[Document]:
+        for document in documents:
+            self.count += not document["ok"]
+            yield document
 
 
-def _row(document: Document) -> list[str]:
+def _row(document: dict[str, Any]) -> list[str]:
     shown = document | {"ok": "ok" if document["ok"] else "FAULT"}
     return [str(shown.get(column, "")) for column in COLUMNS]
 
 
-def _short_row(document: Document) -> list[str]:
-    """Return the cells for eyes: nothing where there is nothing to say, so that such columns fall away."""
-    indexes = f"{document['first_index']}-{document['last_index']}" if "first_index" in document else ""
-    whys = [fault["why"] for fault in document["faults"] if fault["fault"] == "ledger"]
-    return [
-        document["topic"].removeprefix("persistent://"),
-        str(document["ledger_id"]),
-        "ok" if document["ok"] else "FAULT",
-        str(document["entries"]),
-        indexes,
-        *(str(document[count] or "") for count in COUNTS),
-        document["property"] if document["property"] != ABSENT else "",
-        "; ".join(whys),
-    ]
+def _heading(field: str) -> str:
+    return "ledger" if field == "ledger_id" else field.replace("_", " ")
 
 
-_VIEW = View(COLUMNS, _row, frozenset({"ledger_id", *COLUMNS[3:-1]}))
-_TABLE = View(
-    ("TOPIC", "LEDGER", "", "ENTRIES", "INDEXES", *(name.upper().replace("_", " ") for name in COUNTS),
-     "PROPERTY", "BOOKKEEPER"),
-    _short_row,
-    frozenset({"LEDGER", "ENTRIES"}),
-)  # fmt: skip
+VIEW = View(
+    tuple(map(_heading, COLUMNS)),
+    _row,
+    frozenset(map(_heading, ("ledger_id", *COLUMNS[3:-1]))),
+    fields=COLUMNS,
+    rare=frozenset(map(_heading, COUNTS)),
+)

@@ -49,4 +49,8 @@ def _row(fault: dict[str, Any]) -> list[str]:
     return [fault["topic"], fault.get("cursor", ""), fault["form"], fault["reason"], fault["verdict"]]
 
 
-FAULTS = View(["topic", "cursor", "form", "reason", "verdict"], _row)
+FAULTS = View(
+    ["topic", "cursor", "form", "reason", "verdict"],
+    _row,
+    fields=("path", "version", "topic", "cursor", "form", "reason", "verdict"),
+)

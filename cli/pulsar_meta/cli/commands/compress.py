@@ -11,10 +11,14 @@ from typing import Annotated, Literal
 import typer
 
 from pulsar_meta.cli.options import StoreUrl
-from pulsar_meta.cli.render.tables import View
+from pulsar_meta.cli.render.rewriting import estimate_table, estimate_view
+from pulsar_meta.cli.render.tables import Format
+from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.rewriting import AllowOtherStore, BulkOptions, WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Exit, Shell
+from pulsar_meta.codecs.compression import CODECS
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.rewrite.broker_conf import read_broker_conf
 from pulsar_meta.jobs.rewrite.estimate import estimate
 from pulsar_meta.jobs.rewrite.plan import apply_plan
@@ -149,7 +153,6 @@ class _Request:
 
     def values(self, store: Store) -> Iterator[Versioned]:
 
-        check_named(store, self.scope)
         if self.stdin:
             return select_listed(store, sys.stdin, self.scope, self.rule.kind)
         return select(store, self.scope, self.rule.kind)
@@ -191,6 +194,7 @@ def _compress(
     with open_for_writing(shell, url, writing) as store:
         readers = Readers.of(store, tuple(writing.for_version or ()))
         rule = replace(request.rule, readers=readers)
+        check_named(store, request.scope)
         if how.estimate:
             _estimate(shell, store, replace(request, rule=rule))
             return
@@ -212,9 +216,18 @@ def _estimate(shell: Shell, store: Store, request: _Request) -> None:
 
     by = request.how.by
     rows = list(estimate(request.values(store), request.rule, by))
-    counts = ["values", "rewritten", "undecodable", "bytes_before", "bytes_after", "ratio", "seconds"]
-    columns = [*([by] if by else []), "codec", *counts]
-    cells = View(columns, lambda row: [str(row[name] or 0) for name in columns], right=frozenset(counts))
-    shell.emit(rows, cells)
+    shell.emit(rows, estimate_table(by) if shell.format is Format.TABLE else estimate_view(by))
+    _explain(shell, rows, request.rule.threshold)
     if any(row["undecodable"] for row in rows):
         raise typer.Exit(Exit.FAULT)
+
+
+def _explain(shell: Shell, rows: list[Document], threshold: int) -> None:
+    """Say what the threshold kept out of the numbers: as brokers do, values up to it stay plain."""
+    of_codec = [[row for row in rows if row["codec"] == codec] for codec in CODECS]
+    values = sum(row["values"] for row in of_codec[0])
+    # What has a codec already is not looked at further under that codec.
+    under = max(sum(row["under_threshold"] for row in some) for some in of_codec)
+    more = f": {under} of {counted(values, 'values')} are no larger and stay as they are" if under else ""
+    hint = " (--threshold 0 shows what each codec makes of all)" if under else ""
+    shell.say(f"with a threshold of {threshold} bytes{more}{hint}")

@@ -5,15 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from pulsar_meta.access.credentials import read_secret
+from pulsar_meta.brokers.client_conf import ClientConf, read_client_conf, token_credentials
+from pulsar_meta.brokers.lookup import LookupRequest, OriginalClient
+from pulsar_meta.brokers.lookup_session import LookupSession
 from pulsar_meta.cli.options import property_pairs
 from pulsar_meta.cli.render.tables import Detail
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.codecs.wire.service_url import parse_service_url
+
+# Options for what stands in a client.conf and is not read.
+INSTEAD: Final = {"lookupProperties": "--property KEY=VALUE", "listenerName": "--listener-name NAME"}
+
+_FIELDS = (
+    "topic", "status", "error", "broker", "broker_service_url", "broker_service_url_tls", "authoritative",
+    "proxy_through_service_url",
+)  # fmt: skip
 
 
 def lookup(
@@ -76,18 +90,10 @@ def lookup(
       pulsar-meta lookup orders --service-url pulsar://host:6650 --property rack=A
       pulsar-meta lookup my/ns/t --client-conf client.conf --token env:TOKEN
     """
-    from pulsar_meta.access.credentials import read_secret
-    from pulsar_meta.brokers.client_conf import (
-        ClientConf,
-        read_client_conf,
-        token_credentials,
-    )
-    from pulsar_meta.brokers.lookup import LookupRequest, OriginalClient
-    from pulsar_meta.brokers.lookup_session import LookupSession
-    from pulsar_meta.codecs.names import TopicName
-    from pulsar_meta.codecs.wire.service_url import parse_service_url
-
     conf = read_client_conf(client_conf) if client_conf else ClientConf()
+    for name in conf.ignored:
+        option = INSTEAD.get(name)
+        shell.warn(f"{client_conf}: {name} is ignored{f', give {option}' if option else ''}")
     url = service_url or conf.service_url
     if url is None:
         raise UsageError("no broker: give --service-url pulsar://host:port, or --client-conf FILE")
@@ -114,7 +120,7 @@ def lookup(
     session = LookupSession(parse_service_url(url), tls, timeout)
     outcomes = list(session.look_up_all(request, shell.detail))
     named = [outcome.request.topic for outcome in outcomes] == [request.topic]
-    shell.emit((outcome.document() for outcome in outcomes), Detail(_lines), single=named)
+    shell.emit((outcome.document() for outcome in outcomes), Detail(_lines, fields=_FIELDS), single=named)
     _end(shell, [outcome.error for outcome in outcomes if outcome.error is not None])
 
 

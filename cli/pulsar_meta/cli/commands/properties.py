@@ -109,7 +109,11 @@ def _row(ledger: dict[str, Any]) -> list[str]:
     return [str(ledger["ledger_id"]), ", ".join(f"{key}={value}" for key, value in held.items())]
 
 
-PROPERTIES = View(["ledger", "properties"], _row, right=frozenset({"ledger"}))
+FIELDS = ("topic", "ledger_id", "properties")
+PROPERTIES = View(["ledger", "properties"], _row, frozenset({"ledger"}), fields=FIELDS)
 OF_PARTITIONS = View(
-    ["topic", "ledger", "properties"], lambda row: [row["topic"], *_row(row)], right=frozenset({"ledger"})
+    ["topic", "ledger", "properties"],
+    lambda row: [row["topic"], *_row(row)],
+    frozenset({"ledger"}),
+    fields=FIELDS,
 )

@@ -18,7 +18,7 @@ from pulsar_meta.codecs.documents.kinds import checked_kind
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import iso_time
-from pulsar_meta.jobs.values.places import paths_of
+from pulsar_meta.jobs.values.places import paths_of, places_below
 from pulsar_meta.jobs.values.store_tree import list_children, walk
 from pulsar_meta.jobs.values.value_inputs import value_at
 
@@ -38,13 +38,21 @@ def ls(
       pulsar-meta ls topic public/default/orders -l --store rocksdb:data/metadata
     """
     with shell.store(store) as opened:
-        paths = paths_of(opened, where or ["/"])
-        # Of several partitions each has children of the same names.
-        label = "name" if len(paths) == 1 else "path"
+        paths = places_below(opened, where or ["/"])
+        label = _label(where or ["/"], len(paths))
         view = (
-            View([label, "size", "version", "modified", "ephemeral"], partial(_long, label))
+            View(
+                [label, "size (bytes)", "version", "modified", "ephemeral"],
+                partial(_long, label),
+                frozenset({"size (bytes)", "version"}),
+                fields=("path", "name", "decoded", "size", "version", "modified", "ephemeral"),
+            )
             if details
-            else View([label], lambda document: [document[label]])
+            else View(
+                [label],
+                lambda document: [document.get(label) or document["name"]],
+                fields=("path", "name", "decoded"),
+            )
         )
         found = Parts(shell, (list_children(opened, path, details=details) for path in paths))
         shell.emit(found, view)
@@ -96,18 +104,26 @@ def tree(
       pulsar-meta tree /managed-ledgers/public --store snapshot:all.ndjson -d 3
     """
     with shell.store(store) as opened:
-        found = Parts(shell, (walk(opened, path, depth) for path in paths_of(opened, where or ["/"])))
-        shell.emit(found, Detail(_branch))
+        found = Parts(shell, (walk(opened, path, depth) for path in places_below(opened, where or ["/"])))
+        shell.emit(found, TREE)
     found.check()
 
 
-def _long(label: str, document: Document) -> list[str]:
+def _label(where: list[str], count: int) -> str:
+    """Return which name of the children is shown: that which commands take, after what was asked for."""
+    if where[0] == "namespace":
+        return "topic"
+    # Of several partitions each has children of the same names.
+    return "path" if count > 1 else "cursor" if where[0] == "topic" else "name"
 
+
+def _long(label: str, document: Document) -> list[str]:
+    name = document.get(label) or document["name"]
     if "size" not in document:
-        return [document[label], "-", "-", "-", "-"]
+        return [name, "-", "-", "-", "-"]
     modified = iso_time(document["modified"]) if "modified" in document else "-"
     ephemeral = "ephemeral" if document["ephemeral"] else "-"
-    return [document[label], str(document["size"]), str(document["version"]), modified, ephemeral]
+    return [name, str(document["size"]), str(document["version"]), modified, ephemeral]
 
 
 def _branch(document: Document) -> Iterable[str]:
@@ -115,3 +131,6 @@ def _branch(document: Document) -> Iterable[str]:
     decoded = f"  ({document['decoded']})" if "decoded" in document else ""
     label = document["path"] if document["depth"] == 0 else document["name"]
     yield "  " * document["depth"] + label + decoded + size
+
+
+TREE = Detail(_branch, fields=("path", "name", "decoded", "depth", "size", "version", "ephemeral"))

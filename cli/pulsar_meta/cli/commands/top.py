@@ -11,13 +11,14 @@ import typer
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.options import AnyWhere, StoreUrl
 from pulsar_meta.cli.render.pages import bound_of, top_page
-from pulsar_meta.cli.render.tables import Detail
-from pulsar_meta.cli.render.text import size
+from pulsar_meta.cli.render.tables import Detail, Format, View, write_table
+from pulsar_meta.cli.render.text import counted, size
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.jobs.topics.nearest import did_you_mean
 from pulsar_meta.jobs.values.biggest import measure
-from pulsar_meta.jobs.values.places import paths_of
+from pulsar_meta.jobs.values.places import places_below
 
 BAR = 40
 
@@ -36,47 +37,70 @@ def top(
       pulsar-meta top /managed-ledgers/public --store snapshot:all.ndjson.zst
       pulsar-meta top -o html --output sizes.html
     """
-    with shell.store(store) as opened, shell.progress(unit="values") as progress:
-        paths = paths_of(opened, where or ["/"])
-        values = progressed(chain.from_iterable(map(opened.scan, paths)), progress.advance)
-        document = measure(values, limit, by_raw=by_raw).document(opened.url)
+    with shell.store(store) as opened:
+        paths = places_below(opened, where or ["/"])
+        with shell.progress(unit="values") as progress:
+            values = progressed(chain.from_iterable(map(opened.scan, paths)), progress.advance)
+            document = measure(values, limit, by_raw=by_raw).document(opened.url)
         if where and not document["total"]["count"]:
-            raise NotFoundError(f"nothing at or below {', '.join(paths)}", source=opened.url)
-        view = Detail(top_lines, lambda told: top_page(told, redact(opened.url)))
-        shell.emit([document], view, single=True)
+            hint = did_you_mean(opened, paths[0])
+            raise NotFoundError(f"nothing at or below {', '.join(paths)}{hint}", source=opened.url)
+        _emit(shell, document, redact(opened.url))
 
 
 def progressed(values: Iterable[Any], advance: Any) -> Iterator[Any]:
-    """Yield `values`, telling `advance` of each."""
+    """Yield `values`, and give `advance` the number of each."""
     for value in values:
         advance(1)
         yield value
 
 
-def top_lines(document: Document) -> Iterator[str]:
-    """Yield the lines in which a person reads the answer."""
-    total = document["total"]
-    yield f"{total['count']} values, {size(total['size'])} stored, {size(total['raw_size'])} unpacked"
-    yield from _biggest(document["biggest"])
-    yield ""
-    yield "by size"
-    most = max((row["count"] for row in document["histogram"]), default=1)
-    for row in document["histogram"]:
-        bar = "#" * max(1, row["count"] * BAR // most)
-        yield f"  {bound_of(row):>10}  {row['count']:>9}  {size(row['size']):>9}  {bar}"
-    yield ""
-    yield "by namespace"
-    for row in document["namespaces"]:
-        raw = f"{size(row['raw_size']):>9} raw"
-        yield f"  {size(row['size']):>9}  {raw}  {row['count']:>9}  {row['namespace']}"
+def _emit(shell: Shell, document: Document, source: str) -> None:
+    """Write the answer: where a person looks as tables, in lines and CSV the biggest values alone."""
+    match shell.format:
+        case Format.TABLE:
+            with shell.text_out() as out:
+                total = document["total"]
+                stored, raw = size(total["size"]), size(total["raw_size"])
+                out.write(f"{counted(total['count'], 'values')}, {stored} stored, {raw} unpacked\n")
+                for name, view in TABLES.items():
+                    out.write("\n")
+                    write_table(_with_most(document[name]), out, view)
+        case Format.PLAIN | Format.CSV:
+            shell.emit(document["biggest"], BIGGEST)
+        case _:
+            page = Detail(lambda told: (), lambda told: top_page(told, source))
+            shell.emit([document], page, single=True)
 
 
-def _biggest(values: list[Document]) -> Iterator[str]:
-    for value in values:
-        codec = f" {value['codec']}" if value["codec"] else ""
-        holds = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in value["holds"].items())
-        broken = f"  BROKEN: {value['error']}" if "error" in value else ""
-        raw = f" ({size(value['raw_size'])} raw{codec})" if value["codec"] else ""
-        yield f"  {size(value['size']):>9}{raw}  {value['path']}  {value['kind'] or 'unknown'}"
-        if holds or broken:
-            yield f"             {holds}{broken}"
+def _with_most(rows: list[Document]) -> Iterator[Document]:
+    most = max((row["count"] for row in rows if "count" in row), default=1)
+    return (row | {"most": most} for row in rows)
+
+
+def _big_row(value: Document) -> list[str]:
+    holds = [counted(count, name.replace("_", " ")) for name, count in value["holds"].items()]
+    broken = [f"BROKEN: {value['error']}"] if "error" in value else []
+    sizes = [str(value["size"]), str(value["raw_size"]), value["codec"] or ""]
+    return [*sizes, value["kind"] or "unknown", ", ".join(holds + broken), value["path"]]
+
+
+def _class_row(row: Document) -> list[str]:
+    bar = "#" * max(1, row["count"] * BAR // row["most"])
+    return [bound_of(row), str(row["count"]), str(row["size"]), bar]
+
+
+def _namespace_row(row: Document) -> list[str]:
+    return [row["namespace"], str(row["count"]), str(row["size"]), str(row["raw_size"])]
+
+
+SIZES = frozenset({"values", "stored (bytes)", "unpacked (bytes)"})
+BIGGEST = View(
+    ["stored (bytes)", "unpacked (bytes)", "codec", "kind", "holds", "path"],
+    _big_row,
+    SIZES,
+    fields=("path", "name", "version", "kind", "codec", "size", "raw_size", "holds", "error"),
+)
+HISTOGRAM = View(["size", "values", "stored (bytes)", "share"], _class_row, SIZES)
+NAMESPACES = View(["namespace", "values", "stored (bytes)", "unpacked (bytes)"], _namespace_row, SIZES)
+TABLES = {"biggest": BIGGEST, "histogram": HISTOGRAM, "namespaces": NAMESPACES}

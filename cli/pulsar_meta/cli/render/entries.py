@@ -10,13 +10,28 @@ from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import iso_time
 
 ENTRY_COLUMNS: Final = (
-    "POSITION", "INDEX", "TIME", "PRODUCER", "SEQUENCE", "MESSAGES", "SIZE", "CODEC", "CHECKSUM", "DIGEST",
-    "PROPERTIES", "NOTE",
+    "position", "index", "time", "producer", "sequence", "messages", "size (bytes)", "codec", "checksum",
+    "digest", "properties", "note",
 )  # fmt: skip
 MESSAGE_COLUMNS: Final = (
-    "POSITION", "INDEX", "TIME", "PRODUCER", "SEQUENCE", "KEY", "EVENT TIME", "SIZE", "CHECKSUM", "DIGEST",
-    "PROPERTIES", "PAYLOAD", "NOTE",
+    "position", "index", "time", "producer", "sequence", "key", "event time", "size (bytes)", "checksum",
+    "digest", "properties", "payload", "note",
 )  # fmt: skip
+# Of an entry and of a message, by the names of their JSON fields; `message` is one of `messages`.
+ENTRY_FIELDS: Final = (
+    "ledger_id", "entry_id", "index", "first_index", "last_index", "broker_timestamp",
+    "metadata.publish_time", "metadata.producer_name", "metadata.sequence_id",
+    "metadata.num_messages_in_batch", "size", "metadata.compression", "frame_checksum", "digest",
+    "metadata.properties", "unopened",
+)  # fmt: skip
+MESSAGE_FIELDS: Final = (
+    "ledger_id", "entry_id", "message.batch_index", "message.index", "broker_timestamp",
+    "metadata.publish_time", "metadata.producer_name", "message.metadata.sequence_id", "message.metadata.key",
+    "message.metadata.event_time", "message.payload_size", "frame_checksum", "digest",
+    "message.metadata.properties", "message.payload", "message.payload_sha256", "message.payload_file",
+    "unopened",
+)  # fmt: skip
+NUMBERS: Final = frozenset({"index", "sequence", "messages", "size (bytes)"})
 NONE: Final = "-"
 # Characters of a payload or of properties that a table shows.
 CELL: Final = 60
@@ -24,13 +39,13 @@ CELL: Final = 60
 
 def entry_view() -> View:
     """Return a row an entry."""
-    return View(ENTRY_COLUMNS, _entry_row, frozenset({"SEQUENCE", "MESSAGES", "SIZE"}))
+    return View(ENTRY_COLUMNS, _entry_row, NUMBERS, fields=ENTRY_FIELDS)
 
 
 def message_view(*, short: bool = False) -> View:
     """Return a row a message, of the documents that `each_message` makes; `short`: for a terminal."""
     row = (lambda document: [for_eyes(cell) for cell in _message_row(document)]) if short else _message_row
-    return View(MESSAGE_COLUMNS, row, frozenset({"SEQUENCE", "SIZE"}))
+    return View(MESSAGE_COLUMNS, row, NUMBERS, fields=MESSAGE_FIELDS)
 
 
 def for_eyes(text: str) -> str:
@@ -47,24 +62,6 @@ def each_message(documents: Iterable[Document]) -> Iterator[Document]:
             yield document
         for message in messages:
             yield {**document, "message": message}
-
-
-# The fields of an entry, or of a message in it, that a template may name.
-ENTRY_TYPES: Final = {
-    "ledger_id": "int64", "entry_id": "int64", "batch_index": "int32", "index": "int64",
-    "first_index": "int64", "last_index": "int64", "broker_timestamp": "int64", "publish_time": "int64",
-    "event_time": "int64", "producer_name": "string", "sequence_id": "int64", "key": "string",
-    "num_messages_in_batch": "int32", "compression": "string", "size": "int64", "payload_size": "int64",
-    "payload": "string", "payload_sha256": "string", "payload_file": "string", "frame_checksum": "string",
-    "digest": "string", "unopened": "string",
-}  # fmt: skip
-
-
-def flat(document: Document) -> Document:
-    """Return the fields of an entry, or of the message that `each_message` put into it, in one object."""
-    message = document.get("message", {})
-    parts = (document["metadata"], document, message.get("metadata", {}), message)
-    return {name: part[name] for part in parts for name in part if name in ENTRY_TYPES}
 
 
 def _entry_row(document: Document) -> list[str]:

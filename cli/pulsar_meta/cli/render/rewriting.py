@@ -11,7 +11,7 @@ from typing import Any
 
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.render.tables import View
-from pulsar_meta.cli.render.text import counted, harmless
+from pulsar_meta.cli.render.text import counted, harmless, size
 from pulsar_meta.jobs.rewrite.decision import Decided, Effect, Summary
 
 
@@ -85,9 +85,19 @@ def _plan_row(line: dict[str, Any]) -> list[str]:
 
 
 PLAN = View(
-    ["action", "reason", "codec", "before", "after", "version", "path"],
+    ["action", "reason", "codec", "before (bytes)", "after (bytes)", "version", "path"],
     _plan_row,
-    right=frozenset({"before", "after", "version"}),
+    right=frozenset({"before (bytes)", "after (bytes)", "version"}),
+    fields=(
+        "action",
+        "reason",
+        "codec_before",
+        "codec_after",
+        "size_before",
+        "size_after",
+        "version",
+        "path",
+    ),
 )
 
 
@@ -131,3 +141,38 @@ def progress_of_writes(*, quiet: bool) -> Iterator[Callable[[int, Summary], None
             bar.update(task, advance=count, saved=saved, rate=bar.tasks[task].speed or 0.0)
 
         yield advance
+
+
+_ESTIMATE = (
+    "codec", "values", "rewritten", "undecodable", "bytes_before", "bytes_after", "ratio", "seconds",
+    "under_threshold", "unreadable",
+)  # fmt: skip
+
+
+def estimate_view(by: str | None) -> View:
+    """Return the rows of an estimate with full numbers; `by` is what they are grouped by."""
+    fields = (*([by] if by else []), *_ESTIMATE)
+    return View(fields, lambda row: [str(row[name] or 0) for name in fields], fields=fields)
+
+
+def estimate_table(by: str | None) -> View:
+    """Return the rows of an estimate for eyes: sizes with their units."""
+    headings = (
+        *([by] if by else []),
+        "codec",
+        "values",
+        "compressed",
+        "before",
+        "after",
+        "ratio",
+        "undecodable",
+    )
+
+    def row(document: dict[str, Any]) -> list[str]:
+        sizes = [size(document["bytes_before"]), size(document["bytes_after"])]
+        counts = [str(document["values"]), str(document["rewritten"])]
+        ratio = f"{document['ratio']:.2f}" if document["ratio"] else ""
+        group = [document[by] or ""] if by else []
+        return [*group, document["codec"], *counts, *sizes, ratio, str(document["undecodable"])]
+
+    return View(headings, row, frozenset(headings[-6:]), rare=frozenset({"undecodable"}))

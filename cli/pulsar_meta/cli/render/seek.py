@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from string import Formatter
 from typing import Final
 
 from pulsar_meta.cli.render.tables import View
-from pulsar_meta.cli.render.template import parse_template
+from pulsar_meta.cli.render.text import one_line
+from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import iso_time
 
+POSITION: Final = "{ledger_id}:{entry_id}:{batch_index}"
+NOTHING: Final = "-"
 # The fields of an answer and, for Parquet, their types.
 TYPES: Final = {
     "cluster": "string", "topic": "string", "index": "int64", "time": "int64", "status": "string",
@@ -18,11 +23,37 @@ TYPES: Final = {
     "oldest_expired": "bool", "entries_read": "int64", "reason": "string",
 }  # fmt: skip
 FIELDS: Final = frozenset(TYPES)
-POSITION: Final = parse_template("{ledger_id}:{entry_id}:{batch_index}", TYPES)
-COLUMNS: Final = (
-    "topic", "index", "time", "status", "ledger_id", "entry_id", "batch_index", "first_index", "last_index",
-    "broker_timestamp", "publish_time", "entries_read", "reason", "clock",
-)  # fmt: skip
+# What a template is tried with, by type; else a number.
+_EXAMPLES: Final[dict[str, object]] = {"string": "", "bool": True}
+
+
+def parse_template(template: str) -> frozenset[str]:
+    """Return the fields that a template names; UsageError for one that answers do not have."""
+    try:
+        parts = [(name, spec or "") for _, name, spec, _ in Formatter().parse(template) if name is not None]
+    except ValueError as error:
+        raise UsageError(f"--format {template!r}: {error}") from error
+    names = frozenset(name for name, _ in parts)
+    unknown = sorted(names - FIELDS)
+    if unknown:
+        raise UsageError(f"--format: no field {unknown[0]!r}; there are {', '.join(sorted(FIELDS))}")
+    if any(re.search(r"\d{4}|\{", spec) for _, spec in parts):
+        raise UsageError(f"--format {template!r}: a width is a number up to 999")
+    try:
+        template.format(**{name: _EXAMPLES.get(kind, 0) for name, kind in TYPES.items()})
+    except (ValueError, LookupError) as error:
+        raise UsageError(f"--format {template!r}: {error}") from error
+    return names
+
+
+def line_of(answer: Document, template: str = POSITION, fields: frozenset[str] | None = None) -> str:
+    """Return the answer as a line, `-` where it lacks a field that the template names."""
+    wanted = parse_template(template) if fields is None else fields
+    if any(name not in answer for name in wanted):
+        return NOTHING
+    return template.format(
+        **{name: one_line(told) if isinstance(told, str) else told for name, told in answer.items()}
+    )
 
 
 def table_view(answers: Sequence[Document]) -> View:
@@ -56,16 +87,16 @@ def _indexes(answer: Document) -> str:
 
 
 TABLE: Final[dict[str, Callable[[Document], str]]] = {
-    "CLUSTER": _text("cluster"),
-    "TOPIC": _text("topic"),
-    "INDEX": _text("index"),
-    "TIME": _time("time"),
-    "STATUS": _text("status"),
-    "POSITION": _position,
-    "INDEXES": _indexes,
-    "BROKER TIME": _time("broker_timestamp"),
-    "PUBLISH TIME": _time("publish_time"),
-    "READ": _text("entries_read"),
-    "REASON": _text("reason"),
+    "cluster": _text("cluster"),
+    "topic": _text("topic"),
+    "index": _text("index"),
+    "time": _time("time"),
+    "status": _text("status"),
+    "position": _position,
+    "indexes": _indexes,
+    "broker time": _time("broker_timestamp"),
+    "publish time": _time("publish_time"),
+    "entries read": _text("entries_read"),
+    "reason": _text("reason"),
 }
-NUMBERS: Final = frozenset({"INDEX", "READ"})
+NUMBERS: Final = frozenset({"index", "indexes", "entries read"})

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, Any, Final
 
-from pulsar_meta.cli.render.text import IN_JSON, harmless, json_line, one_line
+from pulsar_meta.cli.render.text import IN_JSON, cell_width, folded, harmless, in_a_cell, json_line, one_line
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 # What a cell has where there is nothing to show.
 NOTHING = ("", "-")
-# In a table on a terminal columns are folded to no less than this, the width of a time.
-FOLDED_WIDTH = 24
+# In a table on a terminal columns are made no narrower than a time is, those of names and texts a bit more.
+TIME_WIDTH: Final = 24
+NAME_WIDTH: Final = 16
+TEXT_WIDTH: Final = 12
+GAP: Final = "  "
 
 
 class Format(StrEnum):
@@ -38,23 +39,31 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Documents as rows: the columns' names, and a document's cells in that order.
+    """Documents as rows.
 
-    `types` are Arrow's, by field of the document; without them there is no Parquet.
+    For eyes and for plain lines: the headings, and a document's cells in that order. `fields` are the columns
+    of CSV: names of JSON fields, those within another as `outer.inner`. `types` are Arrow's, by field of the
+    document; without them there is no Parquet. A table leaves columns that are `rare` out where all are 0.
     """
 
     columns: Sequence[str]
     row: Callable[[Document], Sequence[str]]
     right: frozenset[str] = frozenset()
     types: Mapping[str, str] = field(default_factory=dict)
+    fields: Sequence[str] = ()
+    rare: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """Documents as paragraphs: the lines in which a person reads one of them, or a whole HTML page."""
+    """Documents as paragraphs: the lines in which a person reads one of them, or a whole HTML page.
+
+    `fields` are the columns of CSV, as in a View.
+    """
 
     lines: Callable[[Document], Iterable[str]]
     page: Callable[[Document], str] | None = None
+    fields: Sequence[str] = ()
 
 
 def write_json(documents: Iterable[Document], out: IO[str], *, single: bool) -> None:
@@ -98,65 +107,129 @@ def write_plain(documents: Iterable[Document], out: IO[str], view: View | Detail
 
 
 def write_csv(documents: Iterable[Document], out: IO[str], view: View | Detail) -> None:
-    """Write RFC 4180 rows under a heading; to a terminal, what would steer it as escapes."""
-    if not isinstance(view, View):
+    """Write RFC 4180 rows under the names of JSON's fields, nothing where a document lacks one.
+
+    Objects and lists are JSON. To a terminal, what would steer it is written as escapes.
+    """
+    if not view.fields:
         raise UsageError("these values have no columns: choose -o json, ndjson or plain")
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(view.columns)
-    rows = map(view.row, documents)
+    writer.writerow(view.fields)
+    rows = ([_csv_cell(document, name) for name in view.fields] for document in documents)
     writer.writerows(([harmless(cell) for cell in row] for row in rows) if out.isatty() else rows)
+
+
+def _csv_cell(document: Document, name: str) -> str:
+    value: Any = document
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json_line(value)
 
 
 def write_table(documents: Iterable[Document], out: IO[str], view: View | Detail) -> None:
     """Draw a table for eyes, without columns that are empty in every row.
 
-    Only wide columns are folded to fit a terminal; where that is not enough, each row becomes a paragraph.
-    Nothing is cut.
+    On a terminal that it is too wide for, headings and texts are folded between words and the middle of long
+    names is left out; where that is not enough, each row becomes a paragraph, with nothing left out.
     """
     if isinstance(view, Detail):
         write_plain(documents, out, view)
         return
-    from rich.console import Console
-
-    rows = [[harmless(cell) for cell in view.row(document)] for document in documents]
-    shown = [at for at in range(len(view.columns)) if not rows or any(row[at] not in NOTHING for row in rows)]
-    widths = {at: _width(at, rows, view) for at in shown}
-    console = Console(file=out, highlight=False, width=None if out.isatty() else _whole(widths.values()))
-    if _whole(min(width, FOLDED_WIDTH) for width in widths.values()) <= console.width:
-        console.print(_table(rows, view, widths))
-    else:
-        out.write("\n".join("".join(_paragraph(row, view, shown)) for row in rows))
+    out.writelines(line + "\n" for line in table_lines(documents, view, width_of(out)))
 
 
-def _width(at: int, rows: Sequence[Sequence[str]], view: View) -> int:
-    from rich.cells import cell_len
-
-    return max(cell_len(text) for text in (view.columns[at], *(row[at] for row in rows)))
-
-
-def _whole(widths: Iterable[int]) -> int:
-    """Return how wide a table with columns so wide is: three between two of them, one at each end."""
-    return sum(width + 3 for width in widths) - 1
+def width_of(out: IO[str]) -> int | None:
+    """Return how many columns lines may have: None where no terminal shows them."""
+    return shutil.get_terminal_size().columns - 1 if out.isatty() else None
 
 
-def _table(rows: Sequence[Sequence[str]], view: View, widths: Mapping[int, int]) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
+def table_lines(documents: Iterable[Document], view: View, width: int | None) -> Iterator[str]:
+    """Yield the lines of a table, or of a paragraph for each row where it cannot be made that narrow."""
+    rows = [[in_a_cell(cell) for cell in view.row(document)] for document in documents]
+    shown = [
+        at for at in range(len(view.columns)) if not rows or any(_says(row[at], view, at) for row in rows)
+    ]
+    columns = [_Column(view.columns[at], [row[at] for row in rows], view) for at in shown]
+    if fit(columns, width):
+        yield from map(str.rstrip, _drawn(columns))
+        return
+    for number, row in enumerate(rows):
+        yield from ("",) * (number > 0)
+        yield from _paragraph(row, view, shown)
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for at, width in widths.items():
-        name, wide = view.columns[at], width > FOLDED_WIDTH
-        justify: Literal["right", "left"] = "right" if name in view.right else "left"
-        least = min(width, FOLDED_WIDTH)
-        table.add_column(name, justify=justify, overflow="fold", no_wrap=not wide, min_width=least)
-    for row in rows:
-        table.add_row(*(escape(row[at]) for at in widths))
-    return table
+
+def _says(cell: str, view: View, at: int) -> bool:
+    return cell not in NOTHING and not (cell == "0" and view.columns[at] in view.rare)
+
+
+class _Column:
+    """A column on its way to a terminal: its heading, its cells, and how wide it is to be."""
+
+    def __init__(self, name: str, cells: Sequence[str], view: View) -> None:
+        self.name = name
+        self.cells = cells
+        self.right = name in view.right
+        self.natural = max((cell_width(cell) for cell in cells), default=0)
+        self.width = max(self.natural, cell_width(name))
+        self.least = min(map(_least_width, cells), default=TIME_WIDTH)
+
+    def fold_heading(self) -> None:
+        """Be no wider than the cells and each word of the heading ask for."""
+        self.width = max([self.natural, *map(cell_width, self.name.split())])
+
+    def lines(self, text: str) -> list[str]:
+        """Return the lines of a cell, each as wide as the column."""
+        return [
+            " " * (self.width - cell_width(line)) + line
+            if self.right
+            else line + " " * (self.width - cell_width(line))
+            for line in folded(text, self.width)
+        ]
+
+
+def _least_width(cell: str) -> int:
+    """Return how narrow a column with this cell may become: text is folded, names are shortened."""
+    return TEXT_WIDTH if " " in cell else NAME_WIDTH if "/" in cell else TIME_WIDTH
+
+
+def fit(columns: Sequence[_Column], width: int | None) -> bool:
+    """Make columns narrower until they fit a `width` (None: any will do); False where they cannot."""
+    if width is None or _together(columns) <= width:
+        return True
+    for column in columns:
+        column.fold_heading()
+    while (over := _together(columns) - width) > 0:
+        flexible = [column for column in columns if column.width > column.least]
+        if not flexible:
+            return False
+        widest, *others = sorted(flexible, key=lambda column: -column.width)
+        next_width = others[0].width if others else 0
+        widest.width = max(widest.least, widest.width - over, min(next_width, widest.width - 1))
+    return True
+
+
+def _together(columns: Sequence[_Column]) -> int:
+    return sum(column.width for column in columns) + len(GAP) * (len(columns) - 1)
+
+
+def _drawn(columns: Sequence[_Column]) -> Iterator[str]:
+    yield from _row_lines([column.lines(column.name) for column in columns], columns)
+    yield GAP.join("─" * column.width for column in columns)
+    for row in zip(*(column.cells for column in columns), strict=True):
+        cells = [column.lines(cell) for column, cell in zip(columns, row, strict=True)]
+        yield from _row_lines(cells, columns)
+
+
+def _row_lines(cells: Sequence[list[str]], columns: Sequence[_Column]) -> Iterator[str]:
+    blank = [[" " * column.width] for column in columns]
+    for at in range(max(map(len, cells), default=0)):
+        yield GAP.join((lines[at:] or empty)[0] for lines, empty in zip(cells, blank, strict=True))
 
 
 def _paragraph(row: Sequence[str], view: View, shown: Sequence[int]) -> Iterator[str]:
     margin = max(len(view.columns[at]) for at in shown)
     for at in shown:
         if row[at] not in NOTHING:
-            yield f"{view.columns[at]:>{margin}}  {row[at]}\n"
+            yield f"{view.columns[at]:>{margin}}  {row[at]}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
+from unicodedata import combining, east_asian_width
 
 from pulsar_meta.codecs.json_text import dumps
 
@@ -17,6 +18,7 @@ _ESCAPES: Final = {code: f"\\x{code:02x}" for code in _CONTROLS} | {
     code: f"\\u{code:04x}" for code in _OTHERS
 }
 _IN_A_LINE: Final = {code: text for code, text in _ESCAPES.items() if code not in (9, 10)}
+_FOR_EYES: Final = _ESCAPES | {9: "\\t", 10: "\\n", 13: "\\r"}
 _IN_A_CELL: Final = _ESCAPES | {9: "\\t", 10: "\\n", 13: "\\r", 92: "\\\\"}
 IN_JSON: Final = {code: f"\\u{code:04x}" for code in _ESCAPES if code >= 127}
 
@@ -29,6 +31,46 @@ def harmless(text: str, escapes: Mapping[int, str] = _IN_A_LINE) -> str:
 def one_line(cell: str) -> str:
     """Return `cell` with what would break a line or a column, or steer a terminal, as escapes."""
     return cell.translate(_IN_A_CELL) if "\\" in cell else harmless(cell, _IN_A_CELL)
+
+
+def in_a_cell(text: str) -> str:
+    """Return `text` for a cell that only a person reads: harmless, on one line, backslashes as they are."""
+    return harmless(text, _FOR_EYES)
+
+
+def cell_width(text: str) -> int:
+    """Return how many columns of a terminal a text takes (UAX #11: wide characters take two, marks none)."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def folded(text: str, width: int) -> list[str]:
+    """Return `text` in lines of at most `width` columns: broken between words, long ones without middle."""
+    if cell_width(text) <= width:
+        return [text]
+    lines = [""]
+    for word in text.split(" "):
+        word = without_middle(word, width)
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if cell_width(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
+
+
+def without_middle(text: str, width: int) -> str:
+    """Return `text` in at most `width` columns: of a longer one the first third and the last two."""
+    if cell_width(text) <= width:
+        return text
+    kept = width - 1
+    while True:
+        head, tail = kept // 3, kept - kept // 3
+        shorter = f"{text[:head]}…{text[len(text) - tail :]}"
+        if cell_width(shorter) <= width or kept <= 1:
+            return shorter
+        kept -= 1
 
 
 def message_line(text: str) -> str:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from pulsar_meta.cli.render.text import counted
 from pulsar_meta.codecs.json_text import Document
 
 
@@ -51,7 +52,8 @@ def managed_ledger_lines(document: Document) -> Iterator[str]:
     """Yield the summary of a managed ledger and a line for each of its ledgers, by id."""
     meaning, value = document["meaning"], document["value"]
     open_ledger = meaning.get("open_ledger")
-    yield f"  ledgers: {meaning['ledger_count']}, entries: {meaning['entries']}, bytes: {meaning['size']}"
+    if "ledger_count" in meaning:
+        yield f"  ledgers: {meaning['ledger_count']}, entries: {meaning['entries']}, bytes: {meaning['size']}"
     if "terminated_at" in meaning:
         yield f"  terminated at {meaning['terminated_at']}"
     for name in ("duplicate_ledgers", "ledgers_without_entries"):
@@ -75,7 +77,7 @@ def ledger_line(ledger: Document, open_ledger: object, special: dict[Any, Docume
     if "entries" in ledger:
         text += f"{ledger['entries']} entries, {ledger.get('size', 0)} bytes"
     else:
-        text += "open" if number == open_ledger else "no entries told"
+        text += "open" if number == open_ledger else "entries unknown"
     if int(ledger.get("timestamp", 0)) > 0:
         text += f", closed {iso_time(int(ledger['timestamp']))} ({ledger['timestamp']})"
     extra = special.get(number, {})
@@ -95,7 +97,11 @@ def cursor_lines(document: Document) -> Iterator[str]:
         yield f"  state in cursor ledger {meaning['cursor_ledger']}: {meaning['note']}"
     elif "note" in meaning:
         yield f"  note: {meaning['note']}"
-    yield f"  acknowledged behind it: {meaning['acked_entries']} entries in {meaning['acked_ranges']} ranges"
+    if "acked_ranges" in meaning:
+        entries, ranges = (counted(meaning[f"acked_{name}"], name) for name in ("entries", "ranges"))
+        yield f"  individually acknowledged after it: {entries} in {ranges}"
+    elif "cursor_ledger" in meaning:
+        yield "  individually acknowledged after it: not in this record, but in the cursor's ledger"
     for ledger in meaning.get("acked", ()):
         yield f"    ledger {ledger['ledger_id']}: entries {_ranges(ledger['entries'])}"
     for item in meaning.get("acked_across_ledgers", ()):

@@ -16,7 +16,8 @@ from typing import Any, Final
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, check_claim
 from pulsar_meta.codecs.documents.kinds import ENVELOPED, FAMILIES, checked_kind, kind_of
 from pulsar_meta.codecs.documents.value import JSON_KINDS, Value
-from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
+from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError, decoding
+from pulsar_meta.codecs.json_text import check_depth, integer, shown
 from pulsar_meta.codecs.metadata.envelope import (
     Envelope,
     EnvelopeHeader,
@@ -95,6 +96,8 @@ def encode_document(
     `place` is put before the paths in errors. DecodeError where the document is not one, or describes
     what cannot be stored.
     """
+    with decoding(what=place or "document"):
+        check_depth(document)
     if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
         raise DecodeError(f"{place or 'document'}: expected an object with kind and value")
     if document.get("error") is not None or document.get("value") is None:
@@ -106,7 +109,7 @@ def encode_document(
         value = {name: member for name, member in value.items() if name != ORDER_KEPT}
     payload: bytes = _family(kind).encode_value(kind, value, f"{place}value")
     data = _stored(kind, payload, document.get("envelope"), codec, threshold)
-    return Encoded(data, _path(document), _version(document.get("version")), order_kept)
+    return Encoded(data, _path(document), _version(document.get("version"), f"{place}version"), order_kept)
 
 
 @cache
@@ -132,13 +135,24 @@ def _envelope(envelope: Envelope | None) -> dict[str, Any] | None:
     if envelope is None:
         return None
     sizes = {"stored_size": envelope.stored_size, "raw_size": envelope.raw_size}
-    return {"codec": envelope.codec, **sizes}
+    return {"codec": envelope.codec, **sizes, **_newer(envelope.unknown)}
 
 
 def _envelope_claim(header: EnvelopeHeader | None, data: bytes) -> dict[str, Any] | None:
     if header is None:
         return None
-    return {"codec": header.codec, "stored_size": len(data), "raw_size": header.raw_size}
+    sizes = {"stored_size": len(data), "raw_size": header.raw_size}
+    return {"codec": header.codec, **sizes, **_newer(header.unknown)}
+
+
+def _newer(header_fields: bytes) -> dict[str, Any]:
+    """Return the header fields of a later release in the form that messages have them in."""
+    if not header_fields:
+        return {}
+    from pulsar_meta.codecs.protobuf.to_json import UNKNOWN_FIELDS, unknown_fields
+    from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
+
+    return {UNKNOWN_FIELDS: unknown_fields(ManagedLedgerInfoMetadata.FromString(header_fields))}
 
 
 def _salvaged(
@@ -179,12 +193,21 @@ def _shown(kind: str, value: Value, show_secrets: bool) -> Any:
 def _stored(kind: str, payload: bytes, envelope: Any, codec: str | None, threshold: int | None) -> bytes:
     if kind not in ENVELOPED:
         return payload
-    told = envelope.get("codec") if isinstance(envelope, dict) else None
-    if told is not None and told not in CODECS:
-        raise DecodeError(f"envelope.codec: expected one of {', '.join(CODECS)}, found {told!r}")
+    named = envelope.get("codec") if isinstance(envelope, dict) else None
+    if named is not None and named not in CODECS:
+        raise DecodeError(f"envelope.codec: expected one of {', '.join(CODECS)}, found {shown(named)}")
+    unknown = _newer_bytes(envelope) if isinstance(envelope, dict) else b""
     if codec is None and threshold is None:
-        return payload if told is None else wrap_envelope(payload, told)
-    return stored_form(payload, codec or told or "none", threshold=threshold)
+        return payload if named is None else wrap_envelope(payload, named, unknown=unknown)
+    return stored_form(payload, codec or named or "none", threshold=threshold, unknown=unknown)
+
+
+def _newer_bytes(envelope: dict[str, Any]) -> bytes:
+    if envelope.get("unknown_fields") is None:
+        return b""
+    from pulsar_meta.codecs.protobuf.from_json import unknown_bytes
+
+    return unknown_bytes(envelope["unknown_fields"], "envelope.unknown_fields")
 
 
 def _path(document: dict[str, Any]) -> str | None:
@@ -195,7 +218,5 @@ def _path(document: dict[str, Any]) -> str | None:
     return "/" + source.lstrip("/") if isinstance(source, str) and source.strip("/-") else None
 
 
-def _version(version: Any) -> int:
-    if isinstance(version, str) and version.removeprefix("-").isdecimal():
-        return int(version)
-    return version if type(version) is int else 0
+def _version(version: Any, path: str) -> int:
+    return 0 if version is None else integer(version, path, -(2**63), 2**63 - 1)

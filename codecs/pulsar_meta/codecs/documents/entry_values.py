@@ -130,7 +130,7 @@ def _encode_bookie_entry(value: dict[str, Any], path: str) -> bytes:
     _only(value, path, *_HEADER_FIELDS, "digest_type", "digest", "data")
     header = [integer(value.get(name), f"{path}.{name}", *_INT64) for name in _HEADER_FIELDS]
     kind: DigestType = value.get("digest_type", "CRC32C")
-    if kind not in DIGEST_SIZES:
+    if not isinstance(kind, str) or kind not in DIGEST_SIZES:
         raise DecodeError(f"{path}.digest_type: expected one of {', '.join(DIGEST_SIZES)}")
     data = from_base64(value.get("data"), f"{path}.data")
     if value.get("digest", "ok") == "ok":

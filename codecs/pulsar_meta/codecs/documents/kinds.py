@@ -11,6 +11,7 @@ from typing import Any, Final
 from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
 from pulsar_meta.codecs.documents.value import JSON_KINDS
 from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.json_text import shown
 from pulsar_meta.codecs.metadata.envelope import is_enveloped, open_envelope
 from pulsar_meta.codecs.names import ledger_of_path, split_managed_ledger_path
 
@@ -88,12 +89,14 @@ def checked_kind(name: str) -> str:
     """Return the kind of that name, upper or lower case; UsageError for a name that is none."""
     by_name = {kind.lower(): kind for kind in KINDS}
     if name.lower() not in by_name:
-        raise UsageError(f"no kind {name!r}: there are {', '.join(KINDS)}")
+        raise UsageError(f"no kind {shown(name)}: there are {', '.join(KINDS)}")
     return by_name[name.lower()]
 
 
 def fitting_kinds(data: bytes, max_size: int = DEFAULT_MAX_SIZE) -> list[str]:
     """Return the kinds that `data` fits to its last byte with nothing unknown in it, in a fixed order.
+
+    Where there is none, those of which it could be a message with fields that a later release added.
 
     DecodeError for a broken envelope, whose content could be of two kinds.
     """
@@ -114,7 +117,7 @@ def fitting_kinds(data: bytes, max_size: int = DEFAULT_MAX_SIZE) -> list[str]:
     found += _entry_kinds(data)
     if _is_printable(data):
         found += [_old_text_kind(data) or "Text"]
-    return found
+    return found or [kind for kind in message_values.KINDS if message_values.fits_newer(kind, data)]
 
 
 def _only_one(kinds: list[str], what: str) -> str:
@@ -130,7 +133,7 @@ def _enveloped_kinds(data: bytes, max_size: int) -> list[str]:
 
     envelope = open_envelope(data, max_size=max_size)
     payload = envelope.payload if envelope is not None else data
-    for fit in (message_values.fits, message_values.parses):
+    for fit in (message_values.fits, message_values.fits_newer, message_values.parses):
         found = [kind for kind in ENVELOPED if payload and fit(kind, payload)]
         if found:
             return found

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError as ProtobufError
 from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pulsar_meta.codecs.documents.value import Value
 from pulsar_meta.codecs.errors import DecodeError
@@ -58,6 +59,27 @@ def fits(kind: str, data: bytes) -> bool:
     return message.SerializePartialToString() == data
 
 
+def fits_newer(kind: str, data: bytes) -> bool:
+    """Tell whether `data` can be a message of `kind` of a later release: what is unknown has new numbers."""
+    if not parses(kind, data):
+        return False
+    message = message_type(kind).FromString(data)
+    return bool(message.ListFields()) and _has_only_new_fields(message)
+
+
+def _has_only_new_fields(message: Message) -> bool:
+    # A known number among the unknown fields has another wire type than its schema says.
+    unknown = (field.field_number for field in UnknownFieldSet(message))  # type: ignore[attr-defined]
+    if any(number in message.DESCRIPTOR.fields_by_number for number in unknown):
+        return False
+    return all(
+        _has_only_new_fields(inner)
+        for field, value in message.ListFields()
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry
+        for inner in (value if field.is_repeated else [value])
+    )
+
+
 def decode_value(kind: str, data: bytes) -> Value:
     """Return the message in `data`, as far as it can be read."""
     foreign = foreign_position_form(data) if kind == "PositionInfo" else None
@@ -76,7 +98,9 @@ def decode_value(kind: str, data: bytes) -> Value:
     if same and careful:
         # Protobuf hands on the very bytes of unknown fields; JSON only their numbers and values.
         same = encode_value(kind, value) == data
-    return Value(value, meaning_of(kind, message), same, error)
+    if error is not None:
+        return Value(value or None, meaning_of(kind, _whole_parts(message), whole=False), False, error)
+    return Value(value, meaning_of(kind, message), same)
 
 
 def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
@@ -86,11 +110,14 @@ def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
     return json_to_message(message_type(kind), value, path).SerializeToString()
 
 
-def meaning_of(kind: str, message: Message) -> dict[str, Any]:
-    """Return what a message means, nothing for kinds that say it all themselves."""
+def meaning_of(kind: str, message: Message, *, whole: bool = True) -> dict[str, Any]:
+    """Return what a message means, nothing for kinds that say it all themselves.
+
+    `whole` is false where only a part of it could be read.
+    """
     if kind not in _MEANINGS:
         return {}
-    meaning: dict[str, Any] = _meaning(kind)(message)
+    meaning: dict[str, Any] = _meaning(kind)(message, whole=whole)
     return meaning
 
 
@@ -110,6 +137,21 @@ def _decode_old_or_partly(kind: str, data: bytes) -> tuple[Message, DecodeError 
         except DecodeError as error:
             return message_type(kind)(), error
     return parse_partly(message_type(kind), data)
+
+
+def _whole_parts(message: Message) -> Message:
+    """Return a copy without the messages inside it that lack something they must have."""
+    copy = type(message)()
+    copy.CopyFrom(message)
+    for field, value in message.ListFields():
+        if field.message_type is None or field.message_type.GetOptions().map_entry:
+            continue
+        copy.ClearField(field.name)
+        if field.is_repeated:
+            getattr(copy, field.name).extend(one for one in value if one.IsInitialized())
+        elif value.IsInitialized():
+            getattr(copy, field.name).CopyFrom(value)
+    return copy
 
 
 def _missing(kind: str, message: Any, size: int) -> DecodeError:

@@ -45,11 +45,8 @@ def _decode_json(kind: str, data: bytes) -> Value:
     value = read_json(data, deepest=MAX_DEPTH - 4)
     if kind != "Json" and not isinstance(value, dict):
         raise DecodeError(f"not a {kind}: expected a JSON object, found {shown(value)}", offset=0)
-    try:
-        shown_value = safe(value)
-        same = shown_value == value and java_json(value).encode() == data
-    except RecursionError as error:
-        raise DecodeError("JSON nested too deep") from error
+    shown_value = safe(value)
+    same = shown_value == value and java_json(value).encode() == data
     return Value(shown_value, _broker_meaning(value) if kind != "Json" else {}, same)
 
 
@@ -83,5 +80,5 @@ def _encode_json(value: Any, path: str) -> bytes:
     try:
         refuse_redacted(value, path)
         return java_json(value).encode()
-    except RecursionError as error:
-        raise DecodeError(f"{path}: nested too deep") from error
+    except ValueError as error:
+        raise DecodeError(f"{path}: a number that is too long") from error

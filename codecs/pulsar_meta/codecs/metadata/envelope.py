@@ -27,21 +27,29 @@ _MAX_RAW_SIZE: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeHeader:
-    """What the envelope says of itself: the codec's name, the claimed raw size, where the body begins."""
+    """What the envelope says of itself: the codec's name, the claimed raw size, where the body begins.
+
+    `unknown` are the bytes of header fields that this program does not know.
+    """
 
     codec: str
     raw_size: int
     body_at: int
+    unknown: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """An opened envelope: the codec's name, the size of the whole value and of the message, the message."""
+    """An opened envelope: the codec's name, the size of the whole value and of the message, the message.
+
+    `unknown` are the bytes of header fields that this program does not know.
+    """
 
     codec: str
     stored_size: int
     raw_size: int
     payload: bytes = field(repr=False)
+    unknown: bytes = b""
 
 
 def is_enveloped(data: bytes) -> bool:
@@ -60,7 +68,7 @@ def open_envelope(data: bytes, *, max_size: int = DEFAULT_MAX_SIZE) -> Envelope 
     with decoding(what="envelope", start=header.body_at):
         body = memoryview(data)[header.body_at :]
         payload = decompress(header.codec, body, header.raw_size, max_size=max_size)
-    return Envelope(header.codec, len(data), header.raw_size, payload)
+    return Envelope(header.codec, len(data), header.raw_size, payload, header.unknown)
 
 
 def read_header(data: bytes) -> EnvelopeHeader:
@@ -83,11 +91,17 @@ def read_header(data: bytes) -> EnvelopeHeader:
         header = parse_part(ManagedLedgerInfoMetadata, data[_HEADER_AT:body_at])
     except DecodeError as error:
         raise DecodeError("envelope: the header message is not protobuf", offset=_HEADER_AT) from error
-    return EnvelopeHeader(_codec_of(header), _raw_size_of(header), body_at)
+    codec, raw_size = _codec_of(header), _raw_size_of(header)
+    header.ClearField("compressionType")
+    header.ClearField("uncompressedSize")
+    return EnvelopeHeader(codec, raw_size, body_at, header.SerializePartialToString())
 
 
-def wrap_envelope(payload: bytes, codec: str) -> bytes:
-    """Return `payload` in an envelope, also for the codec "none" (which Pulsar reads and never writes)."""
+def wrap_envelope(payload: bytes, codec: str, *, unknown: bytes = b"") -> bytes:
+    """Return `payload` in an envelope, also for the codec "none" (which Pulsar reads and never writes).
+
+    `unknown` are header fields of a later release, as `read_header` found them.
+    """
     if codec not in CODECS:
         raise UsageError(f"no codec {codec!r}: there are {', '.join(CODECS)}")
     if len(payload) > _MAX_RAW_SIZE:
@@ -96,11 +110,11 @@ def wrap_envelope(payload: bytes, codec: str) -> bytes:
 
     header = ManagedLedgerInfoMetadata(uncompressedSize=len(payload))
     header.compressionType = CODECS.index(codec)  # type: ignore[assignment]
-    message = header.SerializeToString()
+    message = header.SerializeToString() + unknown
     return b"".join((MAGIC, len(message).to_bytes(4, "big"), message, compress(codec, payload)))
 
 
-def stored_form(payload: bytes, codec: str, *, threshold: int | None = None) -> bytes:
+def stored_form(payload: bytes, codec: str, *, threshold: int | None = None, unknown: bytes = b"") -> bytes:
     """Return what a broker stores: an envelope if `codec` is not "none" and the size exceeds `threshold`.
 
     The comparison is strict, as Pulsar's; without a threshold everything is compressed, the empty value
@@ -108,7 +122,7 @@ def stored_form(payload: bytes, codec: str, *, threshold: int | None = None) -> 
     """
     if codec == "none" or not payload or (threshold is not None and len(payload) <= threshold):
         return payload
-    return wrap_envelope(payload, codec)
+    return wrap_envelope(payload, codec, unknown=unknown)
 
 
 def _codec_of(header: ManagedLedgerInfoMetadata) -> str:
@@ -125,5 +139,5 @@ def _codec_of(header: ManagedLedgerInfoMetadata) -> str:
 
 def _raw_size_of(header: ManagedLedgerInfoMetadata) -> int:
     if not header.HasField("uncompressedSize"):
-        raise DecodeError("envelope: the header tells no uncompressed size", offset=_HEADER_AT)
+        raise DecodeError("envelope: the header has no uncompressed size", offset=_HEADER_AT)
     return header.uncompressedSize

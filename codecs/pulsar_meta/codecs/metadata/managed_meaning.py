@@ -1,4 +1,8 @@
-"""What managed ledgers and cursors say, for people and scripts: the `meaning` of a decoded document."""
+"""What managed ledgers and cursors say, for people and scripts: the `meaning` of a decoded document.
+
+Of a message of which only a part could be read (`whole` is false) nothing is said that its missing rest
+could change: no count of nothing, no open ledger, no default in the place of a field that is not there.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +27,27 @@ LedgerInfo = ManagedLedgerInfo.LedgerInfo
 SNAPSHOT_ONLY = (
     "the position in this record is only a snapshot: the state is the last entry of the cursor's ledger"
 )
+# What the ledgers that could not be read would change.
+_OF_THE_WHOLE = ("open_ledger", "ledgers_without_entries")
 IGNORED_BIT_MAPS = "brokers read individualDeletedMessages and ignore individualDeletedMessageRanges"
 
 
-def managed_ledger_meaning(info: ManagedLedgerInfo) -> dict[str, Any]:
+def managed_ledger_meaning(info: ManagedLedgerInfo, *, whole: bool = True) -> dict[str, Any]:
     """Return the summary of a managed ledger: counts, ends, the open ledger, what is special about which."""
     ledgers = ledgers_by_id(info)
-    meaning: dict[str, Any] = {
-        "ledger_count": len(ledgers),
-        "entries": sum(ledger.entries for ledger in ledgers),
-        "size": sum(ledger.size for ledger in ledgers),
-    }
+    meaning: dict[str, Any] = {}
+    if ledgers or whole:
+        meaning["ledger_count"] = len(ledgers)
+        meaning["entries"] = sum(ledger.entries for ledger in ledgers)
+        meaning["size"] = sum(ledger.size for ledger in ledgers)
     if info.HasField("terminatedPosition"):
         end = info.terminatedPosition
         meaning["terminated_at"] = f"{end.ledgerId}:{end.entryId}"
     if ledgers:
         meaning |= _ends(ledgers)
         meaning |= _irregularities([ledger.ledgerId for ledger in info.ledgerInfo], ledgers)
+        if not whole:
+            meaning = {name: said for name, said in meaning.items() if name not in _OF_THE_WHOLE}
         special = [_special(ledger) for ledger in ledgers if _is_special(ledger)]
         if special:
             meaning["ledgers"] = special
@@ -102,15 +110,20 @@ def offload_meaning(context: OffloadContext) -> dict[str, Any]:
     return shown
 
 
-def cursor_meaning(record: ManagedCursorInfo) -> dict[str, Any]:
-    """Return what a cursor's record says, and whether that is the truth or only a snapshot."""
+def cursor_meaning(record: ManagedCursorInfo, *, whole: bool = True) -> dict[str, Any]:
+    """Return what a cursor's record says, and whether that is the truth or only a snapshot.
+
+    Where the state lies in the cursor's ledger, a record without acknowledgements says nothing of them.
+    """
+    meaning: dict[str, Any] = {}
     in_record = record.cursorsLedgerId == STATE_IN_RECORD
-    meaning: dict[str, Any] = {"state": "record" if in_record else "cursor-ledger"}
-    if not in_record:
-        meaning |= {"cursor_ledger": record.cursorsLedgerId, "snapshot_only": True, "note": SNAPSHOT_ONLY}
-    if record.HasField("markDeleteLedgerId") or record.HasField("markDeleteEntryId"):
+    if record.HasField("cursorsLedgerId"):
+        meaning["state"] = "record" if in_record else "cursor-ledger"
+        if not in_record:
+            meaning |= {"cursor_ledger": record.cursorsLedgerId, "snapshot_only": True, "note": SNAPSHOT_ONLY}
+    if record.HasField("markDeleteLedgerId") and record.HasField("markDeleteEntryId"):
         meaning["mark_delete"] = f"{record.markDeleteLedgerId}:{record.markDeleteEntryId}"
-    meaning |= _acks(record)
+    meaning |= _acks(record, certain=whole and in_record)
     if record.HasField("lastActive"):
         meaning["last_active"] = iso_time(record.lastActive)
     if len(record.cursorProperties):
@@ -120,17 +133,23 @@ def cursor_meaning(record: ManagedCursorInfo) -> dict[str, Any]:
     return meaning
 
 
-def position_meaning(position: PositionInfo) -> dict[str, Any]:
+def position_meaning(position: PositionInfo, *, whole: bool = True) -> dict[str, Any]:
     """Return what an entry of a cursor ledger says; the last entry of the ledger is the cursor's state."""
-    meaning = {"mark_delete": f"{position.ledgerId}:{position.entryId}", **_acks(position)}
+    meaning: dict[str, Any] = {}
+    if position.HasField("ledgerId") and position.HasField("entryId"):
+        meaning["mark_delete"] = f"{position.ledgerId}:{position.entryId}"
+    meaning |= _acks(position, certain=whole)
     if len(position.individualDeletedMessages) and len(position.individualDeletedMessageRanges):
         meaning["note"] = IGNORED_BIT_MAPS
     return meaning
 
 
-def _acks(state: ManagedCursorInfo | PositionInfo) -> dict[str, Any]:
+def _acks(state: ManagedCursorInfo | PositionInfo, *, certain: bool) -> dict[str, Any]:
+    """Return what is acknowledged; that nothing is, only where that is `certain`."""
     acks = acks_of(state)
-    meaning: dict[str, Any] = {"acked_entries": acks.entry_count, "acked_ranges": acks.range_count}
+    meaning: dict[str, Any] = {}
+    if acks.range_count or certain:
+        meaning |= {"acked_entries": acks.entry_count, "acked_ranges": acks.range_count}
     if acks.entries:
         meaning["acked"] = [
             {"ledger_id": ledger, "entries": ranges} for ledger, ranges in acks.entries.items()

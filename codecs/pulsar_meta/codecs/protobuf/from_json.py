@@ -79,7 +79,7 @@ def fillers_of(descriptor: Descriptor) -> dict[str, Filler]:
 def _filler(field: FieldDescriptor) -> Filler:
     if field.message_type is not None:
         if field.message_type.GetOptions().map_entry:
-            return _map_filler(field.name)
+            return _map_filler(field.number)
         return _messages_filler(field.name) if field.is_repeated else _message_filler(field.name)
     reader = _reader(field)
     return _values_filler(field, reader) if field.is_repeated else _value_filler(field, reader)
@@ -130,14 +130,30 @@ def _messages_filler(name: str) -> Filler:
     return fill
 
 
-def _map_filler(name: str) -> Filler:
+def _map_filler(number: int) -> Filler:
     def fill(message: Any, value: Any, path: str) -> None:
-        if not isinstance(value, dict):
+        if isinstance(value, list):
+            pairs = [_pair(one, f"{path}[{at}]") for at, one in enumerate(value)]
+        elif isinstance(value, dict):
+            pairs = [(_text(key, path), _text(member, f"{path}.{key}")) for key, member in value.items()]
+        else:
             raise DecodeError(f"{path}: expected an object, found {shown(value)}")
-        for key, member in value.items():
-            getattr(message, name)[_text(key, path)] = _text(member, f"{path}.{key}")
+        for key, member in pairs:
+            message.MergeFromString(
+                bytes_field(number, bytes_field(1, _raw(key)) + bytes_field(2, _raw(member)))
+            )
 
     return fill
+
+
+def _pair(value: Any, path: str) -> tuple[Any, Any]:
+    if not isinstance(value, dict) or value.keys() != {"key", "value"}:
+        raise DecodeError(f"{path}: expected key and value, found {shown(value)}")
+    return _text(value["key"], f"{path}.key"), _text(value["value"], f"{path}.value")
+
+
+def _raw(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode()
 
 
 def _reader(field: FieldDescriptor) -> Reader:
@@ -148,6 +164,8 @@ def _reader(field: FieldDescriptor) -> Reader:
         return lambda value, path: integer(value, path, low, high)
     if field.type == FieldDescriptor.TYPE_BYTES:
         return from_base64
+    if field.cpp_type in (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT):
+        return _double
     return _boolean if field.type == FieldDescriptor.TYPE_BOOL else _text
 
 
@@ -182,6 +200,17 @@ def _boolean(value: Any, path: str) -> bool:
     if isinstance(value, bool):
         return value
     raise DecodeError(f"{path}: expected true or false, found {shown(value)}")
+
+
+def _double(value: Any, path: str) -> float:
+    if value in ("nan", "inf", "-inf"):
+        return float(value)  # What JSON has no number for.
+    try:
+        if type(value) in (int, float):
+            return float(value)
+    except OverflowError:
+        pass
+    raise DecodeError(f"{path}: expected a number, found {shown(value)}")
 
 
 def _list(value: Any, path: str) -> list[Any]:

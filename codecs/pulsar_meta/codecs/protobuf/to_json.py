@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER, safe_integer
+from pulsar_meta.codecs.protobuf.wire_fields import split_fields
 
 UNKNOWN_FIELDS: Final = "unknown_fields"
 
@@ -61,6 +62,7 @@ def encoder_of(descriptor: Descriptor, careful: bool = False) -> Encoder:
         "high": MAX_SAFE_INTEGER,
         "text": _text,
         "b64": _base64,
+        "map_of": _map_of,
         "unknown": unknown_fields,
         "encoders": _Encoders(descriptor, careful),
     }
@@ -78,7 +80,7 @@ def encoder_of(descriptor: Descriptor, careful: bool = False) -> Encoder:
 def _statement(field: FieldDescriptor, careful: bool) -> str:
     name, get = field.name, f"m.{field.name}"
     if _is_map(field):
-        return f" if len({get}): d[{name!r}] = dict(sorted({get}.items()))"
+        return f" if len({get}): d[{name!r}] = map_of(m, {name!r}, {field.number})"
     if field.is_repeated:
         items = _expression(field, "x")
         return f" if len({get}): d[{name!r}] = [{items} for x in {get}]"
@@ -134,6 +136,27 @@ def _is_map(field: FieldDescriptor) -> bool:
     # Asked first, because `GetOptions` imports the descriptors of descriptors.
     inner = field.message_type
     return inner is not None and inner.has_options and inner.GetOptions().map_entry
+
+
+def _map_of(message: Message, name: str, number: int) -> Any:
+    """Return a map of strings as an object; as a list of keys and values where one of them is not UTF-8."""
+    try:
+        found = dict(sorted(getattr(message, name).items()))
+        if all(isinstance(value, str) for value in found.values()):
+            return found
+    except UnicodeDecodeError:
+        pass
+    data = message.SerializePartialToString()
+    entries = [data[one.content : one.end] for one in split_fields(data) if one.number == number]
+    pairs = ({one.number: entry[one.content : one.end] for one in split_fields(entry)} for entry in entries)
+    return [{"key": _text_of(pair.get(1, b"")), "value": _text_of(pair.get(2, b""))} for pair in pairs]
+
+
+def _text_of(data: bytes) -> Any:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return _text(data)
 
 
 def _base64(value: bytes) -> str:

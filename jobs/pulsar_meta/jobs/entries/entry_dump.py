@@ -16,12 +16,11 @@ from pulsar_meta.codecs.frames.frame import Frame, decode_frame
 from pulsar_meta.codecs.frames.raw_message import decode_raw_message
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.cursor import decode_position_info
-from pulsar_meta.entries.base import EntrySource, RawEntry
-from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, Limits, Range, ranges
+from pulsar_meta.entries.base import EntrySource, RawEntry, entry_of, read_each
+from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Range, ranges
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts, FilterVerdict
-from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
-from pulsar_meta.jobs.topics.placement import placement
-from pulsar_meta.jobs.topics.topic import Ledger, Report, with_bookkeeper
+from pulsar_meta.jobs.topics.bookkeeper import EntryFormat, entry_format
+from pulsar_meta.jobs.topics.topic import Report
 from pulsar_meta.stores.base import Store
 
 
@@ -45,21 +44,17 @@ class DataEntry:
     digest: Verdict
 
 
+Readable = tuple[DataEntry, EntryFormat]
+
+
 def read_entries(
-    choices: Iterator[Choice],
-    limits: Limits,
-    source: EntrySource,
-    store: Store | None,
-    report: Report,
-    coverage: Coverage | None = None,
-) -> Iterator[tuple[DataEntry, EntryFormat]]:
+    choices: Iterator[Choice], limits: Limits, source: EntrySource, store: Store | None, report: Report
+) -> Iterator[Readable]:
     """Yield the entries chosen, in reading order; what is missing or broken is reported and passed over."""
-    coverage = coverage or Coverage()
     for choice in choices:
-        coverage.topics += choice.is_topic
         for part in ranges(choice, limits, source):
-            ledger = with_bookkeeper(store, part.ledger, report)
-            yield from readable_entries(part, ledger, source, report, coverage)
+            form = entry_format(store, part.ledger.ledger_id, report)
+            yield from present_entries(part, source, form, report)
 
 
 def describe_entries(
@@ -184,40 +179,41 @@ def _opened(entry: DataEntry, frame: Frame, look: DumpOptions, faults: _Faults) 
     return document
 
 
-def _present(
-    part: Range, ledger: Ledger, source: EntrySource, report: Report, coverage: Coverage
-) -> Iterator[DataEntry]:
+def present_entries(
+    part: Range, source: EntrySource, form: EntryFormat, report: Report
+) -> Iterator[Readable]:
     """Yield the entries of a range that can be read; report which cannot, and how many no source has."""
-    ledger_id, newest = ledger.ledger_id, source.last_entry(ledger.ledger_id)
-    if newest is None and ledger.state == "unknown":
-        report(NotFoundError(f"ledger {ledger_id}: no source has an entry of it"))
+    ledger_id = part.ledger.ledger_id
+    newest = source.last_entry(ledger_id)
+    if newest is None:
+        if part.ledger.state != "open" and part.ledger.entries != 0:
+            report(NotFoundError(f"ledger {ledger_id}: no source has an entry of it"))
         return
-    end = max(-1 if newest is None else newest, (ledger.entries or 0) - 1)
+    end = newest if part.ledger.entries is None else max(newest, part.ledger.entries - 1)
     last = end if part.last is None else min(end, part.last)
-    placed, held, expected = placement(ledger, source), 0, 0
-    for entry_id in source.entry_ids(ledger_id, part.first, part.last):
+    held = 0
+    for entry_id, outcome in read_each(source, ledger_id, part.first, part.last):
+        if isinstance(outcome, NotFoundError):
+            continue
         held += 1
-        expected += placed.count(entry_id, entry_id)
-        coverage.entries += 1
         try:
-            entry = data_entry(source.read(ledger_id, entry_id), ledger.format)
+            entry = data_entry(entry_of(outcome), form)
             if entry.digest == "bad":
-                entry = whole_copy(entry, source, ledger.format, report)
+                entry = whole_copy(entry, source, form, report)
         except DecodeError as error:
-            report(error.within(what=f"entry {ledger_id}:{entry_id}"))
+            where = f"entry {ledger_id}:{entry_id}"
+            report(error.within(what=where))
         else:
-            yield entry
-    missing = placed.count(part.first, last) - expected
-    coverage.elsewhere += max(0, placed.elsewhere(part.first, last) - (held - expected))
+            yield entry, form
+    missing = last - part.first + 1 - held
     # Who exported some frames of a ledger does not miss the others.
     whole = part.ledger.state != "unknown" or source.whole_ledgers
     if missing > 0 and whole:
-        what = "an entry" if newest is None else f"{missing} of its entries {part.first} to {last}"
-        text = "of it" if newest is None else ""
-        report(NotFoundError(f"ledger {ledger_id}: no source has {what} {text}".rstrip()))
-
-
-Readable = tuple[DataEntry, EntryFormat]
+        report(
+            NotFoundError(
+                f"ledger {ledger_id}: no source has {missing} of its entries {part.first} to {last}"
+            )
+        )
 
 
 def matching_entries(
@@ -252,15 +248,3 @@ def describe_matching(
             matching = set(verdict.messages)
             document["messages"] = [one for one in document["messages"] if one["batch_index"] in matching]
         yield document
-
-
-def readable_entries(
-    part: Range, ledger: Ledger, source: EntrySource, report: Report, coverage: Coverage
-) -> Iterator[Readable]:
-    """Yield the entries of one ledger's range that can be read; what is missing or broken is reported.
-
-    `ledger` is that of the range with what BookKeeper says of it.
-    """
-    coverage.ledgers += 1
-    for entry in _present(part, ledger, source, report, coverage):
-        yield entry, ledger.format

@@ -14,7 +14,7 @@ from pulsar_meta.codecs.columns.words import Positions, WordReader
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.bookie_entry import DigestType
 from pulsar_meta.codecs.reader import Buffer
-from pulsar_meta.entries.base import EntrySource, RawEntry
+from pulsar_meta.entries.base import EntrySource, RawEntry, read_each
 
 # Entries that come one by one are gathered until there are so many, or so many bytes of them.
 ENTRIES_AT_ONCE: Final = 8192
@@ -50,7 +50,7 @@ def read_columns(
                 here = locations >> 32 == number
                 yield reading.located(files.view(number), entry_ids[here], locations[here])
         return
-    for entries in _gathered(source.read_many(ledger_id, first, last)):
+    for entries in _gathered(_entries(source, ledger_id, first, last)):
         yield reading.gathered(entries)
 
 
@@ -111,6 +111,15 @@ class _Reading:
                 memoryview(entry.data), bookie=entry.bookie, digest_type=self.digest_type, verify=self.verify
             )
         return row | {"ledger_id": self.ledger_id, "entry_id": entry_id}
+
+
+def _entries(source: EntrySource, ledger_id: int, first: int, last: int | None) -> Iterator[RawEntry]:
+    """Yield the entries that are there; one that is broken wherever it is comes without bytes."""
+    for entry_id, outcome in read_each(source, ledger_id, first, last):
+        if isinstance(outcome, RawEntry):
+            yield outcome
+        elif isinstance(outcome, DecodeError):
+            yield RawEntry(ledger_id, entry_id, b"")
 
 
 def _gathered(entries: Iterable[RawEntry]) -> Iterator[list[RawEntry]]:

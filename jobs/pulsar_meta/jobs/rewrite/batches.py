@@ -35,10 +35,10 @@ class Batches:
         """Use `store`, of which at most `concurrency` requests are under way at once."""
         self.store = store
         self.networked = "://" in store.url
-        self.width = concurrency if self.networked else 1
+        self.width = concurrency if self.networked or store.sends_groups else 1
         self._grouped = self.width > 1 and store.sends_groups
         # Its threads are started as they are needed.
-        self._pool = ThreadPoolExecutor(self.width, "store") if self.width > 1 else None
+        self._pool = ThreadPoolExecutor(self.width, "store") if self.networked and self.width > 1 else None
 
     def __enter__(self) -> Self:
         return self

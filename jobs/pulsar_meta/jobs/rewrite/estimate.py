@@ -20,6 +20,8 @@ class _Row:
     values: int = 0
     rewritten: int = 0
     undecodable: int = 0
+    under_threshold: int = 0
+    unreadable: int = 0
     before: int = 0
     after: int = 0
     seconds: float = 0.0
@@ -30,8 +32,9 @@ def estimate(
 ) -> Iterator[dict[str, Any]]:
     """Yield a document for each codec (and tenant or namespace), after one pass over the values.
 
-    `rewritten` values would change; bytes are of all values as stored before and after; `seconds` is the
-    time that packing took here.
+    `rewritten` values would change; of those left alone `under_threshold` are no larger than the rule's
+    threshold, and `unreadable` ones may not be loaded by brokers with that codec. Bytes are of all values as
+    stored before and after; `seconds` is the time that packing took here.
     """
     rules = {codec: replace(rule, codec=codec) for codec in CODECS}
     rows: dict[tuple[str, str], _Row] = {}
@@ -57,6 +60,8 @@ def _add(row: _Row, value: Versioned, rule: Recompression) -> None:
     row.values += 1
     row.rewritten += decision.action == "rewrite"
     row.undecodable += decision.action == "skip"
+    row.under_threshold += decision.reason == "threshold"
+    row.unreadable += decision.reason in ("properties", "unreadable")
     row.before += decision.size_before
     row.after += decision.size_after
 
@@ -68,6 +73,8 @@ def _document(group: str, codec: str, row: _Row, by: By | None) -> dict[str, Any
         "values": row.values,
         "rewritten": row.rewritten,
         "undecodable": row.undecodable,
+        "under_threshold": row.under_threshold,
+        "unreadable": row.unreadable,
         "bytes_before": row.before,
         "bytes_after": row.after,
         "ratio": round(row.before / row.after, 2) if row.after else None,

@@ -64,7 +64,7 @@ def rewrite_values(
     chosen = first or rule
     return Rewrite(
         command,
-        lambda batches: decide_ahead(values(), chosen, ahead=batches.width > 1),
+        lambda batches: decide_ahead(values(), chosen, ahead=batches.networked and batches.width > 1),
         rule,
         codec=codec,
     )

@@ -12,20 +12,20 @@ from pulsar_meta.jobs.batches.batch_plan import BatchPlan, plan_entries
 from pulsar_meta.jobs.batches.batching import Batching
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_check import Checker, LedgerReport, LedgerTask, check_range
-from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, Limits, Range
+from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Range
 from pulsar_meta.jobs.entries.entry_dump import (
     DumpOptions,
     describe_matching,
+    present_entries,
     read_entries,
-    readable_entries,
 )
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
 from pulsar_meta.jobs.spark.session import spark_session
 from pulsar_meta.jobs.spark.workers import LEDGER_COST, Opened, Sources, Task, map_on_workers
+from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.jobs.topics.topic import Ledger, Report
 
-# A range, and its ledger with what BookKeeper says of it.
-LedgerRange = tuple[Range, Ledger]
+LedgerRange = tuple[Range, EntryFormat]
 
 
 def check_with_spark(sources: Sources, max_size: int, spark: SparkSettings) -> Checker:
@@ -34,7 +34,7 @@ def check_with_spark(sources: Sources, max_size: int, spark: SparkSettings) -> C
     def checked(tasks: Sequence[LedgerTask]) -> Iterator[LedgerReport]:
         with spark_session(spark) as session:
             sent = [Task(sources, task, _cost(task.part.ledger)) for task in tasks]
-            yield from map_on_workers(session, sent, partial(check, max_size))
+            yield from map_on_workers(session, sent, partial(check, max_size), spark.note)
 
     return checked
 
@@ -50,7 +50,6 @@ class Found:
 
     documents: list[Document] = field(default_factory=list)
     counts: FilterCounts = field(default_factory=FilterCounts)
-    coverage: Coverage = field(default_factory=Coverage)
     faults: list[PulsarMetaError] = field(default_factory=list)
 
 
@@ -60,7 +59,6 @@ def match_with_spark(
     chosen: EntryFilter,
     look: DumpOptions,
     counts: FilterCounts,
-    coverage: Coverage,
     report: Report,
     spark: SparkSettings,
 ) -> Iterator[Document]:
@@ -70,9 +68,8 @@ def match_with_spark(
     """
     with spark_session(spark) as session:
         tasks = [Task(sources, part, _cost(part[0].ledger)) for part in parts]
-        for found in map_on_workers(session, tasks, partial(match, chosen, look), streaming=True):
+        for found in map_on_workers(session, tasks, partial(match, chosen, look), spark.note, streaming=True):
             counts.merge(found.counts)
-            coverage.merge(found.coverage)
             for fault in found.faults:
                 report(fault)
             yield from found.documents
@@ -81,7 +78,7 @@ def match_with_spark(
 def match(chosen: EntryFilter, look: DumpOptions, opened: Opened, part: LedgerRange) -> Found:
     """Filter one ledger's range."""
     found = Found()
-    entries = readable_entries(*part, opened.entries, found.faults.append, found.coverage)
+    entries = present_entries(part[0], opened.entries, part[1], found.faults.append)
     found.documents.extend(describe_matching(entries, chosen, found.counts, look, None, found.faults.append))
     return found
 
@@ -102,7 +99,9 @@ def plan_with_spark(
     """Yield the plan of each choice in order; raises what opening raises, UnreachableError without Spark."""
     with spark_session(spark) as session:
         tasks = [Task(sources, choice, sum(map(_cost, choice.ledgers))) for choice in choices]
-        for document, faults in map_on_workers(session, tasks, partial(plan, rule), streaming=True):
+        for document, faults in map_on_workers(
+            session, tasks, partial(plan, rule), spark.note, streaming=True
+        ):
             for fault in faults:
                 report(fault)
             yield document

@@ -6,19 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pulsar_meta.codecs.columns.column import COLUMN_TYPES
+from pulsar_meta.codecs.columns.column import COLUMN_TYPES, Column
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.jobs.entries.entry_sources import LIVE
 from pulsar_meta.jobs.entries.ledger_columns import read_columns
-from pulsar_meta.jobs.spark.arrow_batches import TOPIC, entry_schema, record_batch
 from pulsar_meta.jobs.spark.pushdown import Wanted, wanted_by
 from pulsar_meta.jobs.spark.workers import Opened, Sources
 from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.topics.topic import topic_of
 
+TOPIC: Final = "topic"
+ARROW_TYPES: Final = {"integer": pa.int64(), "boolean": pa.bool_(), "text": pa.string()}
+SPARK_TYPES: Final = {"integer": "bigint", "boolean": "boolean", "text": "string"}
 COLUMNS: Final = (TOPIC, *COLUMN_TYPES)
 ENTRIES_A_PARTITION: Final = 500_000
 
@@ -83,9 +86,9 @@ class EntryReader(DataSourceReader):
         self.wanted = Wanted()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Share the entries out: small ledgers together, large ones cut."""
+        """Divide the entries: small ledgers together, large ones cut."""
         size = int(self.options.get("entriesperpartition", ENTRIES_A_PARTITION))
-        return [EntryPartition(ranges) for ranges in shared(self._ranges(max(1, size)), max(1, size))]
+        return [EntryPartition(ranges) for ranges in divide(self._ranges(max(1, size)), max(1, size))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of a partition as Arrow batches."""
@@ -148,7 +151,7 @@ def wanted_columns(options: Mapping[str, str]) -> tuple[str, ...]:
     return names or COLUMNS
 
 
-def shared(ranges: Iterator[tuple[EntryRange, int]], size: int) -> Iterator[list[EntryRange]]:
+def divide(ranges: Iterator[tuple[EntryRange, int]], size: int) -> Iterator[list[EntryRange]]:
     """Yield lists of ranges with about `size` entries each; a ledger is worth a thousandth at least."""
     held: list[EntryRange] = []
     cost = 0
@@ -161,3 +164,30 @@ def shared(ranges: Iterator[tuple[EntryRange, int]], size: int) -> Iterator[list
         cost += weight
     if held:
         yield held
+
+
+def entry_schema(columns: Sequence[str]) -> str:
+    """Return the columns of entries as Spark's DDL."""
+    return ", ".join(
+        f"{name} {'string' if name == TOPIC else SPARK_TYPES[COLUMN_TYPES[name]]}" for name in columns
+    )
+
+
+def record_batch(columns: Mapping[str, Column], names: Sequence[str], topic: str | None) -> pa.RecordBatch:
+    """Return the columns `names` as a batch; `topic` fills the column of that name."""
+    rows = len(next(iter(columns.values())).present)
+    arrays = [
+        pa.repeat(pa.scalar(topic, pa.string()), rows)
+        if name == TOPIC
+        else arrow_array(columns[name], COLUMN_TYPES[name])
+        for name in names
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+
+def arrow_array(column: Column, kind: str) -> Any:
+    """Return a column as an Arrow array, null where it has no value."""
+    absent = None if column.present.all() else ~column.present
+    if column.names is not None:
+        return pa.array(column.names, pa.string()).take(pa.array(column.values, pa.int64(), mask=absent))
+    return pa.array(column.values, ARROW_TYPES[kind], mask=absent)

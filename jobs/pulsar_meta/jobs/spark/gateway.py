@@ -34,7 +34,7 @@ class Java:
     """A Java that PySpark starts; `end` leaves nothing of its process group."""
 
     def __init__(self, settings: Mapping[str, str], log: IO[bytes] | None) -> None:
-        """`log` takes what Java says; None: our stderr."""
+        """`log` takes what Java prints; None: our stderr."""
         self._settings = settings
         self._output = 2 if log is None else log.fileno()
         self._gateway: Any = None

@@ -47,7 +47,7 @@ class TopicReader(DataSourceReader):
         self.columns = tuple(columns)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Share the topics out."""
+        """Divide the topics."""
         with open_store(self.store) as store:
             records = chosen_topics(store, self.names, everything=not self.names)
             paths = [record.path for record in records]

@@ -21,7 +21,7 @@ class Bounds:
     chosen: frozenset[int] | None = None
 
     def holds(self, number: int) -> bool:
-        """Tell whether a number is left."""
+        """Return whether a number is within them."""
         return self.low <= number <= self.high and (self.chosen is None or number in self.chosen)
 
     def narrowed(self, kind: str, value: Any) -> Bounds:

@@ -1,4 +1,4 @@
-"""Seek by Spark: the questions are shared out, each worker opens the entries and searches.
+"""Seek by Spark: the questions are divided, each worker opens the entries and searches.
 
 What the metadata alone answers is answered here, and without anything to read Spark is not started.
 """
@@ -18,7 +18,7 @@ from pulsar_meta.jobs.seek.questions import Question, SeekOptions
 from pulsar_meta.jobs.seek.seek import Cluster, expand
 from pulsar_meta.jobs.seek.seeker import Note, Seeker, TopicPlan, plan_topic
 from pulsar_meta.jobs.spark.session import spark_session
-from pulsar_meta.jobs.spark.workers import SHARES_PER_CORE, Opened, Sources, Task, map_on_workers
+from pulsar_meta.jobs.spark.workers import PARTITIONS_PER_CORE, Opened, Sources, Task, map_on_workers
 
 Numbered = tuple[int, Question]
 Asked = tuple[TopicPlan, tuple[Numbered, ...]]
@@ -76,13 +76,13 @@ def _search(plans: Sequence[ClusterPlan], options: SeekOptions, spark: SparkSett
     """Answer by Spark what needs reading, into the plans' answers."""
     left = sum(len(questions) for plan in plans for _, questions in plan.topics)
     with spark_session(spark) as session:
-        size = -(-left // (session.sparkContext.defaultParallelism * SHARES_PER_CORE))
+        size = -(-left // (session.sparkContext.defaultParallelism * PARTITIONS_PER_CORE))
         pieces = [(plan, piece) for plan in plans for piece in cut(plan.topics, size)]
         tasks = [
             Task(Sources(plan.cluster.store.url, plan.cluster.urls), piece, len(piece[1]))
             for plan, piece in pieces
         ]
-        found = map_on_workers(session, tasks, partial(answer, options))
+        found = map_on_workers(session, tasks, partial(answer, options), spark.note)
         for (plan, _), answers in zip(pieces, found, strict=True):
             plan.answers.update(answers)
 

@@ -136,18 +136,18 @@ def failing_in_one_line() -> Iterator[None]:
 
 def _reason(error: Exception, log: IO[bytes]) -> str:
     log.seek(0)
-    said = log.read(LOG_READ).decode(errors="replace")
-    return _cause(said) if "Exception" in said else _cause(str(error))
+    logged = log.read(LOG_READ).decode(errors="replace")
+    return _cause(logged) if "Exception" in logged else _cause(str(error))
 
 
 def _cause(text: str) -> str:
     """Return the line of an error that names its cause: the last of Python's, else the first of Java's."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = [line for line in lines if not line.startswith(("at ", "...", "File "))]
-    of_python = [line for line in said if _python_error_re.match(line)]
+    lines = [line for line in lines if not line.startswith(("at ", "...", "File "))]
+    of_python = [line for line in lines if _python_error_re.match(line)]
     if of_python:
         return of_python[-1]
-    of_java = [line for line in said if _java_error_re.search(line)]
+    of_java = [line for line in lines if _java_error_re.search(line)]
     if of_java:
         return _java_error_re.sub("", of_java[0], count=1).strip()
-    return said[-1] if said else "no reason given"
+    return lines[-1] if lines else "no reason given"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from typing import Literal
@@ -11,6 +11,7 @@ from typing import Literal
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, split_managed_ledger_path
+from pulsar_meta.jobs.topics.nearest import did_you_mean, nearest_name
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 # The two kinds of records that a topic has.
@@ -66,7 +67,7 @@ def chosen_topics(store: Store, names: Sequence[str], *, everything: bool = Fals
     if everything == bool(names):
         raise UsageError("which topics? Name topics or namespaces (tenant/namespace), or give --all")
     seen: set[str] = set()
-    for scope, name in [(scope_of(name), name) for name in names] or [(Scope(), "")]:
+    for scope, name in [(_scope(name), name) for name in names] or [(Scope(), "")]:
         count = 0
         for record in select(store, scope, "ledger"):
             count += 1
@@ -74,7 +75,7 @@ def chosen_topics(store: Store, names: Sequence[str], *, everything: bool = Fals
                 seen.add(record.path)
                 yield record
         if name and not count:
-            raise NotFoundError(f"no topic {name}", source=store.url)
+            raise NotFoundError(f"no topic {name}{_suggestion(store, scope)}", source=store.url)
 
 
 def select_listed(store: Store, lines: Iterable[str], scope: Scope, kind: Kind) -> Iterator[Versioned]:
@@ -92,31 +93,45 @@ def select_listed(store: Store, lines: Iterable[str], scope: Scope, kind: Kind) 
                 yield from [value] if value.version == ABSENT else _of_scope([value], scope, kind)
 
 
-def is_namespace(name: str) -> bool:
-    """Return whether a name is `tenant/namespace`: no topic's name has one slash alone."""
-    return "://" not in name and name.count("/") == 1
-
-
-def scope_of(name: str) -> Scope:
-    """Return what a topic's name, a namespace's (`tenant/namespace`) or a glob of either stands for."""
-    return Scope(namespaces=(name,)) if is_namespace(name) else Scope(topics=(name,))
-
-
 def check_named(store: Store, scope: Scope) -> None:
-    """Raise NotFoundError where a topic, namespace or tenant that is named (no glob) is not in the store.
+    """Raise NotFoundError where a topic, namespace, tenant or cursor that is named (no glob) is not there.
 
     UsageError for a namespace without its tenant.
     """
     for name in scope.namespaces:
-        if "/" not in name and not is_glob(name):
+        if "/" not in name and not _is_glob(name):
             raise UsageError(f"{name!r}: a namespace is tenant/namespace")
-    topics = [TopicName.parse(name) for name in scope.topics if not is_glob(name)]
+    topics = [TopicName.parse(name) for name in scope.topics if not _is_glob(name)]
     names = [(str(topic), (topic.path, topic.partitioned_path)) for topic in topics]
-    others = [name for name in (*scope.namespaces, *scope.tenants) if not is_glob(name)]
+    others = [name for name in (*scope.namespaces, *scope.tenants) if not _is_glob(name)]
     names += [(name, (_below(name), f"{POLICIES}/{name}")) for name in others]
     for name, paths in names:
         if not any(_is_there(store, path) for path in paths):
-            raise NotFoundError(f"nothing is called {name}", source=store.url)
+            hint = did_you_mean(store, paths[0])
+            raise NotFoundError(f"nothing is called {name}{hint}", source=store.url)
+    _check_cursors(store, scope)
+
+
+def _suggestion(store: Store, scope: Scope) -> str:
+    paths = scope.prefixes(store)
+    return did_you_mean(store, paths[0]) if paths else ""
+
+
+def _check_cursors(store: Store, scope: Scope) -> None:
+    """Raise NotFoundError where a cursor that is named (no glob) is one of no topic of the scope."""
+    wanted = {name for name in scope.cursors if GLOB.isdisjoint(name)}
+    seen: set[str] = set()
+    values = select(store, replace(scope, cursors=()), "cursor") if wanted else ()
+    for held in values:
+        place = split_managed_ledger_path(held.path)
+        name = place[1] if place is not None else None
+        if name is not None:
+            wanted.discard(name)
+            seen.add(name)
+        if not wanted:
+            return
+    for name in sorted(wanted):
+        raise NotFoundError(f"no topic has a cursor {name}{nearest_name(name, seen)}", source=store.url)
 
 
 def _is_there(store: Store, path: str) -> bool:
@@ -131,7 +146,7 @@ def _listed(store: Store, name: str, kind: Kind) -> Iterator[Versioned]:
     for value in select(store, Scope(topics=(name,)), kind):
         found = True
         yield value
-    if not found and not is_glob(name) and not _is_there(store, TopicName.parse(name).path):
+    if not found and not _is_glob(name) and not _is_there(store, TopicName.parse(name).path):
         yield Versioned(TopicName.parse(name).path, b"", ABSENT)
 
 
@@ -155,13 +170,12 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def is_glob(pattern: str) -> bool:
-    """Return whether a name is a pattern for several."""
+def _is_glob(pattern: str) -> bool:
     return not GLOB.isdisjoint(pattern)
 
 
 def _is_topic(topic: TopicName, pattern: str) -> bool:
-    if is_glob(pattern):
+    if _is_glob(pattern):
         return fnmatchcase(str(topic), _full(pattern))
     named = TopicName.parse(pattern)
     number = topic.partition
@@ -175,7 +189,7 @@ def _full(pattern: str) -> str:
 
 
 def _topic_prefixes(store: Store, pattern: str) -> list[str]:
-    if is_glob(pattern):
+    if _is_glob(pattern):
         return [_below(_full(pattern).partition("://")[2].rpartition("/")[0])]
     topic = TopicName.parse(pattern)
     return [topic.path, *(topic.with_partition(number).path for number in range(_partitions(store, topic)))]
@@ -192,7 +206,13 @@ def _below(name: str) -> str:
     """Return the path of the leading parts of `name` that are no globs."""
     path = MANAGED_LEDGERS
     for part in name.split("/"):
-        if not part or is_glob(part):
+        if not part or _is_glob(part):
             break
         path = f"{path}/{part}"
     return path
+
+
+def _scope(name: str) -> Scope:
+    if "://" not in name and name.count("/") == 1:
+        return Scope(namespaces=(name,))
+    return Scope(topics=(name,))

@@ -6,21 +6,23 @@ from collections.abc import Iterator
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.codecs.names import TopicName, decode_name
+from pulsar_meta.codecs.names import TopicName, decode_name, split_managed_ledger_path
+from pulsar_meta.jobs.topics.nearest import did_you_mean
 from pulsar_meta.stores.base import Store, Versioned, joined
 
 
 def list_children(store: Store, path: str, *, details: bool = False) -> Iterator[Document]:
     """Yield a document for each child of `path`; `details` reads each of them.
 
-    `{"path", "name", "decoded"?, "size"?, "version"?, "ephemeral"?, "created"?, "modified"?}`; times in ms.
+    `{"path", "name", "decoded"?, "topic"?, "cursor"?, "size"?, "version"?, "ephemeral"?, "created"?,
+    "modified"?}`; times in ms, `topic` and `cursor` by the names that commands take.
     NotFoundError where neither a value nor a child is at `path`.
     """
     names = store.children(path)
     if not names:
-        store.read(path)
+        read_value(store, path)
     for name in names:
-        document = _named(joined(path, name), name)
+        document = _named(joined(path, name), name) | _called(joined(path, name))
         yield document | _details(store, joined(path, name)) if details else document
 
 
@@ -35,7 +37,7 @@ def walk(store: Store, path: str, depth: int | None = None) -> Iterator[Document
         found = True
         yield document
     if not found:
-        raise NotFoundError(f"nothing at {path}", source=store.url)
+        raise NotFoundError(f"nothing at {path}{did_you_mean(store, path)}", source=store.url)
 
 
 def read_value(store: Store, path: str) -> Versioned:
@@ -44,9 +46,8 @@ def read_value(store: Store, path: str) -> Versioned:
         return store.read(path)
     except NotFoundError as error:
         hint = _hint(store, path)
-        if hint is None:
-            raise
-        raise NotFoundError(f"{error.message}: {hint}", source=error.source) from error
+        more = did_you_mean(store, path) if hint is None else f": {hint}"
+        raise NotFoundError(f"{error.message}{more}", source=error.source) from error
 
 
 def _hint(store: Store, path: str) -> str | None:
@@ -98,6 +99,13 @@ def _named(path: str, name: str) -> Document:
     except DecodeError:
         return document
     return document if decoded == name else document | {"decoded": decoded}
+
+
+def _called(path: str) -> Document:
+    place = split_managed_ledger_path(path)
+    if place is None:
+        return {}
+    return {"topic": str(place[0])} | ({} if place[1] is None else {"cursor": place[1]})
 
 
 def _details(store: Store, path: str) -> Document:

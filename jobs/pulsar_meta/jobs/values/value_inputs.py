@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from glob import glob
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from shutil import copyfileobj
+from typing import IO, Final
 
 from pulsar_meta.codecs.documents.kinds import store_path_of_file
 from pulsar_meta.codecs.errors import (
@@ -19,9 +22,9 @@ from pulsar_meta.codecs.errors import (
     PulsarMetaError,
     UnreachableError,
 )
-
-if TYPE_CHECKING:
-    from pulsar_meta.stores.base import Store
+from pulsar_meta.jobs.values.store_tree import read_value
+from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.registry import open_store
 
 STDIN: Final = "-"
 _HEAD: Final = 1 << 16
@@ -66,8 +69,6 @@ def values_of_store(store: Store, prefix: str) -> Iterator[ValueInput]:
 
 def value_at(store: Store, path: str) -> ValueInput:
     """Return the value at `path`, with an error where it cannot be had."""
-    from pulsar_meta.jobs.values.store_tree import read_value
-
     try:
         held = read_value(store, path)
     except NotFoundError as error:
@@ -97,8 +98,6 @@ def _values_of_name(name: str, form: InputForm) -> Iterator[ValueInput]:
 
 def _expand(name: str) -> tuple[list[Path], list[OSError]]:
     """Return the files that a name, a directory or a pattern stands for, sorted, and what hid others."""
-    from glob import glob
-
     faults: list[OSError] = []
     try:
         if not _has_magic(name) or Path(name).exists():
@@ -145,9 +144,6 @@ def _values_of_stdin(form: InputForm) -> Iterator[ValueInput]:
     if form.text != "raw" or not is_snapshot(data):
         yield from _split(STDIN, data, form, None)
         return
-    import tempfile
-    from shutil import copyfileobj
-
     with tempfile.NamedTemporaryFile(suffix=".ndjson") as spool:
         spool.write(data)
         copyfileobj(stdin, spool)
@@ -157,8 +153,6 @@ def _values_of_stdin(form: InputForm) -> Iterator[ValueInput]:
 
 
 def _values_of_snapshot(file: str) -> Iterator[ValueInput]:
-    from pulsar_meta.stores.registry import open_store
-
     try:
         with open_store(f"snapshot:{file}") as store:
             for versioned in store.scan("/"):

@@ -16,6 +16,8 @@ from pulsar_meta.jobs.brokers.lookup_properties import published_properties
 from pulsar_meta.jobs.brokers.registered import STOCK, broker_document, match_broker, match_notes
 from tests.cli.program import as_text, pulsar_meta_here
 
+MANAGER = "loadManagerClassName"
+
 # As a 4.2.4 broker with lookup.rack=A registered itself.
 REGISTERED = {
     "webServiceUrl": "http://127.0.0.1:13272",
@@ -123,11 +125,31 @@ def test_exit_codes(tmp_path: Path) -> None:
 
 
 def test_what_a_broker_conf_would_publish() -> None:
-    told = published_properties(b"# x\nlookup.rack = A\nlookupX=1\nlookup.zone:\\u00fc\nlookup.rack=B\n")
+    told = published_properties(
+        f"# x\nlookup.rack = A\nlookupX=1\nlookup.zone:\\u00fc\nlookup.rack=B\n{MANAGER}={STOCK}\n".encode()
+    )
     assert told["properties"] == {"lookup.rack": "B", "lookup.zone": "ü"}
     assert told["client_keys"] == ["rack", "zone"]
     assert (told["prefix"], told["prefix_is_default"]) == ("lookup.", True)
     assert told["warnings"] == ["lookup.rack is set 2 times: the last one counts"]
+
+
+@pytest.mark.parametrize("name", ["ModularLoadManagerImpl", "SimpleLoadManagerImpl"])
+def test_a_load_manager_that_publishes_none_is_warned_of(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text(f"lookup.rack=A\n{MANAGER}=org.apache.pulsar.broker.loadbalance.impl.{name}\n")
+    done = as_text(pulsar_meta_here("lookup-properties", file))
+    assert (done.returncode, done.stdout) == (0, "lookup.rack=A\n")
+    assert f"{name} publishes no lookup properties" in done.stderr
+    assert published_properties(file.read_bytes())["published"] is False
+
+
+def test_the_default_load_manager_publishes_none() -> None:
+    found = published_properties(b"lookup.rack=A\n")
+    assert "ModularLoadManagerImpl, Pulsar's default, publishes no" in found["warnings"][0]
+    assert published_properties(b"other=A\n")["warnings"] == []
+    other = published_properties(b"lookup.rack=A\nloadManagerClassName=com.example.RackAware\n")
+    assert (other["warnings"], other["published"]) == ([], True)
 
 
 def test_another_prefix_and_an_empty_one() -> None:

@@ -1,0 +1,410 @@
+"""`zk-files:DIR[?at=TIME|zxid=N][&logs=DIR][&chroot=/PATH]`: ZooKeeper as its own files have it; read-only.
+
+DIR is ZooKeeper's data directory or the `version-2` in it; `logs` is where the transaction logs lie, if
+elsewhere. The newest snapshot that was whole by then is read, and the logs are replayed over it: as far as
+they go, up to the transaction `zxid` (decimal, or hexadecimal with 0x), or up to a time (milliseconds, or
+ISO 8601, UTC unless it says otherwise). Nothing is written, and a server may be running on the files: a
+transaction that is just being written ends the log.
+
+Source: apache/zookeeper FileTxnSnapLog, FileSnap (findNValidSnapshots), SnapStream.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Final, NoReturn
+from urllib.parse import parse_qsl
+
+from pulsar_meta.access.urls import split_scheme
+from pulsar_meta.codecs.errors import (
+    DecodeError,
+    GuardError,
+    NotFoundError,
+    UnreachableError,
+    UsageError,
+    decoding,
+)
+from pulsar_meta.codecs.times import iso_time
+from pulsar_meta.codecs.zookeeper_files.log import (
+    Create,
+    LogEnd,
+    Transaction,
+    changes_of,
+    is_ephemeral,
+    read_log,
+)
+from pulsar_meta.codecs.zookeeper_files.snapshot import Snapshot, read_snapshot, unpack_snappy
+from pulsar_meta.codecs.zookeeper_files.tree import Node, Tree
+from pulsar_meta.stores.base import BaseStore, Change, Versioned, is_within, joined, prefixed
+
+OPTIONS: Final = frozenset({"at", "zxid", "logs", "chroot"})
+OWN_NODES: Final = "/zookeeper"
+BROKERS: Final = "/loadbalance/brokers"
+# Above these bits of a zxid stands the epoch of the leader that gave it; below them it counts up by one.
+EPOCH_BITS: Final = 32
+
+
+class ZookeeperFilesStore(BaseStore):
+    """The tree at one moment, held in memory; versions are the nodes' dataVersions."""
+
+    def __init__(self, url: str, *, read_only: bool = True) -> None:
+        """Find the files; NotFoundError where there are none, GuardError for writing."""
+        self.url = url
+        self.writable = False
+        if not read_only:
+            self._refuse()
+        directory, _, query = split_scheme(url)[1].partition("?")
+        options = _options(query, url)
+        self._chroot = options.get("chroot", "").rstrip("/")
+        self._files = ServerFiles.find(Path(directory), options.get("logs"), url)
+        self._moment = Moment.parse(options, url)
+
+    def read(self, path: str) -> Versioned:
+        """Return the value at `path`; NotFoundError where there was none."""
+        node = self._nodes.get(self._inside(path))
+        if node is None or self._is_own(path):
+            raise NotFoundError(f"nothing at {path}", source=self.url)
+        return _versioned(path, node)
+
+    def children(self, path: str) -> list[str]:
+        """Return the sorted names of the children of `path`, ZooKeeper's own nodes left out."""
+        bare = prefixed(path)[0]
+        names = self._children.get(self._inside(bare), ())
+        return [name for name in names if not self._is_own(joined(bare, name))]
+
+    def scan(self, prefix: str = "/") -> Iterator[Versioned]:
+        """Yield every node at and below `prefix`, a parent before its children, siblings by name."""
+        waiting = [prefixed(prefix)[0]]
+        while waiting:
+            path = waiting.pop()
+            node = self._nodes.get(self._inside(path))
+            if node is not None and not self._is_own(path):
+                if path != "/" or node.data:
+                    yield _versioned(path, node)
+                waiting += [joined(path, name) for name in reversed(self.children(path))]
+
+    def history(self, path: str) -> Iterator[Change]:
+        """Yield the changes of a node from the first transaction on that the logs have, up to the moment."""
+        brokers = Brokers(f"{self._chroot}{BROKERS}/")
+        inside = self._inside(path)
+        for change in self._files.history(inside, self._moment, brokers):
+            held = change.value
+            yield change if held is None else change._replace(value=held._replace(path=path))
+
+    def transactions(self) -> Iterator[Transaction]:
+        """Yield every transaction of the logs in order, whatever the moment."""
+        return self._files.transactions()
+
+    def put(self, path: str, value: bytes, expected: int) -> int:
+        """Refuse: GuardError."""
+        self._refuse()
+
+    def delete(self, path: str, expected: int) -> None:
+        """Refuse: GuardError."""
+        self._refuse()
+
+    def close(self) -> None:
+        """Let go of the tree."""
+        self.__dict__.pop("_tree", None)
+        self.__dict__.pop("_children", None)
+
+    @cached_property
+    def _tree(self) -> Tree:
+        tree = self._files.tree(self._moment)
+        if self._chroot and self._chroot not in tree.nodes:
+            raise NotFoundError(f"no node {self._chroot}", source=self.url)
+        return tree
+
+    @property
+    def _nodes(self) -> dict[str, Node]:
+        return self._tree.nodes
+
+    @cached_property
+    def _children(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for path in sorted(self._nodes):
+            if path != "/":
+                parent, _, name = path.rpartition("/")
+                found.setdefault(parent or "/", []).append(name)
+        return found
+
+    def _inside(self, path: str) -> str:
+        return f"{self._chroot}{path}".rstrip("/") or "/"
+
+    def _is_own(self, path: str) -> bool:
+        return not self._chroot and is_within(path, OWN_NODES)
+
+    def _refuse(self) -> NoReturn:
+        raise GuardError("ZooKeeper's files are only read", source=self.url)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Up to where transactions count: a zxid, or a time in milliseconds, both included; neither: all."""
+
+    zxid: int | None = None
+    time: int | None = None
+
+    def is_before(self, transaction: Transaction) -> bool:
+        """Tell whether a transaction came later."""
+        if self.zxid is not None:
+            return transaction.zxid > self.zxid
+        return self.time is not None and transaction.time > self.time
+
+    @classmethod
+    def parse(cls, options: dict[str, str], url: str) -> Moment:
+        """Read `zxid` or `at`; UsageError for both, or for what is neither a number nor a time."""
+        if "zxid" in options and "at" in options:
+            raise UsageError("at=TIME or zxid=N, not both", source=url)
+        try:
+            zxid = int(options["zxid"], 0) if "zxid" in options else None
+        except ValueError:
+            raise UsageError(
+                f"zxid={options['zxid']}: expected a number (0x…: hexadecimal)", source=url
+            ) from None
+        return cls(zxid, _milliseconds(options["at"], url) if "at" in options else None)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFiles:
+    """Snapshots and transaction logs by the zxid in their names, in order."""
+
+    url: str
+    snapshots: tuple[tuple[int, Path], ...]
+    logs: tuple[tuple[int, Path], ...]
+
+    @classmethod
+    def find(cls, directory: Path, logs: str | None, url: str) -> ServerFiles:
+        """Look into a data directory, or `version-2` itself; NotFoundError where neither kind lies."""
+        snapshots = _numbered(directory, "snapshot.", url)
+        found = cls(url, snapshots, _numbered(Path(logs) if logs else directory, "log.", url))
+        if not found.snapshots and not found.logs:
+            raise NotFoundError("no snapshots and no transaction logs of ZooKeeper here", source=url)
+        return found
+
+    def tree(self, moment: Moment) -> Tree:
+        """Return the tree as it was. NotFoundError for a moment that the files do not reach.
+
+        DecodeError where transactions are missing between a snapshot and the moment, or cannot be read.
+        """
+        until = self._zxid_at(moment.time) if moment.time is not None else moment.zxid
+        snapshot = self._snapshot(until)
+        reached = snapshot.zxid
+        for transaction in self.transactions(snapshot.zxid):
+            if until is not None and transaction.zxid > until:
+                break
+            with decoding(self.url, what=f"transaction {transaction.zxid:#x}"):
+                snapshot.tree.apply(transaction)
+            reached = transaction.zxid
+        if moment.zxid is not None and reached < moment.zxid:
+            raise NotFoundError(f"the transactions end at {reached:#x}", source=self.url)
+        return snapshot.tree
+
+    def transactions(self, after: int = 0) -> Iterator[Transaction]:
+        """Yield the transactions above the zxid `after`, over all logs; DecodeError where some are missing.
+
+        A log that breaks off is followed by the next one only where that goes on with the next zxid.
+        """
+        last, begun = after, False
+        for path in self._logs_from(after):
+            for transaction in self._read(path):
+                if transaction.zxid > last:
+                    self._check_next(last, transaction.zxid, first=not begun and after == 0)
+                    last, begun = transaction.zxid, True
+                    yield transaction
+
+    def history(self, path: str, moment: Moment, brokers: Brokers) -> Iterator[Change]:
+        """Yield what the transactions up to `moment` made of the node at `path`, its first value first."""
+        oldest = self._oldest()
+        tree, node = oldest.tree, oldest.tree.nodes.get(path)
+        if node is not None and node.mzxid <= oldest.zxid:
+            yield Change(oldest.zxid, None, None, _versioned(path, node), first=True)
+        brokers.note(tree)
+        for transaction in self.transactions(oldest.zxid):
+            if moment.is_before(transaction):
+                return
+            before = _mark(tree, path)
+            with decoding(self.url, what=f"transaction {transaction.zxid:#x}"):
+                tree.apply(transaction)
+                brokers.follow(transaction)
+            if _mark(tree, path) != before:
+                node = tree.nodes.get(path)
+                held = None if node is None else _versioned(path, node)
+                writer = brokers.name(transaction.session)
+                yield Change(transaction.zxid, transaction.time, writer, held)
+
+    def _oldest(self) -> Snapshot:
+        """Return the oldest snapshot from which the logs go on to their end without a gap."""
+        fault: DecodeError | None = None
+        for zxid, path in self.snapshots:
+            try:
+                with decoding(str(path)):
+                    snapshot = read_snapshot(_unpacked(path), zxid)
+                for _ in self.transactions(snapshot.zxid):
+                    pass
+                return snapshot
+            except DecodeError as error:
+                fault = error
+        return self._from_nothing(fault)
+
+    def _check_next(self, last: int, zxid: int, *, first: bool) -> None:
+        same_epoch = last >> EPOCH_BITS == zxid >> EPOCH_BITS
+        if not first and same_epoch and zxid != last + 1:
+            raise DecodeError(f"the transactions {last + 1:#x} to {zxid - 1:#x} are missing", source=self.url)
+
+    def _logs_from(self, after: int) -> list[Path]:
+        begins = [at for at, (zxid, _) in enumerate(self.logs) if zxid <= after + 1]
+        return [path for _, path in self.logs[begins[-1] if begins else 0 :]]
+
+    def _read(self, path: Path) -> Iterator[Transaction]:
+        with decoding(str(path)):
+            for found in read_log(_bytes(path)):
+                if not isinstance(found, LogEnd):
+                    yield found
+
+    def _snapshot(self, until: int | None) -> Snapshot:
+        """Return the newest whole snapshot that holds nothing later than `until`."""
+        fault: DecodeError | None = None
+        for zxid, path in reversed(self.snapshots):
+            if until is None or zxid <= until:
+                try:
+                    with decoding(str(path)):
+                        snapshot = read_snapshot(_unpacked(path), zxid)
+                except DecodeError as error:
+                    # ZooKeeper goes back to the one before, too; gaps in the logs would be found.
+                    fault = fault or error
+                    continue
+                if until is None or snapshot.last_zxid <= until:
+                    return snapshot
+        return self._from_nothing(fault)
+
+    def _from_nothing(self, fault: DecodeError | None) -> Snapshot:
+        first = next(iter(self.transactions()), None)
+        if first is not None and first.zxid & (2**EPOCH_BITS - 1) == 1 and first.zxid >> EPOCH_BITS <= 1:
+            return Snapshot(Tree(), 0, 0)
+        if fault is not None:
+            raise fault
+        raise NotFoundError(
+            "no snapshot is that old, and the logs do not begin with the first transaction", source=self.url
+        )
+
+    def _zxid_at(self, time: int) -> int | None:
+        """Return the last zxid up to a time, None where nothing came later.
+
+        NotFoundError for a time before the logs.
+        """
+        last = None
+        for transaction in self.transactions():
+            if transaction.time > time:
+                if last is None:
+                    begin = iso_time(transaction.time)
+                    raise NotFoundError(
+                        f"the transaction logs begin at {begin}, later than that", source=self.url
+                    )
+                return last
+            last = transaction.zxid
+        return None
+
+
+class Brokers:
+    """Which broker has which session, by the ephemeral nodes that brokers register with."""
+
+    def __init__(self, parent: str) -> None:
+        """`parent` is the path of the registrations, with a slash at its end."""
+        self._parent = parent
+        self._names: dict[int, str] = {}
+
+    def note(self, tree: Tree) -> None:
+        """Learn the registrations that a tree has."""
+        for path, node in tree.nodes.items():
+            self._learn(path, node.owner)
+
+    def follow(self, transaction: Transaction) -> None:
+        """Learn the registrations that a transaction makes."""
+        for change in changes_of(transaction):
+            if isinstance(change, Create):
+                self._learn(change.path, change.owner)
+
+    def name(self, session: int) -> str:
+        """Return the broker of a session, or else the session's id in hexadecimal."""
+        return self._names.get(session, f"session {session & (2**64 - 1):#x}")
+
+    def _learn(self, path: str, owner: int) -> None:
+        if path.startswith(self._parent) and is_ephemeral(owner):
+            self._names[owner] = f"broker {path.removeprefix(self._parent)}"
+
+
+def _mark(tree: Tree, path: str) -> tuple[int, int] | None:
+    """Return what differs after each change of a node's bytes."""
+    node = tree.nodes.get(path)
+    return None if node is None else (node.czxid, node.mzxid)
+
+
+def _versioned(path: str, node: Node) -> Versioned:
+    return Versioned(path, node.data, node.version, node.created, node.modified, is_ephemeral(node.owner))
+
+
+def _numbered(directory: Path, prefix: str, url: str) -> tuple[tuple[int, Path], ...]:
+    """Return the files `PREFIX<hexadecimal zxid>[.gz|.snappy]` of a directory, by number."""
+    below = directory / "version-2"
+    try:
+        names = sorted((below if below.is_dir() else directory).iterdir())
+    except FileNotFoundError:
+        raise NotFoundError("no such directory", source=url) from None
+    except OSError as error:
+        raise UnreachableError(f"cannot be read: {error.strerror}", source=url) from error
+    found = []
+    for path in names:
+        number = path.name.removeprefix(prefix).removesuffix(".gz").removesuffix(".snappy")
+        if path.name.startswith(prefix) and path.is_file():
+            try:
+                found.append((int(number, 16), path))
+            except ValueError:
+                continue
+    return tuple(sorted(found))
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UnreachableError(f"cannot be read: {error.strerror}", source=str(path)) from error
+
+
+def _unpacked(path: Path) -> bytes:
+    data = _bytes(path)
+    if path.suffix == ".snappy":
+        return unpack_snappy(data)
+    if path.suffix != ".gz":
+        return data
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DecodeError(f"gzip: {error}") from error
+
+
+def _options(query: str, url: str) -> dict[str, str]:
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    for name in options:
+        if name not in OPTIONS:
+            raise UsageError(f"no option {name!r}; known: {', '.join(sorted(OPTIONS))}", source=url)
+    return options
+
+
+def _milliseconds(text: str, url: str) -> int:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        # A plus in a query stands for a space.
+        moment = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
+    except ValueError:
+        raise UsageError(f"at={text}: expected a time (ISO 8601) or milliseconds", source=url) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)

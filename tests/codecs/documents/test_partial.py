@@ -1,0 +1,78 @@
+"""What is said of values that can be read only in part: never a default in the place of what is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
+from pulsar_meta.codecs.protobuf.wire_fields import bytes_field
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
+
+CURSOR = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=7, markDeleteEntryId=3)
+RANGE = ManagedCursorInfo(
+    cursorsLedgerId=-1,
+    individualDeletedMessages=[
+        {"lowerEndpoint": {"ledgerId": 7, "entryId": 4}, "upperEndpoint": {"ledgerId": 7, "entryId": 9}}
+    ],
+)
+
+
+def partly(kind: str, data: bytes) -> dict[str, Any]:
+    decoded = decode_document(data, source="test", options=DecodeOptions(kind=kind))
+    assert decoded.error is not None
+    return decoded.document
+
+
+@pytest.mark.parametrize("kind", ["ManagedCursorInfo", "PositionInfo", "SchemaEntry", "SchemaLocator"])
+def test_of_nothing_nothing_is_said(kind: str) -> None:
+    document = partly(kind, b"")
+    assert document["value"] is None
+    assert document["meaning"] == {}
+
+
+@pytest.mark.parametrize("kind", ["ManagedLedgerInfo", "ManagedCursorInfo", "PositionInfo"])
+@pytest.mark.parametrize("data", [b"\xff", b"garbage", b"\x08\xff", b"\x0f\x01"])
+def test_garbage_has_no_state_and_no_counts(kind: str, data: bytes) -> None:
+    assert partly(kind, data)["meaning"] == {}
+
+
+def test_a_cursor_cut_off_says_what_was_read_and_no_more() -> None:
+    stored = CURSOR.SerializeToString() + b"\x22\x09"
+    meaning = partly("ManagedCursorInfo", stored)["meaning"]
+    assert meaning == {"state": "record", "mark_delete": "7:3"}
+
+
+def test_half_a_position_is_none() -> None:
+    meaning = partly("PositionInfo", b"\x08\x07")["meaning"]
+    assert meaning == {}
+    half = decode_document(
+        b"\x08\x00\x10\x07", source="test", options=DecodeOptions(kind="ManagedCursorInfo")
+    )
+    assert "mark_delete" not in half.document["meaning"]
+
+
+def test_a_range_without_its_end_is_not_counted() -> None:
+    whole = RANGE.SerializeToString()
+    lower = RANGE.individualDeletedMessages[0].lowerEndpoint.SerializeToString()
+    document = partly("ManagedCursorInfo", whole + bytes_field(4, bytes_field(1, lower)))
+    assert document["meaning"]["acked_ranges"] == 1
+    assert document["meaning"]["acked_entries"] == 5
+
+
+def test_the_last_ledger_read_is_not_called_open() -> None:
+    info = ManagedLedgerInfo(ledgerInfo=[{"ledgerId": 5, "entries": 10}, {"ledgerId": 6}])
+    meaning = partly("ManagedLedgerInfo", info.SerializeToString() + b"\x0a\x05")["meaning"]
+    assert meaning["ledger_count"] == 2
+    assert "open_ledger" not in meaning
+
+
+def test_acknowledgements_that_lie_in_the_cursors_ledger_are_not_called_none() -> None:
+    stored = ManagedCursorInfo(cursorsLedgerId=5, markDeleteLedgerId=7, markDeleteEntryId=3)
+    decoded = decode_document(
+        stored.SerializeToString(), source="test", options=DecodeOptions(kind="ManagedCursorInfo")
+    )
+    assert decoded.error is None
+    assert decoded.document["meaning"]["snapshot_only"] is True
+    assert "acked_entries" not in decoded.document["meaning"]

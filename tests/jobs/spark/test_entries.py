@@ -1,0 +1,61 @@
+"""Entries filtered by Spark: the same documents, counts and faults as in one process."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pulsar_meta.codecs.errors import PulsarMetaError
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.engine import SparkSettings
+from pulsar_meta.jobs.entries.entry_choice import Limits, choose, ranges
+from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe_matching, read_entries
+from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
+from pulsar_meta.jobs.entries.filters import parse_filter
+from pulsar_meta.jobs.spark.entries import match_with_spark
+from pulsar_meta.jobs.spark.workers import Sources
+from pulsar_meta.jobs.topics.bookkeeper import entry_format
+from pulsar_meta.stores.registry import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def damaged(capture: Callable[[str], Path], tmp_path: Path) -> Sources:
+    """A cluster whose only bookie lost the second half of its largest entry log."""
+    folder = tmp_path / "cluster"
+    shutil.copytree(capture("pulsar-4.2.4"), folder)
+    log = max(folder.glob("bookie0/current/*.log"), key=lambda path: path.stat().st_size)
+    with log.open("r+b") as file:
+        file.truncate(log.stat().st_size // 2)
+    return Sources(f"snapshot:{folder}/metadata.ndjson", (f"bookie-disk:{folder}/bookie0?index=scan",))
+
+
+def test_what_is_missing_or_broken_is_reported_by_spark_too(session: SparkSession, damaged: Sources) -> None:
+    chosen, look = EntryFilter(parse_filter("a or not a"), "any", frozenset(), 1 << 20), DumpOptions()
+    here: list[PulsarMetaError] = []
+    there: list[PulsarMetaError] = []
+    here_counts, there_counts = FilterCounts(), FilterCounts()
+    assert damaged.store is not None
+    with open_store(damaged.store) as store, open_entries(damaged.urls) as source:
+        topics = ["orders", "marks", "plain"]
+        choices = list(choose(topics, store, source, here.append))
+        entries = read_entries(iter(choices), Limits(), source, store, here.append)
+        found = list(describe_matching(entries, chosen, here_counts, look, None, here.append))
+        parts = [
+            (part, entry_format(store, part.ledger.ledger_id, there.append))
+            for choice in choices
+            for part in ranges(choice, Limits(), source)
+        ]
+        by_spark = match_with_spark(damaged, parts, chosen, look, there_counts, there.append, SparkSettings())
+        assert list(by_spark) == found
+    assert there_counts == here_counts
+    assert list(map(str, there)) == list(map(str, here))
+    assert any("no source has" in str(fault) for fault in there)
