@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.entries.base import BaseSource, RawEntry
 from pulsar_meta.entries.joined import JoinedEntries
+from pulsar_meta.entries.locations import LedgerLocations
 
 LEDGER = 5
 
@@ -90,3 +94,13 @@ def test_what_sources_can_do_they_can_do_together() -> None:
     assert JoinedEntries([frames, frames]).whole_ledgers is False
     assert JoinedEntries([disk, frames]).whole_ledgers is True
     assert JoinedEntries([disk, JoinedEntries([live])]).entries_per_read == 100
+
+
+@settings(max_examples=300)
+@given(st.sets(st.integers(0, 40), max_size=15), st.sets(st.integers(0, 40), max_size=15))
+def test_what_another_source_has_is_taken_away(held: set[int], others: set[int]) -> None:
+    entry_ids = array("q", sorted(held))
+    table = LedgerLocations(1, entry_ids, array("q", [entry_id * 10 for entry_id in entry_ids]))
+    left = table.without(array("q", sorted(others)))
+    assert list(left.entry_ids) == sorted(held - others)
+    assert list(left.locations) == [entry_id * 10 for entry_id in left.entry_ids]

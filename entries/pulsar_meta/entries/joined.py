@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby, islice
@@ -118,9 +119,11 @@ class JoinedEntries(Closing):
 
 
 def _each_once(parts: Sequence[Iterator[Located]]) -> Iterator[Located]:
-    seen: set[int] = set()
+    seen: list[array[int]] = []
     for files, table in (one for part in parts for one in part):
-        left = table.without(seen) if seen else table
+        left = table
+        for before in seen:
+            left = left.without(before)
         if left.entry_ids:
-            seen.update(left.entry_ids)
+            seen.append(left.entry_ids)
             yield files, left

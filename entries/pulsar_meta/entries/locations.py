@@ -31,13 +31,17 @@ class LedgerLocations:
         end = len(self.entry_ids) if last is None else bisect_right(self.entry_ids, last)
         return LedgerLocations(self.ledger_id, self.entry_ids[start:end], self.locations[start:end])
 
-    def without(self, others: set[int]) -> LedgerLocations:
-        """Return what is left when the entries `others` are taken away."""
-        kept = [at for at, entry_id in enumerate(self.entry_ids) if entry_id not in others]
+    def without(self, others: array[int]) -> LedgerLocations:
+        """Return what is left when the entries `others`, in ascending order, are taken away."""
+        import numpy as np
+
+        if not others or self.entry_ids[-1:] < others[:1] or others[-1:] < self.entry_ids[:1]:
+            return self
+        here, there = np.frombuffer(self.entry_ids, np.int64), np.frombuffer(others, np.int64)
+        kept = there[np.searchsorted(there[:-1], here)] != here
+        locations = np.frombuffer(self.locations, np.int64)
         return LedgerLocations(
-            self.ledger_id,
-            array("q", (self.entry_ids[at] for at in kept)),
-            array("q", (self.locations[at] for at in kept)),
+            self.ledger_id, array("q", here[kept].tobytes()), array("q", locations[kept].tobytes())
         )
 
     def location(self, entry_id: int) -> int | None:
