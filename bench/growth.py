@@ -125,7 +125,7 @@ def make_rocksdb(place: Path, count: int) -> str:
     from rocksdict import Options, Rdict, WriteOptions
 
     unlogged = WriteOptions()
-    unlogged.disable_wal = True
+    unlogged.disable_wal = True  # type: ignore[method-assign, assignment]
     database = Rdict(str(place / f"{count}.rocksdb"), Options(raw_mode=True))
     database.set_write_options(unlogged)
     database[INSTANCE_ID] = (1).to_bytes(8, "big")

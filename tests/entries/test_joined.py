@@ -96,7 +96,7 @@ def test_what_sources_can_do_they_can_do_together() -> None:
     assert JoinedEntries([disk, JoinedEntries([live])]).entries_per_read == 100
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.sets(st.integers(0, 40), max_size=15), st.sets(st.integers(0, 40), max_size=15))
 def test_what_another_source_has_is_taken_away(held: set[int], others: set[int]) -> None:
     entry_ids = array("q", sorted(held))
