@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest.mock import patch
 
@@ -362,6 +362,24 @@ def test_faults_are_json_where_the_output_is(where: list[str]) -> None:
     assert done.returncode == 3
     assert json.loads(done.stderr)["error"] == "not-found"
     assert json.loads(done.stdout)["entry_id"] == 0
+
+
+@pytest.mark.parametrize("slip", ["txt", "Text", "hexx", "payloads"])
+def test_a_slip_of_the_pen_makes_no_directory(slip: str, where: list[str], tmp_path: Path) -> None:
+    with chdir(tmp_path):
+        done = run("orders", *where, "-n", "1", "--payload", slip)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "text, hex, base64, hash, or a directory as dir:DIR" in done.stderr
+        assert list(tmp_path.iterdir()) == []
+        assert run("orders", *where, "-n", "1", "--payload", f"dir:{slip}").returncode == 0
+        assert run("orders", *where, "-n", "1", "--payload", slip).returncode == 0
+        assert [path.name for path in tmp_path.iterdir()] == [slip]
+
+
+def test_frames_to_a_device_have_no_index_beside_it(where: list[str], tmp_path: Path) -> None:
+    (tmp_path / "null").symlink_to("/dev/null")
+    assert run("orders", *where, "-n", "1", "-o", "raw", "--output", str(tmp_path / "null")).returncode == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["null"]
 
 
 def test_payloads_need_a_directory(where: list[str], tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_an_unforeseen_error_is_one_line_and_exit_70(error: BaseException, tmp_p
 def test_it_is_json_where_json_was_asked_for_and_names_the_undo_file(tmp_path: Path) -> None:
     with (
         broken(ZeroDivisionError("by zero")),  # type: ignore[attr-defined]
-        patch.object(unforeseen, "_undo_files", [tmp_path / "undo.ndjson"]),
+        patch.object(unforeseen, "undo_files", [tmp_path / "undo.ndjson"]),
     ):
         done = pulsar_meta_here("decode", "x", "-o", "json", env=environment(tmp_path))
         said = pulsar_meta_here("decode", "x", env=environment(tmp_path)).stderr.decode()

@@ -14,7 +14,7 @@ from pulsar_meta.access.credentials import secret_reader
 from pulsar_meta.access.files import read_any
 from pulsar_meta.access.tls import TlsSettings
 from pulsar_meta.brokers.lookup import Credentials
-from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, UsageError, unreadable
 from pulsar_meta.codecs.java_properties import decode_properties, last_values
 from pulsar_meta.codecs.json_text import read_json_object
 
@@ -41,7 +41,7 @@ def read_client_conf(path: Path) -> ClientConf:
     try:
         settings = last_values(decode_properties(read_any(path, LARGEST_CONF)))
     except OSError as error:
-        raise UsageError(error.strerror or str(error), source=str(path)) from error
+        raise unreadable(error, str(path)) from error
     if _true(settings.get("useKeyStoreTls")):
         raise UsageError("useKeyStoreTls: Java key stores are not read, give PEM files", source=str(path))
     tls = TlsSettings(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -15,6 +16,10 @@ from pulsar_meta.codecs.json_text import Document
 
 if TYPE_CHECKING:
     from pulsar_meta.entries.base import EntrySource
+
+
+# The undo files of this run that have records: an unforeseen error names the last.
+undo_files: list[Path] = []
 
 
 def wants_json(arguments: list[str]) -> bool:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
-from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError, UnreachableError
+from pulsar_meta.codecs.errors import unreadable
 
 STDIN: Final = "-"
 
@@ -39,11 +39,3 @@ def read_input(name: str | Path | None) -> bytes:
 def input_name(name: str | Path | None) -> str:
     """Return how messages call an input."""
     return "stdin" if name is None or str(name) == STDIN else str(name)
-
-
-def unreadable(error: OSError, source: str | None = None) -> PulsarMetaError:
-    """Return what the operating system refused to read as an error of ours: 3 for a missing file, else 6."""
-    name = source if error.filename is None or source is not None else str(error.filename)
-    if isinstance(error, FileNotFoundError):
-        return NotFoundError("no such file", source=name)
-    return UnreachableError(f"cannot be read: {error.strerror or error}", source=name)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pulsar_meta.cli.errors import undo_files
 from pulsar_meta.cli.render.rewriting import (
     PLAN,
     named,
@@ -140,6 +141,7 @@ def _terms(options: WriteOptions, bulk: BulkOptions) -> Terms:
 
 def _write(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> None:
     def halted(undo_file: Path, error: BaseException) -> None:
+        undo_files.append(undo_file)
         if not rewrite.single:
             shell.warn(f"the run stopped half-way; to go on: {resume_command(sys.argv[1:], undo_file)}")
         elif isinstance(error, UnreachableError) or not isinstance(error, PulsarMetaError):

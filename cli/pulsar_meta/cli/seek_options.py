@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pulsar_meta.cli.inputs import input_name, open_input
 from pulsar_meta.cli.settings import read_profile
 from pulsar_meta.cli.shell import Shell
-from pulsar_meta.codecs.errors import NotFoundError, UsageError
+from pulsar_meta.codecs.errors import UsageError
 
 if TYPE_CHECKING:
     from pulsar_meta.jobs.seek.questions import Question, SeekOptions
@@ -174,15 +173,12 @@ def _targets(wanted: Wanted) -> list[Target]:
 def _listed(file: str, topic: str | None) -> tuple[Question, ...]:
     from pulsar_meta.jobs.seek.questions import read_questions
 
-    source = "stdin" if file == "-" else file
+    source = input_name(file)
     try:
-        with nullcontext(sys.stdin) if file == "-" else Path(file).open(encoding="utf-8") as lines:
-            return tuple(read_questions(lines, source, topic))
-    except FileNotFoundError as error:
-        raise NotFoundError("no such file", source=source) from error
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"cannot read the questions: {why}", source=source) from error
+        with open_input(file) as stream:
+            return tuple(read_questions((line.decode() for line in stream), source, topic))
+    except UnicodeDecodeError as error:
+        raise UsageError(f"cannot read the questions: {error}", source=source) from error
 
 
 Clusters = Annotated[

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from pulsar_meta.access.urls import redact
+from pulsar_meta.cli.errors import undo_files
 from pulsar_meta.cli.outputs import talk, talk_json
 from pulsar_meta.jobs.rewrite.undo_log import undo_directory
 
@@ -26,13 +27,6 @@ _url_re = re.compile(r"[A-Za-z][\w+.-]*://[^\s'\"]+")
 _secret_re = re.compile(
     r"([\w.-]*(?:passw(?:or)?d|secret|token|credential|api_?key)['\"]?\s*[=:]\s*)[^\s,;&)}\]]+", re.IGNORECASE
 )
-# The undo files of this run that have records.
-_undo_files: list[Path] = []
-
-
-def remember_undo(file: Path) -> None:
-    """Have an unforeseen error name this undo file: values were written."""
-    _undo_files.append(file)
 
 
 def report_unforeseen(error: BaseException, arguments: Sequence[str], *, as_json: bool) -> None:
@@ -42,10 +36,10 @@ def report_unforeseen(error: BaseException, arguments: Sequence[str], *, as_json
     if as_json:
         document = {"error": "unforeseen", "message": what}
         document |= {"traceback": str(file)} if file is not None else {}
-        talk_json(document | ({"undo_file": str(_undo_files[-1])} if _undo_files else {}))
+        talk_json(document | ({"undo_file": str(undo_files[-1])} if undo_files else {}))
         return
     report_it = f"please report it with {file}" if file is not None else "please report it"
-    undo = f"; values were written, undo with: pulsar-meta undo {_undo_files[-1]}" if _undo_files else ""
+    undo = f"; values were written, undo with: pulsar-meta undo {undo_files[-1]}" if undo_files else ""
     talk(f"pulsar-meta: a fault of pulsar-meta itself, {report_it}: {what}{undo}")
 
 

@@ -111,3 +111,10 @@ class GuardError(PulsarMetaError):
 
     exit_code = 7
     kind = "guard"
+
+
+def unreadable(error: OSError, source: str) -> NotFoundError | UnreachableError:
+    """Return what the operating system says of the file `source` as an error: 3 if missing, else 6."""
+    if isinstance(error, FileNotFoundError):
+        return NotFoundError("no such file", source=source)
+    return UnreachableError(f"cannot be read: {error.strerror or error}", source=source)

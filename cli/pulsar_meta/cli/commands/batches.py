@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,10 +13,11 @@ import typer
 
 from pulsar_meta.cli.entry_options import LimitOptions
 from pulsar_meta.cli.errors import Faults
+from pulsar_meta.cli.inputs import open_input
 from pulsar_meta.cli.options import Codec, EngineOptions, EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.tables import Detail
 from pulsar_meta.cli.shell import Shell
-from pulsar_meta.codecs.errors import NotFoundError, UsageError
+from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
 
 if TYPE_CHECKING:
@@ -182,10 +182,9 @@ def pack_entries(
     chosen = parse_keys(keys)
     packing = Packing(compression.value, checksum, chosen, batches_of_one)
     batching = Batching(chosen, strategy.value, max_messages, max_bytes)
-    messages = messages_of_lines(
-        _read_lines(file), producer=producer, clock=lambda: now, numbering=Numbering()
-    )
-    shell.emit_bytes(pack_messages(messages, batching, packing))
+    with open_input(file) as lines:
+        messages = messages_of_lines(lines, producer=producer, clock=lambda: now, numbering=Numbering())
+        shell.emit_bytes(pack_messages(messages, batching, packing))
 
 
 def parse_keys(text: str) -> tuple[str, ...]:
@@ -194,17 +193,6 @@ def parse_keys(text: str) -> tuple[str, ...]:
     if len(set(keys)) != len(keys):
         raise UsageError(f"--keys {text}: each once")
     return keys
-
-
-def _read_lines(file: Path | None) -> Iterator[bytes]:
-    source = "-" if file is None else str(file)
-    try:
-        with sys.stdin.buffer if source == "-" else Path(source).open("rb") as stream:
-            yield from stream
-    except FileNotFoundError as error:
-        raise NotFoundError("no such file", source=source) from error
-    except IsADirectoryError as error:
-        raise UsageError("a directory, expected NDJSON messages", source=source) from error
 
 
 def _lines(document: Document) -> Iterator[str]:

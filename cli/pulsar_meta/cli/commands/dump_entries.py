@@ -13,7 +13,7 @@ import typer
 from pulsar_meta.cli.entry_options import LimitOptions, Matches, Where
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl
-from pulsar_meta.cli.outputs import whole_file
+from pulsar_meta.cli.outputs import beside, whole_file
 from pulsar_meta.cli.render.entries import each_message, entry_view, message_view
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.shell import Shell
@@ -28,6 +28,7 @@ from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.stores.base import Store
 
 SIZE_UNIT = 2**20
+DIRECTORY = "dir:"
 
 
 def dump_entries(
@@ -42,7 +43,9 @@ def dump_entries(
     payload: Annotated[
         str | None,
         typer.Option(
-            "--payload", metavar="text|hex|base64|hash|DIR", help="Show payloads, or write them into DIR."
+            "--payload",
+            metavar="FORM|dir:DIR",
+            help="Show payloads as text, hex, base64 or hash, or write each into a file of DIR.",
         ),
     ] = None,
     max_size: Annotated[
@@ -116,8 +119,9 @@ def _emit_frames(shell: Shell, entries: Iterator[tuple[DataEntry, EntryFormat]])
             yield bytes(entry.data)
 
     shell.emit_bytes(frames())
-    if shell.output is not None:
-        with whole_file(shell.output.with_name(shell.output.name + ".idx"), "w") as out:
+    index = None if shell.output is None else beside(shell.output, ".idx")
+    if index is not None:
+        with whole_file(index, "w") as out:
             out.writelines(positions)
 
 
@@ -136,4 +140,12 @@ def _look(deep: bool, payload: str | None, max_size: int) -> DumpOptions:
         return DumpOptions(deep, max_size=max_size)
     if payload in PAYLOAD_FORMS:
         return DumpOptions(True, form=payload, max_size=max_size)
-    return DumpOptions(True, directory=Path(payload), max_size=max_size)
+    return DumpOptions(True, directory=_directory(payload), max_size=max_size)
+
+
+def _directory(payload: str) -> Path:
+    """Return where payloads go; UsageError for what may as well be a form with a slip of the pen."""
+    named, directory = payload.startswith(DIRECTORY), Path(payload.removeprefix(DIRECTORY))
+    if not named and "/" not in payload and not directory.is_dir():
+        raise UsageError(f"--payload {payload}: {', '.join(PAYLOAD_FORMS)}, or a directory as {DIRECTORY}DIR")
+    return directory

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import shutil
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated
 
 import typer
 
-from pulsar_meta.cli.outputs import whole_file
+from pulsar_meta.cli.inputs import STDIN, input_name, open_input
+from pulsar_meta.cli.outputs import beside, whole_file
 from pulsar_meta.cli.shell import Shell
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.errors import UsageError, decoding
 
 FramesFile = Annotated[
     Path, typer.Argument(metavar="FILE|-", help="Frames, each behind its 4-byte size; - for stdin.")
@@ -33,7 +32,7 @@ def strip_metadata(shell: Shell, file: FramesFile) -> None:
     from pulsar_meta.jobs.batches.frame_stream import FrameCount, read_frames, strip_frames
 
     count = FrameCount()
-    with _opened(file) as stream:
+    with decoding(input_name(file)), open_input(file) as stream:
         shell.emit_bytes(strip_frames(read_frames(stream), count))
     _copy_positions(shell, file)
     shell.say(f"{count.frames} frames: {count.changed} stripped, {count.bare} had no broker metadata")
@@ -68,32 +67,20 @@ def attach_metadata(
     count = FrameCount()
     chosen = parse_interceptors(interceptors)
     appender = MetadataAppender(chosen, _clock(timestamp), start_index - 1, replace)
-    with _opened(file) as stream:
+    with decoding(input_name(file)), open_input(file) as stream:
         shell.emit_bytes(attach_frames(read_frames(stream), appender, count))
     _copy_positions(shell, file)
     last = f", the last index is {appender.last_index}" if "index" in chosen and count.frames else ""
     shell.say(f"{count.frames} frames: broker metadata attached{last}")
 
 
-@contextmanager
-def _opened(file: Path) -> Iterator[IO[bytes]]:
-    """Open a file or stdin; a DecodeError from it names it."""
-    try:
-        with sys.stdin.buffer if str(file) == "-" else file.open("rb") as stream:
-            yield stream
-    except FileNotFoundError as error:
-        raise NotFoundError("no such file", source=str(file)) from error
-    except IsADirectoryError as error:
-        raise UsageError("a directory, expected a file of frames", source=str(file)) from error
-    except DecodeError as error:
-        raise error.within(error.source or str(file)) from error
-
-
 def _copy_positions(shell: Shell, file: Path) -> None:
     index = file.with_name(file.name + ".idx")
-    if shell.output is None or str(file) == "-" or not index.is_file():
+    if shell.output is None or str(file) == STDIN or not index.is_file():
         return
-    target = shell.output.with_name(shell.output.name + ".idx")
+    target = beside(shell.output, ".idx")
+    if target is None:
+        return
     with index.open("rb") as source, whole_file(target, "wb") as out:
         shutil.copyfileobj(source, out)
 

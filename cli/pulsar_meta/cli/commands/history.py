@@ -36,7 +36,7 @@ def history_of(
     """
     options = DecodeOptions(show_secrets=show_passwords)
     with shell.store(store) as opened:
-        view = View(COLUMNS, _row, right=frozenset({"transaction", "version", "size"}))
+        view = View(COLUMNS, _row, right=frozenset({"transaction", "version", "size"}), fields=COLUMNS)
         shell.emit(history(opened, path_of(where), options), view)
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pulsar_meta.cli.inputs import read_input
 from pulsar_meta.cli.options import StoreUrl
 from pulsar_meta.cli.rewriting import WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.documents.document import encode_document
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.json_text import read_json
 from pulsar_meta.jobs.rewrite.rules import put_rule, remove_rule
 from pulsar_meta.jobs.rewrite.run import rewrite_one
@@ -42,7 +42,7 @@ def put(
       pulsar-meta put /admin/flags/x --version 3 --raw < value
     """
     path = path_of(where)
-    data = _read(file)
+    data = read_input(file)
     if not data and file is None and not raw:
         raise UsageError("nothing came on stdin; an empty value is written with --raw")
     value, held = _value(data, raw=raw)
@@ -70,15 +70,6 @@ def rm(
     with open_for_writing(shell, store, writing) as opened:
         rule = remove_rule(version, opened.children(path))
         write(shell, opened, rewrite_one("rm", opened, path, rule), writing)
-
-
-def _read(file: Path | None) -> bytes:
-    if file is None or str(file) == "-":
-        return sys.stdin.buffer.read()
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise NotFoundError(f"cannot be read: {error.strerror}", source=str(file)) from error
 
 
 def _value(data: bytes, *, raw: bool) -> tuple[bytes, int | None]:

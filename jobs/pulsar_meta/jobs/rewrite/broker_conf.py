@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pulsar_meta.codecs.compression import CODECS
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, decoding
+from pulsar_meta.codecs.errors import DecodeError, decoding, unreadable
 from pulsar_meta.codecs.java_properties import decode_properties, last_values
 from pulsar_meta.jobs.rewrite.rules import DEFAULT_THRESHOLD
 from pulsar_meta.jobs.topics.scope import Kind
@@ -39,7 +39,7 @@ def _settings(path: Path) -> dict[str, str]:
         with path.open("rb") as file:
             data = file.read(MAX_SIZE + 1)
     except OSError as error:
-        raise NotFoundError(f"cannot be read: {error.strerror}", source=str(path)) from error
+        raise unreadable(error, str(path)) from error
     if len(data) > MAX_SIZE:
         raise DecodeError(f"over {MAX_SIZE} bytes: no broker.conf", source=str(path))
     with decoding(str(path)):

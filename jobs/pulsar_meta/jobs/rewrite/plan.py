@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pulsar_meta.codecs.compression import CODECS
-from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UsageError, decoding
+from pulsar_meta.codecs.errors import DecodeError, GuardError, UsageError, decoding, unreadable
 from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.names import split_managed_ledger_path
 from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches, chunks
@@ -77,7 +77,7 @@ def read_plan(path: Path) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
         with path.open("rb") as file:
             header = _object(file.readline(HEADER_LIMIT), path, 1)
     except OSError as error:
-        raise NotFoundError(f"no plan: {error.strerror}", source=str(path)) from error
+        raise unreadable(error, str(path)) from error
     if header.get("plan") != FORMAT or not isinstance(header.get("store"), dict):
         raise DecodeError(f"not a plan of format {FORMAT}: the first line names no store", source=str(path))
     return header, _plan_lines(path)

@@ -25,11 +25,11 @@ from typing import Any, BinaryIO
 
 from pulsar_meta.codecs.errors import (
     DecodeError,
-    NotFoundError,
     PulsarMetaError,
     UnreachableError,
     UsageError,
     decoding,
+    unreadable,
 )
 from pulsar_meta.codecs.json_text import read_json, read_json_object
 from pulsar_meta.jobs.rewrite.decision import Change, digest
@@ -177,7 +177,7 @@ def is_unused(path: Path) -> bool:
         with path.open("rb") as file:
             head = file.readline(HEADER_LIMIT)
     except OSError as error:
-        raise NotFoundError(f"no undo file: {error.strerror}", source=str(path)) from error
+        raise unreadable(error, str(path)) from error
     whole = head.endswith(b"\n") or len(head) == HEADER_LIMIT
     return not whole and _BEGINNING.startswith(head[: len(_BEGINNING)])
 
@@ -189,7 +189,7 @@ def read_header(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             header = read_json(file.readline(HEADER_LIMIT))
     except OSError as error:
-        raise NotFoundError(f"no undo file: {error.strerror}", source=str(path)) from error
+        raise unreadable(error, str(path)) from error
     except DecodeError as error:
         raise error.within(str(path), what="not an undo file, its first line") from error
     if (

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, UsageError, unreadable
 from pulsar_meta.codecs.json_text import read_json_sequence
 
 STDIN: Final = "-"
@@ -31,12 +31,8 @@ def read_text(file: str | None) -> str:
     try:
         data = _stdin().read() if name == STDIN else Path(name).read_bytes()
         return data.decode("utf-8-sig")
-    except FileNotFoundError as error:
-        raise NotFoundError("no such file", source=name) from error
-    except IsADirectoryError as error:
-        raise UsageError("a directory, expected a file with the JSON of decode", source=name) from error
     except OSError as error:
-        raise UnreachableError(f"cannot be read: {error.strerror}", source=name) from error
+        raise unreadable(error, name) from error
     except UnicodeDecodeError as error:
         raise DecodeError("not JSON: not UTF-8", offset=error.start, source=name) from error
 

@@ -1,0 +1,39 @@
+"""A file that is not there, or cannot be read, is the same exit code and the same text in every command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.program import environment, pulsar_meta_here
+
+READERS = {
+    "encode": "encode {file}",
+    "put": "put /a --file {file} --raw --version 0",
+    "strip-metadata": "strip-metadata {file}",
+    "attach-metadata": "attach-metadata {file}",
+    "pack-entries": "pack-entries {file} --keys a",
+    "lookup-properties": "lookup-properties {file}",
+    "seek": "seek orders --index-file {file}",
+    "undo": "undo {file}",
+    "lookup": "lookup x --client-conf {file}",
+    "compress-ledgers": "compress-ledgers --from-conf {file}",
+    "compress-cursors": "compress-cursors --plan {file}",
+}
+
+
+@pytest.mark.parametrize("command", READERS)
+@pytest.mark.parametrize(
+    ("kind", "code", "text"), [("missing", 3, "no such file"), ("folder", 6, "cannot be read: ")]
+)
+def test_one_code_and_one_text(command: str, kind: str, code: int, text: str, tmp_path: Path) -> None:
+    file = tmp_path / kind
+    if kind == "folder":
+        file.mkdir()
+    env = environment(tmp_path / "state", PULSAR_META_STORE=f"dir:{tmp_path}")
+    done = pulsar_meta_here(*READERS[command].format(file=file).split(), env=env)
+    said = done.stderr.decode()
+    assert (done.returncode, done.stdout) == (code, b"")
+    assert said.startswith(f"pulsar-meta: {file}: {text}")
+    assert said.count("\n") == 1
