@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from pulsar_meta.codecs.metadata.envelope import wrap_envelope
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
@@ -144,7 +145,8 @@ def test_a_missing_file(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("decode",), ("decode", "-", "--hex", "--base64"), ("decode", "-", "--type", "Nonsense")]
+    "arguments",
+    [("decode", "-", "--lines"), ("decode", "-", "--hex", "--base64"), ("decode", "-", "--type", "Nonsense")],
 )
 def test_wrong_usage(run: Run, arguments: tuple[str, ...]) -> None:
     done = run(*arguments)
@@ -320,3 +322,66 @@ def test_a_directory_that_cannot_be_read_hides_nothing(run: Run, tmp_path: Path,
     assert [json.loads(line)["message"] for line in closed.stderr.splitlines()] == [
         "cannot be read: Permission denied"
     ] * 2
+
+
+def test_a_pipe_needs_no_dash(run: Run) -> None:
+    for words in ((), ("-",)):
+        done = run("decode", *words, "--type", "ManagedLedgerInfo", "-o", "json", stdin=LEDGER)
+        assert (done.returncode, documents(done)["source"]) == (0, "-")
+        assert documents(done)["value"] == LEDGER_VALUE
+
+
+def test_a_terminal_is_not_read() -> None:
+    master, slave = pty.openpty()
+    try:
+        done = subprocess.run([PROGRAM, "decode"], stdin=slave, capture_output=True, timeout=60)
+    finally:
+        os.close(master)
+        os.close(slave)
+    assert done.returncode == 2
+    assert b"nothing to decode" in done.stderr
+
+
+def test_a_path_is_read_from_the_store_of_the_environment(
+    run: Run, capture: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    snapshot = f"snapshot:{capture('pulsar-4.2.4') / 'metadata.ndjson'}"
+    prefix = "/managed-ledgers/public/default/persistent/orders"
+    named = run("decode", "--store", snapshot, prefix, "-o", "json")
+    without = run("decode", prefix, "-o", "json")
+    assert (without.returncode, b"--store" in without.stderr) == (3, True)
+    monkeypatch.setenv("PULSAR_META_STORE", snapshot)
+    assert documents(run("decode", prefix, "-o", "json")) == documents(named)
+    # Files stay files.
+    (tmp_path / "ledger").write_bytes(LEDGER)
+    assert documents(run("decode", "ledger", "-o", "json"))["value"] == LEDGER_VALUE
+    assert documents(run("decode", tmp_path / "ledger", "-o", "json"))["value"] == LEDGER_VALUE
+
+
+def test_a_long_line_of_a_packed_snapshot_is_bounded(tmp_path: Path) -> None:
+    """8 KB of zstd that hold one line of 255 MB."""
+    line = b'{"path": "/x", "version": 0, "value": "' + b"A" * (255 << 20) + b'"}\n'
+    file = tmp_path / "bomb.ndjson.zst"
+    file.write_bytes(zstandard.compress(line))
+    del line
+    assert file.stat().st_size < 64 << 10
+    for options in ((), ("--max-size", "1000000")):
+        done = subprocess.run(
+            [PROGRAM, "decode", file, *options],
+            capture_output=True,
+            timeout=60,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (400 << 20, 400 << 20)),
+        )
+        assert done.returncode == 4, done.stderr
+        assert b"--max-size" in done.stderr
+        assert b"Traceback" not in done.stderr
+
+
+def test_max_size_also_lets_a_long_line_in(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "long.ndjson"
+    value = b64encode(bytes(3_000_000)).decode()
+    file.write_text(json.dumps({"path": "/x", "version": 0, "value": value}) + "\n")
+    refused = run("decode", file, "--max-size", "2000000", "-o", "json")
+    assert (refused.returncode, b"line 1" in refused.stderr) == (4, True)
+    taken = run("decode", file, "--max-size", "3000000", "-o", "ndjson")
+    assert (taken.returncode, documents(taken)["value"]) == (0, value)

@@ -1,4 +1,7 @@
-"""Secrets in values: what stands in their place where they are not asked for."""
+"""Secrets in values: what stands in their place where they are not asked for.
+
+A secret is known by its name: that of an object's member, or the key (or name) of a pair of key and value.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,39 @@ from pulsar_meta.codecs.errors import DecodeError
 # Stands for a secret in the JSON form. `encode` refuses it: the secret cannot be put back.
 REDACTED: Final = {"redacted": True}
 
-# Ledger passwords, what clients authenticate with, passwords and keys in cluster and offload settings.
-_secret_re = re.compile(r"(?i)(password|secret|authenticationparameters|auth_?data|privatekey)$")
+_NAME: Final = (
+    r"(?:pass(?:word|wd|phrase)|secret(?:[-_.]?access)?(?:[-_.]?key)?|token|credential"
+    r"|auth(?:entication)?[-_.]?(?:param|parameter|data)|(?:private|access|api)[-_.]?key|jaas[-_.]?config)s?"
+)
+_secret_re = re.compile(rf"(?i){_NAME}$")
+# A secret's name and what follows it in text: in quotes, or to the end of the line or of the member; what
+# begins as a list or an object goes on to the end.
+_in_text_re = re.compile(
+    rf"(?is)({_NAME}[\"']?\s*[:=]\s*)(?:\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[\[{{].*|[^\s,;}}\]][^\r\n,;}}\]]*)"
+)
 
 
 def redact(value: Any) -> Any:
     """Return a JSON value with every secret that is not empty replaced by `REDACTED`."""
-    if isinstance(value, dict):
-        return {name: _shown(str(name), member) for name, member in value.items()}
-    return [redact(member) for member in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [redact(member) for member in value]
+    if not isinstance(value, dict):
+        return value
+    shown = {name: _shown(str(name), member) for name, member in value.items()}
+    key = value.get("key", value.get("name"))
+    if "value" in value and isinstance(key, str):
+        shown["value"] = _shown(key, value["value"])
+    return shown
+
+
+def redact_text(text: str) -> str:
+    """Return a text with `***` in the place of secrets."""
+    return _in_text_re.sub(r"\1***", text)
 
 
 def refuse_redacted(value: Any, path: str) -> None:
     """Raise DecodeError where a secret was taken out of `value`."""
-    if value == REDACTED:
+    if isinstance(value, dict) and value.get("redacted") is True and value.keys() <= {"redacted", "text"}:
         raise DecodeError(f"{path}: a secret was redacted here (decode with --show-passwords)")
     if isinstance(value, dict):
         for name, member in value.items():
@@ -34,6 +56,6 @@ def refuse_redacted(value: Any, path: str) -> None:
 
 
 def _shown(name: str, value: Any) -> Any:
-    if isinstance(value, str) and value and _secret_re.search(name):
+    if _secret_re.search(name) and not isinstance(value, bool) and value not in (None, "", [], {}):
         return dict(REDACTED)
     return redact(value)

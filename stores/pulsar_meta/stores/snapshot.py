@@ -26,7 +26,8 @@ from pulsar_meta.codecs.json_text import read_json
 from pulsar_meta.stores.base import BaseStore, Versioned, prefixed
 from pulsar_meta.stores.zstd_stream import MAGIC, ZstdStream
 
-MAX_LINE = 256 << 20
+# A line is held several times while it is read: as bytes, as text, as its value.
+MAX_LINE = 64 << 20
 
 # Without what `json.loads` does besides: it guesses the encoding and searches for blanks at both ends.
 _decode_json = json.JSONDecoder().raw_decode
@@ -35,8 +36,8 @@ _decode_json = json.JSONDecoder().raw_decode
 class SnapshotStore(BaseStore):
     """A snapshot file as a store. DecodeError names the line that is not as it should be."""
 
-    def __init__(self, url: str, *, read_only: bool = True) -> None:
-        """Open the file; NotFoundError where it is not there, GuardError for writing."""
+    def __init__(self, url: str, *, read_only: bool = True, max_line: int = MAX_LINE) -> None:
+        """Open the file, whose lines have `max_line` bytes at most; NotFoundError where it is not there."""
         self.url = url
         self.writable = False
         self._path = Path(split_scheme(url)[1])
@@ -44,6 +45,7 @@ class SnapshotStore(BaseStore):
             raise GuardError("a snapshot can only be read: name the store that it was taken from", source=url)
         if not self._path.exists():
             raise NotFoundError("no such file", source=url)
+        self._max_line = max_line
         self._unpacked: BinaryIO | None = None
         self._offsets: dict[str, int] | None = None
         self._sorted: list[str] = []
@@ -111,7 +113,7 @@ class SnapshotStore(BaseStore):
         numbers = count(1)
         try:
             # Not a generator: a scan's speed is here.
-            yield zip(numbers, iter(partial(file.readline, MAX_LINE), b""), strict=False)
+            yield zip(numbers, iter(partial(file.readline, self._max_line), b""), strict=False)
         except OSError as error:
             raise UnreachableError(f"cannot be read: {error.strerror}", source=self.url) from error
         except DecodeError as error:
@@ -127,8 +129,9 @@ class SnapshotStore(BaseStore):
         return self._value(self._parse(line, where), where)
 
     def _parse(self, line: bytes, where: str) -> dict[str, object]:
-        if len(line) >= MAX_LINE:
-            raise DecodeError(f"{where}: over {MAX_LINE} bytes", source=self.url)
+        if len(line) >= self._max_line:
+            limit = f"over {self._max_line} bytes, which is the limit (decode: --max-size)"
+            raise DecodeError(f"{where}: {limit}", source=self.url)
         with decoding(self.url, what=where):
             record = read_json(line)
         if not isinstance(record, dict) or not str(record.get("path", "")).startswith("/"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Annotated
@@ -18,9 +19,11 @@ from pulsar_meta.codecs.documents.kinds import ENVELOPED, KINDS, checked_kind, k
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.jobs.values.value_inputs import (
+    STDIN,
     InputForm,
     ValueInput,
     is_one_value,
+    is_stored_path,
     values_of_files,
     values_of_store,
 )
@@ -32,7 +35,7 @@ def decode(
         list[str] | None,
         typer.Argument(
             metavar="FILE|PREFIX",
-            help="Files, directories, patterns, snapshots, - for stdin. With --store: paths of the store.",
+            help="Files, directories, patterns, snapshots, - or nothing for stdin; or paths of a store.",
         ),
     ] = None,
     store: StoreUrl = None,
@@ -65,13 +68,21 @@ def decode(
     """
     options = DecodeOptions(kind and checked_kind(kind), max_size, show_passwords)
     form = InputForm(_text_form(from_hex, from_base64, lines), lines, max_size)
-    values = _open_inputs(shell, inputs or [], store, form)
+    inputs = inputs or ([] if store or sys.stdin.isatty() else [STDIN])
+    store = store or _store_of_paths(shell, inputs)
+    values = _open_inputs(shell, inputs, store, form)
     if shell.format is Format.RAW:
         shell.emit_bytes([_raw_bytes(list(islice(values, 2)), options)])
         return
     first = list(islice(values, 1))
-    single = store is None and is_one_value(inputs or [], form, first)
+    single = store is None and is_one_value(inputs, form, first)
     emit_values(shell, chain(first, values), options, single=single)
+
+
+def _store_of_paths(shell: Shell, inputs: list[str]) -> str | None:
+    """Return the store of the environment or the profile where all inputs are paths of one and no files."""
+    named = bool(inputs) and all(map(is_stored_path, inputs))
+    return shell.settings.store if named else None
 
 
 def _text_form(from_hex: bool, from_base64: bool, lines: bool) -> str:

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from typing import Any, Final
@@ -28,9 +28,13 @@ from pulsar_meta.codecs.metadata.envelope import (
     wrap_envelope,
 )
 from pulsar_meta.codecs.salvage import salvage
+from pulsar_meta.codecs.secrets import REDACTED, redact, redact_text
 
 ORDER_KEPT: Final = "order_kept"
-_MAY_HOLD_SECRETS: Final = frozenset({"LedgerMetadata", "Command", *JSON_KINDS})
+_MAY_HOLD_SECRETS: Final = frozenset({"ManagedLedgerInfo", "LedgerMetadata", "Command", *JSON_KINDS})
+# The only members of a cursor that may, beside acknowledgements by the hundred thousand.
+_CURSORS: Final = ("ManagedCursorInfo", "PositionInfo")
+_PROPERTIES: Final = ("properties", "cursorProperties", "cursor_properties")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +85,11 @@ def decode_document(
     document["kind"] = kind
     envelope, value = _open(kind, data, options.max_size)
     document["envelope"] = envelope
+    if not options.show_secrets:
+        value = _without_secrets(kind, value, data)
     if value.error is not None:
         return _failed(document, value, value.error)
-    document["value"] = _shown(kind, value, options.show_secrets)
+    document["value"] = _shown(kind, value)
     document["meaning"] = value.meaning
     return Decoded(document, value.same_bytes)
 
@@ -179,12 +185,28 @@ def _failed(document: dict[str, Any], value: Value, error: PulsarMetaError) -> D
     return Decoded(document, False, error)
 
 
-def _shown(kind: str, value: Value, show_secrets: bool) -> Any:
-    shown = value.value
-    if kind in _MAY_HOLD_SECRETS and not show_secrets:
-        from pulsar_meta.codecs.secrets import redact
+def _without_secrets(kind: str, value: Value, data: bytes) -> Value:
+    """Return a value, and what it means, without the secrets in them."""
+    shown, meaning = value.value, value.meaning
+    if kind in _MAY_HOLD_SECRETS:
+        return replace(value, value=redact(shown), meaning=redact(meaning))
+    if kind in ("Text", "Bytes"):
+        text = data.decode("latin-1") if kind == "Bytes" else str(shown)
+        redacted = redact_text(text)
+        if redacted == text:
+            return value
+        return replace(value, value=REDACTED if kind == "Bytes" else {**REDACTED, "text": redacted})
+    if kind in _CURSORS and isinstance(shown, dict):
+        return replace(value, value=_redact_properties(shown), meaning=_redact_properties(meaning))
+    return value
 
-        shown = redact(shown)
+
+def _redact_properties(members: dict[str, Any]) -> dict[str, Any]:
+    return members | {name: redact(members[name]) for name in _PROPERTIES if name in members}
+
+
+def _shown(kind: str, value: Value) -> Any:
+    shown = value.value
     if not value.same_bytes and kind not in JSON_KINDS and isinstance(shown, dict):
         shown = {**shown, ORDER_KEPT: False}
     return shown

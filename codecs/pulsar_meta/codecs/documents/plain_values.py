@@ -9,6 +9,7 @@ from pulsar_meta.codecs.documents.value import JSON_KINDS, Value
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.java_json import java_json
 from pulsar_meta.codecs.json_text import MAX_DEPTH, from_base64, read_json, safe, shown
+from pulsar_meta.codecs.secrets import refuse_redacted
 from pulsar_meta.codecs.times import iso_time
 
 
@@ -24,6 +25,7 @@ def decode_value(kind: str, data: bytes) -> Value:
 
 def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
     """Return the bytes of the value; DecodeError names the place that is wrong."""
+    refuse_redacted(value, path)
     if kind in JSON_KINDS:
         return _encode_json(value, path)
     if not isinstance(value, str):
@@ -44,7 +46,8 @@ def _decode_json(kind: str, data: bytes) -> Value:
     # Its document has it two levels further in, and may stand in a list.
     value = read_json(data, deepest=MAX_DEPTH - 4)
     if kind != "Json" and not isinstance(value, dict):
-        raise DecodeError(f"not a {kind}: expected a JSON object, found {shown(value)}", offset=0)
+        # What it is instead is not shown: it may be a secret.
+        raise DecodeError(f"not a {kind}: expected a JSON object", offset=0)
     shown_value = safe(value)
     same = shown_value == value and java_json(value).encode() == data
     return Value(shown_value, _broker_meaning(value) if kind != "Json" else {}, same)
@@ -75,10 +78,7 @@ def _encode_text(text: str, path: str) -> bytes:
 
 
 def _encode_json(value: Any, path: str) -> bytes:
-    from pulsar_meta.codecs.secrets import refuse_redacted
-
     try:
-        refuse_redacted(value, path)
         return java_json(value).encode()
     except ValueError as error:
         raise DecodeError(f"{path}: a number that is too long") from error

@@ -12,6 +12,7 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.secrets import redact_text
 
 M = TypeVar("M", bound=Message)
 
@@ -29,7 +30,8 @@ def parse_text(kind: type[M], text: str) -> M:
             warnings.simplefilter("error")
             text_format.Parse(text, message)
     except (text_format.ParseError, ValueError, RecursionError, Warning) as error:
-        reason = " ".join(str(error).split())
+        # It quotes the line, which may have the ledger's password.
+        reason = redact_text(" ".join(str(error).split()))
         raise DecodeError(f"not a {kind.DESCRIPTOR.name} in text format: {reason}") from error
     if not message.IsInitialized():
         missing = ", ".join(message.FindInitializationErrors())  # type: ignore[attr-defined]

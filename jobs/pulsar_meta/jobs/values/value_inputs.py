@@ -15,6 +15,7 @@ from pathlib import Path
 from shutil import copyfileobj
 from typing import IO, Final
 
+from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
 from pulsar_meta.codecs.documents.kinds import store_path_of_file
 from pulsar_meta.codecs.errors import (
     DecodeError,
@@ -24,15 +25,16 @@ from pulsar_meta.codecs.errors import (
 )
 from pulsar_meta.jobs.values.store_tree import read_value
 from pulsar_meta.stores.base import Store
-from pulsar_meta.stores.registry import open_store
+from pulsar_meta.stores.snapshot import MAX_LINE, SnapshotStore
 
 STDIN: Final = "-"
+_MAY_BE_STORED: Final = re.compile(r"/(managed-ledgers|ledgers|schemas|admin|loadbalance|namespace)(/|$)")
 _HEAD: Final = 1 << 16
 _PIECE: Final = 1 << 20
+_BESIDE_VALUE: Final = 1 << 16
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 # Text may be three characters a byte ("0a ").
 _TEXT_FACTOR: Final = 3
-_STORE_ROOTS: Final = ("/managed-ledgers", "/ledgers", "/schemas", "/admin", "/loadbalance")
 _SNAPSHOT: Final = rb'\s*\{(?=[^\n]*"path"\s*:\s*"/)(?=[^\n]*"value"\s*:\s*")'
 
 
@@ -53,7 +55,7 @@ class InputForm:
 
     text: str = "raw"
     lines: bool = False
-    max_size: int = 256 * 2**20
+    max_size: int = DEFAULT_MAX_SIZE
 
 
 def values_of_store(store: Store, prefix: str) -> Iterator[ValueInput]:
@@ -65,6 +67,11 @@ def values_of_store(store: Store, prefix: str) -> Iterator[ValueInput]:
     if not found:
         error = NotFoundError(f"nothing at or below {prefix}", source=store.url)
         yield ValueInput(store.url, error=error)
+
+
+def is_stored_path(name: str) -> bool:
+    """Tell whether `name` is a path of a store and no file: the root of one, with no such file here."""
+    return _MAY_BE_STORED.match(name) is not None and not Path(name).exists()
 
 
 def value_at(store: Store, path: str) -> ValueInput:
@@ -127,12 +134,12 @@ def _values_of_file(path: Path, form: InputForm) -> Iterator[ValueInput]:
         with path.open("rb") as file:
             head = file.read(_HEAD)
             if form.text == "raw" and is_snapshot(head):
-                yield from _values_of_snapshot(source)
+                yield from _values_of_snapshot(source, form)
                 return
             data = head + _read(file, _limit(form) + 1 - len(head))
         yield from _split(source, data, form, store_path_of_file(path.absolute().as_posix()))
     except FileNotFoundError:
-        hint = "; a path of a store? then --store URL" if source.startswith(_STORE_ROOTS) else ""
+        hint = "; a path of a store? then --store URL" if _MAY_BE_STORED.match(source) else ""
         yield ValueInput(source, error=NotFoundError(f"no such file{hint}", source=source))
     except OSError as error:
         yield ValueInput(source, error=UnreachableError(f"cannot be read: {error.strerror}", source=source))
@@ -148,13 +155,16 @@ def _values_of_stdin(form: InputForm) -> Iterator[ValueInput]:
         spool.write(data)
         copyfileobj(stdin, spool)
         spool.flush()
-        for value in _values_of_snapshot(spool.name):
-            yield ValueInput(STDIN, value.data, value.path, value.version, value.error)
+        for value in _values_of_snapshot(spool.name, form):
+            error = None if value.error is None else value.error.within(STDIN)
+            yield ValueInput(STDIN, value.data, value.path, value.version, error)
 
 
-def _values_of_snapshot(file: str) -> Iterator[ValueInput]:
+def _values_of_snapshot(file: str, form: InputForm) -> Iterator[ValueInput]:
+    # Base64 takes four letters for three bytes; path and version stand beside the value.
+    longest = MAX_LINE if form.max_size == DEFAULT_MAX_SIZE else form.max_size * 4 // 3 + _BESIDE_VALUE
     try:
-        with open_store(f"snapshot:{file}") as store:
+        with SnapshotStore(f"snapshot:{file}", max_line=longest) as store:
             for versioned in store.scan("/"):
                 yield ValueInput(file, versioned.value, versioned.path, versioned.version)
     except PulsarMetaError as error:
