@@ -50,7 +50,7 @@ class LimitOptions:
         typer.Option("--to", rich_help_panel=LIMITS, help="Last ENTRY or LEDGER:ENTRY, included."),
     ] = None
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=0, rich_help_panel=LIMITS, help="At most so many.")
+        int | None, typer.Option("--count", "-n", min=0, rich_help_panel=LIMITS, help="Show at most so many.")
     ] = None
 
     @property

@@ -76,7 +76,7 @@ class EngineOptions:
         typer.Option(
             "--engine",
             rich_help_panel=ENGINE,
-            help="auto: Spark with --master or for very much, if Java 17 is here; else local.",
+            help="auto: Spark with --master or for many entries, where Java 17 is installed; else local.",
         ),
     ] = Engine.AUTO
     master: Annotated[
@@ -106,7 +106,7 @@ class EngineOptions:
         return {key: value for key, _, value in pairs}
 
     def chosen(self, shell: Shell, entries: int) -> str:
-        """Return "local" or "spark" for a command that reads so many entries; tell why `auto` cannot."""
+        """Return "local" or "spark" for a command that reads so many entries; say why `auto` cannot."""
         chosen, why = choose_engine_to_read(str(self.engine), entries, self.master)
         if why:
             shell.say(why)

@@ -153,7 +153,7 @@ def talk_json(document: dict[str, Any]) -> None:
 def _to_stderr(line: str) -> None:
     for bar in _bars:
         bar.stop()
-    # Nobody listens: what is told to nobody is no reason to fail.
+    # That nobody listens is no reason to fail.
     with suppress(OSError, ValueError):
         sys.stderr.write(line + "\n")
         sys.stderr.flush()

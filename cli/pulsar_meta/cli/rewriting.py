@@ -65,15 +65,20 @@ class WriteOptions:
     value_limit: Annotated[
         int | None,
         typer.Option(
-            "--value-limit", min=1, rich_help_panel=SAFETY, help="The server takes this many bytes."
+            "--value-limit",
+            min=1,
+            rich_help_panel=SAFETY,
+            help="Largest value that the server takes, in bytes.",
         ),
     ] = None
-    allow_migration: Annotated[bool, _safety("--allow-migration", text="Also while a migration runs.")] = (
-        False
-    )
-    allow_loaded: Annotated[bool, _safety("--allow-loaded", text="Also topics that a broker serves.")] = False
+    allow_migration: Annotated[
+        bool, _safety("--allow-migration", text="Write also while a store migration runs.")
+    ] = False
+    allow_loaded: Annotated[
+        bool, _safety("--allow-loaded", text="Write also to topics that a broker serves.")
+    ] = False
     allow_unreadable: Annotated[
-        bool, _safety("--allow-unreadable", text="Also what brokers may fail to load.")
+        bool, _safety("--allow-unreadable", text="Write also what brokers may fail to load.")
     ] = False
 
 
@@ -86,12 +91,14 @@ class BulkOptions:
         float | None, typer.Option("--rate", min=0.01, help="At most this many values a second.")
     ] = None
     concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, max=1024, help="Requests under way at once.")
+        int, typer.Option("--concurrency", min=1, max=1024, help="Requests in flight.")
     ] = 64
 
 
 ONE_VALUE = BulkOptions()
-AllowOtherStore = Annotated[bool, _safety("--allow-other-store", text="Also a file of another store.")]
+AllowOtherStore = Annotated[
+    bool, _safety("--allow-other-store", text="Accept a file that was made for another store.")
+]
 
 
 def open_for_writing(shell: Shell, url: str | None, options: WriteOptions) -> Store:

@@ -71,7 +71,7 @@ class Search:
         typer.Option(
             "--skew",
             rich_help_panel=SEARCH,
-            help="Seconds by which clocks may differ from ledgers' close times; -1: do not aim by those.",
+            help="Seconds by which clocks may differ from ledgers' close times; -1 ignores these.",
         ),
     ] = 60.0
     after: Annotated[
@@ -89,7 +89,7 @@ class Search:
         typer.Option(
             "--index-property",
             rich_help_panel=SEARCH,
-            help="The ledger property that holds its first index; only aims, never answers.",
+            help="The ledger property with its first index: it guides the search, entries decide.",
         ),
     ] = "first-index"
     exhaustive: Annotated[

@@ -105,10 +105,10 @@ def _kind(found: Any) -> str:
 def _checked(profile: dict[str, Any]) -> dict[str, Any]:
     """Return the profile; UsageError for a key that there is not, and for a value that is no text."""
     _check_names(profile, KEYS)
-    for key, told in profile.items():
-        texts = told if key == "entries" and isinstance(told, list) else [told]
+    for key, value in profile.items():
+        texts = value if key == "entries" and isinstance(value, list) else [value]
         if not all(isinstance(text, str) for text in texts):
-            raise UsageError(f"{key}: expected text in quotes, found {_kind(told)}")
+            raise UsageError(f"{key}: expected text in quotes, found {_kind(value)}")
     return profile
 
 

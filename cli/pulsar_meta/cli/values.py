@@ -16,7 +16,7 @@ OTHER_BYTES = "re-encoding gives other bytes (fields in another order or form), 
 
 
 def emit_values(shell: Shell, values: Iterable[ValueInput], options: DecodeOptions, *, single: bool) -> None:
-    """Write what values say, tell what is wrong with some, and leave with the exit code of the gravest."""
+    """Write what values say, report what is wrong with some, and leave with the gravest exit code."""
     faults = Faults(shell)
     shell.emit(_decoded(shell, values, options, faults), Detail(document_lines), single=single)
     faults.end()

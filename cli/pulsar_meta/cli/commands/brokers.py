@@ -30,7 +30,7 @@ def brokers(
 ) -> None:
     """Show every broker that is registered in the store, with its lookup properties.
 
-    With --match: which of them a load manager that heeds lookup properties could choose for such a client,
+    With --match: which of them a load manager that honours lookup properties could choose for such a client,
     which not, and why. Exit code 1 where it could choose none, 3 where no broker is registered.
 
     Examples:

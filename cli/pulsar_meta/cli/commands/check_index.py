@@ -28,16 +28,16 @@ def check_index(
         typer.Argument(metavar="TOPIC|NAMESPACE", help="Topics, or tenant/namespace.", show_default=False),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All topics.")] = False,
-    faulty: Annotated[bool, typer.Option("--faulty", help="Only ledgers with faults.")] = False,
+    faulty: Annotated[bool, typer.Option("--faulty", help="Show only ledgers with faults.")] = False,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
     index_property: IndexProperty = "first-index",
 ) -> None:
-    """Read the headers of whole topics and report where their indexes do not go on.
+    """Read the headers of whole topics and report where their indexes are not continuous.
 
-    A line a ledger: gaps, overlaps, steps back (a topic that was made anew), entries without index,
-    entries that are missing or cannot be read, and whether the ledger's first-index property tells the
-    truth. Exit code 1 where any ledger has a fault; -o json names the entries (ten of each kind).
+    A line a ledger: gaps, overlaps, steps back (a topic that was created anew), entries without index,
+    entries that are missing or cannot be read, and whether the ledger's first-index property is
+    right. Exit code 1 where any ledger has a fault; -o json names the entries (ten of each kind).
 
     Examples:
       pulsar-meta check-index public/default/orders --entries bookie:

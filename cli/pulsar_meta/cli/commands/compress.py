@@ -72,23 +72,27 @@ class CompressOptions:
     """What is to be done with them."""
 
     compression: Annotated[
-        str | None, typer.Option("--compression", help="lz4, zlib, zstd (packs best), snappy; none reverts.")
+        str | None,
+        typer.Option(
+            "--compression", help="lz4, zlib, zstd (smallest), snappy; none stores them uncompressed."
+        ),
     ] = None
     threshold: Annotated[
         int | None,
         typer.Option("--threshold", min=0, help="Compress what is larger, in bytes. Default: 16384."),
     ] = None
     min_gain: Annotated[
-        str, typer.Option("--min-gain", help="BYTES or PERCENT% that a value has to lose.")
+        str, typer.Option("--min-gain", help="Least saving for each value: BYTES or PERCENT%.")
     ] = "1"
     from_conf: Annotated[
-        Path | None, typer.Option("--from-conf", help="Take type and threshold from this broker.conf.")
+        Path | None, typer.Option("--from-conf", help="Take codec and threshold from this broker.conf.")
     ] = None
-    estimate: Annotated[bool, typer.Option("--estimate", help="Only show what each codec would save.")] = (
-        False
-    )
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Show what each codec would save; write nothing.")
+    ] = False
     by: Annotated[
-        Literal["tenant", "namespace"] | None, typer.Option("--by", help="A row of --estimate for each.")
+        Literal["tenant", "namespace"] | None,
+        typer.Option("--by", help="With --estimate: a row for each of these."),
     ] = None
     plan: Annotated[
         Path | None, typer.Option("--plan", help="Apply exactly this plan, made by --dry-run.")
@@ -108,10 +112,10 @@ def compress_cursors(
         bool, typer.Option("--only-with-properties", help="Only cursors that have properties.")
     ] = False,
 ) -> None:
-    """Compress the cursors that are stored, or write them back plain.
+    """Compress stored cursors, or store them uncompressed.
 
     Brokers compress a cursor only when they next write it. Cursors with properties stay plain, since
-    Pulsar 4.2.4 and 5.0.0-M1 cannot load them compressed, unless --for-version tells who reads them.
+    Pulsar 4.2.4 and 5.0.0-M1 cannot load them compressed, unless --for-version names releases that can.
 
     Examples:
       pulsar-meta compress-cursors --estimate --by namespace --store zk://zk1:2181
@@ -130,7 +134,7 @@ def compress_ledgers(
     writing: WriteOptions,
     store: StoreUrl = None,
 ) -> None:
-    """Compress the ledger lists of topics that are stored, or write them back plain.
+    """Compress the stored ledger lists of topics, or store them uncompressed.
 
     Examples:
       pulsar-meta compress-ledgers --estimate --store etcd://etcd1:2379

@@ -57,9 +57,9 @@ def decode(
 ) -> None:
     """Show what values of a metadata store say: managed ledgers, cursors, ledger metadata, and the rest.
 
-    The kind is told by --type, else by the path, else by the content; where that fits several, you are asked.
-    -o raw writes the bytes of one value, out of the envelope if it is in one. What is broken is told, the
-    rest is shown, and the exit code is 4; 3 where nothing lies at or below a path.
+    The kind comes from --type, else from the path, else from the content; where several fit, give --type. -o
+    raw writes the bytes of one value, out of the envelope if it is in one. Broken values are reported and the
+    others shown, with exit code 4; 3 where nothing lies at or below a path.
 
     Examples:
       pulsar-meta decode cursor.bin --type ManagedCursorInfo

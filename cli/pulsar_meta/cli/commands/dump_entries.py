@@ -59,7 +59,7 @@ def dump_entries(
 
     With --deep, and with --payload, which opens entries too, each message is shown. -o raw writes the
     frames themselves, in the form that frames: reads (with --output FILE their positions to FILE.idx).
-    SIZE counts what the broker wrote, without BookKeeper's header and digest. A corrupt entry is
+    Sizes are of what the broker wrote, without BookKeeper's header and digest. A corrupt entry is
     reported, the others are shown, and the exit code is 4.
 
     With --where only entries with a message that matches are shown, with where it was decided, and stderr

@@ -28,7 +28,9 @@ def encode(
     ] = None,
     compression: Annotated[
         Codec | None,
-        typer.Option("--compression", help="Compress so; none: no envelope. Default: as the envelope says."),
+        typer.Option(
+            "--compression", help="Compress with this codec; none: no envelope. Default: the document's."
+        ),
     ] = None,
     threshold: Annotated[
         int | None,
@@ -37,7 +39,7 @@ def encode(
 ) -> None:
     """Turn the JSON of decode back into bytes; several values come out as lines of a snapshot.
 
-    -o ndjson makes a line of a snapshot of a single value too; there is no other form.
+    -o ndjson writes the line of a snapshot for a single value, too.
 
     Examples:
       pulsar-meta decode cursor.bin -o json | pulsar-meta encode > again.bin

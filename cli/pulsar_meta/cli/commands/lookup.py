@@ -36,7 +36,7 @@ def lookup(
     service_url: Annotated[
         str | None,
         typer.Option(
-            "--service-url", envvar="PULSAR_META_SERVICE_URL", help="pulsar://host:port[,host:port]"
+            "--service-url", envvar="PULSAR_META_SERVICE_URL", help="pulsar://host:port[,host:port]."
         ),
     ] = None,
     properties: Annotated[
@@ -45,9 +45,9 @@ def lookup(
     client_conf: Annotated[
         Path | None, typer.Option("--client-conf", help="Pulsar's client.conf: URL, authentication, TLS.")
     ] = None,
-    token: Annotated[str | None, typer.Option("--token", help="file:PATH or env:NAME of a token.")] = None,
+    token: Annotated[str | None, typer.Option("--token", help="A token, as file:PATH or env:NAME.")] = None,
     listener_name: Annotated[
-        str | None, typer.Option("--listener-name", help="Of the brokers' advertised listeners, this one.")
+        str | None, typer.Option("--listener-name", help="Which of the brokers' advertised listeners.")
     ] = None,
     authoritative: Annotated[
         bool, typer.Option("--authoritative", help="Ask the broker to decide by itself, as after a redirect.")
@@ -57,7 +57,9 @@ def lookup(
     ] = None,
     original_auth_data: Annotated[
         str | None,
-        typer.Option("--original-auth-data", help="As a proxy: the client's secret, file:PATH or env:NAME."),
+        typer.Option(
+            "--original-auth-data", help="As a proxy: the client's secret, as file:PATH or env:NAME."
+        ),
     ] = None,
     original_auth_method: Annotated[
         str | None, typer.Option("--original-auth-method", help="As a proxy: the client's method.")
@@ -72,7 +74,7 @@ def lookup(
         typer.Option("--tls-hostname-verification/--no-tls-hostname-verification", help="On by default."),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--tls-insecure", help="Take any certificate. Not for secrets.")
+        bool, typer.Option("--tls-insecure", help="Accept any certificate; not with secrets.")
     ] = False,
     timeout: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds for each broker.")] = 10.0,
     max_redirects: Annotated[int, typer.Option("--max-redirects", min=0, help="Redirects followed.")] = 20,
@@ -80,10 +82,10 @@ def lookup(
     """Ask brokers where a topic is served, with lookup properties, and show every hop with its time.
 
     The name of a partitioned topic stands for all its partitions, if the broker can be asked for their
-    number without creating some (Pulsar 3.0.6, 3.3.1, 4.0; --verbose tells where it cannot).
+    number without creating some (Pulsar 3.0.6, 3.3.1, 4.0; --verbose says where it cannot).
 
-    Speaks the binary protocol, since HTTP lookups carry no properties. A lookup is what a client does: a
-    bundle that no broker owns gets an owner by it. Exit code 3 where there is no such topic, 6 where a
+    Speaks the binary protocol, since HTTP lookups carry no properties. It does what a client does, so a
+    bundle without an owner is assigned one. Exit code 3 where there is no such topic, 6 where a
     broker does not answer or refuses.
 
     Examples:
@@ -125,7 +127,7 @@ def lookup(
 
 
 def _end(shell: Shell, errors: list[PulsarMetaError]) -> None:
-    """Raise the worst error after the others were told."""
+    """Raise the worst error after reporting the others."""
     if errors:
         worst = max(errors, key=lambda error: error.exit_code)
         for error in errors:

@@ -28,7 +28,7 @@ def properties(
     shell: Shell,
     topic: Topic,
     store: StoreUrl = None,
-    ledger: Annotated[int | None, typer.Option("--ledger", help="Only this one.")] = None,
+    ledger: Annotated[int | None, typer.Option("--ledger", help="Show only this ledger.")] = None,
 ) -> None:
     """Show the properties of a topic's ledgers (PIP-404).
 
@@ -72,7 +72,7 @@ def unset_property(
     writing: WriteOptions,
     store: StoreUrl = None,
 ) -> None:
-    """Remove properties of ledgers, in one write; what is not there needs none.
+    """Remove properties of ledgers, in one write; no write where there is none.
 
     Examples:
       pulsar-meta unset-property orders 1234 first-index --store zk://zk1:2181

@@ -30,7 +30,7 @@ def put(
     store: StoreUrl = None,
     file: Annotated[Path | None, typer.Option("--file", help="The new value. Default: stdin.")] = None,
     version: VersionOption = None,
-    create: Annotated[bool, typer.Option("--create", help="Only if there is nothing yet.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Write only if there is nothing yet.")] = False,
     raw: Annotated[
         bool, typer.Option("--raw", help="Bytes as they are, also where they look like JSON.")
     ] = False,

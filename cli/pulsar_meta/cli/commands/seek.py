@@ -34,14 +34,15 @@ def seek(
     entries: EntriesUrls = None,
     cluster: Clusters = None,
     template: Annotated[
-        str | None, typer.Option("--format", help="A line an answer, like '{ledger_id}:{entry_id}'.")
+        str | None, typer.Option("--format", help="Print each answer like this: '{ledger_id}:{entry_id}'.")
     ] = None,
 ) -> None:
     """Find the entry that holds an index, or the first one not before a time.
 
-    A partitioned topic's name stands for all its partitions. In a pipe a line an answer: LEDGER:ENTRY:BATCH
-    (BATCH is -1 for an unbatched entry), or - where nothing was found; -o json says why. With --cluster the
-    cluster stands before it, with --namespace the topic. Exit code 3 where any question found nothing.
+    A partitioned topic's name stands for all its partitions. In a pipe each answer is a line:
+    LEDGER:ENTRY:BATCH (BATCH is -1 for an unbatched entry), or - where nothing was found; -o json says why.
+    With --cluster the cluster stands before it, with --namespace the topic. Exit code 3 where any question
+    found nothing.
 
     Examples:
       pulsar-meta seek orders --index 1234 --entries bookie-disk:data/bookkeeper

@@ -64,7 +64,7 @@ def get(
     where: Where,
     store: StoreUrl = None,
     kind: Annotated[
-        str | None, typer.Option("--type", metavar="KIND", help="What it is, where the path does not tell.")
+        str | None, typer.Option("--type", metavar="KIND", help="What it is, where the path does not say.")
     ] = None,
     show_passwords: Annotated[
         bool, typer.Option("--show-passwords", help="Do not redact passwords and other secrets.")

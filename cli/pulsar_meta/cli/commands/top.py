@@ -27,8 +27,8 @@ def top(
     shell: Shell,
     where: AnyWhere = None,
     store: StoreUrl = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="How many values.")] = 20,
-    by_raw: Annotated[bool, typer.Option("--raw-size", help="Biggest when unpacked.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Show so many values.")] = 20,
+    by_raw: Annotated[bool, typer.Option("--raw-size", help="Sort by size when unpacked.")] = False,
 ) -> None:
     """Show the biggest values (stored and raw size, codec, what they hold) and how all sizes are spread.
 

@@ -29,7 +29,7 @@ def undo(
         bool, typer.Option("--any-version", help="Also values with our bytes under a later version.")
     ] = False,
 ) -> None:
-    """Put back, byte for byte, every value that nobody touched since.
+    """Put back, byte for byte, every value that has not changed since.
 
     Without --store and without a store in the settings it opens the store that the undo file names.
 

@@ -39,8 +39,8 @@ def verify_entries(
     """Check every layer of entries: a line for each fault and exit code 1, silence when all is well.
 
     Layers: missing and broken records, header, digest, length, sizes, metadata, the frame's checksum,
-    payload, batch, and whether indexes go on from entry to entry and from ledger to ledger. The digest's
-    type and password come from the store; without it the type is found by trying.
+    payload, batch, and whether indexes are continuous from entry to entry and from ledger to ledger. The
+    digest's type and password come from the store; without it the type is found by trying.
 
     Examples:
       pulsar-meta verify-entries orders --store zk://zk1:2181 --entries bookie:

@@ -68,8 +68,8 @@ def _total(document: Document) -> Iterator[str]:
     )
     over = sum(row["count"] for row in document["histogram"] if _is_over(row))
     if over:
-        told = "ZooKeeper refuses requests of this size unless its jute.maxbuffer was raised"
-        yield f'<p class="warn">{over} over {size(ZOOKEEPER_LIMIT)}: {told}.</p>'
+        why = "ZooKeeper refuses requests of this size unless its jute.maxbuffer was raised"
+        yield f'<p class="warn">{over} over {size(ZOOKEEPER_LIMIT)}: {why}.</p>'
 
 
 def _histogram(rows: Sequence[Document]) -> Iterator[str]:

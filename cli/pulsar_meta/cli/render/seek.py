@@ -52,7 +52,7 @@ def line_of(answer: Document, template: str = POSITION, fields: frozenset[str] |
     if any(name not in answer for name in wanted):
         return NOTHING
     return template.format(
-        **{name: one_line(told) if isinstance(told, str) else told for name, told in answer.items()}
+        **{name: one_line(one) if isinstance(one, str) else one for name, one in answer.items()}
     )
 
 

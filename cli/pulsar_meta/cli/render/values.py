@@ -82,9 +82,9 @@ def ledger_line(ledger: Document, open_ledger: object, special: dict[Any, Docume
         text += f", closed {iso_time(int(ledger['timestamp']))} ({ledger['timestamp']})"
     extra = special.get(number, {})
     if "offload" in extra:
-        text += ", offloaded " + " ".join(f"{name}={told}" for name, told in extra["offload"].items())
+        text += ", offloaded " + " ".join(f"{name}={one}" for name, one in extra["offload"].items())
     if "properties" in extra:
-        text += ", properties " + " ".join(f"{name}={told}" for name, told in extra["properties"].items())
+        text += ", properties " + " ".join(f"{name}={one}" for name, one in extra["properties"].items())
     return text
 
 
@@ -137,8 +137,8 @@ def generic_lines(document: Document) -> Iterator[str]:
     text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
     for line in text.splitlines():
         yield f"  {line}"
-    for name, told in document["meaning"].items():
-        shown = told if isinstance(told, str) else json.dumps(told, ensure_ascii=False)
+    for name, one in document["meaning"].items():
+        shown = one if isinstance(one, str) else json.dumps(one, ensure_ascii=False)
         yield f"  {name.replace('_', ' ')}: {shown}"
 
 
@@ -159,7 +159,7 @@ def unknown_lines(value: Any, path: str = "") -> Iterator[str]:
 
 
 def _pairs(what: str, pairs: Document | None) -> Iterable[str]:
-    return [f"  {what} {name} = {told}" for name, told in (pairs or {}).items()]
+    return [f"  {what} {name} = {one}" for name, one in (pairs or {}).items()]
 
 
 def _ranges(ranges: Iterable[tuple[int, int]]) -> str:
