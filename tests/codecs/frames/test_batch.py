@@ -116,6 +116,30 @@ def test_what_does_not_fit_is_refused(fields: dict[str, Any]) -> None:
         opened(join_batch(BATCH), **fields)
 
 
+@pytest.mark.parametrize(
+    ("payload", "count", "whole"),
+    [
+        (join_batch(BATCH[:2]), 3, 2),
+        (join_batch(BATCH)[:-1], 3, 2),
+        (join_batch(BATCH) + b"x", 3, 3),
+        (join_batch(BATCH), 2, 2),
+        (b"\xff\xff", 3, 0),
+    ],
+)
+def test_the_whole_messages_before_a_fault(payload: bytes, count: int, whole: int) -> None:
+    with pytest.raises(DecodeError):
+        opened(payload, num_messages_in_batch=count)
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=0, num_messages_in_batch=count)
+    frame = decode_frame(
+        encode_frame(metadata, payload, broker_metadata=BrokerEntryMetadata(index=6 + count))
+    )
+    entry = open_entry(frame, partly=True)
+    assert entry.fault is not None
+    assert [(m.batch_index, m.index, bytes(m.payload)) for m in entry.messages] == [
+        (place, 7 + place, b"payload %d" % place) for place in range(whole)
+    ]
+
+
 def test_a_compression_that_does_not_exist_is_refused() -> None:
     head = MessageMetadata(producer_name="p", sequence_id=0, publish_time=0).SerializeToString() + b"\x40\x09"
     with pytest.raises(DecodeError, match="number 9"):

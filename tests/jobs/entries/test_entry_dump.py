@@ -10,13 +10,16 @@ import pytest
 
 from pulsar_meta.cli.render.entries import each_message, entry_view, message_view
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
+from pulsar_meta.codecs.frames.batch import join_batch
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.entry_json import PAYLOAD_FORMS
+from pulsar_meta.codecs.frames.frame import encode_frame
 from pulsar_meta.codecs.json_text import dumps
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.entries.entry_choice import Bound
 from pulsar_meta.jobs.entries.entry_dump import DataEntry, DumpOptions, describe
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
+from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata, SingleMessageMetadata
 
 ROUNDS = 3_000
 
@@ -69,3 +72,14 @@ def test_bounds(text: str, bound: Bound) -> None:
 def test_bounds_that_are_none(text: str) -> None:
     with pytest.raises(UsageError, match="ENTRY or LEDGER:ENTRY"):
         Bound.parse(text)
+
+
+def test_a_batch_that_says_3_and_holds_2_shows_the_2_and_reports_the_fault() -> None:
+    batch = join_batch([(SingleMessageMetadata(payload_size=0), b"payload %d" % number) for number in (0, 1)])
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=0, num_messages_in_batch=3)
+    entry = DataEntry(1, 2, memoryview(encode_frame(metadata, batch)), "absent")
+    reported: list[PulsarMetaError] = []
+    document = describe(entry, EntryFormat(), DumpOptions(deep=True, form="text"), reported.append)
+    assert [message["payload"] for message in document["messages"]] == ["payload 0", "payload 1"]
+    assert document["unopened"] == "the entry says 3 messages, its payload has 2"
+    assert [str(error) for error in reported] == ["entry 1:2: the entry says 3 messages, its payload has 2"]

@@ -31,6 +31,7 @@ MARKERS: Final = {
 }  # fmt: skip
 
 _U32: Final = struct.Struct(">I")
+_Found = tuple[SingleMessageMetadata, memoryview]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,14 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class OpenedEntry:
-    """The messages of an entry, or the reason why they cannot be told one by one."""
+    """The messages of an entry, or the reason why it has none that can be read one by one.
+
+    `fault`: what is wrong behind the last of `messages`, where only whole ones were asked for.
+    """
 
     messages: Sequence[Message]
     unopened: str | None = None
+    fault: DecodeError | None = None
 
 
 def compression_name(metadata: MessageMetadata) -> str:
@@ -82,12 +87,12 @@ def why_unopened(metadata: MessageMetadata) -> str | None:
     return None
 
 
-def open_entry(frame: Frame, *, max_size: int = DEFAULT_MAX_SIZE) -> OpenedEntry:
+def open_entry(frame: Frame, *, max_size: int = DEFAULT_MAX_SIZE, partly: bool = False) -> OpenedEntry:
     """Return the messages of a frame, payloads decompressed and up to `max_size` bytes together.
 
     A marker, a chunk or an encrypted entry has none and says so. DecodeError where the payload cannot be
     decompressed or a batch does not fit what its entry says; offsets count from the start of the
-    decompressed payload.
+    decompressed payload. With `partly` the messages before such a fault are returned, and the fault.
     """
     reason = why_unopened(frame.metadata)
     if reason is not None:
@@ -95,7 +100,17 @@ def open_entry(frame: Frame, *, max_size: int = DEFAULT_MAX_SIZE) -> OpenedEntry
     payload = decompress_payload(frame.metadata, frame.payload, max_size=max_size)
     if not frame.metadata.HasField("num_messages_in_batch"):
         return OpenedEntry((Message(None, frame.index, frame.metadata, payload),))
-    return OpenedEntry(tuple(_number(frame, list(split_batch(payload, frame.message_count)))))
+    found, fault = _split_partly(payload, frame.message_count)
+    places = _places(frame, len(found))
+    if fault is None and places is None:
+        fault = DecodeError(f"the entry says {frame.message_count} messages, its payload has {len(found)}")
+    if fault is not None and not partly:
+        raise fault
+    if places is None:
+        # A reader takes them in their order, so the first ones are where they should be.
+        kept = list(frame.metadata.compacted_batch_indexes)[: len(found)]
+        places = kept if len(kept) == len(found) else range(len(found))
+    return OpenedEntry(tuple(_number(frame, found, places)), fault=fault)
 
 
 def decompress_payload(
@@ -136,20 +151,31 @@ def join_batch(messages: Sequence[tuple[SingleMessageMetadata, Buffer]]) -> byte
     return b"".join(parts)
 
 
-def _number(frame: Frame, found: list[tuple[SingleMessageMetadata, memoryview]]) -> Iterator[Message]:
+def _split_partly(payload: memoryview, count: int) -> tuple[list[_Found], DecodeError | None]:
+    """Return the whole messages of a batch, and what is wrong behind them."""
+    found: list[_Found] = []
+    try:
+        for message in split_batch(payload, count):
+            found.append(message)
+    except DecodeError as error:
+        return found, error
+    return found, None
+
+
+def _number(frame: Frame, found: list[_Found], places: Sequence[int]) -> Iterator[Message]:
     """Give each message its place in the batch and its index."""
     last, width = frame.index, frame.index_width
-    for place, (metadata, payload) in zip(_places(frame, len(found)), found, strict=True):
+    for place, (metadata, payload) in zip(places, found, strict=True):
         index = None if last is None else max(0, last - max(0, width - 1 - place))
         yield Message(place, index, metadata, payload)
 
 
-def _places(frame: Frame, found: int) -> Sequence[int]:
-    """Return the batch index of each message found: all of them, or those that compaction kept."""
+def _places(frame: Frame, found: int) -> Sequence[int] | None:
+    """Return the batch index of each message found: all, or those that compaction kept; None if neither."""
     count = frame.message_count
     if found == count:
         return range(count)
     kept = list(frame.metadata.compacted_batch_indexes)
     if len(kept) == found and all(0 <= place < count for place in kept):
         return kept
-    raise DecodeError(f"the entry says {count} messages, its payload has {found}")
+    return None

@@ -167,11 +167,14 @@ class _Faults:
 
 def _opened(entry: DataEntry, frame: Frame, look: DumpOptions, faults: _Faults) -> Document:
     try:
-        opened = open_entry(frame, max_size=look.max_size)
+        opened = open_entry(frame, max_size=look.max_size, partly=True)
     except DecodeError as error:
         faults.add(str(error))
         return {"messages": [], "unopened": str(error)}
     document = opened_to_json(opened, look.form)
+    if opened.fault is not None:
+        faults.add(str(opened.fault))
+        document["unopened"] = str(opened.fault)
     if look.directory is not None:
         names = write_payloads(look.directory, entry, opened)
         for message, name in zip(document["messages"], names, strict=True):
