@@ -38,7 +38,11 @@ def run(capture: Callable[[str], Path], tmp_path: Path) -> Run:
 def test_check_index_tells_faults_by_ledger(run: Run) -> None:
     done = run("check-index", "orders", "-o", "json")
     ledgers = {one["ledger_id"]: one for one in json.loads(done.stdout)}
-    assert (done.returncode, done.stderr) == (1, "")
+    assert done.returncode == 1
+    assert json.loads(done.stderr) == {
+        "checked": {"topics": 1, "ledgers": 6, "entries": 163},
+        "not_checked": {},
+    }
     assert [ledger for ledger, one in ledgers.items() if not one["ok"]] == [22]
     assert (ledgers[22]["property"], ledgers[22]["property_values"]) == ("false", ["2000"])
     assert (ledgers[18]["property"], ledgers[18]["first_index"], ledgers[18]["last_index"]) == (
@@ -54,7 +58,7 @@ def test_check_index_tells_faults_by_ledger(run: Run) -> None:
 
 def test_check_index_of_a_right_topic_is_0(run: Run) -> None:
     done = run("check-index", "txn", "terminated")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, "checked: 2 topics, 3 ledgers, 32 entries\n")
     assert done.stdout.splitlines()[0].startswith("persistent://public/default/txn\t43\tok\t25\t0\t89\t0")
 
 
@@ -63,7 +67,7 @@ def test_check_index_of_a_right_topic_is_0(run: Run) -> None:
     [
         (["check-index"], 2, "--all"),
         (["check-index", "orders", "--all"], 2, "--all"),
-        (["check-index", "nowhere"], 3, "no topic nowhere"),
+        (["check-index", "nowhere"], 3, "no topic persistent://public/default/nowhere"),
         (["check-index", "orders", "--engine", "spark", "--conf", "novalue"], 2, "KEY=VALUE"),
         (["check-index", "orders", "--entries", "bookie-disk:/nowhere"], 3, "no such directory"),
         (["build-index", "--all"], 2, "--yes"),

@@ -42,7 +42,11 @@ def run(run_environment: dict[str, str], tmp_path: Path) -> Run:
 
 def test_a_line_an_answer_in_a_pipe(run: Run) -> None:
     done = run("orders", "--index", "1234", "--index", "0", "--index", "99999")
-    assert (done.returncode, done.stdout, done.stderr) == (3, "21:25:2\n18:0:-1\n-\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        3,
+        "21:25:2\n18:0:-1\n-\n",
+        "checked: 3 questions, 12 entries\n",
+    )
     assert run("orders", "--index", "1234").returncode == 0
 
 
@@ -230,7 +234,11 @@ def test_parquet_is_written_whole_or_not_at_all(run: Run, tmp_path: Path) -> Non
 @pytest.mark.parametrize("engine", ["local", "auto"])
 def test_without_java_everything_but_spark_works(run: Run, engine: str, tmp_path: Path) -> None:
     done = run("orders", "--index", "0", "--engine", engine, JAVA_HOME=str(tmp_path / "none"))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "18:0:-1\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0,
+        "18:0:-1\n",
+        "checked: 1 question, 1 entry\n",
+    )
     wanted = run("orders", "--index", "0", "--engine", "spark", JAVA_HOME=str(tmp_path / "none"))
     assert (wanted.returncode, wanted.stdout) == (6, "")
     assert "openjdk-17" in wanted.stderr
@@ -241,7 +249,7 @@ def test_auto_with_a_master_and_no_java_says_so(run: Run, tmp_path: Path) -> Non
     done = run("orders", "--index", "0", "--master", "local[1]", JAVA_HOME=str(tmp_path / "none"))
     assert (done.returncode, done.stdout) == (0, "18:0:-1\n")
     assert done.stderr.startswith("running without Spark")
-    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.splitlines()[1:] == ["checked: 1 question, 1 entry"]
 
 
 def test_an_old_java_is_told(run: Run, tmp_path: Path) -> None:
@@ -257,7 +265,11 @@ def test_an_old_java_is_told(run: Run, tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_spark_is_quiet_and_leaves_nothing_behind(run: Run, tmp_path: Path) -> None:
     done = run("orders", "--index", "1234", "--index", "99999", "--engine", "spark", "--master", "local[1]")
-    assert (done.returncode, done.stdout, done.stderr) == (3, "21:25:2\n-\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        3,
+        "21:25:2\n-\n",
+        "checked: 2 questions, 11 entries\n",
+    )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import Engine, EngineOptions
+from pulsar_meta.cli.render.tables import Format
+from pulsar_meta.cli.render.template import Template, parse_template
 from pulsar_meta.cli.shell import Shell
-from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.jobs.entries.entry_choice import Bound, Limits
+from pulsar_meta.jobs.entries.entry_choice import Bound, Coverage, Limits, ranges
+from pulsar_meta.jobs.entries.entry_dump import describe_matching, matching_entries, read_entries
+from pulsar_meta.jobs.entries.entry_places import places
+from pulsar_meta.jobs.seek.questions import parse_index, parse_time
+from pulsar_meta.jobs.topics.topic import MAX_ID, parse_ledger_id, with_bookkeeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,22 +43,33 @@ class LimitOptions:
     """From, to, at most so many, only these ledgers."""
 
     ledger: Annotated[
-        list[int] | None,
-        typer.Option("--ledger", rich_help_panel=LIMITS, help="Only this ledger of the topics, repeatable."),
+        list[str] | None,
+        typer.Option(
+            "--ledger",
+            rich_help_panel=LIMITS,
+            metavar="ID",
+            help="Only this ledger of the topics, repeatable.",
+        ),
     ] = None
     first: Annotated[
         str | None,
         typer.Option(
-            "--from", rich_help_panel=LIMITS, help="First ENTRY or LEDGER:ENTRY; -10: the last ten."
+            "--from", rich_help_panel=LIMITS, help="First ENTRY or LEDGER:ENTRY[:BATCH]; -10: the last ten."
         ),
     ] = None
     last: Annotated[
         str | None,
-        typer.Option("--to", rich_help_panel=LIMITS, help="Last ENTRY or LEDGER:ENTRY, included."),
+        typer.Option("--to", rich_help_panel=LIMITS, help="Last ENTRY or LEDGER:ENTRY[:BATCH], included."),
     ] = None
-    count: Annotated[
-        int | None, typer.Option("--count", "-n", min=0, rich_help_panel=LIMITS, help="Show at most so many.")
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", "-n", "--count", min=0, rich_help_panel=LIMITS, help="Show at most so many."),
     ] = None
+
+    @property
+    def count(self) -> int | None:
+        """At most so many entries; None for all."""
+        return None if self.limit is None else min(self.limit, MAX_ID)
 
     @property
     def limits(self) -> Limits:
@@ -59,11 +77,76 @@ class LimitOptions:
         first, last = _bound(self.first), _bound(self.last)
         if first is not None and last is not None and first.is_behind(last):
             raise UsageError(f"--from {self.first} lies behind --to {self.last}")
-        return Limits(frozenset(self.ledger or ()), first, last)
+        return Limits(frozenset(map(parse_ledger_id, self.ledger or ())), first, last)
+
+    def account(self, shell: Shell, coverage: Coverage, faults: Faults, *, named: bool) -> None:
+        """Say what was looked at; what was asked for by name and not looked at ends the command with 3."""
+        if not faults.worst or coverage.ledgers:
+            shell.account(coverage.checked, coverage.left_out)
+        if named and coverage.elsewhere:
+            faults.note(NotFoundError.exit_code)
+        limited = self.first is not None or self.last is not None
+        if limited and self.limit != 0 and not coverage.entries and not faults.worst:
+            faults(NotFoundError("no entry lies within --from and --to"))
 
 
 def _bound(text: str | None) -> Bound | None:
     return None if text is None else Bound.parse(text)
+
+
+@dataclass(frozen=True)
+class SoughtOptions:
+    """Entries by index or time, in place of their positions."""
+
+    index: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--index",
+            rich_help_panel=LIMITS,
+            help="The entry that holds this index, repeatable.",
+        ),
+    ] = None
+    time: Annotated[
+        str | None,
+        typer.Option(
+            "--time",
+            rich_help_panel=LIMITS,
+            help="From the first entry not before it: ms (13 digits) or ISO 8601, UTC without a zone.",
+        ),
+    ] = None
+
+    def refuse(self, other: str) -> None:
+        """Raise UsageError where --index or --time is given beside another option."""
+        if self.index or self.time is not None:
+            raise UsageError(f"--index and --time go without {other}")
+
+    def places(
+        self, choices: Iterable[Choice], bounds: LimitOptions, source: EntrySource, faults: Faults
+    ) -> Iterator[tuple[Choice, Limits]]:
+        """Yield what is to be shown: all within the limits, or what --index and --time find."""
+        if not self.index and self.time is None:
+            return ((choice, bounds.limits) for choice in choices)
+        if bounds.first is not None or (self.index and bounds.last is not None):
+            self.refuse("--from" if bounds.first is not None else "--to")
+        indexes = list(map(parse_index, self.index or ()))
+        time = None if self.time is None else parse_time(self.time)
+        return places(choices, indexes, time, bounds.limits, source, faults)
+
+
+LineTemplate = Annotated[
+    str | None,
+    typer.Option("--format", help="A line each, like '{ledger_id}:{entry_id}'; \\t and \\n are understood."),
+]
+
+
+def chosen_template(shell: Shell, text: str | None, types: Mapping[str, str]) -> Template | None:
+    """Return the template of --format, None without it; UsageError where -o asks for another form."""
+    if text is None:
+        return None
+    template = parse_template(text, types)
+    if shell.output_format not in (None, Format.PLAIN):
+        raise UsageError("--format is a form of output by itself: leave -o out")
+    return template
 
 
 class Level(StrEnum):
@@ -126,6 +209,7 @@ class Matches:
     count: int | None
     report: Report
     counts: FilterCounts
+    coverage: Coverage
 
     def documents(
         self,
@@ -140,9 +224,7 @@ class Matches:
         work = sum(ledger.entries or 0 for choice in planned for ledger in choice.ledgers)
         if self.engine.chosen(self.shell, work) == "spark":
             return islice(self._by_spark(planned, limits, source, store, urls), self.count)
-        from pulsar_meta.jobs.entries.entry_dump import describe_matching, read_entries
-
-        entries = read_entries(iter(planned), limits, source, store, self.report)
+        entries = read_entries(iter(planned), limits, source, store, self.report, self.coverage)
         return describe_matching(entries, self.chosen, self.counts, self.look, self.count, self.report)
 
     def entries(
@@ -151,9 +233,7 @@ class Matches:
         """Return the entries that match, as many as are wanted; UsageError where Spark is asked for."""
         if self.engine.engine is Engine.SPARK:
             raise UsageError("-o raw goes without Spark: leave --engine out")
-        from pulsar_meta.jobs.entries.entry_dump import matching_entries, read_entries
-
-        entries = read_entries(iter(choices), limits, source, store, self.report)
+        entries = read_entries(iter(choices), limits, source, store, self.report, self.coverage)
         found = matching_entries(entries, self.chosen, self.counts)
         return islice(((entry, form) for entry, form, _ in found), self.count)
 
@@ -165,16 +245,18 @@ class Matches:
         store: Store | None,
         urls: list[str],
     ) -> Iterator[Document]:
-        from pulsar_meta.jobs.entries.entry_choice import ranges
         from pulsar_meta.jobs.spark.entries import match_with_spark
         from pulsar_meta.jobs.spark.workers import Sources
-        from pulsar_meta.jobs.topics.bookkeeper import entry_format
 
+        choices = list(choices)
+        self.coverage.topics += sum(choice.is_topic for choice in choices)
         sources = Sources(None if store is None else store.url, tuple(urls))
         parts = [
-            (part, entry_format(store, part.ledger.ledger_id, self.report))
+            (part, with_bookkeeper(store, part.ledger, self.report))
             for choice in choices
             for part in ranges(choice, limits, source)
         ]
         spark = self.engine.spark(self.shell)
-        return match_with_spark(sources, parts, self.chosen, self.look, self.counts, self.report, spark)
+        return match_with_spark(
+            sources, parts, self.chosen, self.look, self.counts, self.coverage, self.report, spark
+        )

@@ -39,7 +39,10 @@ class Wanted:
     index: Annotated[list[str] | None, typer.Option("--index", help="A message's index, repeatable.")] = None
     time: Annotated[
         list[str] | None,
-        typer.Option("--time", help="First entry not before it: ms, or 2026-08-20T12:00:00Z (repeatable)."),
+        typer.Option(
+            "--time",
+            help="First entry not before it: ms (13 digits), or ISO 8601; a bare date is UTC (repeatable).",
+        ),
     ] = None
     index_file: Annotated[
         str | None,
@@ -75,10 +78,10 @@ class Search:
         ),
     ] = 60.0
     after: Annotated[
-        str | None, typer.Option("--after", rich_help_panel=SEARCH, help="Only after LEDGER:ENTRY.")
+        str | None, typer.Option("--after", rich_help_panel=SEARCH, help="Only after LEDGER:ENTRY[:BATCH].")
     ] = None
     before: Annotated[
-        str | None, typer.Option("--before", rich_help_panel=SEARCH, help="Only before LEDGER:ENTRY.")
+        str | None, typer.Option("--before", rich_help_panel=SEARCH, help="Only before LEDGER:ENTRY[:BATCH].")
     ] = None
     cursor: Annotated[
         str | None,
@@ -104,7 +107,8 @@ class Search:
     @property
     def options(self) -> SeekOptions:
         """The options for the job; UsageError for a position that is none."""
-        from pulsar_meta.jobs.seek.questions import SeekOptions, parse_position
+        from pulsar_meta.jobs.seek.questions import SeekOptions
+        from pulsar_meta.jobs.topics.topic import parse_position
 
         return SeekOptions(
             clock=str(self.clock),

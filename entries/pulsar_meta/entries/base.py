@@ -52,6 +52,11 @@ class EntrySource(Protocol):
         ...
 
     @property
+    def bookies(self) -> frozenset[str] | None:
+        """The ids of the bookies whose disks these are; None where any entry of a ledger may be here."""
+        ...
+
+    @property
     def notes(self) -> Sequence[str]:
         """What came up while reading that a person should know, and that is no fault."""
         ...
@@ -125,6 +130,7 @@ class BaseSource(Closing):
     url: str
     entries_per_read: int = 1
     whole_ledgers: bool = True
+    bookies: frozenset[str] | None = None
     notes: Sequence[str] = ()
     faults: Sequence[DecodeError] = ()
 

@@ -60,7 +60,11 @@ def _open_bookie(url: str, bookie: BookieLayout, scan: bool) -> list[LocatedEntr
         logs = [_open_interleaved(url, bookie)]
     else:
         logs = [_open_ledger_dir(url, bookie, directory, scan) for directory in bookie.ledger_dirs]
-    return logs + [_open_journal(url, bookie, directory) for directory in bookie.journal_dirs]
+    parts = logs + [_open_journal(url, bookie, directory) for directory in bookie.journal_dirs]
+    if bookie.bookie_id is not None:
+        for part in parts:
+            part.bookies = frozenset({bookie.bookie_id})
+    return parts
 
 
 def _open_ledger_dir(url: str, bookie: BookieLayout, directory: Path, scan: bool) -> LocatedEntries:

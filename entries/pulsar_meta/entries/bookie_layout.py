@@ -31,11 +31,12 @@ LARGEST_COOKIE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class BookieLayout:
-    """The `current` directories of one bookie, and the lists in its cookie (empty where it has none)."""
+    """The `current` directories of one bookie, and its id and the lists in its cookie (where it has one)."""
 
     ledger_dirs: tuple[Path, ...]
     index_dirs: tuple[Path, ...]
     journal_dirs: tuple[Path, ...]
+    bookie_id: str | None = None
     ledger_list: tuple[Path, ...] = ()
     index_list: tuple[Path, ...] = ()
     journal_list: tuple[Path, ...] = ()
@@ -112,11 +113,12 @@ def place(directory: Path, listed: Sequence[Path]) -> int:
 
 def _layout(text: str, found: Iterable[Path], alone: bool) -> BookieLayout:
     mine = tuple(dict.fromkeys(path for path in found if alone or _cookie_text(path) == text))
-    ledger_list, index_list, journal_list = _lists(text)
+    bookie_id, (ledger_list, index_list, journal_list) = _bookie_id(text), _lists(text)
     return BookieLayout(
         ledger_dirs=tuple(path for path in mine if _is_ledger_dir(path)),
         index_dirs=tuple(path for path in mine if _is_index_dir(path)),
         journal_dirs=tuple(path for path in mine if journals(path)),
+        bookie_id=bookie_id,
         ledger_list=ledger_list,
         index_list=index_list or ledger_list,
         journal_list=journal_list,
@@ -167,6 +169,14 @@ def _cookie_text(directory: Path) -> str:
         return read_regular(directory / "VERSION", LARGEST_COOKIE).decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def _bookie_id(text: str) -> str | None:
+    """Return the id that ensembles name the bookie by, as its cookie has it."""
+    try:
+        return decode_cookie(text.encode()).fields.bookieHost or None
+    except DecodeError:
+        return None
 
 
 def _lists(text: str) -> tuple[tuple[Path, ...], tuple[Path, ...], tuple[Path, ...]]:

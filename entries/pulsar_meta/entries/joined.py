@@ -38,6 +38,14 @@ class JoinedEntries(Closing):
         return any(source.whole_ledgers for source in self.sources)
 
     @property
+    def bookies(self) -> frozenset[str] | None:
+        """The bookies of all disks; None where a source of whole ledgers is none of certain bookies."""
+        known = [source.bookies for source in self.sources if source.whole_ledgers or source.bookies]
+        if not known or None in known:
+            return None
+        return frozenset(one for part in known if part is not None for one in part)
+
+    @property
     def notes(self) -> list[str]:
         """The notes of all sources."""
         return [note for source in self.sources for note in source.notes]

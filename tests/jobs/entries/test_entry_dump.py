@@ -62,13 +62,14 @@ def test_every_damaged_frame_becomes_a_document(capture: Callable[[str], Path]) 
 
 
 @pytest.mark.parametrize(
-    ("text", "bound"), [("0", Bound(0)), ("-10", Bound(-10)), ("7:3", Bound(3, 7)), ("007", Bound(7))]
+    ("text", "bound"),
+    [("0", Bound(0)), ("-10", Bound(-10)), ("7:3", Bound(3, 7)), ("007", Bound(7)), ("21:9:2", Bound(9, 21))],
 )
 def test_bounds(text: str, bound: Bound) -> None:
     assert Bound.parse(text) == bound
 
 
-@pytest.mark.parametrize("text", ["", ":", "1:", ":1", "a", "1:-1", "-1:1", "1:2:3", "0x1", "1.5"])
+@pytest.mark.parametrize("text", ["", ":", "1:", ":1", "a", "1:-1", "-1:1", "1:2:3:4", "0x1", "1.5"])
 def test_bounds_that_are_none(text: str) -> None:
     with pytest.raises(UsageError, match="ENTRY or LEDGER:ENTRY"):
         Bound.parse(text)

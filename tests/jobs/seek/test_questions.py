@@ -9,11 +9,10 @@ from pulsar_meta.jobs.seek.questions import (
     Question,
     parse_duration,
     parse_index,
-    parse_position,
     parse_time,
     read_questions,
 )
-from pulsar_meta.jobs.topics.topic import Position
+from pulsar_meta.jobs.topics.topic import Position, parse_position
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ import pytest
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.engine import SparkSettings
-from pulsar_meta.jobs.entries.entry_choice import Limits, choose, ranges
+from pulsar_meta.jobs.entries.entry_choice import Coverage, Limits, choose, ranges
 from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe_matching, read_entries
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
 from pulsar_meta.jobs.entries.filters import parse_filter
 from pulsar_meta.jobs.spark.entries import match_with_spark
 from pulsar_meta.jobs.spark.workers import Sources
-from pulsar_meta.jobs.topics.bookkeeper import entry_format
+from pulsar_meta.jobs.topics.topic import with_bookkeeper
 from pulsar_meta.stores.registry import open_store
 
 if TYPE_CHECKING:
@@ -43,19 +43,23 @@ def test_what_is_missing_or_broken_is_reported_by_spark_too(session: SparkSessio
     here: list[PulsarMetaError] = []
     there: list[PulsarMetaError] = []
     here_counts, there_counts = FilterCounts(), FilterCounts()
+    looked, sent = Coverage(), Coverage()
     assert damaged.store is not None
     with open_store(damaged.store) as store, open_entries(damaged.urls) as source:
         topics = ["orders", "marks", "plain"]
         choices = list(choose(topics, store, source, here.append))
-        entries = read_entries(iter(choices), Limits(), source, store, here.append)
+        entries = read_entries(iter(choices), Limits(), source, store, here.append, looked)
         found = list(describe_matching(entries, chosen, here_counts, look, None, here.append))
         parts = [
-            (part, entry_format(store, part.ledger.ledger_id, there.append))
+            (part, with_bookkeeper(store, part.ledger, there.append))
             for choice in choices
             for part in ranges(choice, Limits(), source)
         ]
-        by_spark = match_with_spark(damaged, parts, chosen, look, there_counts, there.append, SparkSettings())
+        by_spark = match_with_spark(
+            damaged, parts, chosen, look, there_counts, sent, there.append, SparkSettings()
+        )
         assert list(by_spark) == found
     assert there_counts == here_counts
+    assert (sent.ledgers, sent.entries) == (looked.ledgers, looked.entries)
     assert list(map(str, there)) == list(map(str, here))
     assert any("no source has" in str(fault) for fault in there)

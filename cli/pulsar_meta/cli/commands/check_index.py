@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls, IndexProperty, StoreUrl
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Exit, Shell
+from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.jobs.entries.entry_choice import METADATA, NO_METADATA, Coverage
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.topics.bookkeeper import has_metadata
+from pulsar_meta.jobs.topics.scope import Scope
+from pulsar_meta.jobs.topics.topic import Topic, all_named, topics_in, with_bookkeeper
 
 if TYPE_CHECKING:
-    from pulsar_meta.codecs.json_text import Document
-    from pulsar_meta.jobs.topics.topic import Topic
     from pulsar_meta.stores.base import Store
 
+ABSENT = "absent"
 COUNTS = ("gaps", "overlaps", "steps_back", "without_index", "unreadable", "missing")
 COLUMNS = ("topic", "ledger_id", "ok", "entries", "first_index", "last_index", *COUNTS, "property")
 
@@ -37,31 +45,47 @@ def check_index(
 
     A line a ledger: gaps, overlaps, steps back (a topic that was created anew), entries without index,
     entries that are missing or cannot be read, and whether the ledger's first-index property is
-    right. Exit code 1 where any ledger has a fault; -o json names the entries (ten of each kind).
+    right. A ledger that BookKeeper does not know, or with another number of entries, is a fault too.
+    Exit code 1 where any ledger has a fault; -o json names the entries (ten of each kind). Entries that
+    only bookies have whose disks were not given are not checked: exit code 3.
 
     Examples:
       pulsar-meta check-index public/default/orders --entries bookie:
       pulsar-meta check-index --all --faulty --engine spark -o ndjson
     """
-    from pulsar_meta.jobs.topics.scope import chosen_topics
-    from pulsar_meta.jobs.topics.topic import topic_of
-
-    urls = shell.entries_urls(entries)
+    urls, faults, coverage = shell.entries_urls(entries), Faults(shell), Coverage()
     with shell.store(store) as opened:
-        topics = list(map(topic_of, chosen_topics(opened, names or [], everything=everything)))
-        faults = _Faults()
-        documents = faults.counted(_checked(shell, opened, urls, topics, index_property, engine))
+        topics = list(_topics(opened, names or [], everything, faults, coverage))
+        checked = _checked(shell, opened, urls, topics, index_property, engine)
+        documents = _counted(shell, checked, coverage, faults)
         wanted = (document for document in documents if not (faulty and document["ok"]))
         shell.emit(wanted, VIEW)
-    if faults.count:
-        raise typer.Exit(Exit.FAULT)
+    if not faults.worst or coverage.ledgers:
+        shell.account(coverage.checked, coverage.left_out)
+    if coverage.elsewhere:
+        faults.note(Exit.NOT_FOUND)
+    faults.end()
+
+
+def _topics(
+    store: Store, names: Sequence[str], everything: bool, faults: Faults, coverage: Coverage
+) -> Iterator[Topic]:
+    """Yield the topics, each ledger with what BookKeeper says of it where the store has that."""
+    if everything == bool(names):
+        raise UsageError("which topics? Name topics or namespaces (tenant/namespace), or give --all")
+    known = has_metadata(store)
+    if not known:
+        coverage.not_checked[METADATA] = NO_METADATA
+    found = topics_in(store, Scope(), faults) if everything else all_named(store, names, faults)
+    for topic in found:
+        coverage.topics += 1
+        ledgers = [with_bookkeeper(store if known else None, one, faults) for one in topic.ledgers]
+        yield replace(topic, ledgers=tuple(ledgers))
 
 
 def _checked(
     shell: Shell, store: Store, urls: Sequence[str], topics: Sequence[Topic], key: str, how: EngineOptions
 ) -> Iterator[Document]:
-    from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
-
     entries = sum(ledger.entries or 0 for topic in topics for ledger in topic.ledgers)
     if how.chosen(shell, entries) == "local":
         from pulsar_meta.jobs.index.check import check_indexes
@@ -76,19 +100,22 @@ def _checked(
     yield from check_indexes_with_spark(Sources(store.url, tuple(urls)), topics, key, how.spark(shell))
 
 
-class _Faults:
-    """Counts the ledgers that are not right."""
+def _counted(
+    shell: Shell, documents: Iterable[Document], coverage: Coverage, faults: Faults
+) -> Iterator[Document]:
+    for document in documents:
+        coverage.ledgers += 1
+        coverage.entries += document["entries"]
+        coverage.elsewhere += document.get("not_checked", 0)
+        if not document["ok"]:
+            faults.note(Exit.FAULT)
+        for fault in document["faults"]:
+            if fault["fault"] == "ledger" and not shell.speaks_json:
+                shell.warn(f"ledger {document['ledger_id']} of {document['topic']}: {fault['why']}")
+        yield document
 
-    def __init__(self) -> None:
-        self.count = 0
 
-    def counted(self, documents: Iterable[Document]) -> Iterator[Document]:
-        for document in documents:
-            self.count += not document["ok"]
-            yield document
-
-
-def _row(document: dict[str, Any]) -> list[str]:
+def _row(document: Document) -> list[str]:
     shown = document | {"ok": "ok" if document["ok"] else "FAULT"}
     return [str(shown.get(column, "")) for column in COLUMNS]
 

@@ -10,17 +10,25 @@ from typing import Annotated
 
 import typer
 
-from pulsar_meta.cli.entry_options import LimitOptions, Matches, Where
+from pulsar_meta.cli.entry_options import (
+    LimitOptions,
+    LineTemplate,
+    Matches,
+    SoughtOptions,
+    Where,
+    chosen_template,
+)
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl
 from pulsar_meta.cli.outputs import beside, whole_file
-from pulsar_meta.cli.render.entries import each_message, entry_view, message_view
+from pulsar_meta.cli.render.entries import ENTRY_TYPES, each_message, entry_view, flat, message_view
 from pulsar_meta.cli.render.tables import Format
+from pulsar_meta.cli.render.template import Template
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.frames.entry_json import PAYLOAD_FORMS
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.jobs.entries.entry_choice import choose
+from pulsar_meta.jobs.entries.entry_choice import Coverage, choose
 from pulsar_meta.jobs.entries.entry_dump import DataEntry, DumpOptions, describe_entries, read_entries
 from pulsar_meta.jobs.entries.entry_filter import FilterCounts
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
@@ -35,10 +43,14 @@ def dump_entries(
     shell: Shell,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TOPIC|LEDGER", help="Topics (with --store) or ledgers; else all."),
+        typer.Argument(
+            metavar="TOPIC|NAMESPACE|LEDGER",
+            help="Topics, tenant/namespace (both with --store) or ledgers; else all that is there.",
+        ),
     ] = None,
     entries: EntriesUrls = None,
     store: StoreUrl = None,
+    everything: Annotated[bool, typer.Option("--all", help="All topics of the store.")] = False,
     deep: Annotated[bool, typer.Option("--deep", help="Open batches, message by message.")] = False,
     payload: Annotated[
         str | None,
@@ -51,7 +63,9 @@ def dump_entries(
     max_size: Annotated[
         int, typer.Option("--max-size", min=1, metavar="MIB", help="Largest payload to decompress.")
     ] = 256,
+    template: LineTemplate = None,
     bounds: LimitOptions = LimitOptions(),  # noqa: B008
+    sought: SoughtOptions = SoughtOptions(),  # noqa: B008
     where: Where = Where(),  # noqa: B008
     engine: EngineOptions = EngineOptions(),  # noqa: B008
 ) -> None:
@@ -70,37 +84,47 @@ def dump_entries(
       pulsar-meta dump-entries orders --entries bookie-disk:data/bookie --from -10
       pulsar-meta dump-entries 42 --deep --payload text -o ndjson
       pulsar-meta dump-entries orders --where "region=eu and not retired"
+      pulsar-meta dump-entries orders --time 2026-08-20T12:00:00Z -n 20 --format '{index}\\t{producer_name}'
     """
-    limits, count = bounds.limits, bounds.count
-    look = _look(deep, payload, max_size * SIZE_UNIT)
-    faults = Faults(shell)
+    look, line = _look(deep, payload, max_size * SIZE_UNIT), chosen_template(shell, template, ENTRY_TYPES)
+    faults, coverage = Faults(shell), Coverage()
+    chosen = where.filter(look.max_size)
+    if chosen is None and engine != EngineOptions():
+        raise UsageError("--engine, --master and --conf go with --where")
     with ExitStack() as stack:
-        opened = _store(shell, store, names or [])
+        opened = _store(shell, store, names or [], everything)
         if opened is not None:
             stack.enter_context(opened)
-        source = stack.enter_context(open_entry_sources(shell.entries_urls(entries), opened))
-        choices = choose(names or [], opened, source, faults)
-        chosen = where.filter(look.max_size)
-        if chosen is None and engine != EngineOptions():
-            raise UsageError("--engine, --master and --conf go with --where")
+        urls = shell.entries_urls(entries)
+        source = stack.enter_context(open_entry_sources(urls, opened))
+        choices = choose(names or [], opened, source, faults, everything=everything)
         if chosen is not None:
-            matches = Matches(shell, engine, chosen, look, count, faults, FilterCounts())
+            sought.refuse("--where")
+            matches = Matches(shell, engine, chosen, look, bounds.count, faults, FilterCounts(), coverage)
             if shell.format is Format.RAW:
-                _emit_frames(shell, matches.entries(choices, limits, source, opened))
+                _emit_frames(shell, matches.entries(choices, bounds.limits, source, opened))
             else:
-                urls = shell.entries_urls(entries)
-                _emit(shell, matches.documents(choices, limits, source, opened, urls), look.deep)
+                _emit(shell, matches.documents(choices, bounds.limits, source, opened, urls), look.deep, line)
             shell.say(matches.counts.summary())
-        elif shell.format is Format.RAW:
-            _emit_frames(shell, islice(read_entries(choices, limits, source, opened, faults), count))
         else:
-            found = read_entries(choices, limits, source, opened, faults)
-            _emit(shell, describe_entries(found, look, count, faults), look.deep)
+            places = sought.places(choices, bounds, source, faults)
+            found = (
+                one
+                for choice, limits in places
+                for one in read_entries(iter([choice]), limits, source, opened, faults, coverage)
+            )
+            if shell.format is Format.RAW:
+                _emit_frames(shell, islice(found, bounds.count))
+            else:
+                _emit(shell, describe_entries(found, look, bounds.count, faults), look.deep, line)
+        bounds.account(shell, coverage, faults, named=bool(names) or everything)
         faults.end(source)
 
 
-def _emit(shell: Shell, documents: Iterator[Document], deep: bool) -> None:
-    if not deep:
+def _emit(shell: Shell, documents: Iterator[Document], deep: bool, line: Template | None) -> None:
+    if line is not None:
+        shell.emit(map(flat, each_message(documents) if deep else documents), line.view())
+    elif not deep:
         shell.emit(documents, entry_view())
     elif shell.format in (Format.JSON, Format.NDJSON):
         shell.emit(documents, message_view())
@@ -125,9 +149,9 @@ def _emit_frames(shell: Shell, entries: Iterator[tuple[DataEntry, EntryFormat]])
             out.writelines(positions)
 
 
-def _store(shell: Shell, url: str | None, names: list[str]) -> Store | None:
+def _store(shell: Shell, url: str | None, names: list[str], everything: bool) -> Store | None:
     """Open the store where there is one; ledgers by number do without."""
-    if url is None and shell.settings.store is None:
+    if url is None and shell.settings.store is None and not everything:
         for name in names:
             if not name.isdigit():
                 raise UsageError(f"{name!r} is a topic: its ledgers are in the store, give --store URL")

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pulsar_meta.cli.entry_options import LineTemplate, chosen_template
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl
-from pulsar_meta.cli.render.seek import POSITION, TYPES, line_of, parse_template, table_view
+from pulsar_meta.cli.render.seek import POSITION, TYPES, table_view
 from pulsar_meta.cli.render.tables import Detail, Format, View
+from pulsar_meta.cli.render.template import Template
 from pulsar_meta.cli.render.text import one_line
 from pulsar_meta.cli.seek_options import Clusters, Search, Wanted, asked, open_clusters
 from pulsar_meta.cli.shell import Exit, Shell
-from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.jobs.seek.search import MISSING, UNREADABLE
 
 if TYPE_CHECKING:
     from pulsar_meta.jobs.seek.questions import Question, SeekOptions
@@ -33,9 +35,7 @@ def seek(
     store: StoreUrl = None,
     entries: EntriesUrls = None,
     cluster: Clusters = None,
-    template: Annotated[
-        str | None, typer.Option("--format", help="Print each answer like this: '{ledger_id}:{entry_id}'.")
-    ] = None,
+    template: LineTemplate = None,
 ) -> None:
     """Find the entry that holds an index, or the first one not before a time.
 
@@ -51,40 +51,31 @@ def seek(
       pulsar-meta seek --index-file wanted.tsv --engine spark -o ndjson
       pulsar-meta seek --namespace my/ns --time 1787227200000 --cluster east
     """
-    check_format(shell, template)
+    line = chosen_template(shell, template, TYPES)
     options, questions, tally = search.options, asked(topic, wanted), Tally()
     prefix = ("cluster",) * bool(cluster) + ("topic",) * bool(wanted.namespace)
     with ExitStack() as stack:
         clusters = open_clusters(shell, store, entries, cluster, stack)
         asking = [(one, questions.of(one.store, options.cursor)) for one in clusters]
         answers = tally.watch(answered(shell, asking, options, engine))
-        show(shell, answers, template, prefix)
+        show(shell, answers, line, prefix)
+        shell.account({"questions": tally.answered, "entries": tally.entries}, tally.without_answer)
     if tally.exit_code:
         raise typer.Exit(tally.exit_code)
 
 
-def check_format(shell: Shell, template: str | None) -> None:
-    """Raise UsageError for a template that makes no sense, or that another form of output contradicts."""
-    if template is None:
-        return
-    parse_template(template)
-    if shell.output_format not in (None, Format.PLAIN):
-        raise UsageError("--format is a form of output by itself: leave -o out")
-
-
-def show(shell: Shell, answers: Iterable[Document], template: str | None, prefix: tuple[str, ...]) -> None:
+def show(
+    shell: Shell, answers: Iterable[Document], template: Template | None, prefix: tuple[str, ...]
+) -> None:
     """Write the answers in the form asked for.
 
     A plain line begins with the fields of `prefix`: what the command line leaves open about the answer.
     """
     if template is not None:
-        fields = parse_template(template)
-        shell.emit(answers, Detail(lambda answer: [line_of(answer, template, fields)]))
+        shell.emit(answers, template.view())
     elif shell.format is Format.PLAIN:
-        fields = parse_template(POSITION)
         shell.emit(
-            answers,
-            Detail(lambda answer: ["\t".join([*_cells(answer, prefix), line_of(answer, POSITION, fields)])]),
+            answers, Detail(lambda answer: ["\t".join([*_cells(answer, prefix), POSITION.line(answer)])])
         )
     elif shell.format is Format.TABLE:
         found = list(answers)
@@ -122,15 +113,22 @@ def answered(
 
 
 class Tally:
-    """What came of the questions, for the exit code."""
+    """What came of the questions: how many there were, what they cost, and the exit code."""
 
     def __init__(self) -> None:
         self.exit_code = 0
+        self.answered = 0
+        self.entries = 0
+        self.without_answer: dict[str, str] = {}
 
     def watch(self, answers: Iterable[Document]) -> Iterator[Document]:
         """Pass the answers on; a broken record weighs more than nothing found."""
         for answer in answers:
+            self.answered += 1
+            self.entries += answer["entries_read"]
             if answer["status"] != "found":
                 code = Exit.UNDECODABLE if "reason" in answer else Exit.NOT_FOUND
                 self.exit_code = max(self.exit_code, int(code))
+            if answer["status"] in (MISSING, UNREADABLE):
+                self.without_answer[answer["topic"]] = answer["status"]
             yield answer

@@ -1,10 +1,10 @@
-"""The command `verify-entries`: every layer of entries, silent when all is well."""
+"""The command `verify-entries`: every layer of entries."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,10 +14,16 @@ from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.json_text import Document
-
-if TYPE_CHECKING:
-    from pulsar_meta.entries.base import EntrySource
-    from pulsar_meta.jobs.entries.entry_check import Checker, LedgerReport
+from pulsar_meta.jobs.entries.entry_check import (
+    Checker,
+    LedgerReport,
+    check_here,
+    first_checks,
+    plan_checks,
+    run_checks,
+)
+from pulsar_meta.jobs.entries.entry_choice import Coverage, choose
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 
 SIZE_UNIT = 2**20
 
@@ -28,52 +34,46 @@ def verify_entries(
     engine: EngineOptions,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TOPIC|LEDGER", help="Topics (with --store) or ledgers; else all."),
+        typer.Argument(
+            metavar="TOPIC|NAMESPACE|LEDGER",
+            help="Topics, tenant/namespace (both with --store) or ledgers; else all that is there.",
+        ),
     ] = None,
     entries: EntriesUrls = None,
     store: StoreUrl = None,
+    everything: Annotated[bool, typer.Option("--all", help="All topics of the store.")] = False,
     max_size: Annotated[
         int, typer.Option("--max-size", min=1, metavar="MIB", help="Largest payload to decompress.")
     ] = 256,
 ) -> None:
-    """Check every layer of entries: a line for each fault and exit code 1, silence when all is well.
+    """Check every layer of entries: a line for each fault and exit code 1; what was checked is said last.
 
-    Layers: missing and broken records, header, digest, length, sizes, metadata, the frame's checksum,
-    payload, batch, and whether indexes are continuous from entry to entry and from ledger to ledger. The
-    digest's type and password come from the store; without it the type is found by trying.
+    Layers: the ledger as BookKeeper and the topic know it, missing and broken records, header, digest,
+    length, sizes, metadata, the frame's checksum, payload, batch, and whether indexes are continuous from
+    entry to entry and from ledger to ledger. The digest's type and password come from the store; without
+    it the type is found by trying. Entries that only bookies have whose disks were not given are not
+    checked, and not missing; where they were asked for by name the exit code is 3.
 
     Examples:
       pulsar-meta verify-entries orders --store zk://zk1:2181 --entries bookie:
       pulsar-meta verify-entries --entries bookie-disk:/data/bookie --engine spark
     """
-    from pulsar_meta.jobs.entries.entry_check import first_checks, plan_checks, run_checks
-    from pulsar_meta.jobs.entries.entry_choice import choose
-    from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
-
-    faults, faulty, limits = Faults(shell), False, bounds.limits
+    faults, limits, coverage = Faults(shell), bounds.limits, Coverage()
     with ExitStack() as stack:
         opened = stack.enter_context(shell.store(store)) if store or shell.settings.store else None
         urls = shell.entries_urls(entries)
         source = stack.enter_context(open_entry_sources(urls, opened))
-        planned = plan_checks(choose(names or [], opened, source, faults), limits, source, opened, faults)
+        choices = choose(names or [], opened, source, faults, everything=everything)
+        planned = plan_checks(choices, limits, source, opened, faults, coverage)
         tasks = first_checks(planned, bounds.count, source)
         work = sum(task.part.ledger.entries or 0 for task in tasks)
         spark = engine.chosen(shell, work) == "spark"
         store_url, size = opened.url if opened else None, max_size * SIZE_UNIT
-        check = _by_spark(shell, engine, urls, store_url, size) if spark else _here(source, size)
-        count = _Count()
-        shell.emit(_faults(run_checks(tasks, check), count), _VIEW)
-        shell.detail(f"{count.entries} entries in {len(tasks)} ledgers, {count.faults} faults")
-        faulty = count.faults > 0
+        check = _by_spark(shell, engine, urls, store_url, size) if spark else check_here(source, size)
+        shell.emit(_faults(run_checks(tasks, check), coverage, faults), _VIEW)
+        coverage.ledgers = len(tasks)
+        bounds.account(shell, coverage, faults, named=bool(names) or everything)
         faults.end(source)
-    if faulty:
-        raise typer.Exit(Exit.FAULT)
-
-
-def _here(source: EntrySource, max_size: int) -> Checker:
-    from pulsar_meta.jobs.entries.entry_check import check_here
-
-    return check_here(source, max_size)
 
 
 def _by_spark(shell: Shell, how: EngineOptions, urls: list[str], store: str | None, max_size: int) -> Checker:
@@ -83,16 +83,12 @@ def _by_spark(shell: Shell, how: EngineOptions, urls: list[str], store: str | No
     return check_with_spark(Sources(store, tuple(urls)), max_size, how.spark(shell))
 
 
-class _Count:
-    entries = 0
-    faults = 0
-
-
-def _faults(reports: Iterator[LedgerReport], count: _Count) -> Iterator[Document]:
+def _faults(reports: Iterator[LedgerReport], coverage: Coverage, faults: Faults) -> Iterator[Document]:
     for report in reports:
-        count.entries += report.entries
+        coverage.entries += report.entries
+        coverage.elsewhere += report.elsewhere
         for fault in report.faults:
-            count.faults += 1
+            faults.note(Exit.FAULT)
             yield {
                 "ledger_id": fault.ledger_id,
                 "entry_id": fault.entry_id,

@@ -64,6 +64,24 @@ def each_message(documents: Iterable[Document]) -> Iterator[Document]:
             yield {**document, "message": message}
 
 
+# The fields of an entry, or of a message in it, that a template may name.
+ENTRY_TYPES: Final = {
+    "ledger_id": "int64", "entry_id": "int64", "batch_index": "int32", "index": "int64",
+    "first_index": "int64", "last_index": "int64", "broker_timestamp": "int64", "publish_time": "int64",
+    "event_time": "int64", "producer_name": "string", "sequence_id": "int64", "key": "string",
+    "num_messages_in_batch": "int32", "compression": "string", "size": "int64", "payload_size": "int64",
+    "payload": "string", "payload_sha256": "string", "payload_file": "string", "frame_checksum": "string",
+    "digest": "string", "unopened": "string",
+}  # fmt: skip
+
+
+def flat(document: Document) -> Document:
+    """Return the fields of an entry, or of the message that `each_message` put into it, in one object."""
+    message = document.get("message", {})
+    parts = (document["metadata"], document, message.get("metadata", {}), message)
+    return {name: part[name] for part in parts for name in part if name in ENTRY_TYPES}
+
+
 def _entry_row(document: Document) -> list[str]:
     metadata = document["metadata"]
     return [

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from string import Formatter
 from typing import Final
 
 from pulsar_meta.cli.render.tables import View
-from pulsar_meta.cli.render.text import one_line
-from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.cli.render.template import parse_template
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import iso_time
 
-POSITION: Final = "{ledger_id}:{entry_id}:{batch_index}"
-NOTHING: Final = "-"
 # The fields of an answer and, for Parquet, their types.
 TYPES: Final = {
     "cluster": "string", "topic": "string", "index": "int64", "time": "int64", "status": "string",
@@ -23,37 +18,7 @@ TYPES: Final = {
     "oldest_expired": "bool", "entries_read": "int64", "reason": "string",
 }  # fmt: skip
 FIELDS: Final = frozenset(TYPES)
-# What a template is tried with, by type; else a number.
-_EXAMPLES: Final[dict[str, object]] = {"string": "", "bool": True}
-
-
-def parse_template(template: str) -> frozenset[str]:
-    """Return the fields that a template names; UsageError for one that answers do not have."""
-    try:
-        parts = [(name, spec or "") for _, name, spec, _ in Formatter().parse(template) if name is not None]
-    except ValueError as error:
-        raise UsageError(f"--format {template!r}: {error}") from error
-    names = frozenset(name for name, _ in parts)
-    unknown = sorted(names - FIELDS)
-    if unknown:
-        raise UsageError(f"--format: no field {unknown[0]!r}; there are {', '.join(sorted(FIELDS))}")
-    if any(re.search(r"\d{4}|\{", spec) for _, spec in parts):
-        raise UsageError(f"--format {template!r}: a width is a number up to 999")
-    try:
-        template.format(**{name: _EXAMPLES.get(kind, 0) for name, kind in TYPES.items()})
-    except (ValueError, LookupError) as error:
-        raise UsageError(f"--format {template!r}: {error}") from error
-    return names
-
-
-def line_of(answer: Document, template: str = POSITION, fields: frozenset[str] | None = None) -> str:
-    """Return the answer as a line, `-` where it lacks a field that the template names."""
-    wanted = parse_template(template) if fields is None else fields
-    if any(name not in answer for name in wanted):
-        return NOTHING
-    return template.format(
-        **{name: one_line(one) if isinstance(one, str) else one for name, one in answer.items()}
-    )
+POSITION: Final = parse_template("{ledger_id}:{entry_id}:{batch_index}", TYPES)
 
 
 def table_view(answers: Sequence[Document]) -> View:

@@ -1,5 +1,6 @@
 """Entries checked layer by layer, each layer by itself, so that a fault says what is broken.
 
+    ledger    BookKeeper does not know it as the topic does
     missing   no source has the entry            sizes     a size claims more bytes than there are
     header    another ledger or entry id         metadata  protobuf that does not parse
     digest    BookKeeper's digest                payload   does not decompress to the size it says
@@ -24,16 +25,29 @@ from pulsar_meta.codecs.frames.batch import (
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import Frame
 from pulsar_meta.entries.base import EntrySource, Outcome, RawEntry, entry_of, read_each
-from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Range, first_entries, ranges
+from pulsar_meta.jobs.entries.entry_choice import (
+    METADATA,
+    NO_METADATA,
+    Choice,
+    Coverage,
+    Limits,
+    Range,
+    first_entries,
+    ranges,
+)
 from pulsar_meta.jobs.entries.entry_dump import find_frame
-from pulsar_meta.jobs.topics.bookkeeper import EntryFormat, entry_format
-from pulsar_meta.jobs.topics.topic import Report
+from pulsar_meta.jobs.topics.bookkeeper import EntryFormat, has_metadata
+from pulsar_meta.jobs.topics.placement import Placement, placement
+from pulsar_meta.jobs.topics.topic import Report, contradictions, with_bookkeeper
 from pulsar_meta.stores.base import Store
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: where, in which layer, and what is wrong. `entry_id` is the first of several missing."""
+    """One fault: where, in which layer, and what is wrong.
+
+    `entry_id` is the first of several missing, -1 where it is about the ledger itself.
+    """
 
     ledger_id: int
     entry_id: int
@@ -53,11 +67,13 @@ class IndexMark:
 class LedgerReport:
     """What the check of one ledger's range found; the two marks join it to its neighbours.
 
-    `cut`: the range ends before the ledger does, so nothing joins on to it.
+    `elsewhere` counts entries that only bookies have whose disks were not given. `cut`: the range ends
+    before the ledger does, so nothing joins on to it.
     """
 
     ledger_id: int
     entries: int = 0
+    elsewhere: int = 0
     faults: list[Fault] = field(default_factory=list)
     before: IndexMark | None = None
     last: IndexMark | None = None
@@ -66,7 +82,8 @@ class LedgerReport:
     @property
     def lacks_entries(self) -> bool:
         """Return whether entries are missing, so that indexes cannot go on."""
-        return any(fault.layer in ("missing", "record", "sizes", "metadata") for fault in self.faults)
+        layers = ("missing", "record", "sizes", "metadata")
+        return bool(self.elsewhere) or any(fault.layer in layers for fault in self.faults)
 
 
 def check_range(
@@ -75,11 +92,17 @@ def check_range(
     """Return the faults of a ledger's entries within a range, in their order."""
     cut = part.last is not None and part.last + 1 != part.ledger.entries
     check = _LedgerCheck(LedgerReport(part.ledger.ledger_id, cut=cut), form, max_size, part.first)
+    check.placement = placement(part.ledger, source)
     expected = part.first
-    for entry_id, outcome in read_each(source, part.ledger.ledger_id, part.first, part.last):
-        check.missing(expected, entry_id - 1)
-        check.entry(entry_id, outcome)
-        expected = entry_id + 1
+    try:
+        for entry_id, outcome in read_each(source, part.ledger.ledger_id, part.first, part.last):
+            check.missing(expected, entry_id - 1)
+            check.entry(entry_id, outcome)
+            expected = entry_id + 1
+    except DecodeError as error:
+        # The source itself says what cannot be: more entries than anybody has.
+        check.report.faults.append(Fault(part.ledger.ledger_id, -1, "ledger", error.message))
+        return check.report
     if part.ledger.entries:
         end = part.ledger.entries - 1
         check.missing(expected, end if part.last is None else min(end, part.last))
@@ -105,13 +128,18 @@ class _LedgerCheck:
         self._from_start = first == 0
         self._length: int | None = 0 if self._from_start else None
         self._index: int | None = None
+        self.placement = Placement()
 
     def missing(self, first: int, last: int) -> None:
         if last < first:
             return
-        count = last - first + 1
-        text = "no source has it" if count == 1 else f"no source has it, nor the {count - 1} behind it"
-        self._fault(first, "missing", text)
+        count = self.placement.count(first, last)
+        self.report.elsewhere += self.placement.elsewhere(first, last)
+        found = self.placement.first(first, last)
+        if found is not None:
+            others = "" if count == last - first + 1 else f" up to {last} that should be here"
+            more = "" if count == 1 else f", nor the {count - 1} after it{others}"
+            self._fault(found, "missing", f"no source has it{more}")
         self._length = self._index = None
 
     def entry(self, entry_id: int, outcome: Outcome) -> None:
@@ -194,25 +222,47 @@ def _jump(expected: int, found: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LedgerTask:
-    """A ledger's range to check, and how its entries are read. `topic` says which tasks belong together."""
+    """A ledger's range to check, and how its entries are read. `topic` says which tasks belong together.
+
+    `faults` are those that its metadata shows before an entry is read.
+    """
 
     topic: int
     part: Range
     form: EntryFormat
+    faults: tuple[Fault, ...] = ()
 
 
 Checker = Callable[[Sequence[LedgerTask]], Iterator[LedgerReport]]
 
 
 def plan_checks(
-    choices: Iterable[Choice], limits: Limits, source: EntrySource, store: Store | None, report: Report
+    choices: Iterable[Choice],
+    limits: Limits,
+    source: EntrySource,
+    store: Store | None,
+    report: Report,
+    coverage: Coverage,
 ) -> Iterator[LedgerTask]:
-    """Yield what is to be checked of what was chosen, ledger by ledger, in reading order."""
+    """Yield what is to be checked of what was chosen, ledger by ledger, in reading order.
+
+    BookKeeper's metadata is compared with the topics' where the store has any of it. `coverage` counts the
+    topics, and says where it could not be compared.
+    """
+    known = store is not None and has_metadata(store)
+    if store is not None and not known:
+        coverage.not_checked[METADATA] = NO_METADATA
     for topic, choice in enumerate(choices):
         # Ledgers chosen without a topic have no neighbours: each is checked by itself.
-        group = topic if choice.name.startswith(("persistent:", "topic:", "segment:")) else -1
+        group = topic if choice.is_topic else -1
+        coverage.topics += choice.is_topic
         for part in ranges(choice, limits, source):
-            yield LedgerTask(group, part, entry_format(store, part.ledger.ledger_id, report))
+            ledger = with_bookkeeper(store if known else None, part.ledger, report)
+            faults = tuple(Fault(ledger.ledger_id, -1, "ledger", text) for text in contradictions(ledger))
+            if ledger.state == "unknown" and source.last_entry(ledger.ledger_id) is None:
+                report(NotFoundError(f"no ledger {ledger.ledger_id}: no source has an entry of it"))
+            else:
+                yield LedgerTask(group, replace(part, ledger=ledger), ledger.format, faults)
 
 
 def first_checks(tasks: Iterable[LedgerTask], count: int | None, source: EntrySource) -> list[LedgerTask]:
@@ -240,6 +290,7 @@ def run_checks(tasks: Sequence[LedgerTask], check: Checker) -> Iterator[LedgerRe
         if task.topic == -1 or task.topic != before:
             yield from check_joints(iter(topic))
             topic = []
+        report.faults[:0] = task.faults
         topic.append(report)
         before = task.topic
     yield from check_joints(iter(topic))

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Final
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
-from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.topics.partitions import named_topics
-from pulsar_meta.jobs.topics.topic import Ledger, Report, read_topic
+from pulsar_meta.jobs.topics.scope import Scope
+from pulsar_meta.jobs.topics.topic import (
+    MAX_ID,
+    Ledger,
+    Report,
+    Topic,
+    named,
+    parse_ledger_id,
+    parse_position,
+    topics_in,
+)
 from pulsar_meta.stores.base import Store
 
-Tell = Report
+POSITIONS: Final = "ENTRY, LEDGER:ENTRY or LEDGER:ENTRY:BATCH"
+_entry_re = re.compile(r"-?[0-9]{1,30}")
+METADATA: Final = "BookKeeper's metadata"
+NO_METADATA: Final = "the store has none below /ledgers"
+ELSEWHERE: Final = "only bookies have them whose disks were not given"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +43,15 @@ class Bound:
 
     @classmethod
     def parse(cls, text: str) -> Bound:
-        """Read `ENTRY` or `LEDGER:ENTRY`; UsageError for anything else."""
-        ledger, separator, entry = text.rpartition(":")
-        try:
-            bound = cls(int(entry), int(ledger) if separator else None)
-        except ValueError:
-            bound = cls(-1, -1)
-        if bound.ledger_id is not None and (bound.ledger_id < 0 or bound.entry_id < 0):
-            raise UsageError(f"{text!r}: expected ENTRY or LEDGER:ENTRY")
-        return bound
+        """Read `ENTRY` or a position, as `seek` prints it too; UsageError for anything else."""
+        if not _entry_re.fullmatch(text):
+            place = parse_position(text, POSITIONS)
+            if place.entry_id < 0:
+                raise UsageError(f"{text!r}: expected {POSITIONS}")
+            return cls(place.entry_id, place.ledger_id)
+        if abs(int(text)) > MAX_ID:
+            raise UsageError(f"an entry id is at most {MAX_ID}, not {text}")
+        return cls(int(text))
 
     def is_behind(self, other: Bound) -> bool:
         """Return whether this bound is after `other`; False where that depends on the topic."""
@@ -58,10 +73,41 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The ledgers of one topic in reading order, or of what was named by number."""
+    """The ledgers of one topic in reading order, or what was named by number (then `is_topic` is false)."""
 
     name: str
     ledgers: Sequence[Ledger]
+    is_topic: bool = False
+
+
+@dataclass(slots=True)
+class Coverage:
+    """What was looked at; `elsewhere` counts entries that only bookies have whose disks were not given."""
+
+    topics: int = 0
+    ledgers: int = 0
+    entries: int = 0
+    elsewhere: int = 0
+    not_checked: dict[str, str] = field(default_factory=dict)
+
+    def merge(self, other: Coverage) -> None:
+        """Add what was looked at elsewhere; the topics are counted here."""
+        self.ledgers += other.ledgers
+        self.entries += other.entries
+        self.elsewhere += other.elsewhere
+
+    @property
+    def checked(self) -> dict[str, int]:
+        """The counts by what was counted; topics only where some were named."""
+        counts = {"topics": self.topics, "ledgers": self.ledgers, "entries": self.entries}
+        return counts if self.topics else {name: counts[name] for name in ("ledgers", "entries")}
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """What was not looked at, and why."""
+        if not self.elsewhere:
+            return self.not_checked
+        return self.not_checked | {f"{self.elsewhere} entries": ELSEWHERE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,25 +120,37 @@ class Range:
 
 
 def choose(
-    names: Sequence[str], store: Store | None, source: EntrySource, report: Report
+    names: Sequence[str],
+    store: Store | None,
+    source: EntrySource,
+    report: Report,
+    *,
+    everything: bool = False,
 ) -> Iterator[Choice]:
-    """Yield what each name stands for: a ledger by its number, a topic, all its partitions if it has some.
+    """Yield the ledgers of what each name stands for: a ledger's number, or what `named` takes.
 
-    Without names everything that the source has. What the store does not know is reported.
+    With `everything` those of all topics of the store, without names all that the source has. What is not
+    there, or is broken, is reported. UsageError for topics without a store, or names beside `everything`.
     """
-    if not names:
+    if everything and names:
+        raise UsageError("name topics, or give --all, not both")
+    if everything and store is None:
+        raise UsageError("--all is all topics of a store: give --store URL")
+    if not names and not everything:
         yield Choice("all ledgers", [Ledger(ledger_id) for ledger_id in source.ledgers()])
     for name in names:
         if name.isascii() and name.isdigit():
-            yield Choice(f"ledger {name}", [Ledger(int(name))])
-            continue
-        if store is None:
+            yield Choice(f"ledger {name}", [Ledger(parse_ledger_id(name))])
+        elif store is None:
             raise UsageError(f"{name!r} is a topic: its ledgers are in the store, give --store URL")
-        for topic in named_topics(store, TopicName.parse(name)):
-            try:
-                yield Choice(str(topic), read_topic(store, topic).ledgers)
-            except (NotFoundError, DecodeError) as error:
-                report(error)
+        else:
+            yield from map(_choice, named(store, name, report))
+    if everything and store is not None:
+        yield from map(_choice, topics_in(store, Scope(), report))
+
+
+def _choice(topic: Topic) -> Choice:
+    return Choice(topic.name, topic.ledgers, is_topic=True)
 
 
 def ranges(choice: Choice, limits: Limits, source: EntrySource) -> Iterator[Range]:
@@ -127,11 +185,23 @@ def first_entries(parts: Iterable[Range], count: int | None, source: EntrySource
 def _from_end(ledgers: Sequence[Ledger], count: int, source: EntrySource) -> Bound:
     """Return the position of the entry `count`th from the end, the first one where there are fewer."""
     for ledger in reversed(ledgers):
-        held = list(source.entry_ids(ledger.ledger_id))
+        held = _last_held(source, ledger.ledger_id, count)
         if len(held) >= count:
-            return Bound(held[-count], ledger.ledger_id)
+            return Bound(held[0], ledger.ledger_id)
         count -= len(held)
     return Bound(0, ledgers[0].ledger_id if ledgers else 0)
+
+
+def _last_held(source: EntrySource, ledger_id: int, count: int) -> Sequence[int]:
+    """Return the last entries that are held of a ledger, at most `count`, without a look at all of them."""
+    last, wanted = source.last_entry(ledger_id), count
+    while last is not None:
+        first = max(0, last - wanted + 1)
+        held = deque(source.entry_ids(ledger_id, first), maxlen=min(count, last + 1))
+        if len(held) == count or first == 0:
+            return held
+        wanted *= 4
+    return ()
 
 
 def _clip(ledger_id: int, first: Bound | None, last: Bound | None) -> tuple[int, int | None]:

@@ -17,10 +17,11 @@ from pulsar_meta.codecs.frames.raw_message import decode_raw_message
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.cursor import decode_position_info
 from pulsar_meta.entries.base import EntrySource, RawEntry, entry_of, read_each
-from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Range, ranges
+from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, Limits, Range, ranges
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts, FilterVerdict
-from pulsar_meta.jobs.topics.bookkeeper import EntryFormat, entry_format
-from pulsar_meta.jobs.topics.topic import Report
+from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
+from pulsar_meta.jobs.topics.placement import placement
+from pulsar_meta.jobs.topics.topic import Ledger, Report, with_bookkeeper
 from pulsar_meta.stores.base import Store
 
 
@@ -48,13 +49,20 @@ Readable = tuple[DataEntry, EntryFormat]
 
 
 def read_entries(
-    choices: Iterator[Choice], limits: Limits, source: EntrySource, store: Store | None, report: Report
+    choices: Iterator[Choice],
+    limits: Limits,
+    source: EntrySource,
+    store: Store | None,
+    report: Report,
+    coverage: Coverage | None = None,
 ) -> Iterator[Readable]:
     """Yield the entries chosen, in reading order; what is missing or broken is reported and passed over."""
+    coverage = coverage or Coverage()
     for choice in choices:
+        coverage.topics += choice.is_topic
         for part in ranges(choice, limits, source):
-            form = entry_format(store, part.ledger.ledger_id, report)
-            yield from present_entries(part, source, form, report)
+            ledger = with_bookkeeper(store, part.ledger, report)
+            yield from present_entries(part, ledger, source, report, coverage)
 
 
 def describe_entries(
@@ -183,40 +191,47 @@ def _opened(entry: DataEntry, frame: Frame, look: DumpOptions, faults: _Faults) 
 
 
 def present_entries(
-    part: Range, source: EntrySource, form: EntryFormat, report: Report
+    part: Range, ledger: Ledger, source: EntrySource, report: Report, coverage: Coverage
 ) -> Iterator[Readable]:
-    """Yield the entries of a range that can be read; report which cannot, and how many no source has."""
-    ledger_id = part.ledger.ledger_id
-    newest = source.last_entry(ledger_id)
-    if newest is None:
-        if part.ledger.state != "open" and part.ledger.entries != 0:
-            report(NotFoundError(f"ledger {ledger_id}: no source has an entry of it"))
+    """Yield the entries of a range that can be read; report which cannot, and how many no source has.
+
+    `ledger` is that of the range with what BookKeeper says of it.
+    """
+    coverage.ledgers += 1
+    ledger_id = ledger.ledger_id
+    try:
+        newest = source.last_entry(ledger_id)
+    except DecodeError as error:
+        report(error)
         return
-    end = newest if part.ledger.entries is None else max(newest, part.ledger.entries - 1)
+    if newest is None and ledger.state == "unknown":
+        report(NotFoundError(f"ledger {ledger_id}: no source has an entry of it"))
+        return
+    end = max(-1 if newest is None else newest, (ledger.entries or 0) - 1)
     last = end if part.last is None else min(end, part.last)
-    held = 0
+    placed, held, expected = placement(ledger, source), 0, 0
     for entry_id, outcome in read_each(source, ledger_id, part.first, part.last):
         if isinstance(outcome, NotFoundError):
             continue
         held += 1
+        expected += placed.count(entry_id, entry_id)
+        coverage.entries += 1
         try:
-            entry = data_entry(entry_of(outcome), form)
+            entry = data_entry(entry_of(outcome), ledger.format)
             if entry.digest == "bad":
-                entry = whole_copy(entry, source, form, report)
+                entry = whole_copy(entry, source, ledger.format, report)
         except DecodeError as error:
-            where = f"entry {ledger_id}:{entry_id}"
-            report(error.within(what=where))
+            report(error.within(what=f"entry {ledger_id}:{entry_id}"))
         else:
-            yield entry, form
-    missing = last - part.first + 1 - held
+            yield entry, ledger.format
+    missing = placed.count(part.first, last) - expected
+    coverage.elsewhere += max(0, placed.elsewhere(part.first, last) - (held - expected))
     # Who exported some frames of a ledger does not miss the others.
     whole = part.ledger.state != "unknown" or source.whole_ledgers
     if missing > 0 and whole:
-        report(
-            NotFoundError(
-                f"ledger {ledger_id}: no source has {missing} of its entries {part.first} to {last}"
-            )
-        )
+        what = "an entry" if newest is None else f"{missing} of its entries {part.first} to {last}"
+        text = "of it" if newest is None else ""
+        report(NotFoundError(f"ledger {ledger_id}: no source has {what} {text}".rstrip()))
 
 
 def matching_entries(

@@ -13,7 +13,7 @@ from typing import Final
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.index.scan import Break, LedgerScan, kind_of_break, scan_ledger
-from pulsar_meta.jobs.topics.topic import Ledger, Topic
+from pulsar_meta.jobs.topics.topic import Ledger, Topic, contradictions
 
 ABSENT: Final = "absent"
 RIGHT: Final = "right"
@@ -33,7 +33,7 @@ def check_indexes(
     for topic in topics:
         scans = {}
         for ledger in topic.ledgers:
-            scans[ledger.ledger_id] = scan_ledger(source, ledger.ledger_id, ledger.entries)
+            scans[ledger.ledger_id] = scan_ledger(source, ledger)
             advance(1)
         yield from check_topic(topic, scans, key)
 
@@ -46,7 +46,7 @@ def check_topic(topic: Topic, scans: Mapping[int, LedgerScan], key: str) -> Iter
         scan = _joined(scan, before)
         yield ledger_document(topic.name, ledger, scan, key)
         # After a ledger of which something is missing nobody knows where the next one should begin.
-        if scan.missing or scan.broken:
+        if scan.missing or scan.elsewhere or scan.broken:
             before = None
         elif scan.last_index is not None:
             before = scan.last_index
@@ -55,7 +55,7 @@ def check_topic(topic: Topic, scans: Mapping[int, LedgerScan], key: str) -> Iter
 def _joined(scan: LedgerScan, before: int | None) -> LedgerScan:
     """Return the scan with the break, if any, between the ledger before and this one."""
     head = scan.head
-    if before is None or head is None or (scan.missing and scan.first_entry != 0):
+    if before is None or head is None or ((scan.missing or scan.elsewhere) and scan.first_entry != 0):
         return scan
     kind = kind_of_break(head.first_index, head.last_index, before + 1)
     if kind is None:
@@ -69,7 +69,7 @@ def _joined(scan: LedgerScan, before: int | None) -> LedgerScan:
 def ledger_document(topic: str, ledger: Ledger, scan: LedgerScan, key: str) -> Document:
     """Return the document of one ledger; `ok` is false where anything is wrong."""
     values = ledger.values(key)
-    truth = property_truth(values, scan)
+    truth, wrong = property_truth(values, scan), list(contradictions(ledger))
     counts = {
         "gaps": scan.gaps,
         "overlaps": scan.overlaps,
@@ -81,7 +81,7 @@ def ledger_document(topic: str, ledger: Ledger, scan: LedgerScan, key: str) -> D
     document: Document = {
         "topic": topic,
         "ledger_id": ledger.ledger_id,
-        "ok": not any(counts.values()) and truth in (ABSENT, RIGHT, UNCHECKED),
+        "ok": not any(counts.values()) and not wrong and truth in (ABSENT, RIGHT, UNCHECKED),
         "entries": scan.entries,
     }
     if scan.head is not None:
@@ -89,7 +89,9 @@ def ledger_document(topic: str, ledger: Ledger, scan: LedgerScan, key: str) -> D
     document |= counts | {"property": truth}
     if values:
         document["property_values"] = list(values)
-    document["faults"] = [*_faults(scan)]
+    if scan.elsewhere:
+        document["not_checked"] = scan.elsewhere
+    document["faults"] = [*({"fault": "ledger", "why": why} for why in wrong), *_faults(scan)]
     return document
 
 

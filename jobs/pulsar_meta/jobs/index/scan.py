@@ -12,6 +12,8 @@ from pulsar_meta.codecs.columns.column import Column, join_columns
 from pulsar_meta.codecs.columns.words import Positions, Rows
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.ledger_columns import read_columns
+from pulsar_meta.jobs.topics.placement import Placement, placement
+from pulsar_meta.jobs.topics.topic import Ledger
 
 COLUMNS: Final = ("first_index", "last_index", "broken")
 # So many places of each kind of fault are named, the rest is counted.
@@ -34,7 +36,8 @@ class LedgerScan:
     """The indexes of one ledger. `entry_zero_index` is the first index of entry 0, where that has one.
 
     `head` is the first entry that has an index, `last_index` the last of the ledger; None where none has.
-    Of breaks, unindexed and broken entries at most NAMED are named.
+    Of breaks, unindexed and broken entries at most NAMED are named. `elsewhere` counts entries that only
+    bookies have whose disks were not given.
     """
 
     ledger_id: int
@@ -47,6 +50,7 @@ class LedgerScan:
     without_index: int = 0
     broken: int = 0
     missing: int = 0
+    elsewhere: int = 0
     breaks: tuple[Break, ...] = ()
     gaps: int = 0
     overlaps: int = 0
@@ -60,23 +64,27 @@ OVERLAP: Final = "overlap"
 STEP_BACK: Final = "step-back"
 
 
-def scan_ledger(source: EntrySource, ledger_id: int, entries: int | None = None) -> LedgerScan:
-    """Read all headers of a ledger; `entries` is how many there should be, None where nobody knows.
+def scan_ledger(source: EntrySource, ledger: Ledger) -> LedgerScan:
+    """Read all headers of a ledger that `source` has.
 
     Raises UnreachableError from the source; entries that cannot be read are counted.
     """
+    ledger_id, entries, placed = ledger.ledger_id, ledger.entries, placement(ledger, source)
     last = None if entries is None else entries - 1
     parts = list(read_columns(source, ledger_id, COLUMNS, 0, last))
     if not parts:
-        return LedgerScan(ledger_id, missing=entries or 0)
+        missing = placed.count(0, (entries or 0) - 1)
+        return LedgerScan(ledger_id, missing=missing, elsewhere=placed.elsewhere(0, (entries or 0) - 1))
     columns = {name: join_columns([part[name] for part in parts]) for name in parts[0]}
     order = np.argsort(columns["entry_id"].values, kind="stable")
     if (np.diff(order) < 0).any():
         columns = {name: _ordered(column, order) for name, column in columns.items()}
-    return examine_columns(ledger_id, columns, entries)
+    return examine_columns(ledger_id, columns, entries, placed)
 
 
-def examine_columns(ledger_id: int, columns: dict[str, Column], entries: int | None) -> LedgerScan:
+def examine_columns(
+    ledger_id: int, columns: dict[str, Column], entries: int | None, placed: Placement
+) -> LedgerScan:
     """Return what the columns of a ledger's entries, in order, come to."""
     ids, broken = columns["entry_id"].values, columns["broken"].values.astype(bool)
     has_index: Rows = columns["last_index"].present & ~broken
@@ -88,6 +96,7 @@ def examine_columns(ledger_id: int, columns: dict[str, Column], entries: int | N
     kinds = _kinds(first[wrong], last[wrong], expected[wrong - 1])
     found = _breaks(kinds, ids[rows[wrong]], expected[wrong - 1], first[wrong], last[wrong])
     length = int(ids[-1]) + 1 if entries is None else entries
+    missing = max(0, placed.count(0, length - 1) - placed.count_of(ids))
     head = Break("", int(ids[rows[0]]), 0, int(first[0]), int(last[0])) if rows.size else None
     return LedgerScan(
         ledger_id,
@@ -99,7 +108,8 @@ def examine_columns(ledger_id: int, columns: dict[str, Column], entries: int | N
         last_index=int(last[-1]) if rows.size else None,
         without_index=int(without.sum()),
         broken=int(broken.sum()),
-        missing=max(0, length - len(ids)),
+        missing=missing,
+        elsewhere=max(0, placed.elsewhere(0, length - 1) - (len(ids) - placed.count_of(ids))),
         breaks=tuple(found),
         gaps=kinds.count(GAP),
         overlaps=kinds.count(OVERLAP),

@@ -10,6 +10,7 @@ from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.json_text import read_json_object
+from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.seek.search import CLOSE_TIME_SKEW
 from pulsar_meta.jobs.topics.topic import Position
 
@@ -18,9 +19,10 @@ FIRST_INDEX: Final = "first-index"
 INDEX: Final = "index"
 TIME: Final = "time"
 MAX_INDEX: Final = 2**64 - 1
+# Below are no milliseconds that Pulsar wrote (it is March 1973), but what may well be seconds or a year.
+LEAST_MILLISECONDS: Final = 10**11
 _units: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _duration_re = re.compile(r"(\d{1,12})([smhdw]?)")
-_position_re = re.compile(r"(\d{1,19}):(-1|\d{1,19})(?::-?\d{1,10})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,13 @@ def parse_index(text: str) -> int:
 
 
 def parse_time(text: str) -> int:
-    """Return milliseconds since the epoch: a number of them, or an ISO 8601 time (UTC unless it says so)."""
-    if re.fullmatch(r"-?\d{1,18}", text):
+    """Return milliseconds since the epoch: a number of them, or an ISO 8601 time (UTC unless it says so).
+
+    UsageError for a number that is more likely something else: seconds, or a year.
+    """
+    if re.fullmatch(r"-?[0-9]{1,18}", text):
+        if 0 < int(text) < LEAST_MILLISECONDS:
+            raise UsageError(_ambiguous(text))
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
@@ -67,12 +74,15 @@ def parse_time(text: str) -> int:
     return -((datetime.fromtimestamp(0, UTC) - moment) // timedelta(milliseconds=1))
 
 
-def parse_position(text: str) -> Position:
-    """Return LEDGER:ENTRY; what `seek` prints (LEDGER:ENTRY:BATCH) is taken too."""
-    match = _position_re.fullmatch(text)
-    if not match:
-        raise UsageError(f"a position is LEDGER:ENTRY, not {text!r}")
-    return Position(int(match[1]), int(match[2]))
+def _ambiguous(text: str) -> str:
+    """Say what a short number is as milliseconds, and how to write what was more likely meant."""
+    if len(text) == 4:
+        meant = f"for the year write {text}-01-01"
+    elif len(text) == 8:
+        meant = f"for a day write {text[:4]}-{text[4:6]}-{text[6:]}"
+    else:
+        meant = f"for seconds write {int(text)}000"
+    return f"{text} milliseconds are {iso_time(int(text))}: {meant}, for times so early ISO 8601"
 
 
 def parse_duration(text: str) -> int:
@@ -117,5 +127,9 @@ def _from_json(line: str, topic: str | None) -> Question:
     kinds = [kind for kind in (INDEX, TIME) if kind in asked]
     if len(kinds) != 1:
         raise UsageError('expected "index" or "time"')
+    target = asked[kinds[0]]
+    if kinds[0] == TIME and type(target) is int and abs(target) < 2**63:
+        # A number in JSON is milliseconds, whatever it is.
+        return Question(name, TIME, target)
     parse = parse_index if kinds[0] == INDEX else parse_time
-    return Question(name, kinds[0], parse(str(asked[kinds[0]])))
+    return Question(name, kinds[0], parse(str(target)))

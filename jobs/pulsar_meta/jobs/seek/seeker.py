@@ -5,7 +5,7 @@ A plan is plain values, so that it can travel to where the entries are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -58,13 +58,13 @@ def plan_topic(
     if options.cursor is not None:
         passed = mark_delete(store, source, topic, options.cursor, note)
         after = passed if after is None else max(after, passed)
-    return TopicPlan(
-        found.name,
-        tuple(_span(ledger, options.index_property) for ledger in found.ledgers),
-        _number(found.values(INDEX)),
-        after,
-        options.before,
-    )
+    plan = plan_of_ledgers(found.name, found.ledgers, options.index_property)
+    return replace(plan, last_index=_number(found.values(INDEX)), after=after, before=options.before)
+
+
+def plan_of_ledgers(name: str, ledgers: Iterable[Ledger], index_property: str) -> TopicPlan:
+    """Return the plan of the topic that has these ledgers, in reading order."""
+    return TopicPlan(name, tuple(_span(ledger, index_property) for ledger in ledgers))
 
 
 def _span(ledger: Ledger, index_property: str) -> LedgerRange:

@@ -12,7 +12,7 @@ from pulsar_meta.jobs.batches.batch_plan import BatchPlan, plan_entries
 from pulsar_meta.jobs.batches.batching import Batching
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_check import Checker, LedgerReport, LedgerTask, check_range
-from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Range
+from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, Limits, Range
 from pulsar_meta.jobs.entries.entry_dump import (
     DumpOptions,
     describe_matching,
@@ -22,10 +22,10 @@ from pulsar_meta.jobs.entries.entry_dump import (
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
 from pulsar_meta.jobs.spark.session import spark_session
 from pulsar_meta.jobs.spark.workers import LEDGER_COST, Opened, Sources, Task, map_on_workers
-from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.jobs.topics.topic import Ledger, Report
 
-LedgerRange = tuple[Range, EntryFormat]
+# A range, and its ledger with what BookKeeper says of it.
+LedgerRange = tuple[Range, Ledger]
 
 
 def check_with_spark(sources: Sources, max_size: int, spark: SparkSettings) -> Checker:
@@ -50,6 +50,7 @@ class Found:
 
     documents: list[Document] = field(default_factory=list)
     counts: FilterCounts = field(default_factory=FilterCounts)
+    coverage: Coverage = field(default_factory=Coverage)
     faults: list[PulsarMetaError] = field(default_factory=list)
 
 
@@ -59,6 +60,7 @@ def match_with_spark(
     chosen: EntryFilter,
     look: DumpOptions,
     counts: FilterCounts,
+    coverage: Coverage,
     report: Report,
     spark: SparkSettings,
 ) -> Iterator[Document]:
@@ -70,6 +72,7 @@ def match_with_spark(
         tasks = [Task(sources, part, _cost(part[0].ledger)) for part in parts]
         for found in map_on_workers(session, tasks, partial(match, chosen, look), spark.note, streaming=True):
             counts.merge(found.counts)
+            coverage.merge(found.coverage)
             for fault in found.faults:
                 report(fault)
             yield from found.documents
@@ -78,7 +81,7 @@ def match_with_spark(
 def match(chosen: EntryFilter, look: DumpOptions, opened: Opened, part: LedgerRange) -> Found:
     """Filter one ledger's range."""
     found = Found()
-    entries = present_entries(part[0], opened.entries, part[1], found.faults.append)
+    entries = present_entries(*part, opened.entries, found.faults.append, found.coverage)
     found.documents.extend(describe_matching(entries, chosen, found.counts, look, None, found.faults.append))
     return found
 

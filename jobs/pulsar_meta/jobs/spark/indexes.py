@@ -42,7 +42,7 @@ def first_indexes_with_spark(
 
 def scan(opened: Opened, ledger: Ledger) -> LedgerScan:
     """Scan a ledger's indexes."""
-    return scan_ledger(opened.entries, ledger.ledger_id, ledger.entries)
+    return scan_ledger(opened.entries, ledger)
 
 
 def read_first(opened: Opened, ledger_id: int) -> int | str:

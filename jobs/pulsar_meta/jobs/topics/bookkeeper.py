@@ -19,7 +19,6 @@ from pulsar_meta.codecs.names import LEDGERS, ledger_of_path, ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.bookie_live import LiveBookies
 from pulsar_meta.entries.ensemble import Ensembles, Segment
-from pulsar_meta.jobs.topics.topic import Report
 from pulsar_meta.proto.DataFormats_pb2 import BookieServiceInfoFormat, LedgerMetadataFormat
 from pulsar_meta.stores.base import Store
 
@@ -117,17 +116,9 @@ def read_bookkeeper_ledger(store: Store, ledger_id: int) -> BookkeeperLedger:
     )
 
 
-def entry_format(store: Store | None, ledger_id: int, report: Report) -> EntryFormat:
-    """Return how a ledger's entries are to be read; broken metadata is reported, and says nothing."""
-    if store is None:
-        return EntryFormat()
-    try:
-        return read_bookkeeper_ledger(store, ledger_id).format
-    except NotFoundError:
-        return EntryFormat()
-    except DecodeError as error:
-        report(error)
-        return EntryFormat()
+def has_metadata(store: Store) -> bool:
+    """Return whether the store has any ledger's metadata: BookKeeper may keep it in a store of its own."""
+    return any(name.isdigit() for name in store.children(LEDGERS))
 
 
 def open_live_bookies(store: Store, *, url: str = "bookie:") -> LiveBookies:

@@ -67,7 +67,7 @@ def chosen_topics(store: Store, names: Sequence[str], *, everything: bool = Fals
     if everything == bool(names):
         raise UsageError("which topics? Name topics or namespaces (tenant/namespace), or give --all")
     seen: set[str] = set()
-    for scope, name in [(_scope(name), name) for name in names] or [(Scope(), "")]:
+    for scope, name in [(scope_of(name), name) for name in names] or [(Scope(), "")]:
         count = 0
         for record in select(store, scope, "ledger"):
             count += 1
@@ -93,17 +93,27 @@ def select_listed(store: Store, lines: Iterable[str], scope: Scope, kind: Kind) 
                 yield from [value] if value.version == ABSENT else _of_scope([value], scope, kind)
 
 
+def is_namespace(name: str) -> bool:
+    """Return whether a name is `tenant/namespace`: no topic's name has one slash alone."""
+    return "://" not in name and name.count("/") == 1
+
+
+def scope_of(name: str) -> Scope:
+    """Return what a topic's name, a namespace's (`tenant/namespace`) or a glob of either stands for."""
+    return Scope(namespaces=(name,)) if is_namespace(name) else Scope(topics=(name,))
+
+
 def check_named(store: Store, scope: Scope) -> None:
     """Raise NotFoundError where a topic, namespace, tenant or cursor that is named (no glob) is not there.
 
     UsageError for a namespace without its tenant.
     """
     for name in scope.namespaces:
-        if "/" not in name and not _is_glob(name):
+        if "/" not in name and not is_glob(name):
             raise UsageError(f"{name!r}: a namespace is tenant/namespace")
-    topics = [TopicName.parse(name) for name in scope.topics if not _is_glob(name)]
+    topics = [TopicName.parse(name) for name in scope.topics if not is_glob(name)]
     names = [(str(topic), (topic.path, topic.partitioned_path)) for topic in topics]
-    others = [name for name in (*scope.namespaces, *scope.tenants) if not _is_glob(name)]
+    others = [name for name in (*scope.namespaces, *scope.tenants) if not is_glob(name)]
     names += [(name, (_below(name), f"{POLICIES}/{name}")) for name in others]
     for name, paths in names:
         if not any(_is_there(store, path) for path in paths):
@@ -146,7 +156,7 @@ def _listed(store: Store, name: str, kind: Kind) -> Iterator[Versioned]:
     for value in select(store, Scope(topics=(name,)), kind):
         found = True
         yield value
-    if not found and not _is_glob(name) and not _is_there(store, TopicName.parse(name).path):
+    if not found and not is_glob(name) and not _is_there(store, TopicName.parse(name).path):
         yield Versioned(TopicName.parse(name).path, b"", ABSENT)
 
 
@@ -170,12 +180,13 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _is_glob(pattern: str) -> bool:
+def is_glob(pattern: str) -> bool:
+    """Return whether a name is a pattern for several."""
     return not GLOB.isdisjoint(pattern)
 
 
 def _is_topic(topic: TopicName, pattern: str) -> bool:
-    if _is_glob(pattern):
+    if is_glob(pattern):
         return fnmatchcase(str(topic), _full(pattern))
     named = TopicName.parse(pattern)
     number = topic.partition
@@ -189,7 +200,7 @@ def _full(pattern: str) -> str:
 
 
 def _topic_prefixes(store: Store, pattern: str) -> list[str]:
-    if _is_glob(pattern):
+    if is_glob(pattern):
         return [_below(_full(pattern).partition("://")[2].rpartition("/")[0])]
     topic = TopicName.parse(pattern)
     return [topic.path, *(topic.with_partition(number).path for number in range(_partitions(store, topic)))]
@@ -206,13 +217,7 @@ def _below(name: str) -> str:
     """Return the path of the leading parts of `name` that are no globs."""
     path = MANAGED_LEDGERS
     for part in name.split("/"):
-        if not part or _is_glob(part):
+        if not part or is_glob(part):
             break
         path = f"{path}/{part}"
     return path
-
-
-def _scope(name: str) -> Scope:
-    if "://" not in name and name.count("/") == 1:
-        return Scope(namespaces=(name,))
-    return Scope(topics=(name,))

@@ -9,23 +9,29 @@ OffloadUtils.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, NamedTuple
 from uuid import UUID
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, decoding
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UsageError, decoding
 from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, ledgers_by_id
 from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
+from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, EntryFormat, read_bookkeeper_ledger
 from pulsar_meta.jobs.topics.nearest import did_you_mean
-from pulsar_meta.jobs.topics.scope import Scope, select
+from pulsar_meta.jobs.topics.partitions import named_topics
+from pulsar_meta.jobs.topics.scope import Scope, is_glob, is_namespace, scope_of, select
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo, OffloadContext
 from pulsar_meta.stores.base import Store, Versioned
 
 # Takes a fault that is reported while the work goes on.
 Report = Callable[[PulsarMetaError], None]
 Properties = tuple[tuple[str, str], ...]
+# The largest id of a ledger or an entry (Java's long).
+MAX_ID: Final = 2**63 - 1
+_position_re = re.compile(r"([0-9]{1,19}):(-1|[0-9]{1,19})(?::-?[0-9]{1,10})?")
 
 
 class Position(NamedTuple):
@@ -33,6 +39,24 @@ class Position(NamedTuple):
 
     ledger_id: int
     entry_id: int
+
+
+def parse_position(text: str, forms: str = "LEDGER:ENTRY") -> Position:
+    """Return the position in LEDGER:ENTRY, or in LEDGER:ENTRY:BATCH (the entry that has the batch).
+
+    UsageError for anything else; `forms` is what it says was expected.
+    """
+    match = _position_re.fullmatch(text)
+    if not match or max(int(match[1]), int(match[2])) > MAX_ID:
+        raise UsageError(f"{text!r}: expected {forms}")
+    return Position(int(match[1]), int(match[2]))
+
+
+def parse_ledger_id(text: str) -> int:
+    """Return the number of a ledger; UsageError where no ledger can have it."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > MAX_ID:
+        raise UsageError(f"a ledger id is 0 to {MAX_ID}, not {text}")
+    return int(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +76,7 @@ class Ledger:
 
     `entries` is None where nobody has written it down: an open ledger. `size` is in bytes, `closed_at` in
     milliseconds. A key may be twice among `properties`, which is a fault that check-index reports.
+    `bookkeeper` is there once `with_bookkeeper` has read it; `metadata` says what came of that.
     """
 
     ledger_id: int
@@ -61,6 +86,13 @@ class Ledger:
     closed_at: int | None = None
     properties: Properties = ()
     offload: Offload | None = None
+    bookkeeper: BookkeeperLedger | None = field(default=None, repr=False)
+    metadata: Literal["unread", "known", "absent", "broken"] = "unread"
+
+    @property
+    def format(self) -> EntryFormat:
+        """How the entries are to be read, as far as BookKeeper's metadata says."""
+        return EntryFormat() if self.bookkeeper is None else self.bookkeeper.format
 
     def values(self, key: str) -> tuple[str, ...]:
         """Return the values of a property: none, one, or (a fault) several."""
@@ -117,6 +149,36 @@ def topics_in(store: Store, scope: Scope, report: Report | None = None) -> Itera
             report(error)
 
 
+def named(store: Store, name: str, report: Report) -> Iterator[Topic]:
+    """Yield the topic of this name, its partitions, or the topics of `tenant/namespace` or of a glob.
+
+    What is not there, or is broken, goes to `report`. UsageError for what is no name.
+    """
+    if is_glob(name) or is_namespace(name):
+        found = False
+        for topic in topics_in(store, scope_of(name), report):
+            found = True
+            yield topic
+        if not found:
+            report(NotFoundError(f"no topic {name}", source=store.url))
+        return
+    for one in named_topics(store, TopicName.parse(name)):
+        try:
+            yield read_topic(store, one)
+        except (NotFoundError, DecodeError) as error:
+            report(error)
+
+
+def all_named(store: Store, names: Iterable[str], report: Report) -> Iterator[Topic]:
+    """Yield what `named` does for each name, each topic once."""
+    seen: set[str] = set()
+    for name in names:
+        for topic in named(store, name, report):
+            if topic.path not in seen:
+                seen.add(topic.path)
+                yield topic
+
+
 def topic_of(record: Versioned) -> Topic:
     """Return what a topic's record says; DecodeError, naming the record, where it is broken."""
     with decoding(record.path):
@@ -150,6 +212,38 @@ def ledgers_of(info: ManagedLedgerInfo) -> Iterator[Ledger]:
             _pairs(ledger.properties),
             _offload(ledger.offloadContext) if ledger.HasField("offloadContext") else None,
         )
+
+
+def with_bookkeeper(store: Store | None, ledger: Ledger, report: Report) -> Ledger:
+    """Return a ledger with what BookKeeper's metadata says of it; broken metadata is reported.
+
+    Where the topic's record has no number of entries, BookKeeper has it as soon as it closed the ledger.
+    """
+    if store is None:
+        return ledger
+    try:
+        found = read_bookkeeper_ledger(store, ledger.ledger_id)
+    except NotFoundError:
+        return replace(ledger, metadata="absent")
+    except DecodeError as error:
+        report(error)
+        return replace(ledger, metadata="broken")
+    entries, state = ledger.entries, ledger.state
+    if entries is None and found.last_entry is not None:
+        entries, state = max(0, found.last_entry + 1), "closed"
+    elif state == "unknown":
+        state = "open"
+    return replace(ledger, entries=entries, state=state, bookkeeper=found, metadata="known")
+
+
+def contradictions(ledger: Ledger) -> Iterator[str]:
+    """Yield where BookKeeper's metadata of a ledger, once read, is not what the topic's record needs."""
+    offloaded = ledger.offload is not None and ledger.offload.bookkeeper_deleted
+    if ledger.metadata == "absent" and ledger.state != "unknown" and not offloaded:
+        yield "BookKeeper has no metadata of it: nobody can open it"
+    last = None if ledger.bookkeeper is None else ledger.bookkeeper.last_entry
+    if ledger.entries is not None and last is not None and last + 1 != ledger.entries:
+        yield f"the topic says {ledger.entries} entries, BookKeeper {last + 1}"
 
 
 def entry_count(info: ManagedLedgerInfo, ledger: ManagedLedgerInfo.LedgerInfo) -> int | None:

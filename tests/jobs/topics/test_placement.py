@@ -1,0 +1,38 @@
+"""Which entries should be on a disk, counted as the ensembles place them entry by entry."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_meta.entries.ensemble import Ensembles, Segment
+from pulsar_meta.jobs.topics.placement import Placement, placement_on
+
+BOOKIES = ["a:1", "b:1", "c:1", "d:1", "e:1"]
+
+
+@st.composite
+def ledgers(draw: st.DrawFn) -> Ensembles:
+    size = draw(st.integers(1, 4))
+    starts = sorted({0, *draw(st.lists(st.integers(1, 60), max_size=3))})
+    segments = tuple(Segment(start, tuple(draw(st.permutations(BOOKIES))[:size])) for start in starts)
+    quorum = draw(st.integers(1, size))
+    return Ensembles(7, quorum, quorum, segments, None, "CRC32C")
+
+
+@given(ledgers(), st.sets(st.sampled_from(BOOKIES)), st.integers(0, 70), st.integers(0, 70))
+def test_counts_are_those_of_placing_entry_by_entry(
+    ensembles: Ensembles, bookies: set[str], first: int, last: int
+) -> None:
+    found = placement_on(ensembles, frozenset(bookies))
+    here = [one for one in range(first, last + 1) if bookies & set(ensembles.replicas(one))]
+    assert found.count(first, last) == len(here)
+    assert found.elsewhere(first, last) == max(0, last - first + 1) - len(here)
+    assert found.first(first, last) == next(iter(here), None)
+    assert found.count_of(np.arange(first, max(first, last + 1), dtype=np.int64)) == len(here)
+
+
+def test_without_ensembles_every_entry_should_be_here_however_many() -> None:
+    assert Placement().count(0, 2**62) == 2**62 + 1
+    assert Placement().first(5, 2**62) == 5
