@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import mmap
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from pulsar_meta.access.files import open_regular
-from pulsar_meta.codecs.errors import DecodeError, UnreachableError
+from pulsar_meta.access.mapped import MappedFile
+from pulsar_meta.codecs.errors import DecodeError
 
 # Each mapping holds a file descriptor.
 MAX_OPEN: Final = 128
@@ -26,19 +25,18 @@ class DataFiles:
 
     def __init__(self, paths: Mapping[int, Path]) -> None:
         self.paths = dict(paths)
-        self._open: OrderedDict[int, memoryview] = OrderedDict()
+        self._open: OrderedDict[int, MappedFile] = OrderedDict()
 
     def view(self, number: int) -> memoryview:
-        """Return the bytes of a file; DecodeError where it is gone, UnreachableError where it may not."""
-        view = self._open.get(number)
-        if view is None:
-            view = self._open[number] = map_file(self._path(number))
-            if len(self._open) > MAX_OPEN:
-                # Views handed out keep their mapping alive.
-                self._open.popitem(last=False)
-        else:
-            self._open.move_to_end(number)
-        return view
+        """Return the bytes of a file; DecodeError where it is gone, UnreachableError where it is refused.
+
+        What could not be read of it looks like zeros until `check` is called.
+        """
+        return self._mapped(number).view
+
+    def check(self, number: int) -> None:
+        """Raise UnreachableError where a part of a file that was viewed could not be read."""
+        self._mapped(number).check()
 
     def name(self, number: int) -> str:
         """Return the path of a file for people."""
@@ -48,24 +46,22 @@ class DataFiles:
         """Forget the mappings. Safe to call twice."""
         self._open.clear()
 
+    def _mapped(self, number: int) -> MappedFile:
+        mapped = self._open.get(number)
+        if mapped is None:
+            mapped = self._open[number] = MappedFile(self._path(number))
+            if len(self._open) > MAX_OPEN:
+                # Views handed out keep their mapping alive.
+                self._open.popitem(last=False)
+        else:
+            self._open.move_to_end(number)
+        return mapped
+
     def _path(self, number: int) -> Path:
         path = self.paths.get(number)
         if path is None:
             raise DecodeError(f"the index points into entry log {number:x}.log, which is not there")
         return path
-
-
-def map_file(path: Path) -> memoryview:
-    """Return a file's bytes, mapped read-only; DecodeError where it is gone."""
-    try:
-        with open_regular(path) as file:
-            if file.seek(0, 2) == 0:
-                return memoryview(b"")
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except FileNotFoundError as error:
-        raise DecodeError("the file is gone", source=str(path)) from error
-    except OSError as error:
-        raise UnreachableError(f"cannot be read: {error.strerror}", source=str(path)) from error
 
 
 def entry_logs(directories: Iterable[Path]) -> dict[int, Path]:

@@ -45,7 +45,9 @@ class FramesFile(LocatedEntries):
     def _entry(self, ledger_id: int, entry_id: int, location: int) -> RawEntry:
         view = self.files.view(0)
         size = _SIZE.unpack_from(view, location - 4)[0]
-        return RawEntry(ledger_id, entry_id, view[location : location + size], bookie=False)
+        data = bytes(view[location : location + size])
+        self.files.check(0)
+        return RawEntry(ledger_id, entry_id, data, bookie=False)
 
     def _frames(self) -> Iterator[int]:
         """Yield the offset of each frame, past its size."""
@@ -61,6 +63,7 @@ class FramesFile(LocatedEntries):
                 )
             yield at + 4
             at += 4 + size
+        self.files.check(0)
 
 
 def open_frames_file(url: str) -> FramesFile:

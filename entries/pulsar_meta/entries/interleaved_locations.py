@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from pulsar_meta.access.mapped import MappedFile
 from pulsar_meta.codecs.bookie_files.interleaved_index import decode_index_header, location_of, locations
 from pulsar_meta.codecs.errors import decoding
-from pulsar_meta.entries.data_files import map_file
 from pulsar_meta.entries.locations import LedgerLocations
 
 PATTERN: Final = "*/*/*.idx"
@@ -54,7 +54,10 @@ class InterleavedLocations:
         path = self._paths.get(ledger_id)
         if path is None:
             return memoryview(b"")
-        view = map_file(path)
+        mapped = MappedFile(path)
+        # All of it, so that nothing has to be checked later: an index is 8 bytes an entry.
+        view = memoryview(bytes(mapped.view))
+        mapped.check()
         with decoding(str(path)):
             decode_index_header(view)
         return view

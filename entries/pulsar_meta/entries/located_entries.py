@@ -61,7 +61,7 @@ class LocatedEntries(BaseSource):
         return RawEntry(ledger_id, entry_id, entry_at(self.files, ledger_id, entry_id, location))
 
 
-def entry_at(files: DataFiles, ledger_id: int, entry_id: int, location: int) -> memoryview:
+def entry_at(files: DataFiles, ledger_id: int, entry_id: int, location: int) -> bytes:
     """Return the bookie entry at a location; DecodeError where another one, or none, lies there."""
     number, offset = split_location(location)
     view = files.view(number)
@@ -73,5 +73,8 @@ def entry_at(files: DataFiles, ledger_id: int, entry_id: int, location: int) -> 
                 f"expected entry {ledger_id}:{entry_id}, found {found[0]}:{found[1]}", offset=offset
             )
     except DecodeError as error:
+        files.check(number)
         raise error.within(files.name(number)) from error
-    return view[offset : offset + record.size]
+    data = bytes(view[offset : offset + record.size])
+    files.check(number)
+    return data

@@ -35,6 +35,7 @@ def scan_entry_logs(files: DataFiles, tell: Tell) -> TableLocations:
         except DecodeError as error:
             tell(error.within(files.name(number)))
         places = find_records(view)
+        files.check(number)
         for more, ascending in _by_ledger(WordReader(view), places.offsets, number):
             found.extend(more, ascending=ascending)
         for damage in places.damage:
@@ -66,7 +67,9 @@ def scan_journals(files: DataFiles, start: int, tell: Tell) -> TableLocations:
         try:
             for record in _entries_after(journal_records(files.view(number)), start):
                 found.add(record.ledger_id, record.entry_id, number << 32 | record.offset)
+            files.check(number)
         except DecodeError as error:
+            files.check(number)
             tell(error.within(files.name(number)))
         start = 0
     return found

@@ -48,7 +48,9 @@ def read_columns(
             locations = np.frombuffer(table.locations, np.int64)
             for number in np.unique(locations >> 32).tolist():
                 here = locations >> 32 == number
-                yield reading.located(files.view(number), entry_ids[here], locations[here])
+                columns = reading.located(files.view(number), entry_ids[here], locations[here])
+                files.check(number)
+                yield columns
         return
     for entries in _gathered(_entries(source, ledger_id, first, last)):
         yield reading.gathered(entries)

@@ -1,0 +1,124 @@
+"""Files mapped into memory, of which a page that cannot be read is an error and not the end of the process.
+
+Where a mapped file is cut off meanwhile, or lies on a bad sector, the kernel sends SIGBUS to whoever reads
+the page. Here the page is replaced by zeros, so that reading goes on, and `check` says what happened: call it
+before what was read is believed. Only Linux; elsewhere the signal ends the process as ever.
+
+Handlers of Python itself cannot do that: they run after the reading instruction, which would be tried
+again for ever. So the handler is a C function by ctypes; it runs in the thread that reads, at no other time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import signal
+import sys
+import weakref
+from pathlib import Path
+from typing import Final
+
+from pulsar_meta.access.files import open_regular
+from pulsar_meta.codecs.errors import DecodeError, UnreachableError
+
+# Where mappings lie, the first address and the one past the last; and where reading them failed.
+_mapped: Final[dict[int, int]] = {}
+_unreadable: Final[set[int]] = set()
+_installed: Final[list[object]] = []
+
+
+class MappedFile:
+    """An ordinary file's bytes, read-only, in `view`; they stay as long as a view of them lives."""
+
+    def __init__(self, path: Path) -> None:
+        """Map the file; DecodeError where it is gone or no file, UnreachableError where it is refused."""
+        self.path = path
+        self.view = memoryview(b"")
+        self._start = 0
+        try:
+            with open_regular(path) as file:
+                if file.seek(0, 2):
+                    self._map(file.fileno())
+        except FileNotFoundError as error:
+            raise DecodeError("the file is gone", source=str(path)) from error
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise UnreachableError(f"cannot be read: {reason}", source=str(path)) from error
+
+    def check(self) -> None:
+        """Raise UnreachableError where a part of what was read so far could not be read."""
+        if _unreadable and any(self._start <= place < self._start + len(self.view) for place in _unreadable):
+            reason = "a part of it cannot be read: it was cut off meanwhile, or its disk is failing"
+            raise UnreachableError(reason, source=str(self.path))
+
+    def _map(self, number: int) -> None:
+        mapping = mmap.mmap(number, 0, access=mmap.ACCESS_READ)
+        self.view = memoryview(mapping)
+        if sys.platform == "linux":
+            _install()
+            self._start = _address(mapping)
+            _mapped[self._start] = self._start + len(mapping)
+            weakref.finalize(mapping, _forget, self._start, self._start + len(mapping))
+
+
+def _forget(start: int, end: int) -> None:
+    _mapped.pop(start, None)
+    _unreadable.difference_update([place for place in _unreadable if start <= place < end])
+
+
+class _SigAction(ctypes.Structure):
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_ulong * 16),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+
+class _SigInfo(ctypes.Structure):
+    _fields_ = (
+        ("number", ctypes.c_int),
+        ("error", ctypes.c_int),
+        ("code", ctypes.c_int),
+        ("address", ctypes.c_void_p),
+    )
+
+
+class _Buffer(ctypes.Structure):
+    _fields_ = (("address", ctypes.c_void_p), ("object", ctypes.py_object), ("rest", ctypes.c_byte * 128))
+
+
+def _address(mapping: mmap.mmap) -> int:
+    buffer = _Buffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(mapping), ctypes.byref(buffer), 0)
+    try:
+        return int(buffer.address)
+    finally:
+        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(buffer))
+
+
+def _install() -> None:
+    """Take SIGBUS; what is not about our mappings goes to whoever had it before."""
+    if _installed:
+        return
+    library = ctypes.CDLL(None)
+    library.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
+    # SA_SIGINFO, and MAP_FIXED of mmap(2).
+    ours, before, fixed = _SigAction(flags=4), _SigAction(), 0x10
+    kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | fixed
+
+    def unreadable(number: int, info: object, context: object) -> None:
+        place = info.contents.address or 0  # type: ignore[attr-defined]
+        page = place & ~(mmap.PAGESIZE - 1)
+        if any(start <= place < end for start, end in list(_mapped.items())):
+            _unreadable.add(page)
+            library.mmap(page, mmap.PAGESIZE, mmap.PROT_READ, kind, -1, 0)
+        else:
+            # Comes again at once, and meets the one before.
+            library.sigaction(signal.SIGBUS, ctypes.byref(before), None)
+
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.POINTER(_SigInfo), ctypes.c_void_p)(unreadable)
+    ours.handler = ctypes.cast(handler, ctypes.c_void_p).value
+    # It has to live as long as the process.
+    _installed.append(handler)
+    library.sigaction(signal.SIGBUS, ctypes.byref(ours), ctypes.byref(before))

@@ -1,0 +1,90 @@
+"""Mapped files that are cut off or fail while they are read: an error, never the end of the process."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.access.mapped import MappedFile
+from pulsar_meta.codecs.errors import DecodeError, UnreachableError
+from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
+from pulsar_meta.entries.registry import open_entries
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has SIGBUS replaced")
+
+PAGE = mmap.PAGESIZE
+
+
+def test_a_file_that_is_cut_off_reads_as_zeros_and_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"\1" * (20 * PAGE))
+    mapped, other = MappedFile(path), MappedFile(path)
+    os.truncate(path, 10 * PAGE)
+    assert sum(mapped.view) == 10 * PAGE
+    assert zlib.crc32(mapped.view[: 10 * PAGE]) == zlib.crc32(b"\1" * (10 * PAGE))
+    with pytest.raises(UnreachableError, match="cannot be read: it was cut off") as caught:
+        mapped.check()
+    assert caught.value.source == str(path)
+    other.check()
+    del mapped
+    MappedFile(path).check()
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(DecodeError, match="gone"):
+        MappedFile(tmp_path / "none")
+    (tmp_path / "empty").write_bytes(b"")
+    assert bytes(MappedFile(tmp_path / "empty").view) == b""
+    with pytest.raises(DecodeError, match="not an ordinary file"):
+        MappedFile(Path("/dev/zero"))
+
+
+def test_the_signal_of_somebody_else_ends_the_process(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"\1" * (2 * PAGE))
+    code = (
+        "import mmap, os, sys; from pathlib import Path; from pulsar_meta.access.mapped import MappedFile\n"
+        f"path = Path({str(path)!r}); MappedFile(path); file = path.open('rb')\n"
+        "theirs = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ); os.truncate(path, 1); theirs[-1]"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
+    assert done.returncode == -signal.SIGBUS
+
+
+def entry_log(path: Path, count: int) -> None:
+    """Write an entry log of ledger 5 with entries of a page."""
+    with path.open("wb") as out:
+        out.write(b"BKLO" + bytes(1020))
+        for entry_id in range(count):
+            entry = encode_bookie_entry(5, entry_id, entry_id - 1, 0, bytes(PAGE))
+            out.write(struct.pack(">i", len(entry)) + entry)
+
+
+@pytest.mark.parametrize("kept", [PAGE, 3 * PAGE, 1500])
+def test_an_entry_log_that_is_cut_off_while_it_is_read(tmp_path: Path, kept: int) -> None:
+    (tmp_path / "current").mkdir()
+    log = tmp_path / "current" / "0.log"
+    entry_log(log, 20)
+    with open_entries([f"bookie-disk:{tmp_path}?index=scan"]) as source:
+        assert source.last_entry(5) == 19
+        os.truncate(log, kept)
+        with pytest.raises(UnreachableError) as caught:
+            list(source.read_many(5))
+        assert (caught.value.exit_code, caught.value.source) == (6, str(log))
+
+
+def test_a_file_of_frames_that_is_cut_off_while_it_is_read(tmp_path: Path) -> None:
+    frames = tmp_path / "frames"
+    frames.write_bytes((struct.pack(">I", PAGE) + bytes(PAGE)) * 20)
+    with open_entries([f"frames:{frames}"]) as source:
+        os.truncate(frames, PAGE)
+        with pytest.raises(UnreachableError):
+            list(source.read_many(0))
