@@ -2,10 +2,10 @@
 
 Networked stores: `SCHEME://HOST:PORT[,HOST:PORT…][/PATH][?OPTION=VALUE&…]`. Options that all of them know:
 
-- `timeout=SECONDS`: how long to connect, and to wait for an answer (10 unless told),
+- `timeout=SECONDS`: how long to connect, and to wait for an answer (10 by default),
 - `ca=FILE`, `cert=FILE`, `key=FILE`: TLS with this authority and this client certificate,
 - `auth=REFERENCE`: where the credentials lie, never the credentials themselves: `file:PATH` (the file's
-  first line) or `env:NAME`; what the text holds is told by each store (`user:password`, a token).
+  first line) or `env:NAME`; each store says what the text holds (`user:password`, a token).
 
 Files (`snapshot:`, `dir:`, `rocksdb:`) take everything behind the colon as a path.
 """
@@ -87,7 +87,7 @@ class ServerUrl:
         hosts, _, path = address.partition("/")
         known = all(_endpoint_re.match(host) for host in hosts.split(","))
         if re.search(_AT, hosts) or (re.search(_AT, address) and not known):
-            # Nothing of the address is told: where the password ends is not known.
+            # Nothing of the address is shown: where the password ends is not known.
             raise UsageError(f"{scheme}://***: credentials go into a file or the environment (?auth=file:…)")
         url = f"{scheme}://{rest.removeprefix('//')}"
         endpoints = tuple(_endpoint(host, default_port, url) for host in hosts.split(","))
@@ -114,14 +114,14 @@ class ServerUrl:
         except ValueError:
             number = -1.0
         if not 0 < number < 1e9:
-            raise UsageError(f"{name}={text}: a positive number, please", source=self.url)
+            raise UsageError(f"{name}={text}: expected a positive number", source=self.url)
         return number
 
     def flag(self, name: str) -> bool:
         """Return whether an option is set (`name=true`, `name=1`)."""
         text = self.options.get(name, "false").lower()
         if text not in ("true", "1", "yes", "false", "0", "no"):
-            raise UsageError(f"{name}={text}: true or false, please", source=self.url)
+            raise UsageError(f"{name}={text}: expected true or false", source=self.url)
         return text in ("true", "1", "yes")
 
     def secret(self, name: str = "auth") -> str | None:

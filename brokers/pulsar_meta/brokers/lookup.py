@@ -44,7 +44,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class OriginalClient:
-    """What a proxy tells of the client it speaks for."""
+    """What a proxy says of the client it speaks for."""
 
     principal: str | None = None
     auth_data: str | None = field(default=None, repr=False)
@@ -128,7 +128,7 @@ def next_address(hop: Hop) -> BrokerAddress:
 
 
 def knows_properties(hop: Hop) -> bool | None:
-    """Tell whether the broker's version knows lookup properties; None where what it says does not show it."""
+    """Return whether the broker's version knows lookup properties, None where it does not say."""
     if hop.protocol_version < PROTOCOL_VERSION:
         return False
     version = _version_re.search(hop.server_version)
@@ -188,7 +188,7 @@ def connect_command(request: LookupRequest) -> BaseCommand:
     connect.auth_method_name = request.credentials.method
     connect.auth_data = request.credentials.secret()
     connect.feature_flags.supports_auth_refresh = True
-    tell_original(connect, request.original)
+    add_original(connect, request.original)
     return command
 
 
@@ -201,11 +201,11 @@ def lookup_command(request: LookupRequest, authoritative: bool) -> BaseCommand:
         lookup.advertised_listener_name = request.listener_name
     for key, value in request.properties.items():
         lookup.properties.add(key=key, value=value)
-    tell_original(lookup, request.original)
+    add_original(lookup, request.original)
     return command
 
 
-def tell_original(body: Any, original: OriginalClient) -> None:
+def add_original(body: Any, original: OriginalClient) -> None:
     """Put the original client into a command: each has a place for it, newer brokers believe CONNECT only."""
     for name in ("principal", "auth_data", "auth_method"):
         value = getattr(original, name)

@@ -43,12 +43,12 @@ class LookupOutcome:
 
     def document(self) -> Document:
         """Return it in the JSON form of `lookup`."""
-        told: Document = {"topic": self.request.topic, "properties": dict(self.request.properties)}
+        document: Document = {"topic": self.request.topic, "properties": dict(self.request.properties)}
         if self.error is not None:
-            told |= {"status": "failed", "error": str(self.error)}
+            document |= {"status": "failed", "error": str(self.error)}
         elif self.last is not None:
-            told |= {"status": "found", "broker": str(next_address(self.last)), **_answer(self.last)}
-        return told | {"notes": self.notes(), "hops": self.hops}
+            document |= {"status": "found", "broker": str(next_address(self.last)), **_answer(self.last)}
+        return document | {"notes": self.notes(), "hops": self.hops}
 
     def notes(self) -> list[str]:
         """Return what one should know of the properties that were sent."""
@@ -86,10 +86,10 @@ class LookupSession:
         """Ask how many partitions the topic has; raises as `ask_partitions`."""
         return _run(ask_partitions(self.addresses, request), _Wire(self.tls, self.timeout), [])
 
-    def look_up_all(self, request: LookupRequest, tell: Callable[[str], None]) -> Iterator[LookupOutcome]:
+    def look_up_all(self, request: LookupRequest, report: Callable[[str], None]) -> Iterator[LookupOutcome]:
         """Yield the outcome of the topic, or of each partition where it has some.
 
-        `tell` is given why the broker was not asked for partitions.
+        `report` is given why the broker was not asked for partitions.
         """
         name = TopicName.parse(request.topic)
         answer = PartitionAnswer(0)
@@ -102,14 +102,14 @@ class LookupSession:
         if not answer.count:
             outcome = self.look_up(request)
             if answer.why is not None:
-                outcome.remarks.append(answer.why) if answer.refused else tell(answer.why)
+                outcome.remarks.append(answer.why) if answer.refused else report(answer.why)
             yield outcome
         for number in range(answer.count or 0):
             yield self.look_up(replace(request, topic=str(name.with_partition(number))))
 
 
 def _run(talk: Generator[Step | Hop, Any, Result], wire: _Wire, hops: list[Document]) -> Result:
-    """Do what `talk` wants until it returns; hops are told in `hops`."""
+    """Do what `talk` wants until it returns; each hop is added to `hops`."""
     sent: Any = None
     try:
         while True:
@@ -130,7 +130,7 @@ def _run(talk: Generator[Step | Hop, Any, Result], wire: _Wire, hops: list[Docum
 def hop_document(hop: Hop, connect_ms: float, answer_ms: float) -> Document:
     """Return a hop in the JSON form of `lookup`; times in milliseconds."""
     answer = hop.answer
-    told: Document = {
+    document: Document = {
         "broker": str(hop.address),
         "server_version": hop.server_version,
         "protocol_version": hop.protocol_version,
@@ -142,8 +142,8 @@ def hop_document(hop: Hop, connect_ms: float, answer_ms: float) -> Document:
         "answer_ms": round(answer_ms, 3),
     }
     if answer.HasField("error"):
-        told |= {"error": ServerError.Name(answer.error), "message": text_of(answer.message)}
-    return told
+        document |= {"error": ServerError.Name(answer.error), "message": text_of(answer.message)}
+    return document
 
 
 def _answer(hop: Hop) -> Document:

@@ -1,7 +1,7 @@
 """How many partitions a topic has, asked of a broker without making it create any.
 
 The question creates the partitions of a topic that does not exist, where the broker does so by itself;
-only newer brokers can be told not to (Pulsar 3.0.6, 3.3.1, 4.0).
+only newer brokers can be asked not to (Pulsar 3.0.6, 3.3.1, 4.0).
 
 Source: apache/pulsar PIP-344, ServerCnx.handlePartitionMetadataRequest.
 """
@@ -16,10 +16,10 @@ from pulsar_meta.brokers.lookup import (
     Connect,
     LookupRequest,
     Step,
+    add_original,
     connect_command,
     converse,
     refusal,
-    tell_original,
 )
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.wire.commands import text_of
@@ -76,5 +76,5 @@ def partitions_command(request: LookupRequest) -> BaseCommand:
     question = command.partitionMetadata
     question.topic, question.request_id = request.topic, 1
     question.metadata_auto_creation_enabled = False
-    tell_original(question, request.original)
+    add_original(question, request.original)
     return command

@@ -112,7 +112,7 @@ def _open_journal(url: str, bookie: BookieLayout, directory: Path) -> LocatedEnt
 def _with_fallback(
     part: LocatedEntries, index: Callable[[], LocationIndex], scanned: Callable[[], LocationIndex]
 ) -> FallbackLocations:
-    def tell(error: DecodeError) -> None:
+    def note(error: DecodeError) -> None:
         part.notes.append(f"the index cannot be used, entry logs are scanned: {error}")
 
-    return FallbackLocations(index, scanned, tell)
+    return FallbackLocations(index, scanned, note)

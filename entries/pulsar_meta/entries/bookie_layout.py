@@ -97,7 +97,7 @@ def find_bookies(path: Path, journal: Path | None = None, index: Path | None = N
 
 
 def has_database(directory: Path) -> bool:
-    """Tell whether a `current` directory has a RocksDB of locations."""
+    """Return whether a `current` directory has a RocksDB of locations."""
     return (directory / "locations").is_dir()
 
 

@@ -138,11 +138,11 @@ class FallbackLocations:
         self,
         index: Callable[[], LocationIndex],
         fallback: Callable[[], LocationIndex],
-        tell: Callable[[DecodeError], None],
+        report: Callable[[DecodeError], None],
     ) -> None:
-        """`tell` is called once with what is wrong, if the first index cannot be used."""
+        """`report` is called once with what is wrong, if the first index cannot be used."""
         self._fallback: Callable[[], LocationIndex] | None = fallback
-        self._tell = tell
+        self._report = report
         try:
             self._index = index()
         except DecodeError as error:
@@ -180,5 +180,5 @@ class FallbackLocations:
 
     def _give_up(self, error: DecodeError) -> None:
         assert self._fallback is not None
-        self._tell(error)
+        self._report(error)
         self._index, self._fallback = self._fallback(), None

@@ -200,7 +200,7 @@ class OffloadedEntries(OffloadedLedgers):
 
 def _offloaded(key: str, index: OffloadIndex, ledger: OffloadedLedger) -> _Offloaded:
     if ledger.last_entry is None:
-        raise DecodeError("its metadata does not tell the last entry")
+        raise DecodeError("its metadata does not name the last entry")
     return _Offloaded(key, index.block_header_size, ledger, ledger.last_entry)
 
 

@@ -43,7 +43,7 @@ class ObjectFiles:
 
     @cached_property
     def _listing(self) -> dict[str, dict[str, Any]]:
-        with self._told():
+        with self._translated():
             # A listing that the file system kept from before would hide new objects.
             rows = self._system.ls(self.folder, detail=True, refresh=True)
         return {row["name"].rstrip("/").rpartition("/")[2]: row for row in rows}
@@ -55,7 +55,7 @@ class ObjectFiles:
         path = f"{self.folder.rstrip('/')}/{name}"
         starts = list(range(start, end, _RANGE))
         ends = [*starts[1:], end]
-        with self._told():
+        with self._translated():
             pieces: list[Any] = self._system.cat_ranges([path] * len(starts), starts, ends, on_error="raise")
         data = b"".join(pieces)
         if len(data) != end - start:
@@ -65,7 +65,7 @@ class ObjectFiles:
         return data
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translated(self) -> Iterator[None]:
         try:
             yield
         except PulsarMetaError:

@@ -1,6 +1,6 @@
 """Ledgers that Pulsar's file system offloader keeps: a Hadoop MapFile each, in `<ledger>-<uuid>/`.
 
-Key -1 holds the ledger's metadata, key N the frame of entry N. `index` tells where about every 128th entry
+Key -1 holds the ledger's metadata, key N the frame of entry N. `index` says where about every 128th entry
 is; without it, or beyond its last, the data is read from the nearest place before.
 Source: apache/pulsar tiered-storage/file-system FileSystemManagedLedgerOffloader.java.
 """
@@ -133,7 +133,7 @@ def _opened(files: ObjectFiles) -> _MapFile:
         raise DecodeError("expected the ledger's metadata under key -1 first", offset=header.size)
     metadata = parse_message(LedgerMetadataFormat, bytes_of(first))
     if not metadata.HasField("lastEntryId"):
-        raise DecodeError("its metadata does not tell the last entry")
+        raise DecodeError("its metadata does not name the last entry")
     keys, places = [METADATA_KEY], [header.size]
     if sizes.get("index"):
         index = _header(files, "index", sizes)

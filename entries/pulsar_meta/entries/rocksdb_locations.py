@@ -41,7 +41,7 @@ class RocksdbLocations:
     def ledgers(self) -> list[int]:
         """Return all ledgers, jumping from one to the next."""
         found: list[int] = []
-        with self._told():
+        with self._translated():
             rows = self._db.iter()
             rows.seek(_KEY.pack(0, 0))
             while (key := self._key(rows)) is not None:
@@ -54,7 +54,7 @@ class RocksdbLocations:
 
     def last_entry(self, ledger_id: int) -> int | None:
         """Return the highest entry of a ledger."""
-        with self._told():
+        with self._translated():
             rows = self._db.iter()
             rows.seek_for_prev(_KEY.pack(ledger_id, MAX_ID))
             key = self._key(rows)
@@ -63,7 +63,7 @@ class RocksdbLocations:
 
     def location(self, ledger_id: int, entry_id: int) -> int | None:
         """Return where one entry lies."""
-        with self._told():
+        with self._translated():
             value = self._db.get(_KEY.pack(ledger_id, entry_id))
         return (_VALUE.unpack(value)[0] or None) if value is not None and len(value) == 8 else None
 
@@ -76,7 +76,7 @@ class RocksdbLocations:
         # The bound itself is outside; no ledger has an entry of the highest id.
         bound.set_iterate_upper_bound(_KEY.pack(ledger_id, MAX_ID if last is None else min(last + 1, MAX_ID)))
         start = last_key = _KEY.pack(ledger_id, max(first, 0))
-        with self._told():
+        with self._translated():
             for last_key, value in self._db.items(from_key=start, read_opt=bound):
                 location = _VALUE.unpack(value)[0]
                 if location > 0:
@@ -106,7 +106,7 @@ class RocksdbLocations:
         return None if ledger_id < 0 else (ledger_id, entry_id)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translated(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:

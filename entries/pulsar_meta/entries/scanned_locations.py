@@ -15,11 +15,11 @@ from pulsar_meta.entries.locations import LedgerLocations, TableLocations
 if TYPE_CHECKING:
     from pulsar_meta.codecs.columns.words import Positions, WordReader
 
-Tell = Callable[[DecodeError], None]
+Report = Callable[[DecodeError], None]
 
 
-def scan_entry_logs(files: DataFiles, tell: Tell) -> TableLocations:
-    """Return where every entry of the logs lies, newer logs counting; `tell` gets what is damaged.
+def scan_entry_logs(files: DataFiles, report: Report) -> TableLocations:
+    """Return where every entry of the logs lies, newer logs counting; `report` gets what is damaged.
 
     A torn last record is no damage, a bookie was killed while it wrote; nor is a log of zeros, made ahead.
     """
@@ -33,14 +33,14 @@ def scan_entry_logs(files: DataFiles, tell: Tell) -> TableLocations:
             if any(view[:4]):
                 decode_log_header(view)
         except DecodeError as error:
-            tell(error.within(files.name(number)))
+            report(error.within(files.name(number)))
         places = find_records(view)
         files.check(number)
         for more, ascending in _by_ledger(WordReader(view), places.offsets, number):
             found.extend(more, ascending=ascending)
         for damage in places.damage:
             if damage.end < len(view):
-                tell(_damaged(damage, files.name(number)))
+                report(_damaged(damage, files.name(number)))
     return found
 
 
@@ -60,7 +60,7 @@ def _by_ledger(reader: WordReader, offsets: Positions, number: int) -> Iterator[
         yield more, bool((np.diff(here) > 0).all())
 
 
-def scan_journals(files: DataFiles, start: int, tell: Tell) -> TableLocations:
+def scan_journals(files: DataFiles, start: int, report: Report) -> TableLocations:
     """Return where the entries lie that journals hold, in the first of them those that end after `start`."""
     found = TableLocations()
     for number in files.paths:
@@ -70,7 +70,7 @@ def scan_journals(files: DataFiles, start: int, tell: Tell) -> TableLocations:
             files.check(number)
         except DecodeError as error:
             files.check(number)
-            tell(error.within(files.name(number)))
+            report(error.within(files.name(number)))
         start = 0
     return found
 

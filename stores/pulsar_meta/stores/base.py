@@ -235,7 +235,7 @@ def prefixed(prefix: str) -> tuple[str, str]:
 
 
 def is_within(path: str, prefix: str) -> bool:
-    """Tell whether `path` is `prefix` or lies below it (`/ab` does not lie below `/a`)."""
+    """Return whether `path` is `prefix` or lies below it (`/ab` does not lie below `/a`)."""
     bare, below = prefixed(prefix)
     return path == bare or path.startswith(below)
 

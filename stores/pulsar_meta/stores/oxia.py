@@ -1,10 +1,10 @@
 """`oxia://HOST:PORT[,…][/NAMESPACE]`: a live Oxia, over its gRPC API.
 
 Options beside the common ones (`url`): `tls=true`. `auth` holds a bearer token. The namespace is `default`
-unless told. A version is Oxia's version id. Parents are records of their own with an empty value, and a
-record with children is not deleted, both as Pulsar's own client does it. A record that was written with a
-partition key lies on the shard of that key: it is read, and never written, since the server does not tell
-the key and would forget it.
+where none is named. A version is Oxia's version id. Parents are records of their own with an empty value,
+and a record with children is not deleted, both as Pulsar's own client does it. A record that was written
+with a partition key lies on the shard of that key: it is read, and never written, since the server does not
+name the key and would forget it.
 
 Keys compare part by part between slashes, and the last part of a key comes before all parts that have
 something below them; the low 32 bits of XXH3-64 say which shard holds a key.
@@ -33,7 +33,7 @@ from pulsar_meta.stores.grpc_client import PAUSE, GrpcClient
 SERVICE: Final = "/io.streamnative.oxia.proto.OxiaClient/"
 # The server's largest gRPC message, with room for the key and the numbers.
 MAX_VALUE: Final = (256 << 20) - (64 << 10)
-# Before the coordinator told the server its shards.
+# Before the server knows its shards from the coordinator.
 NOT_YET: Final = frozenset({"oxia: server not initialized yet"})
 PAGE: Final = 1000
 PAGE_BYTES: Final = 4 << 20
@@ -202,8 +202,8 @@ class OxiaStore(BaseStore):
     def _check_nowhere_else(self, path: str) -> None:
         own = self._get(path)
         if own.status == api.KEY_NOT_FOUND and self._elsewhere(path) is not None:
-            told = "was written with a partition key, which a write from here would lose: it stays as it is"
-            raise GuardError(f"{path}: {told}", source=self.url)
+            reason = "was written with a partition key, which a write from here would lose: it stays as it is"
+            raise GuardError(f"{path}: {reason}", source=self.url)
 
     def _get(self, path: str, shard: api.ShardAssignment | None = None) -> api.GetResponse:
         shard = shard or self._shard(path)

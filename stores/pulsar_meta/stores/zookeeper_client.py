@@ -48,7 +48,7 @@ def connect(url: ServerUrl) -> Any:
     if not accepted:
         end_session(client, 0.05)
         raise UnreachableError("the server refused the SASL credentials", source=url.url)
-    # Not told before: kazoo would ask whether it is there, and warn where it is not.
+    # Not given before: kazoo would ask whether it is there, and warn where it is not.
     client.chroot = f"/{url.path}" if url.path else ""
     return client
 

@@ -40,7 +40,7 @@ def registered_brokers(store: Store) -> Iterator[Document]:
 def broker_document(value: bytes) -> Document:
     """Return what a registration says; DecodeError where it is not one of the two kinds.
 
-    `extensible` tells whether the load manager is one that lookup properties are handed to.
+    `extensible` says whether the load manager is one that lookup properties are handed to.
     """
     with decoding(what="a broker's registration"):
         said = read_json_object(value)
@@ -66,7 +66,7 @@ def broker_document(value: bytes) -> Document:
 
 
 def registration_kind(said: Mapping[str, Any]) -> str:
-    """Return BrokerLookupData or LocalBrokerData, told by members that only one of them has."""
+    """Return BrokerLookupData or LocalBrokerData, known by members that only one of them has."""
     if "loadReportType" in said or "brokerVersionString" in said or "lastStats" in said:
         return "LocalBrokerData"
     if "pulsarServiceUrl" in said or "pulsarServiceUrlTls" in said:
