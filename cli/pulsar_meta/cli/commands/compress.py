@@ -114,8 +114,9 @@ def compress_cursors(
 ) -> None:
     """Compress stored cursors, or store them uncompressed.
 
-    Brokers compress a cursor only when they next write it. Cursors with properties stay plain, since
-    Pulsar 4.2.4 and 5.0.0-M1 cannot load them compressed, unless --for-version names releases that can.
+    Brokers compress a cursor only when they next write it. Cursors with properties are not compressed, since
+    Pulsar 4.2.4 and 5.0.0-M1 cannot load them so, unless all releases of --for-version can; those that are
+    compressed already are named, and --compression none writes them plain.
 
     Examples:
       pulsar-meta compress-cursors --estimate --by namespace --store zk://zk1:2181

@@ -27,7 +27,7 @@ def top(
     shell: Shell,
     where: AnyWhere = None,
     store: StoreUrl = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Show so many values.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "--count", "-n", min=0, help="Show so many values.")] = 20,
     by_raw: Annotated[bool, typer.Option("--raw-size", help="Sort by size when unpacked.")] = False,
 ) -> None:
     """Show the biggest values (stored and raw size, codec, what they hold) and how all sizes are spread.
@@ -69,7 +69,7 @@ def _emit(shell: Shell, document: Document, source: str) -> None:
         case Format.PLAIN | Format.CSV:
             shell.emit(document["biggest"], BIGGEST)
         case _:
-            page = Detail(lambda told: (), lambda told: top_page(told, source))
+            page = Detail(lambda answer: (), lambda answer: top_page(answer, source))
             shell.emit([document], page, single=True)
 
 

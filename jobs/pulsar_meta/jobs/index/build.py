@@ -1,7 +1,7 @@
 """First indexes of ledgers as their properties (PIP-404): read from the first entries, written at once.
 
 Nothing in Pulsar writes such a property, so that a search by index has to read its way through a topic;
-with it, one look at the metadata tells the ledger.
+with it, one look at the metadata finds the ledger.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ def topic_of_ledgers(store: Store, name: TopicName, ledgers: Iterable[int]) -> T
         with suppress(NotFoundError):
             if wanted.issubset(ledger_ids(message_of(read_record(store, topic))[0])):
                 return topic
-    told = ", ".join(map(str, sorted(wanted)))
-    raise NotFoundError(f"no partition of {name} has ledger {told}", source=store.url)
+    missing = ", ".join(map(str, sorted(wanted)))
+    raise NotFoundError(f"no partition of {name} has ledger {missing}", source=store.url)
 
 
 def parse_sets(pairs: Iterable[str]) -> list[Edit]:
@@ -58,7 +58,7 @@ def parse_sets(pairs: Iterable[str]) -> list[Edit]:
 
 
 def is_last(info: bytes, ledger: int) -> bool:
-    """Tell whether `ledger` is the last one of a serialized ManagedLedgerInfo."""
+    """Return whether `ledger` is the last one of a serialized ManagedLedgerInfo."""
     return ledger == max(ledger_ids(info), default=None)
 
 

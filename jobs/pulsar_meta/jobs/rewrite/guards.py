@@ -42,7 +42,7 @@ LOADED_TOPIC: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """Which guards the caller takes the responsibility for."""
+    """Which guards the caller overrides, on their own responsibility."""
 
     migration: bool = False
     loaded: bool = False
@@ -66,7 +66,7 @@ class Bundle:
     upper: int
 
     def holds(self, number: int) -> bool:
-        """Tell whether a topic of that hash belongs to it."""
+        """Return whether a topic of that hash belongs to it."""
         return self.lower <= number and (number < self.upper or number == self.upper == LAST_HASH)
 
 
@@ -157,7 +157,9 @@ class Guards:
         why = None if form is None else self.readers.why_not(form)
         if why is None:
             return None
-        text = f"a {form}: {why} (--for-version V tells who reads it, --allow-unreadable to go on)"
+        text = (
+            f"a {form}: {why} (--for-version V says which releases will read it, --allow-unreadable to go on)"
+        )
         return Refusal("unreadable", text)
 
     def _too_large(self, path: str, value: bytes) -> str | None:
@@ -194,7 +196,7 @@ class Guards:
         return [self.store.children(path) for path in paths]
 
     def _blind(self, brokers: Sequence[str]) -> bool:
-        """Tell whether a live broker's load manager keeps the owners elsewhere than in the store."""
+        """Return whether a live broker's load manager keeps the owners elsewhere than in the store."""
         for name in brokers:
             if name not in self._managers:
                 self._managers[name] = self._is_extensible(name)
@@ -213,7 +215,7 @@ def _namespaces(topics: dict[str, TopicName]) -> list[str]:
 
 
 def _where(topics: dict[str, TopicName]) -> list[str]:
-    """Return below which paths it is registered who may have the topics loaded."""
+    """Return the paths below which the owners of these topics are registered."""
     return [BROKERS, *map(owners_path, _namespaces(topics))] if topics else []
 
 
@@ -228,7 +230,7 @@ def _phase(value: bytes) -> tuple[str, str]:
         return str(found["phase"]), str(found.get("targetUrl") or "another store")
     except (DecodeError, KeyError) as error:
         raise GuardError(
-            "cannot tell whether the store is being migrated: the flag is not the JSON that it should be"
+            "whether the store is being migrated is unknown: the flag is not the JSON that it should be"
             " (--allow-migration to go on)",
             source=MIGRATION,
         ) from error

@@ -45,7 +45,7 @@ class MinGain:
         return cls(size=max(1, int(float(match[1]))))
 
     def met(self, before: int, after: int) -> bool:
-        """Tell whether a value of `before` bytes that becomes one of `after` saves enough."""
+        """Return whether a value of `before` bytes that becomes one of `after` saves enough."""
         return before - after >= max(self.size, self.share * before)
 
 

@@ -73,7 +73,7 @@ def _decide(record: UndoRecord, seen: Versioned, *, any_version: bool) -> Decisi
 
 
 def _may_come(record: UndoRecord, seen: Versioned) -> bool:
-    """Tell whether a write of the killed run may still be on its way.
+    """Return whether a write of the killed run may still be on its way.
 
     Then the old bytes are written once more: the version moves, so that the late write meets a conflict.
     """

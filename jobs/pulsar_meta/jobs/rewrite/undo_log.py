@@ -222,7 +222,7 @@ def read_records(path: Path) -> Iterator[UndoRecord]:
 
 
 def is_finished(path: Path) -> bool:
-    """Tell whether the run that wrote an undo file came to its end."""
+    """Return whether the run that wrote an undo file came to its end."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 64))
         return file.read().rstrip().endswith(b'{"end":true}')

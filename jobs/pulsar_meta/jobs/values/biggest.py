@@ -18,8 +18,8 @@ from pulsar_meta.stores.base import Versioned
 
 # Upper bounds in bytes; a request over the last but one is over ZooKeeper's default limit (jute.maxbuffer).
 CLASSES: Final = (0, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20)
-# What of a value's meaning tells why it is big.
-_TOLD: Final = {
+# What of a value's meaning explains why it is big.
+_EXPLAINS: Final = {
     "ManagedLedgerInfo": ("ledger_count", "entries"),
     "ManagedCursorInfo": ("acked_ranges", "acked_entries"),
 }
@@ -97,7 +97,7 @@ def measure(values: Iterable[Versioned], limit: int, *, by_raw: bool = False) ->
 
 
 def raw_size_of(held: Versioned) -> int:
-    """Return the bytes that a value unpacks to as its envelope tells, else its own."""
+    """Return the bytes that a value unpacks to according to its envelope, else its own."""
     if is_enveloped(held.value) and kind_of_path(held.path) in ENVELOPED:
         try:
             return read_header(held.value).raw_size
@@ -117,11 +117,11 @@ def describe(held: Versioned, source: str) -> Document:
     decoded = decode_document(held.value, source=source, path=held.path)
     document = decoded.document
     envelope = document.get("envelope")
-    told: Document = {"path": held.path}
+    found: Document = {"path": held.path}
     location = split_managed_ledger_path(held.path)
     if location:
-        told["name"] = " ".join(str(part) for part in location if part is not None)
-    told |= {
+        found["name"] = " ".join(str(part) for part in location if part is not None)
+    found |= {
         "version": held.version,
         "kind": document["kind"],
         "codec": envelope["codec"] if envelope else None,
@@ -129,12 +129,12 @@ def describe(held: Versioned, source: str) -> Document:
         "raw_size": raw_size_of(held),
         "holds": dict(_holds(document)),
     }
-    return told if decoded.error is None else told | {"error": decoded.error.message}
+    return found if decoded.error is None else found | {"error": decoded.error.message}
 
 
 def _holds(document: Document) -> Iterator[tuple[str, int]]:
     meaning, value = document.get("meaning") or {}, document.get("value")
-    for name in _TOLD.get(document["kind"] or "", ()):
+    for name in _EXPLAINS.get(document["kind"] or "", ()):
         if name in meaning:
             yield name, meaning[name]
     if isinstance(value, dict) and document["kind"] != "Json":

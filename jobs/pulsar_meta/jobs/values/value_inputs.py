@@ -181,7 +181,7 @@ def _read(file: IO[bytes], limit: int) -> bytes:
 
 
 def is_one_value(names: Sequence[str], form: InputForm, first: Sequence[ValueInput]) -> bool:
-    """Tell whether `names` stands for one value by its nature: no directory, pattern, snapshot or lines.
+    """Return whether `names` stands for one value by its nature: no directory, pattern, snapshot or lines.
 
     `first` is what came from them first, if anything; the values of a snapshot have a version.
     """
@@ -191,7 +191,7 @@ def is_one_value(names: Sequence[str], form: InputForm, first: Sequence[ValueInp
 
 
 def is_snapshot(head: bytes) -> bool:
-    """Tell whether a file that begins like this holds the lines of a snapshot, plain or in zstd."""
+    """Return whether a file that begins like this holds the lines of a snapshot, plain or in zstd."""
     if not head.lstrip().startswith(b"{"):
         return head.startswith(_ZSTD)
     return re.match(_SNAPSHOT, head) is not None
