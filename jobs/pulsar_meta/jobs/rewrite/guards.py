@@ -157,10 +157,8 @@ class Guards:
         why = None if form is None else self.readers.why_not(form)
         if why is None:
             return None
-        text = (
-            f"a {form}: {why} (--for-version V says which releases will read it, --allow-unreadable to go on)"
-        )
-        return Refusal("unreadable", text)
+        override = "--for-version V says which releases will read it, --allow-unreadable to go on"
+        return Refusal("unreadable", f"a {form}: {why} ({override})")
 
     def _too_large(self, path: str, value: bytes) -> str | None:
         limit = self.store.max_value_size
