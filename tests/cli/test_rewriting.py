@@ -631,7 +631,7 @@ def test_an_undo_file_has_one_writer(place: Place) -> None:
 def test_a_removal_and_a_creation_are_called_so(place: Place) -> None:
     size = len(place.store.read(f"{ORDERS}/batch-idx").value)
     rm = ("rm", f"{ORDERS}/batch-idx")
-    assert place.run(*rm, "--dry-run", "-o", "table").stdout.split()[7] == b"remove"
+    assert b"remove" in place.run(*rm, "--dry-run", "-o", "table").stdout.split()
     assert json.loads(place.run(*rm, "--dry-run").stdout.splitlines()[1])["effect"] == "remove"
     done = place.run(*rm, "--yes").stdout.decode()
     assert done.startswith(f"1 seen, 1 removed: {size} bytes\n")

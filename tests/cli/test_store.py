@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import sys
@@ -374,8 +375,12 @@ def test_top_in_a_pipe_is_rows_and_a_table_has_headings(run: Run, capture_424: P
         (str(value["size"]), str(value["raw_size"]), value["path"]) for value in biggest
     ]
     _, out, _ = run("top", "-n", "7", "-o", "csv")
-    assert out.decode().splitlines()[0].endswith(",path")
+    assert out.decode().splitlines()[0].startswith("path,")
     assert len(out.splitlines()) == 8
+    _, out, _ = run("get", "topic", "marks", "-o", "csv")
+    heading, row = csv.reader(out.decode().splitlines())
+    assert dict(zip(heading, row, strict=True))["path"] == "/managed-ledgers/public/default/persistent/marks"
+    assert json.loads(row[-1])["ledgerInfo"]
     _, out, _ = run("top", "-n", "7", "-o", "table")
     assert out.startswith(b"361 values, ")
     for heading in (b"stored (bytes)", b"namespace", b"share", b"kind"):

@@ -12,13 +12,24 @@ from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.documents.document import Decoded, DecodeOptions, decode_document
 from pulsar_meta.jobs.values.value_inputs import ValueInput
 
+# The columns of CSV.
+FIELDS = (
+    "source",
+    "path",
+    "version",
+    "kind",
+    "envelope.codec",
+    "envelope.stored_size",
+    "envelope.raw_size",
+    "value",
+)
 OTHER_BYTES = "re-encoding gives other bytes (fields in another order or form), which mean the same"
 
 
 def emit_values(shell: Shell, values: Iterable[ValueInput], options: DecodeOptions, *, single: bool) -> None:
     """Write what values say, report what is wrong with some, and leave with the gravest exit code."""
     faults = Faults(shell)
-    shell.emit(_decoded(shell, values, options, faults), Detail(document_lines), single=single)
+    shell.emit(_decoded(shell, values, options, faults), Detail(document_lines, fields=FIELDS), single=single)
     faults.end()
 
 

@@ -44,7 +44,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "undo": Command("pulsar_meta.cli.commands.undo:undo", REWRITE, ROWS),
     "check-readable": Command("pulsar_meta.cli.commands.check_readable:check_readable", REWRITE, ROWS),
     "ls": Command("pulsar_meta.cli.commands.store:ls", STORE, ROWS),
-    "get": Command("pulsar_meta.cli.commands.store:get", STORE, (*TEXT, Format.RAW)),
+    "get": Command("pulsar_meta.cli.commands.store:get", STORE, (*ROWS, Format.RAW)),
     "tree": Command("pulsar_meta.cli.commands.store:tree", STORE, ROWS),
     "top": Command("pulsar_meta.cli.commands.top:top", STORE, (*ROWS, Format.HTML)),
     "history": Command("pulsar_meta.cli.commands.history:history_of", STORE, ROWS),

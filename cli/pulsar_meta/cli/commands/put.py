@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -77,10 +78,11 @@ def _value(data: bytes, *, raw: bool) -> tuple[bytes, int | None]:
     document = None if raw else _document(data)
     if document is None:
         return data, None
-    encoded = encode_document(document, place="put ")
     version = document.get("version")
-    if version is not None and str(version) != str(encoded.version):
-        raise UsageError(f"the document's version is no number: {version!r}")
+    # Beyond 2^53 it is a string of digits.
+    if version is not None and not re.fullmatch(r"-?\d{1,19}", str(version)):
+        raise UsageError("the document's version is no number")
+    encoded = encode_document(document, place="put ")
     return encoded.data, None if version is None else encoded.version
 
 
