@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from types import TracebackType
 from typing import Final, Protocol, Self
 
@@ -13,7 +13,7 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableErr
 from pulsar_meta.entries.data_files import DataFiles
 from pulsar_meta.entries.locations import LedgerLocations
 
-# Entries that `read_each` asks for in one go; after one that cannot be had, the rest of them come one by one.
+# After an entry that cannot be had `read_each` asks for so many in one go.
 RUN: Final = 1024
 # The files with the entries of a ledger, and where they lie in them.
 Located = tuple[DataFiles, LedgerLocations]
@@ -159,17 +159,32 @@ def read_each(
     The same as `entry_ids` and `read` give, in as few requests as `read_many` needs. UnreachableError.
     """
     wanted = source.entry_ids(ledger_id, first, last)
-    while run := list(islice(wanted, RUN)):
-        at = 0
-        with suppress(DecodeError, UnreachableError):
-            for entry in source.read_many(ledger_id, run[0], run[-1]):
-                while at < len(run) and run[at] < entry.entry_id:
-                    yield run[at], _outcome(source, ledger_id, run[at])
-                    at += 1
-                yield entry.entry_id, entry
+    entry_id = next(wanted, None)
+    with suppress(DecodeError, UnreachableError):
+        for entry in source.read_many(ledger_id, first, last):
+            while entry_id is not None and entry_id < entry.entry_id:
+                yield entry_id, _outcome(source, ledger_id, entry_id)
+                entry_id = next(wanted, None)
+            if entry_id == entry.entry_id:
+                yield entry_id, entry
+                entry_id = next(wanted, None)
+    left = wanted if entry_id is None else chain([entry_id], wanted)
+    while run := list(islice(left, RUN)):
+        yield from _read_run(source, ledger_id, run)
+
+
+def _read_run(source: EntrySource, ledger_id: int, run: list[int]) -> Iterator[tuple[int, Outcome]]:
+    """Yield some entries; after one that cannot be had the rest of them is read one by one."""
+    at = 0
+    with suppress(DecodeError, UnreachableError):
+        for entry in source.read_many(ledger_id, run[0], run[-1]):
+            while at < len(run) and run[at] < entry.entry_id:
+                yield run[at], _outcome(source, ledger_id, run[at])
                 at += 1
-        for entry_id in run[at:]:
-            yield entry_id, _outcome(source, ledger_id, entry_id)
+            yield entry.entry_id, entry
+            at += 1
+    for entry_id in run[at:]:
+        yield entry_id, _outcome(source, ledger_id, entry_id)
 
 
 def entry_of(outcome: Outcome) -> RawEntry:

@@ -10,6 +10,7 @@ was done again leaves two of a ledger; the first whose parts fit each other coun
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,7 +20,6 @@ from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.bookie_files.offload_object import (
     ENTRY_HEADER,
     Block,
-    BlockEntry,
     OffloadedLedger,
     OffloadIndex,
     block_entries,
@@ -45,6 +45,24 @@ _index_re = re.compile(r"(?P<key>.+-ledger-(?P<ledger>[0-9]{1,19}))-index")
 _segment_re = re.compile(r"(?P<key>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})-index")
 
 
+class _Seen:
+    """The entries of a block that were met: their ids in order, and where each begins."""
+
+    def __init__(self) -> None:
+        self.entry_ids, self.offsets = array("q"), array("q")
+
+    def add(self, entry_id: int, offset: int) -> None:
+        """Note an entry, unless it was met before."""
+        if not self.entry_ids or entry_id > self.entry_ids[-1]:
+            self.entry_ids.append(entry_id)
+            self.offsets.append(offset)
+
+    def before(self, entry_id: int) -> int | None:
+        """Return where the last known entry up to `entry_id` begins, None where none is known."""
+        at = bisect_right(self.entry_ids, entry_id)
+        return self.offsets[at - 1] if at else None
+
+
 @dataclass(frozen=True, slots=True)
 class _Offloaded:
     """A ledger whose index was read, and where the entries of its blocks lie as far as that is known."""
@@ -53,7 +71,7 @@ class _Offloaded:
     header_size: int
     ledger: OffloadedLedger
     last_entry: int
-    seen: dict[int, list[BlockEntry]] = field(default_factory=dict)
+    seen: dict[int, _Seen] = field(default_factory=dict)
 
 
 def open_offload(url: str) -> OffloadedEntries | MapFileEntries:
@@ -114,8 +132,9 @@ class OffloadedEntries(OffloadedLedgers):
         self, found: _Offloaded, block: Block, first: int, last: int
     ) -> Iterator[tuple[int, memoryview]]:
         """Yield (entry id, frame) of a block within [first, last], fetching it piece by piece."""
-        seen = found.seen.setdefault(block.offset, [])
-        at = _start(found, block, seen, first)
+        seen = found.seen.setdefault(block.offset, _Seen())
+        known = seen.before(first)
+        at = block.offset if known is None else known
         piece_size = FIRST_PIECE
         while at + ENTRY_HEADER.size <= block.end:
             with_header = at == block.offset
@@ -123,8 +142,7 @@ class OffloadedEntries(OffloadedLedgers):
             start = self._header_size(found, block, piece) if with_header else 0
             whole = list(block_entries(piece, start))
             for entry in whole:
-                if not seen or entry.entry_id > seen[-1].entry_id:
-                    seen.append(BlockEntry(entry.entry_id, at + entry.offset, entry.size))
+                seen.add(entry.entry_id, at + entry.offset - ENTRY_HEADER.size)
                 if entry.entry_id > last:
                     return
                 if entry.entry_id >= first:
@@ -202,9 +220,3 @@ def _offloaded(key: str, index: OffloadIndex, ledger: OffloadedLedger) -> _Offlo
     if ledger.last_entry is None:
         raise DecodeError("its metadata does not name the last entry")
     return _Offloaded(key, index.block_header_size, ledger, ledger.last_entry)
-
-
-def _start(found: _Offloaded, block: Block, seen: list[BlockEntry], first: int) -> int:
-    """Return where to begin in a block to find entry `first`: at the last known entry before it."""
-    at = bisect_right(seen, first, key=lambda entry: entry.entry_id)
-    return seen[at - 1].offset - ENTRY_HEADER.size if at else block.offset
