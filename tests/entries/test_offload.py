@@ -21,7 +21,7 @@ from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
-from tests.codecs.bookie_files.offload_objects import offloaded, segments
+from tests.codecs.bookie_files.offload_objects import blocks, index, offloaded, segments
 from tests.contracts.entry_source import EntrySourceContract, Held
 
 UUID = "0a1b2c3d-0000-4000-8000-0123456789ab"
@@ -118,6 +118,13 @@ def test_an_offload_that_failed_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / f"{OTHER_UUID}-ledger-12-index").unlink()
     with open_entries([f"offload:{tmp_path}"]) as source, pytest.raises(DecodeError, match="data object has"):
         source.read(12, 0)
+
+
+def test_a_ledger_that_claims_more_entries_than_fit(tmp_path: Path) -> None:
+    data, rows = blocks(FRAMES, 4096)
+    put(tmp_path, f"{UUID}-ledger-12", (data, index(rows, len(data), 2**62)))
+    with open_entries([f"offload:{tmp_path}"]) as source, pytest.raises(DecodeError, match="claims to go to"):
+        list(source.read_many(12))
 
 
 def test_what_is_no_offloaded_ledger_is_told(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from pulsar_meta.entries.base import Closing, EntrySource, Located, RawEntry
 
 # Entries of one source that are read in one go; behind a broken one the rest of them come one by one.
 RUN: Final = 1024
+# Fewer are read one by one, as where every disk of a striped ledger has some.
+WORTH_A_RUN: Final = 4
 
 
 class JoinedEntries(Closing):
@@ -111,6 +113,10 @@ class JoinedEntries(Closing):
     def _read_run(self, source: EntrySource, ledger_id: int, run: Sequence[int]) -> Iterator[RawEntry]:
         """Yield entries that `source` should have; what it does not give comes from wherever it is."""
         at = 0
+        if len(run) < WORTH_A_RUN:
+            for entry_id in run:
+                yield from self._read_if_there(ledger_id, entry_id)
+            return
         with suppress(DecodeError):
             for entry in source.read_many(ledger_id, run[0], run[-1]):
                 while run[at] < entry.entry_id:

@@ -125,8 +125,8 @@ class OffloadedEntries(OffloadedLedgers):
         found = self._open(ledger_id)
         if found is None:
             return None
-        end = found.last_entry + 1
-        return range(found.ledger.blocks[0].first_entry if found.ledger.blocks else end, end)
+        first, end = _first_entry(found.ledger), found.last_entry + 1
+        return range(end if first is None else first, end)
 
     def _frames(
         self, found: _Offloaded, block: Block, first: int, last: int
@@ -219,4 +219,10 @@ class OffloadedEntries(OffloadedLedgers):
 def _offloaded(key: str, index: OffloadIndex, ledger: OffloadedLedger) -> _Offloaded:
     if ledger.last_entry is None:
         raise DecodeError("its metadata does not name the last entry")
+    if ledger.last_entry >= index.data_size // ENTRY_HEADER.size + (_first_entry(ledger) or 0):
+        raise DecodeError(f"it claims to go to entry {ledger.last_entry} in {index.data_size} bytes")
     return _Offloaded(key, index.block_header_size, ledger, ledger.last_entry)
+
+
+def _first_entry(ledger: OffloadedLedger) -> int | None:
+    return ledger.blocks[0].first_entry if ledger.blocks else None

@@ -134,6 +134,8 @@ def _opened(files: ObjectFiles) -> _MapFile:
     metadata = parse_message(LedgerMetadataFormat, bytes_of(first))
     if not metadata.HasField("lastEntryId"):
         raise DecodeError("its metadata does not name the last entry")
+    if metadata.lastEntryId >= sizes["data"]:
+        raise DecodeError(f"it claims to go to entry {metadata.lastEntryId} in {sizes['data']} bytes")
     keys, places = [METADATA_KEY], [header.size]
     if sizes.get("index"):
         index = _header(files, "index", sizes)
