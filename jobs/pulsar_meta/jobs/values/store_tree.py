@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName, decode_name, split_managed_ledger_path
 from pulsar_meta.jobs.topics.nearest import did_you_mean
 from pulsar_meta.stores.base import Store, Versioned, joined
+
+# Paths that are asked about in one go.
+AT_ONCE: Final = 1000
 
 
 def list_children(store: Store, path: str, *, details: bool = False) -> Iterator[Document]:
@@ -21,9 +25,11 @@ def list_children(store: Store, path: str, *, details: bool = False) -> Iterator
     names = store.children(path)
     if not names:
         read_value(store, path)
-    for name in names:
-        document = _named(joined(path, name), name) | _called(joined(path, name))
-        yield document | _details(store, joined(path, name)) if details else document
+    for some in (names[at : at + AT_ONCE] for at in range(0, len(names), AT_ONCE)):
+        paths = [joined(path, name) for name in some]
+        found = store.read_many(paths) if details else [None] * len(paths)
+        for at, name, held in zip(paths, some, found, strict=True):
+            yield _named(at, name) | _called(at) | ({} if held is None else _details(held))
 
 
 def walk(store: Store, path: str, depth: int | None = None) -> Iterator[Document]:
@@ -74,18 +80,19 @@ def _parts(path: str) -> tuple[str, ...]:
 
 
 def _listed(store: Store, path: str, depth: int) -> Iterator[Document]:
-    pending = [(path, 0)]
-    while pending:
-        at, level = pending.pop()
-        names = store.children(at)
-        try:
-            facts = _facts(store.read(at))
-        except NotFoundError:
-            facts = {}
-        if names or facts:
-            yield _node(at, level) | facts
-        if level < depth:
-            pending += [(joined(at, name), level + 1) for name in reversed(names)]
+    # Level by level, since stores answer about many paths at once; then in the order of a tree.
+    nodes: dict[tuple[str, ...], Document] = {}
+    level, paths = 0, [path]
+    while paths:
+        below = []
+        for some in (paths[at : at + AT_ONCE] for at in range(0, len(paths), AT_ONCE)):
+            for at, names, held in zip(some, store.children_many(some), store.read_many(some), strict=True):
+                if names or held is not None:
+                    nodes[_parts(at)] = _node(at, level) | ({} if held is None else _facts(held))
+                below += [joined(at, name) for name in names]
+        level, paths = level + 1, below if level < depth else []
+    for parts in sorted(nodes):
+        yield nodes[parts]
 
 
 def _node(path: str, depth: int) -> Document:
@@ -108,11 +115,7 @@ def _called(path: str) -> Document:
     return {"topic": str(place[0])} | ({} if place[1] is None else {"cursor": place[1]})
 
 
-def _details(store: Store, path: str) -> Document:
-    try:
-        held = store.read(path)
-    except NotFoundError:
-        return {}
+def _details(held: Versioned) -> Document:
     times = {"created": held.created, "modified": held.modified}
     return _facts(held) | {name: time for name, time in times.items() if time is not None}
 
