@@ -119,8 +119,8 @@ def test_output_to_a_file(run: Run, tmp_path: Path, ledger_file: Path) -> None:
 
 def test_a_directory_is_no_json(run: Run, tmp_path: Path) -> None:
     done = run("encode", tmp_path)
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert b"a directory" in done.stderr
+    assert (done.returncode, done.stdout) == (6, b"")
+    assert b"cannot be read: Is a directory" in done.stderr
 
 
 @pytest.mark.parametrize("form", ["json", "table", "plain", "csv", "html", "parquet"])

@@ -117,6 +117,20 @@ def test_get_knows_names(words: list[str], path: str, run: Run, told: dict[str, 
     assert answer(out)["value"] is not None
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "get topic ordrs", "ls topic ordrs", "tree topic ordrs", "top topic ordrs", "properties ordrs",
+        "set-property ordrs 1 a=b --dry-run", "compress-cursors --topic ordrs --compression lz4 --dry-run",
+    ],
+)  # fmt: skip
+def test_a_missing_topic_has_one_text(words: str, run: Run, capture_424: Path) -> None:
+    code, _, err = run(*words.split())
+    assert code == 3
+    missing = "no topic persistent://public/default/ordrs; did you mean persistent://public/default/orders?\n"
+    assert err.endswith(f": {missing}")
+
+
 def test_a_partitioned_topics_name_stands_for_its_partitions(run: Run, capture_424: Path) -> None:
     base = "/managed-ledgers/public/default/persistent/parted"
     paths = [f"{base}-partition-{number}" for number in range(3)]
@@ -129,7 +143,7 @@ def test_a_partitioned_topics_name_stands_for_its_partitions(run: Run, capture_4
     assert run("ls", "topic", "parted")[0] == 0
     assert run("get", "topic", "parted", "-o", "raw")[:2] == (2, b"")
     code, out, err = run("get", "cursor", "parted", "nobody")
-    assert (code, out, err.count("nothing at")) == (3, b"", 3)
+    assert (code, out, err.count("no cursor nobody of ")) == (3, b"", 3)
     code, _, err = run("get", base)
     assert code == 3
     assert "persistent://public/default/parted-partition-0" in err
@@ -378,8 +392,8 @@ def test_top_in_a_pipe_is_rows_and_a_table_has_headings(run: Run, capture_424: P
     assert out.decode().splitlines()[0].startswith("path,")
     assert len(out.splitlines()) == 8
     _, out, _ = run("get", "topic", "marks", "-o", "csv")
-    heading, row = csv.reader(out.decode().splitlines())
-    assert dict(zip(heading, row, strict=True))["path"] == "/managed-ledgers/public/default/persistent/marks"
+    names, row = csv.reader(out.decode().splitlines())
+    assert dict(zip(names, row, strict=True))["path"] == "/managed-ledgers/public/default/persistent/marks"
     assert json.loads(row[-1])["ledgerInfo"]
     _, out, _ = run("top", "-n", "7", "-o", "table")
     assert out.startswith(b"361 values, ")

@@ -31,8 +31,8 @@ def history_of(
     positions of loaded topics move in cursor ledgers, which it does not see.
 
     Examples:
-      pulsar-meta history cursor public/default/orders audit --store zk-files:/var/lib/zookeeper
-      pulsar-meta history /admin/policies/public/default --store zk-files:/backup/version-2 -o json
+      pulsar-meta history cursor orders audit --store zk-files:/var/lib/zookeeper
+      pulsar-meta history /admin/policies/a/b --store zk-files:/backup/version-2
     """
     options = DecodeOptions(show_secrets=show_passwords)
     with shell.store(store) as opened:

@@ -14,9 +14,8 @@ from pulsar_meta.cli.render.pages import bound_of, top_page
 from pulsar_meta.cli.render.tables import Detail, Format, View, write_table
 from pulsar_meta.cli.render.text import counted, size
 from pulsar_meta.cli.shell import Shell
-from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.jobs.topics.nearest import did_you_mean
+from pulsar_meta.jobs.topics.nearest import missing
 from pulsar_meta.jobs.values.biggest import measure
 from pulsar_meta.jobs.values.places import places_below
 
@@ -43,8 +42,7 @@ def top(
             values = progressed(chain.from_iterable(map(opened.scan, paths)), progress.advance)
             document = measure(values, limit, by_raw=by_raw).document(opened.url)
         if where and not document["total"]["count"]:
-            hint = did_you_mean(opened, paths[0])
-            raise NotFoundError(f"nothing at or below {', '.join(paths)}{hint}", source=opened.url)
+            raise missing(opened, paths[0])
         _emit(shell, document, redact(opened.url))
 
 

@@ -7,11 +7,25 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Final
 
+from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.names import MANAGED_LEDGERS, split_managed_ledger_path
 from pulsar_meta.stores.base import Store
 
 # So many names are compared: beyond, the comparison would take longer than the command.
 COMPARED: Final = 5000
+
+
+def missing(store: Store, path: str) -> NotFoundError:
+    """Return the error for what is not in the store: a topic and a cursor by their names, else the path."""
+    return NotFoundError(f"{_what(path)}{did_you_mean(store, path)}", source=store.url)
+
+
+def _what(path: str) -> str:
+    place = split_managed_ledger_path(path)
+    if place is None:
+        return f"nothing at {path}"
+    topic, cursor = place
+    return f"no topic {topic}" if cursor is None else f"no cursor {cursor} of {topic}"
 
 
 def did_you_mean(store: Store, path: str) -> str:

@@ -112,13 +112,13 @@ def check_named(store: Store, scope: Scope) -> None:
         if "/" not in name and not is_glob(name):
             raise UsageError(f"{name!r}: a namespace is tenant/namespace")
     topics = [TopicName.parse(name) for name in scope.topics if not is_glob(name)]
-    names = [(str(topic), (topic.path, topic.partitioned_path)) for topic in topics]
-    others = [name for name in (*scope.namespaces, *scope.tenants) if not is_glob(name)]
-    names += [(name, (_below(name), f"{POLICIES}/{name}")) for name in others]
+    names = [(f"topic {topic}", (topic.path, topic.partitioned_path)) for topic in topics]
+    for kind, others in (("namespace", scope.namespaces), ("tenant", scope.tenants)):
+        plain = [name for name in others if not is_glob(name)]
+        names += [(f"{kind} {name}", (_below(name), f"{POLICIES}/{name}")) for name in plain]
     for name, paths in names:
         if not any(_is_there(store, path) for path in paths):
-            hint = did_you_mean(store, paths[0])
-            raise NotFoundError(f"nothing is called {name}{hint}", source=store.url)
+            raise NotFoundError(f"no {name}{did_you_mean(store, paths[0])}", source=store.url)
     _check_cursors(store, scope)
 
 

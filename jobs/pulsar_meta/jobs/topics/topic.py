@@ -20,7 +20,7 @@ from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, ledgers_by_id
 from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
 from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, EntryFormat, read_bookkeeper_ledger
-from pulsar_meta.jobs.topics.nearest import did_you_mean
+from pulsar_meta.jobs.topics.nearest import missing
 from pulsar_meta.jobs.topics.partitions import named_topics
 from pulsar_meta.jobs.topics.scope import Scope, is_glob, is_namespace, scope_of, select
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo, OffloadContext
@@ -126,8 +126,7 @@ def read_record(store: Store, topic: TopicName) -> Versioned:
     try:
         return store.read(topic.path)
     except NotFoundError as error:
-        hint = did_you_mean(store, topic.path)
-        raise NotFoundError(f"no topic {topic}{hint}", source=store.url) from error
+        raise missing(store, topic.path) from error
 
 
 def read_topic(store: Store, topic: TopicName) -> Topic:

@@ -8,7 +8,7 @@ from typing import Final
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName, decode_name, split_managed_ledger_path
-from pulsar_meta.jobs.topics.nearest import did_you_mean
+from pulsar_meta.jobs.topics.nearest import missing
 from pulsar_meta.stores.base import Store, Versioned, joined
 
 # Paths that are asked about in one go.
@@ -43,7 +43,7 @@ def walk(store: Store, path: str, depth: int | None = None) -> Iterator[Document
         found = True
         yield document
     if not found:
-        raise NotFoundError(f"nothing at {path}{did_you_mean(store, path)}", source=store.url)
+        raise missing(store, path)
 
 
 def read_value(store: Store, path: str) -> Versioned:
@@ -52,8 +52,9 @@ def read_value(store: Store, path: str) -> Versioned:
         return store.read(path)
     except NotFoundError as error:
         hint = _hint(store, path)
-        more = did_you_mean(store, path) if hint is None else f": {hint}"
-        raise NotFoundError(f"{error.message}{more}", source=error.source) from error
+        if hint is None:
+            raise missing(store, path) from error
+        raise NotFoundError(f"{error.message}: {hint}", source=error.source) from error
 
 
 def _hint(store: Store, path: str) -> str | None:
