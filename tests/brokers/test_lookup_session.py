@@ -20,6 +20,7 @@ from pulsar_meta.codecs.errors import DecodeError, UnreachableError, UsageError
 from pulsar_meta.codecs.wire.commands import encode_command
 from pulsar_meta.codecs.wire.service_url import parse_service_url
 from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, CommandLookupTopicResponse
+from tests.servers.scripted import STRANGE_SERVERS, dripping, tcp_server
 
 Behaviour = Callable[[socket.socket], None]
 
@@ -188,3 +189,25 @@ def test_certificates_that_cannot_be_read(tmp_path: Path, name: str) -> None:
     (tmp_path / "garbage.pem").write_text("nothing")
     with pytest.raises(UsageError, match=name):
         TlsSettings(trust_certs=tmp_path / name).context()
+
+
+@pytest.mark.parametrize("name", STRANGE_SERVERS)
+@pytest.mark.parametrize("scheme", ["pulsar", "pulsar+ssl"])
+def test_strange_brokers(name: str, scheme: str) -> None:
+    """Also while TLS is being agreed on, where each byte comes in time and the whole does not."""
+    began = time.monotonic()
+    with tcp_server(STRANGE_SERVERS[name]) as port:
+        outcome = lookup(port, scheme=scheme, timeout=0.5)
+        assert time.monotonic() - began < 3
+    assert isinstance(outcome.error, UnreachableError | DecodeError)
+    assert f"127.0.0.1:{port}" in str(outcome.error)
+    assert len(str(outcome.error).splitlines()) == 1
+
+
+def test_a_handshake_whose_bytes_drip() -> None:
+    """The beginning of a server's answer to TLS, a byte every tenth of a second."""
+    began = time.monotonic()
+    with tcp_server(dripping(b"\x16\x03\x03\x40\x00\x02", pause=0.1)) as port:
+        outcome = lookup(port, scheme="pulsar+ssl", timeout=0.6)
+    assert "no answer within 0.6 seconds" in str(outcome.error)
+    assert time.monotonic() - began < 2

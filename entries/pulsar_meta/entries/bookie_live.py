@@ -16,7 +16,7 @@ from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry, read_hea
 from pulsar_meta.codecs.wire.bookie_protocol import NO_ENTRY, NO_LEDGER, OK, ReadAnswer
 from pulsar_meta.entries.base import BaseSource, RawEntry
 from pulsar_meta.entries.bookie_client import SECONDS, BookieConnections
-from pulsar_meta.entries.ensemble import Cluster, Ensembles
+from pulsar_meta.entries.ensemble import BookieCluster, Ensembles
 
 # Entries that are asked for together: a bookie answers at most 5 MiB to a batch read.
 ENTRIES_AT_ONCE: Final = 100
@@ -38,7 +38,7 @@ class LiveBookies(BaseSource):
     # So many neighbouring entries cost a search no more than one.
     entries_per_read = ENTRIES_AT_ONCE
 
-    def __init__(self, cluster: Cluster, *, url: str = "bookie:", seconds: float = SECONDS) -> None:
+    def __init__(self, cluster: BookieCluster, *, url: str = "bookie:", seconds: float = SECONDS) -> None:
         """Nothing is connected before it is needed; `seconds` bound each wait for a bookie."""
         self.url = url
         self.notes: list[str] = []

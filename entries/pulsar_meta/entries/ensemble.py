@@ -52,7 +52,7 @@ class Ensembles:
         return any(len(segment.members) > self.write_quorum for segment in self.segments)
 
 
-class Cluster(Protocol):
+class BookieCluster(Protocol):
     """What a metadata store knows about ledgers and bookies, as the source of live entries asks it."""
 
     def ledgers(self) -> list[int]:
