@@ -42,6 +42,11 @@ CASES = [
     (b"a=1\nb=2\na=3", {"a": "3", "b": "2"}),
     (b"a=b\\", {"a": "b"}),
     (b"\\", {"": ""}),
+    (b"\\\n", {"": ""}),
+    (b"\\\r", {"": ""}),
+    (b"\\\r\n", {}),
+    (b"a=b\\\r\n", {"a": "b"}),
+    (b"a=1\r\n\\\r\n", {"a": "1"}),
     (b"\\\n#c\nb", {"b": ""}),
 ]
 
@@ -88,10 +93,14 @@ def test_java_itself_reads_the_same() -> None:
         b"\f",
         b"\\\n",
         b"u",
+        b"\r",
+        b"\r\n",
+        b"\\\r\n",
+        b"\0",
     ]
     chosen = random.Random(1)
     files = [data for data, _ in CASES]
-    files += [b"".join(chosen.choices(pieces, k=chosen.randrange(1, 14))) for _ in range(3000)]
+    files += [b"".join(chosen.choices(pieces, k=chosen.randrange(1, 14))) for _ in range(20_000)]
     with Jvm(None, heap="256m") as jvm:
         told = jvm.call("tests.codecs.load_properties:load_each", files)
     for data, theirs in zip(files, told, strict=True):

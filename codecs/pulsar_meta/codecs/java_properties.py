@@ -15,7 +15,7 @@ from pulsar_meta.codecs.errors import DecodeError
 
 _WHITE: Final = " \t\f"
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_line_end_re = re.compile(r"\r\n|\r|\n")
+_line_end_re = re.compile(r"(\r\n|\r|\n)")
 _escape_re = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _key_re = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
 
@@ -45,17 +45,19 @@ def last_values(properties: list[Property]) -> dict[str, str]:
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield (line number, text) with continuations joined, comments and blank lines left out."""
     joined, began = "", 0
-    lines = _line_end_re.split(text)
+    parts = _line_end_re.split(text)
+    lines, ends = parts[::2], [*parts[1::2], ""]
     last = len(lines) if lines[-1] else len(lines) - 1
-    for number, natural in enumerate(lines, start=1):
+    for number, (natural, end) in enumerate(zip(lines, ends, strict=True), start=1):
         line = natural.lstrip(_WHITE)
         if not joined and (not line or line[0] in "#!"):
             continue
         began = began if joined else number
         continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
         joined += line[:-1] if continued else line
-        # Java takes a backslash at the very end of the file for a setting, be it an empty one.
-        if not continued or number == last:
+        # Java takes a backslash at the very end of the file for a setting, be it an empty one; but not one
+        # before CR and LF, since it has not seen the end when it comes to the CR.
+        if not continued or (number == last and end != "\r\n"):
             yield began, joined
             joined = ""
     if joined:
