@@ -123,7 +123,7 @@ def _decompress_zstd(data: bytes, size: int) -> bytes:
 
 
 def _empty_zstd_frame(data: bytes) -> bytes:
-    # The one-shot call looks at no byte behind a frame header that says 0.
+    # The one-shot call looks at no byte after a frame header that says 0.
     import zstandard
 
     stream = zstandard.ZstdDecompressor().decompressobj()

@@ -41,7 +41,7 @@ def dumps(document: object) -> str:
 
 
 def _is_suspect(text: str) -> bool:
-    """Tell whether a number in `text` may be too long for a double, or be NaN or Infinity."""
+    """Return whether a number in `text` may be too long for a double, or be NaN or Infinity."""
     return "NaN" in text or "Infinity" in text or any(pattern.search(text) for pattern in _long_number_res)
 
 

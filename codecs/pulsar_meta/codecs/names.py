@@ -50,7 +50,7 @@ class TopicName:
     def parse(cls, text: str) -> TopicName:
         """Read a full name, `tenant/namespace/name` or a bare name (then in `public/default`).
 
-        What has four parts or more is a V1 name, and what is behind its namespace the topic's own.
+        What has four parts or more is a V1 name, and what is after its namespace the topic's own.
         """
         domain, separator, rest = text.partition("://")
         if not separator:

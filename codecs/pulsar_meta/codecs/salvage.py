@@ -1,4 +1,4 @@
-"""What comes out of a damaged compressed value before the damage, as far as the libraries can be had to tell.
+"""What a damaged compressed value holds before the damage, as far as the libraries give it away.
 
 Raw LZ4 and Snappy blocks are decompressed whole or not at all. But a beginning of a block that ends where an
 element does is a block of its own, so the longest one that is accepted is looked for.
@@ -59,7 +59,7 @@ def _zstd(data: bytes, limit: int) -> Iterator[bytes]:
 
 def _lz4(data: bytes, limit: int) -> Iterator[bytes]:
     found, reached = _lz4_block(data, limit)
-    # Nothing behind the place that the library names can be a whole block.
+    # Nothing after the place that the library names can be a whole block.
     ends = range(min(reached, len(data)), 0, -1)[: min(_TRIES, _WORK // max(limit, 1) + 1)]
     tried = (_lz4_block(data[:end], limit)[0] for end in ends if found is None)
     yield found or next((block for block in tried if block is not None), b"")
@@ -72,8 +72,8 @@ def _lz4_block(data: bytes, limit: int) -> tuple[bytes | None, int]:
     try:
         return bytes(lz4.block.decompress(data, uncompressed_size=limit)), len(data)
     except lz4.block.LZ4BlockError as error:
-        told = re.search(r"Error code: (\d+)", str(error))
-        return None, int(told[1]) + 1 if told else len(data)
+        found = re.search(r"Error code: (\d+)", str(error))
+        return None, int(found[1]) + 1 if found else len(data)
 
 
 def _snappy(data: bytes, limit: int) -> Iterator[bytes]:

@@ -86,8 +86,8 @@ def record_at(data: Buffer, offset: int) -> Record:
 def scan_records(data: Buffer, start: int = HEADER_SIZE) -> Iterator[Record | Damage]:
     """Yield every entry of a log from `start` on, in the order of the file.
 
-    Padding, zeros and records of no ledger are passed over. What cannot be a record is told as Damage
-    and searched for the next one; a torn last record is Damage up to the end.
+    Padding, zeros and records of no ledger are passed over. What cannot be a record is Damage,
+    and the next record is searched for; a torn last record is Damage up to the end.
     """
     view = byte_view(data)
     at, end = start, len(view) - _RECORD.size
@@ -132,7 +132,7 @@ def split_location(location: int) -> tuple[int, int]:
 
 
 def _plausible(view: memoryview, at: int) -> bool:
-    """Tell whether a whole bookie entry can begin at `at`: a size that fits, ids that an entry can have."""
+    """Return whether a whole bookie entry can begin at `at`: a size that fits, ids that an entry can have."""
     if at + 4 + HEADER.size > len(view):
         return False
     size = _SIZE.unpack_from(view, at)[0]

@@ -74,7 +74,7 @@ def journal_records(data: Buffer) -> Iterator[Record]:
 
 
 def is_entry(record: Record) -> bool:
-    """Tell whether a journal's record is an entry and no note of the bookie."""
+    """Return whether a journal's record is an entry and no note of the bookie."""
     return record.entry_id >= 0 and record.ledger_id >= 0 and record.size >= HEADER.size
 
 

@@ -56,7 +56,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffloadedLedger:
-    """One ledger of an index object. `last_entry` is None where its metadata does not tell."""
+    """One ledger of an index object. `last_entry` is None where its metadata does not say."""
 
     ledger_id: int | None
     last_entry: int | None

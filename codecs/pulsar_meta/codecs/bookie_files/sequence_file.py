@@ -55,7 +55,7 @@ class _Reader(Reader):
         return ~number if first < -120 else number
 
     def text(self) -> str:
-        """Return a text behind its size."""
+        """Return a text after its size."""
         size, at = self.vint(), self.at
         try:
             return str(self.take(size, "a text"), "utf-8")

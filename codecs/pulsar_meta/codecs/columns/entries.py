@@ -82,7 +82,7 @@ class _Decoder:
         return columns
 
     def _safe(self, offsets: Positions, sizes: Positions) -> Rows:
-        """Tell which entries are long enough, and have enough bytes after them, to be read together."""
+        """Return which entries are long enough, and have enough bytes after them, to be read together."""
         needed = np.maximum(sizes, self._widths[0])
         safe: Rows = (sizes >= self._layout.head + 4) & (offsets + needed <= len(self._view))
         return safe

@@ -122,7 +122,7 @@ def _named(tags: dict[str, int], walk: FieldWalk) -> dict[str, Found]:
 
 
 def _unusual(found: dict[str, Found]) -> Rows:
-    """Tell where a number means something else than its bits: unknown compression, an index over 2⁶³-1."""
+    """Return where a number means something else than its bits: unknown compression, an index over 2⁶³-1."""
     odd: Rows = np.zeros(1, bool)
     if "compression" in found:
         odd = odd | (found["compression"].values >= len(COMPRESSIONS))
@@ -171,7 +171,7 @@ class EntryRun:
         return Column(values, self.every, names)
 
     def _other_digest(self) -> Rows:
-        """Tell where the digest seems to be a CRC32: eight bytes, of which the first four are zeros."""
+        """Return where the digest seems to be a CRC32: eight bytes, of which the first four are zeros."""
         if not self.layout.bookie or self.layout.digest_type is not None:
             return ~self.every
         zeros: Rows = (self.heads.words(HEADER.size) << np.uint64(32)) == 0

@@ -1,6 +1,6 @@
 """Where the entries of an entry log lie, as arrays. Needs NumPy.
 
-Each record's size tells where the next one begins, so this is a chain that one goes along link by link;
+The size of a record gives the place of the next one, so this is a chain that is followed link by link;
 where it is long, starts of records further on are guessed, gone along from all at once, and kept where
 the pieces meet. What is no plain chain (padding, damage, the ledgers map) is left to
 `entry_log.scan_records`; both find the same records.
@@ -130,7 +130,7 @@ def _follow_equal(reader: WordReader, at: int, step: int, most: int) -> tuple[Po
 
 
 def _guess_starts(view: memoryview, at: int, mean: int, known: int, pieces: int) -> Positions:
-    """Return `at` and places behind it, at most `pieces`, that look like the starts of records.
+    """Return `at` and places after it, at most `pieces`, that look like the starts of records.
 
     Looked for is the ledger of the record at `known`, every _LINKS_TOGETHER records of `mean` bytes.
     """

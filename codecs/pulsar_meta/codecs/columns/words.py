@@ -155,7 +155,7 @@ def chosen(place: Place, mask: Rows | bool) -> Place:
 
 
 def anywhere(mask: Rows | bool) -> bool:
-    """Tell whether something holds in any row; it may be known without looking at the rows."""
+    """Return whether something holds in any row; it may be known without looking at the rows."""
     return mask if isinstance(mask, bool) else bool(mask.any())
 
 
@@ -197,7 +197,7 @@ def number_texts(
 
 
 def _equal(heads: Heads, rows: Positions, at: Positions, sizes: Positions, sample: bytes) -> Rows:
-    """Tell in which of `rows` the bytes at `at` are `sample`."""
+    """Return in which of `rows` the bytes at `at` are `sample`."""
     same: Rows = sizes == len(sample)
     place = common(at)
     for step in range(0, len(sample), 8):

@@ -48,7 +48,7 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The bytes of a value; `path` and `version` as its document told; whether the order was kept."""
+    """The bytes of a value; `path` and `version` from its document; whether the order was kept."""
 
     data: bytes = field(repr=False)
     path: str | None
@@ -73,11 +73,11 @@ def decode_document(
     version: int | None = None,
     options: DecodeOptions | None = None,
 ) -> Decoded:
-    """Return what the bytes of one value say. Nothing is raised: a fault is told in the answer."""
+    """Return what the bytes of one value say. Nothing is raised: a fault is part of the answer."""
     options = options or DecodeOptions()
     document: dict[str, Any] = {"source": source}
     known = {"path": path, "version": version}
-    document |= {name: told for name, told in known.items() if told is not None}
+    document |= {name: value for name, value in known.items() if value is not None}
     try:
         kind = kind_of(data, named=options.kind, path=path, max_size=options.max_size)
     except PulsarMetaError as error:
@@ -124,7 +124,7 @@ def _family(kind: str) -> Any:
 
 
 def _open(kind: str, data: bytes, max_size: int) -> tuple[dict[str, Any] | None, Value]:
-    """Return what the envelope tells, if there is one, and the value inside."""
+    """Return what the envelope says, if there is one, and the value inside."""
     if kind not in ENVELOPED:
         return None, _family(kind).decode_value(kind, data)
     header = None

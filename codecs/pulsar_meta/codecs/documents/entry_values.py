@@ -1,6 +1,6 @@
 """Frames, bookie entries and wire commands in the JSON form, in which their bytes can be made again.
 
-A checksum or digest that is right is told as "ok" and computed anew by `encode_value`; a wrong one
+A checksum or digest that is right stands as "ok" and is computed anew by `encode_value`; a wrong one
 stands as it was stored, so that the same wrong bytes come out.
 """
 
@@ -51,7 +51,7 @@ def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
 
 
 def fits(kind: str, data: bytes) -> bool:
-    """Tell whether `data` is surely of `kind`: a checksum or digest is right, or nothing is left over."""
+    """Return whether `data` is surely of `kind`: a checksum or digest is right, or nothing is left over."""
     try:
         if kind == "BookieEntry":
             entry = decode_bookie_entry(data)

@@ -37,7 +37,7 @@ FAMILIES: Final = {
 KINDS: Final = tuple(FAMILIES)
 ENVELOPED: Final = ("ManagedLedgerInfo", "ManagedCursorInfo")
 
-# What lies at a path of the store, where the path alone tells. Patterns are compiled (and kept by `re`)
+# What lies at a path of the store, where the path is enough. Patterns are compiled (and kept by `re`)
 # when a path is first compared with them: many a run has none.
 _PATHS: Final = (
     (r"/ledgers/cookies/[^/]+", "Cookie"),
@@ -49,7 +49,7 @@ _ROOTS: Final = r"/(managed-ledgers|ledgers|schemas|loadbalance|admin)/.+"
 
 
 def kind_of_path(path: str) -> str | None:
-    """Return the kind of the value at a path of the store, None where the path does not tell."""
+    """Return the kind of the value at a path of the store, None where the path is not enough."""
     location = split_managed_ledger_path(path)
     if location is not None:
         return "ManagedLedgerInfo" if location[1] is None else "ManagedCursorInfo"
@@ -69,7 +69,7 @@ def kind_of(
 ) -> str:
     """Return the kind of `data`, of which at most `max_size` bytes are unpacked to find out.
 
-    UsageError where only the content is left to tell and it fits several kinds, DecodeError where it
+    UsageError where only the content can decide and it fits several kinds, DecodeError where it
     fits none. At a path of the store that holds no kind of ours it is JSON, text or bytes.
     """
     if named is not None:

@@ -43,7 +43,7 @@ def message_type(kind: str) -> type[Message]:
 
 
 def parses(kind: str, data: bytes) -> bool:
-    """Tell whether `data` is a message of `kind` with its required fields; others may be in it."""
+    """Return whether `data` is a message of `kind` with its required fields; others may be in it."""
     try:
         return message_type(kind).FromString(data).IsInitialized()
     except ProtobufError:
@@ -51,7 +51,7 @@ def parses(kind: str, data: bytes) -> bool:
 
 
 def fits(kind: str, data: bytes) -> bool:
-    """Tell whether `data` is a message of `kind` to the last byte, with nothing in it that is unknown."""
+    """Return whether `data` is a message of `kind` to the last byte, with nothing in it that is unknown."""
     if not parses(kind, data):
         return False
     message = message_type(kind).FromString(data)
@@ -60,7 +60,7 @@ def fits(kind: str, data: bytes) -> bool:
 
 
 def fits_newer(kind: str, data: bytes) -> bool:
-    """Tell whether `data` can be a message of `kind` of a later release: what is unknown has new numbers."""
+    """Return whether `data` can be a message of `kind` of a later release: what is unknown has new numbers."""
     if not parses(kind, data):
         return False
     message = message_type(kind).FromString(data)

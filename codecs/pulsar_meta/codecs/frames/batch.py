@@ -57,7 +57,7 @@ class Message:
 class OpenedEntry:
     """The messages of an entry, or the reason why it has none that can be read one by one.
 
-    `fault`: what is wrong behind the last of `messages`, where only whole ones were asked for.
+    `fault`: what is wrong after the last of `messages`, where only whole ones were asked for.
     """
 
     messages: Sequence[Message]
@@ -152,7 +152,7 @@ def join_batch(messages: Sequence[tuple[SingleMessageMetadata, Buffer]]) -> byte
 
 
 def _split_partly(payload: memoryview, count: int) -> tuple[list[_Found], DecodeError | None]:
-    """Return the whole messages of a batch, and what is wrong behind them."""
+    """Return the whole messages of a batch, and what is wrong after them."""
     found: list[_Found] = []
     try:
         for message in split_batch(payload, count):

@@ -54,7 +54,7 @@ def decode_bookie_entry(
 
     Without `digest_type` it is detected: by the digest that fits, else by where a frame can begin, else
     Pulsar's default CRC32C. An HMAC is checked with `password`; with None with the empty one that Pulsar
-    uses unless told otherwise, and is "unchecked" where that does not fit. DecodeError where the bytes
+    uses by default, and is "unchecked" where that does not fit. DecodeError where the bytes
     are too few.
     """
     view = byte_view(data)

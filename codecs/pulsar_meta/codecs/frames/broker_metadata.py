@@ -1,6 +1,6 @@
 """The broker's part of an entry frame: taken off, or put on as the broker's interceptors do.
 
-What stands behind it (checksum, metadata, payload) is never touched, so its checksum stays right.
+What stands after it (checksum, metadata, payload) is never touched, so its checksum stays right.
 
 Sources: apache/pulsar ManagedLedgerInterceptorImpl.beforeAddEntry, AppendIndexMetadataInterceptor,
 AppendBrokerTimestampMetadataInterceptor, Commands.addBrokerEntryMetadata; PIP-70.

@@ -21,15 +21,15 @@ _PARTITION_KEY: Final = "partition_key"
 
 def frame_to_json(frame: Frame) -> dict[str, Any]:
     """Return what a frame says of its entry; what it does not say is absent."""
-    told: dict[str, Any] = {"frame_checksum": frame.checksum}
+    shown: dict[str, Any] = {"frame_checksum": frame.checksum}
     if frame.broker_timestamp is not None:
-        told["broker_timestamp"] = frame.broker_timestamp
+        shown["broker_timestamp"] = frame.broker_timestamp
     if frame.index_range is not None:
-        told["index"] = frame.index
-        told["first_index"], told["last_index"] = frame.index_range
+        shown["index"] = frame.index
+        shown["first_index"], shown["last_index"] = frame.index_range
     if frame.broker_metadata is not None and (unknown := unknown_fields(frame.broker_metadata)):
-        told["broker_metadata"] = {"unknown_fields": unknown}
-    return {**told, "metadata": metadata_to_json(frame.metadata)}
+        shown["broker_metadata"] = {"unknown_fields": unknown}
+    return {**shown, "metadata": metadata_to_json(frame.metadata)}
 
 
 def metadata_to_json(metadata: MessageMetadata | SingleMessageMetadata) -> dict[str, Any]:
@@ -37,12 +37,12 @@ def metadata_to_json(metadata: MessageMetadata | SingleMessageMetadata) -> dict[
 
     Of two properties of one name the later counts, as for Pulsar's own clients.
     """
-    told = message_to_json(metadata)
-    if _PARTITION_KEY in told:
-        told["key"] = told.pop(_PARTITION_KEY)
+    shown = message_to_json(metadata)
+    if _PARTITION_KEY in shown:
+        shown["key"] = shown.pop(_PARTITION_KEY)
     if metadata.properties:
-        told["properties"] = properties_of(metadata.properties)
-    return told
+        shown["properties"] = properties_of(metadata.properties)
+    return shown
 
 
 def properties_of(pairs: Iterable[KeyValue]) -> dict[str, str]:
@@ -57,23 +57,23 @@ def readable(text: str | bytes) -> str:
 
 def opened_to_json(opened: OpenedEntry, form: PayloadForm | None = None) -> dict[str, Any]:
     """Return `messages`, and `unopened` where there is a reason why there are none."""
-    told: dict[str, Any] = {"messages": [message_to_document(message, form) for message in opened.messages]}
-    return told if opened.unopened is None else {**told, "unopened": opened.unopened}
+    shown: dict[str, Any] = {"messages": [message_to_document(message, form) for message in opened.messages]}
+    return shown if opened.unopened is None else {**shown, "unopened": opened.unopened}
 
 
 def message_to_document(message: Message, form: PayloadForm | None = None) -> dict[str, Any]:
     """Return one message; without `form` only the size of its payload."""
-    told: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
     if message.batch_index is not None:
-        told["batch_index"] = message.batch_index
+        shown["batch_index"] = message.batch_index
     if message.index is not None:
-        told["index"] = message.index
-    told["metadata"] = metadata_to_json(message.metadata)
-    told["payload_size"] = len(message.payload)
+        shown["index"] = message.index
+    shown["metadata"] = metadata_to_json(message.metadata)
+    shown["payload_size"] = len(message.payload)
     if form is not None:
         name = "payload_sha256" if form == "hash" else "payload"
-        told[name] = payload_text(message.payload, form)
-    return told
+        shown[name] = payload_text(message.payload, form)
+    return shown
 
 
 def payload_text(payload: memoryview, form: PayloadForm) -> str:

@@ -82,7 +82,7 @@ class Frame:
 def decode_frame(data: Buffer, *, verify: bool = True) -> Frame:
     """Return the frame that `data` is from its first to its last byte.
 
-    A wrong checksum is told in `Frame.checksum`, not raised; without `verify` it stays "unchecked".
+    A wrong checksum is reported in `Frame.checksum`, not raised; without `verify` it stays "unchecked".
     DecodeError where a size or a protobuf message does not fit.
     """
     reader = Reader(data)
@@ -159,7 +159,7 @@ def _stored_checksum(reader: Reader) -> int | None:
 
 
 def _skip_magic(reader: Reader, magic: int) -> bool:
-    """Tell whether the number `magic` comes next, and step over it."""
+    """Return whether the number `magic` comes next, and step over it."""
     if reader.left < _U16.size or _U16.unpack_from(reader.view, reader.at)[0] != magic:
         return False
     reader.at += _U16.size

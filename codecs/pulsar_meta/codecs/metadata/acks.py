@@ -1,7 +1,7 @@
 """What a cursor's acknowledgements mean: entries by ledger, and batch indexes inside entries.
 
 - A MessageRange is exclusive at its lower and inclusive at its upper end; where its ends lie in two
-  ledgers (old records), only the ledgers' sizes tell what it covers.
+  ledgers (old records), what it covers depends on the sizes of the ledgers.
 - In a LongListMap a set bit is an acknowledged entry; in `deleteSet` a set bit is a batch index that is
   still to be acknowledged.
 - Where a PositionInfo has both forms, brokers read the ranges and ignore the bit maps.
@@ -27,7 +27,7 @@ _WORD = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class Acks:
-    """What is acknowledged behind the mark-delete position.
+    """What is acknowledged individually, after the mark-delete position.
 
     `entries` maps a ledger to its acknowledged entries as (first, last), both inclusive, in the order of
     the record. `spanning` are ranges over several ledgers as ((ledger, entry) exclusive, (ledger, entry)).
@@ -85,7 +85,7 @@ def unacked_indexes(batch: BatchedEntryDeletionIndexInfo) -> list[tuple[int, int
 def acked_indexes(unacked: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the runs of acknowledged batch indexes before the last unacknowledged one.
 
-    Those behind it are acknowledged too, but the record does not tell how large the batch is.
+    Those after it are acknowledged too, but the size of the batch is not in the record.
     """
     ends = [-1, *(last for _, last in unacked)]
     return [

@@ -53,7 +53,7 @@ class Envelope:
 
 
 def is_enveloped(data: bytes) -> bool:
-    """Tell whether a value begins with the envelope's magic."""
+    """Return whether a value begins with the envelope's magic."""
     return data[:2] == MAGIC
 
 

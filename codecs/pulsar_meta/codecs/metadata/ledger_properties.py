@@ -92,7 +92,7 @@ def _edit_ledger(info: bytes, edits: Iterable[Edit]) -> bytes:
         after = _apply(after, edit)
     if sorted(after) == sorted(before):
         return info
-    # Where the first one stood, else behind the last field that Pulsar writes before them.
+    # Where the first one stood, else after the last field that Pulsar writes before them.
     at = held[0].start if held else max(f.end for f in fields if f.number < LEDGER_PROPERTIES)
     others = [(f.start, info[f.start : f.end]) for f in fields if f not in held]
     first = [piece for start, piece in others if start < at]

@@ -55,7 +55,7 @@ def as_text(data: bytes, what: str) -> str:
 
 
 def looks_like_text(kind: type[Message], data: bytes) -> bool:
-    """Tell whether `data` is ASCII that begins with the name of a field of `kind`, as text format does."""
+    """Return whether `data` is ASCII that begins with the name of a field of `kind`, as text format does."""
     begins = _name_re.match(data)
     return begins is not None and data.isascii() and begins[1].decode() in kind.DESCRIPTOR.fields_by_name
 

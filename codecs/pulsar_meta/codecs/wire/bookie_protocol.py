@@ -86,7 +86,7 @@ def encode_batch_read(ledger_id: int, first: int, request_id: int, most: int, mo
 
 
 def decode_answer(body: Buffer) -> ReadAnswer:
-    """Return what the bytes behind an answer's size say; DecodeError where they are no answer to a read."""
+    """Return what the bytes after an answer's size say; DecodeError where they are no answer to a read."""
     reader = Reader(body)
     head, code, ledger_id, entry_id = reader.numbers(_READ_ANSWER, "an answer")
     version, operation = head >> 24, (head >> 16) & 0xFF

@@ -1,7 +1,7 @@
 """A stream of wire commands in the JSON form of `decode` and `encode`, kind `Command`.
 
 `{"commands": [{"command": …, "entry"?: …, "body"?: …}, …]}`: each BaseCommand in the shape of its .proto;
-behind SEND and MESSAGE the entry frame as it was sent, in base64. Java clients write the fields of CONNECT
+after SEND and MESSAGE the entry frame as it was sent, in base64. Java clients write the fields of CONNECT
 in an order of their own: then `body` keeps the bytes of the command too, unless a secret is in them, and
 they are encoded again as long as they say what `command` says.
 """
@@ -76,7 +76,7 @@ def json_to_command(item: Any, path: str) -> bytes:
     command = _command(item.get("command"), f"{path}.command")
     entry = from_base64(item.get("entry", ""), f"{path}.entry")
     if entry and command.HasField("type") and command.type not in WITH_ENTRY:
-        raise DecodeError(f"{path}.entry: only SEND and MESSAGE have an entry behind them")
+        raise DecodeError(f"{path}.entry: only SEND and MESSAGE have an entry after them")
     body = from_base64(item.get("body", ""), f"{path}.body")
     return wrap_command(body, entry) if _says(body, command) else encode_command(command, entry)
 
@@ -98,15 +98,15 @@ def _says(body: bytes, command: BaseCommand) -> bool:
 
 
 def _meanings(frames: list[CommandFrame]) -> list[Document]:
-    told = []
+    meanings = []
     for frame in frames:
         meaning: Document = {"type": command_name(frame.command), "offset": frame.offset, "size": frame.size}
-        told.append(meaning | ({"entry": _entry_meaning(frame.entry)} if len(frame.entry) else {}))
-    return told
+        meanings.append(meaning | ({"entry": _entry_meaning(frame.entry)} if len(frame.entry) else {}))
+    return meanings
 
 
 def _entry_meaning(entry: memoryview) -> Document:
-    """Return what the entry behind a command says; a broken one says how, the command itself is sound."""
+    """Return what the entry after a command says; a broken one says how, the command itself is sound."""
     try:
         frame = decode_frame(entry)
     except DecodeError as error:

@@ -1,8 +1,8 @@
 """Frames of the binary protocol between clients and brokers, in both directions.
 
-    int32 total size, int32 command size, BaseCommand, and behind SEND and MESSAGE an entry frame
+    int32 total size, int32 command size, BaseCommand, and after SEND and MESSAGE an entry frame
 
-The total counts everything behind itself. What follows a SEND is the frame that the broker stores, but
+The total counts everything after itself. What follows a SEND is the frame that the broker stores, but
 for the broker's own part in front; a MESSAGE carries that part too, where broker and client agreed on it.
 
 Source: apache/pulsar Commands.java (serializeWithSize, serializeCommandSendWithSize), PulsarApi.proto.
@@ -23,7 +23,7 @@ from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.reader import Buffer, Reader, byte_view
 from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand
 
-# Commands.DEFAULT_MAX_MESSAGE_SIZE and MESSAGE_SIZE_FRAME_PADDING: what both ends take unless told otherwise.
+# Commands.DEFAULT_MAX_MESSAGE_SIZE and MESSAGE_SIZE_FRAME_PADDING: the default of both ends.
 MAX_FRAME_SIZE: Final = 5 * 1024 * 1024 + 10 * 1024
 WITH_ENTRY: Final = frozenset({BaseCommand.SEND, BaseCommand.MESSAGE})
 
@@ -33,7 +33,7 @@ _SIZE: Final = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class CommandFrame:
-    """A command, its own bytes, and the entry frame behind SEND and MESSAGE (views, the latter may be empty).
+    """A command, its own bytes, and the entry frame after SEND and MESSAGE (views, the latter may be empty).
 
     `offset` and `size` (in bytes, with the four of the total size) are its place in the stream.
     """
@@ -75,7 +75,7 @@ def decode_commands(data: Buffer) -> Iterator[CommandFrame]:
 
 
 def encode_command(command: BaseCommand, entry: Buffer = b"") -> bytes:
-    """Return the bytes of one frame; `entry` is the entry frame behind SEND or MESSAGE."""
+    """Return the bytes of one frame; `entry` is the entry frame after SEND or MESSAGE."""
     return wrap_command(command.SerializePartialToString(), entry)
 
 
@@ -100,7 +100,7 @@ def _decode(view: memoryview, offset: int, end: int) -> CommandFrame:
     entry = reader.rest()
     if len(entry) and command.HasField("type") and command.type not in WITH_ENTRY:
         name = command_name(command)
-        raise DecodeError(f"{len(entry)} bytes follow a {name}, which has none behind it", offset=reader.at)
+        raise DecodeError(f"{len(entry)} bytes follow a {name}, which has none after it", offset=reader.at)
     return CommandFrame(command, body, entry, offset, end - offset)
 
 

@@ -216,5 +216,5 @@ def _closed_paths(jute: Jute) -> tuple[str, ...] | None:
 
 
 def is_ephemeral(owner: int) -> bool:
-    """Tell whether a node with this owner belongs to a session: containers and TTL nodes do not."""
+    """Return whether a node with this owner belongs to a session: containers and TTL nodes do not."""
     return owner != 0 and owner != CONTAINER and (owner >> 56) & 0xFF != 0xFF
