@@ -23,9 +23,6 @@ MAGIC: Final = b"BKLG"
 PADDING: Final = -256
 
 MASTER_KEY: Final = -0x1000
-FENCE: Final = -0x2000
-FORCE_LEDGER: Final = -0x4000
-EXPLICIT_LAC: Final = -0x8000
 
 NEWEST_VERSION: Final = 6
 

@@ -35,7 +35,6 @@ SEGMENT_INDEX_MAGIC: Final = 0x3D1FB0BC
 BLOCK_MAGIC: Final = 0xFBDBABCB
 SEGMENT_BLOCK_MAGIC: Final = 0x26A66D32
 PADDING: Final = bytes.fromhex("FEDCDEAD")
-BLOCK_HEADER_SIZE: Final = 128
 ENTRY_HEADER: Final = struct.Struct(">iq")
 
 _INDEX: Final = struct.Struct(">Iiqq")

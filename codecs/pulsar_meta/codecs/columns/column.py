@@ -167,5 +167,5 @@ def _frame_columns(frame: Frame) -> Row:
 
 
 def _text(value: str | bytes) -> str:
-    """Return a string field; protobuf hands out bytes where they are no UTF-8."""
+    """Return a string field; protobuf hands out bytes where they are not UTF-8."""
     return value if isinstance(value, str) else value.decode(errors="replace")

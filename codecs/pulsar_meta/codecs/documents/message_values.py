@@ -60,7 +60,7 @@ def fits(kind: str, data: bytes) -> bool:
 
 
 def fits_newer(kind: str, data: bytes) -> bool:
-    """Return whether `data` can be a message of `kind` of a later release: what is unknown has new numbers."""
+    """Return whether `data` can be a `kind` of a later release: what is unknown has new numbers."""
     if not parses(kind, data):
         return False
     message = message_type(kind).FromString(data)

@@ -66,7 +66,7 @@ class OpenedEntry:
 
 
 def compression_name(metadata: MessageMetadata) -> str:
-    """Return none, lz4, zlib, zstd or snappy; DecodeError for a number that Pulsar has not given away."""
+    """Return none, lz4, zlib, zstd or snappy; DecodeError for a number that Pulsar has not assigned."""
     if not metadata.HasField("compression"):
         # A number that the enum does not have is kept as an unknown field.
         unknowns = UnknownFieldSet(metadata)

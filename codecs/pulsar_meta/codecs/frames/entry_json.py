@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args
 
 from pulsar_meta.codecs.frames.batch import Message, OpenedEntry
 from pulsar_meta.codecs.frames.frame import Frame
-from pulsar_meta.codecs.protobuf.to_json import message_to_json, unknown_fields
+from pulsar_meta.codecs.protobuf.to_json import message_to_json, readable, unknown_fields
 from pulsar_meta.proto.PulsarApi_pb2 import KeyValue, MessageMetadata, SingleMessageMetadata
 
 PayloadForm = Literal["text", "hex", "base64", "hash"]
@@ -46,13 +46,8 @@ def metadata_to_json(metadata: MessageMetadata | SingleMessageMetadata) -> dict[
 
 
 def properties_of(pairs: Iterable[KeyValue]) -> dict[str, str]:
-    """Return properties as a dictionary; bytes that are no UTF-8 are escaped."""
+    """Return properties as a dictionary; bytes that are not UTF-8 are escaped."""
     return {readable(pair.key): readable(pair.value) for pair in pairs}
-
-
-def readable(text: str | bytes) -> str:
-    """Return a string field as text; protobuf hands out bytes where they are no UTF-8."""
-    return text if isinstance(text, str) else text.decode("utf-8", "backslashreplace")
 
 
 def opened_to_json(opened: OpenedEntry, form: PayloadForm | None = None) -> dict[str, Any]:
@@ -77,7 +72,7 @@ def message_to_document(message: Message, form: PayloadForm | None = None) -> di
 
 
 def payload_text(payload: memoryview, form: PayloadForm) -> str:
-    """Return a payload in one of the forms; in `text` what is no UTF-8 is escaped."""
+    """Return a payload in one of the forms; in `text` what is not UTF-8 is escaped."""
     match form:
         case "text":
             return bytes(payload).decode("utf-8", "backslashreplace")

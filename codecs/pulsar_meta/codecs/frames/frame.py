@@ -100,11 +100,6 @@ def decode_frame(data: Buffer, *, verify: bool = True) -> Frame:
     )
 
 
-def decode_broker_metadata(data: Buffer) -> BrokerEntryMetadata | None:
-    """Return what the broker put before the frame, None where it put nothing; the rest is not looked at."""
-    return _broker_metadata(Reader(data))
-
-
 def split_broker_metadata(data: Buffer) -> tuple[BrokerEntryMetadata | None, int]:
     """Return the broker's part and where the rest begins (0 without one); the rest is not looked at."""
     reader = Reader(data)

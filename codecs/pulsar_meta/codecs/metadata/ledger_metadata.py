@@ -1,5 +1,6 @@
-"""BookKeeper's LedgerMetadata in its three forms, all of them after the line `BookieMetadataFormatVersion\\tN\\n`.
+"""BookKeeper's LedgerMetadata in its three forms.
 
+All begin with the line `BookieMetadataFormatVersion\\tN\\n`.
 1: lines of text. 2: protobuf text format. 3: a varint length and a binary LedgerMetadataFormat.
 Source: apache/bookkeeper meta/LedgerMetadataSerDe.java, DataFormats.proto.
 """

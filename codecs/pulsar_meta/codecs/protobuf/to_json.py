@@ -169,7 +169,7 @@ def _text(value: bytes | str) -> Any:
 
 
 def readable(text: bytes | str) -> str:
-    """Return a string field for eyes; bytes that are not UTF-8 become escapes."""
+    """Return a string field to be shown; bytes that are not UTF-8 become escapes."""
     return text if isinstance(text, str) else text.decode(errors="backslashreplace")
 
 

@@ -50,7 +50,6 @@ CODES: Final[dict[int, str]] = {
 
 _READ: Final = struct.Struct(">iIqq")
 _BATCH: Final = struct.Struct(">iIqqqiq")
-_OPERATION: Final = struct.Struct(">I")
 _READ_ANSWER: Final = struct.Struct(">Iiqq")
 _REQUEST_ID: Final = struct.Struct(">q")
 

@@ -132,7 +132,7 @@ def newer_type(command: BaseCommand) -> int | None:
 
 
 def text_of(value: str | bytes) -> str:
-    """Return a string field as text; protobuf hands out bytes where a peer sent no UTF-8."""
+    """Return a string field as text; protobuf hands out bytes where a peer sent something else than UTF-8."""
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 

@@ -9,9 +9,9 @@ from itertools import islice
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, open_entry
 from pulsar_meta.codecs.frames.broker_metadata import strip_broker_metadata
-from pulsar_meta.codecs.frames.entry_json import readable
 from pulsar_meta.codecs.frames.frame import decode_frame
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.protobuf.to_json import readable
 from pulsar_meta.jobs.batches.batching import Batch, Batcher, Batching, Breaks, OrderWatch, wrong_for
 from pulsar_meta.jobs.batches.outgoing import Numbering, messages_of_entry, outgoing
 from pulsar_meta.jobs.batches.packing import Packing, pack_batch
