@@ -17,22 +17,27 @@ from pulsar_meta.cli.render.template import Template, parse_template
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.jobs.entries.entry_choice import Bound, Coverage, Limits, ranges
-from pulsar_meta.jobs.entries.entry_dump import describe_matching, matching_entries, read_entries
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.entries.entry_choice import Bound, Choice, Coverage, Limits, ranges
+from pulsar_meta.jobs.entries.entry_dump import (
+    DataEntry,
+    DumpOptions,
+    describe_matching,
+    matching_entries,
+    read_entries,
+)
+from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
 from pulsar_meta.jobs.entries.entry_places import places
+from pulsar_meta.jobs.entries.filters import parse_filter
 from pulsar_meta.jobs.seek.questions import parse_index, parse_time
-from pulsar_meta.jobs.topics.topic import MAX_ID, parse_ledger_id, with_bookkeeper
+from pulsar_meta.jobs.spark.entries import match_with_spark
+from pulsar_meta.jobs.spark.workers import Sources
+from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
+from pulsar_meta.jobs.topics.topic import MAX_ID, Report, parse_ledger_id, with_bookkeeper
+from pulsar_meta.stores.base import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from pulsar_meta.entries.base import EntrySource
-    from pulsar_meta.jobs.entries.entry_choice import Choice
-    from pulsar_meta.jobs.entries.entry_dump import DataEntry, DumpOptions
-    from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
-    from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
-    from pulsar_meta.jobs.topics.topic import Report
-    from pulsar_meta.stores.base import Store
 
 LIMITS = "Limits"
 PANEL = "Filter"
@@ -187,9 +192,6 @@ class Where:
 
     def filter(self, max_size: int) -> EntryFilter | None:
         """Return the filter, None without --where; UsageError where options miss it or it means nothing."""
-        from pulsar_meta.jobs.entries.entry_filter import EntryFilter
-        from pulsar_meta.jobs.entries.filters import parse_filter
-
         if self.where is None:
             if self.level is not Level.ANY or self.hoisted:
                 raise UsageError("--level and --hoisted go with --where")
@@ -245,9 +247,6 @@ class Matches:
         store: Store | None,
         urls: list[str],
     ) -> Iterator[Document]:
-        from pulsar_meta.jobs.spark.entries import match_with_spark
-        from pulsar_meta.jobs.spark.workers import Sources
-
         choices = list(choices)
         self.coverage.topics += sum(choice.is_topic for choice in choices)
         sources = Sources(None if store is None else store.url, tuple(urls))

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from time import time_ns
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,11 +15,20 @@ from pulsar_meta.cli.inputs import input_name, open_input
 from pulsar_meta.cli.settings import read_profile
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
-
-if TYPE_CHECKING:
-    from pulsar_meta.jobs.seek.questions import Question, SeekOptions
-    from pulsar_meta.jobs.seek.seek import Cluster
-    from pulsar_meta.stores.base import Store
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.seek.questions import (
+    INDEX,
+    TIME,
+    Question,
+    SeekOptions,
+    parse_duration,
+    parse_index,
+    parse_time,
+    read_questions,
+)
+from pulsar_meta.jobs.seek.seek import Cluster, topics_of_namespace
+from pulsar_meta.jobs.topics.topic import parse_position
+from pulsar_meta.stores.base import Store
 
 SEARCH = "How to look"
 
@@ -107,9 +116,6 @@ class Search:
     @property
     def options(self) -> SeekOptions:
         """The options for the job; UsageError for a position that is none."""
-        from pulsar_meta.jobs.seek.questions import SeekOptions
-        from pulsar_meta.jobs.topics.topic import parse_position
-
         return SeekOptions(
             clock=str(self.clock),
             skew=round(self.skew * 1000),
@@ -139,9 +145,6 @@ class Asked:
 
         Of a namespace, with a cursor, those topics count that have it.
         """
-        from pulsar_meta.jobs.seek.questions import Question
-        from pulsar_meta.jobs.seek.seek import topics_of_namespace
-
         names = [self.topic] if self.topic else []
         for namespace in self.namespaces:
             names += topics_of_namespace(store, namespace, cursor)
@@ -164,8 +167,6 @@ def asked(topic: str | None, wanted: Wanted) -> Asked:
 
 
 def _targets(wanted: Wanted) -> list[Target]:
-    from pulsar_meta.jobs.seek.questions import INDEX, TIME, parse_duration, parse_index, parse_time
-
     targets: list[Target] = [(INDEX, parse_index(text), None) for text in wanted.index or ()]
     targets += [(TIME, parse_time(text), None) for text in wanted.time or ()]
     if wanted.expired is not None:
@@ -175,8 +176,6 @@ def _targets(wanted: Wanted) -> list[Target]:
 
 
 def _listed(file: str, topic: str | None) -> tuple[Question, ...]:
-    from pulsar_meta.jobs.seek.questions import read_questions
-
     source = input_name(file)
     try:
         with open_input(file) as stream:
@@ -204,9 +203,6 @@ def open_clusters(
 
     UsageError where both are given, a name is there twice or says too little.
     """
-    from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
-    from pulsar_meta.jobs.seek.seek import Cluster
-
     places = _places(named, store, entries) if named else [(None, store or "", shell.entries_urls(entries))]
     clusters = []
     for name, store_url, urls in places:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, Annotated, Any
 
 import typer
 
@@ -25,6 +25,7 @@ from pulsar_meta.cli.outputs import (
     talk_json,
     whole_file,
 )
+from pulsar_meta.cli.render.parquet import write_parquet
 from pulsar_meta.cli.render.tables import (
     Detail,
     Format,
@@ -36,12 +37,11 @@ from pulsar_meta.cli.render.tables import (
     write_table,
 )
 from pulsar_meta.cli.render.text import counted
+from pulsar_meta.cli.settings import Settings, load_settings
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
-
-if TYPE_CHECKING:
-    from pulsar_meta.cli.settings import Settings
-    from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.registry import open_store
 
 
 class Exit(IntEnum):
@@ -104,8 +104,6 @@ class Shell:
     @property
     def settings(self) -> Settings:
         """What the environment and the profile say."""
-        from pulsar_meta.cli.settings import load_settings
-
         return load_settings(self.profile)
 
     @contextmanager
@@ -150,8 +148,6 @@ class Shell:
             raise UsageError("-o parquet: this command has no typed columns: choose another form")
         if self.output is None:
             raise UsageError("-o parquet is for a file: give --output FILE")
-        from pulsar_meta.cli.render.parquet import write_parquet
-
         with whole_file(self.output, "wb") as out:
             write_parquet(documents, out, view.types)
 
@@ -213,8 +209,6 @@ class Shell:
 
     def store(self, url: str | None, *, read_only: bool = True) -> Store:
         """Open the store of the option, else of the environment, else of the profile."""
-        from pulsar_meta.stores.registry import open_store
-
         chosen = url or self.settings.store
         if chosen is None:
             raise UsageError("no store: give --store URL, or set PULSAR_META_STORE or a profile")

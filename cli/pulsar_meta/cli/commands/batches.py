@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -19,12 +19,17 @@ from pulsar_meta.cli.render.tables import Detail
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
-
-if TYPE_CHECKING:
-    from pulsar_meta.entries.base import EntrySource
-    from pulsar_meta.jobs.batches.batching import Batching, Rule
-    from pulsar_meta.jobs.entries.entry_choice import Choice, Limits
-    from pulsar_meta.stores.base import Store
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.batches.batch_plan import BatchPlan, plan_entries
+from pulsar_meta.jobs.batches.batching import Batching, Rule
+from pulsar_meta.jobs.batches.outgoing import Numbering, messages_of_lines
+from pulsar_meta.jobs.batches.packing import Packing, pack_messages
+from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, choose
+from pulsar_meta.jobs.entries.entry_dump import read_entries
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.spark.entries import BatchRule, plan_with_spark
+from pulsar_meta.jobs.spark.workers import Sources
+from pulsar_meta.stores.base import Store
 
 Keys = Annotated[str, typer.Option("--keys", help="Properties that a batch's messages share: region,type.")]
 MaxMessages = Annotated[int, typer.Option("--max-messages", min=1, help="Most messages in a batch.")]
@@ -84,10 +89,6 @@ def plan_batches(
       pulsar-meta plan-batches orders --keys region,type --entries bookie:
       pulsar-meta plan-batches orders --keys region --from -1000 -o json
     """
-    from pulsar_meta.jobs.batches.batching import Batching
-    from pulsar_meta.jobs.entries.entry_choice import choose
-    from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
-
     if as_proposed and strategy is not Strategy.SAME_VALUES:
         raise UsageError("--as-proposed is a rule by itself: leave --strategy out")
     rule: Rule = "as-proposed" if as_proposed else strategy.value
@@ -122,18 +123,12 @@ class _Plans:
     rebatch: bool
 
     def here(self, source: EntrySource) -> Iterator[Document]:
-        from pulsar_meta.jobs.batches.batch_plan import BatchPlan, plan_entries
-        from pulsar_meta.jobs.entries.entry_dump import read_entries
-
         for choice in self.choices:
             entries = read_entries(iter([choice]), self.limits, source, self.store, self.faults)
             plan = BatchPlan(self.batching, rebatch=self.rebatch)
             yield plan_entries(plan, entries, self.count, self.faults)
 
     def by_spark(self, how: EngineOptions) -> Iterator[Document]:
-        from pulsar_meta.jobs.spark.entries import BatchRule, plan_with_spark
-        from pulsar_meta.jobs.spark.workers import Sources
-
         sources = Sources(None if self.store is None else self.store.url, self.urls)
         rule = BatchRule(self.limits, self.count, self.batching, self.rebatch)
         return plan_with_spark(sources, self.choices, rule, self.faults, how.spark(self.shell))
@@ -173,10 +168,6 @@ def pack_entries(
       echo '{"payload": "hello"}' | pulsar-meta pack-entries --output one.frames
     """
     import time
-
-    from pulsar_meta.jobs.batches.batching import Batching
-    from pulsar_meta.jobs.batches.outgoing import Numbering, messages_of_lines
-    from pulsar_meta.jobs.batches.packing import Packing, pack_messages
 
     now = time.time_ns() // 1_000_000 if publish_time is None else publish_time
     chosen = parse_keys(keys)

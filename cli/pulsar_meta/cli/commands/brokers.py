@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.inputs import input_name, read_input
-from pulsar_meta.cli.options import StoreUrl
+from pulsar_meta.cli.options import StoreUrl, property_pairs
 from pulsar_meta.cli.render.tables import Detail, View
 from pulsar_meta.cli.shell import Exit, Shell
-from pulsar_meta.codecs.errors import decoding
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, decoding
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.brokers.lookup_properties import published_properties
 from pulsar_meta.jobs.brokers.registered import BROKERS, match_broker, match_notes, registered_brokers
@@ -37,9 +37,6 @@ def brokers(
       pulsar-meta brokers --store zk://localhost:2181
       pulsar-meta brokers --store zk://localhost:2181 --match rack=A -o json
     """
-    from pulsar_meta.cli.options import property_pairs
-    from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-
     wanted = property_pairs(match or [])
     with shell.store(store) as opened:
         found = list(registered_brokers(opened))

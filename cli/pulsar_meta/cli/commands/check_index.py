@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -16,12 +16,13 @@ from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.entries.entry_choice import METADATA, NO_METADATA, Coverage
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.index.check import check_indexes
+from pulsar_meta.jobs.spark.indexes import check_indexes_with_spark
+from pulsar_meta.jobs.spark.workers import Sources
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
 from pulsar_meta.jobs.topics.scope import Scope
 from pulsar_meta.jobs.topics.topic import Topic, all_named, topics_in, with_bookkeeper
-
-if TYPE_CHECKING:
-    from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.base import Store
 
 ABSENT = "absent"
 COUNTS = ("gaps", "overlaps", "steps_back", "without_index", "unreadable", "missing")
@@ -88,15 +89,10 @@ def _checked(
 ) -> Iterator[Document]:
     entries = sum(ledger.entries or 0 for topic in topics for ledger in topic.ledgers)
     if how.chosen(shell, entries) == "local":
-        from pulsar_meta.jobs.index.check import check_indexes
-
         count = sum(len(topic.ledgers) for topic in topics)
         with open_entry_sources(urls, store) as source, shell.progress(count, "ledgers") as progress:
             yield from check_indexes(source, topics, key, progress.advance)
         return
-    from pulsar_meta.jobs.spark.indexes import check_indexes_with_spark
-    from pulsar_meta.jobs.spark.workers import Sources
-
     yield from check_indexes_with_spark(Sources(store.url, tuple(urls)), topics, key, how.spark(shell))
 
 

@@ -13,6 +13,8 @@ from pulsar_meta.cli.inputs import STDIN, input_name, open_input
 from pulsar_meta.cli.outputs import beside, whole_file
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError, decoding
+from pulsar_meta.codecs.frames.broker_metadata import MetadataAppender, parse_interceptors
+from pulsar_meta.jobs.batches.frame_stream import FrameCount, attach_frames, read_frames, strip_frames
 
 FramesFile = Annotated[
     Path, typer.Argument(metavar="FILE|-", help="Frames, each behind its 4-byte size; - for stdin.")
@@ -29,8 +31,6 @@ def strip_metadata(shell: Shell, file: FramesFile) -> None:
       pulsar-meta strip-metadata frames --output bare
       pulsar-meta dump-entries 42 -o raw | pulsar-meta strip-metadata - > bare
     """
-    from pulsar_meta.jobs.batches.frame_stream import FrameCount, read_frames, strip_frames
-
     count = FrameCount()
     with decoding(input_name(file)), open_input(file) as stream:
         shell.emit_bytes(strip_frames(read_frames(stream), count))
@@ -61,9 +61,6 @@ def attach_metadata(
     Examples:
       pulsar-meta attach-metadata bare --start-index 1000 --output frames
     """
-    from pulsar_meta.codecs.frames.broker_metadata import MetadataAppender, parse_interceptors
-    from pulsar_meta.jobs.batches.frame_stream import FrameCount, attach_frames, read_frames
-
     count = FrameCount()
     chosen = parse_interceptors(interceptors)
     appender = MetadataAppender(chosen, _clock(timestamp), start_index - 1, replace)

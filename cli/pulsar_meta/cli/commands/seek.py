@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -17,11 +17,11 @@ from pulsar_meta.cli.render.text import one_line
 from pulsar_meta.cli.seek_options import Clusters, Search, Wanted, asked, open_clusters
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.jobs.engine import choose_engine
+from pulsar_meta.jobs.seek.questions import Question, SeekOptions
 from pulsar_meta.jobs.seek.search import MISSING, UNREADABLE
-
-if TYPE_CHECKING:
-    from pulsar_meta.jobs.seek.questions import Question, SeekOptions
-    from pulsar_meta.jobs.seek.seek import Cluster
+from pulsar_meta.jobs.seek.seek import Cluster, seek_clusters
+from pulsar_meta.jobs.spark.seek import seek_with_spark
 
 
 def seek(
@@ -92,9 +92,6 @@ def answered(
     shell: Shell, asking: list[tuple[Cluster, list[Question]]], options: SeekOptions, how: EngineOptions
 ) -> Iterator[Document]:
     """Yield the answers from the engine that was asked for, or that fits."""
-    from pulsar_meta.jobs.engine import choose_engine
-    from pulsar_meta.jobs.seek.seek import seek_clusters
-
     count = sum(len(questions) for _, questions in asking)
     spark = how.spark(shell)
     chosen, why = choose_engine(str(how.engine), count, how.master)
@@ -103,8 +100,6 @@ def answered(
     if chosen == "local":
         answers = seek_clusters(asking, options, shell.warn)
     else:
-        from pulsar_meta.jobs.spark.seek import seek_with_spark
-
         answers = seek_with_spark(asking, options, shell.warn, spark)
     with shell.progress(count, "questions") as progress:
         for answer in answers:

@@ -24,6 +24,8 @@ from pulsar_meta.jobs.entries.entry_check import (
 )
 from pulsar_meta.jobs.entries.entry_choice import Coverage, choose
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.spark.entries import check_with_spark
+from pulsar_meta.jobs.spark.workers import Sources
 
 SIZE_UNIT = 2**20
 
@@ -77,9 +79,6 @@ def verify_entries(
 
 
 def _by_spark(shell: Shell, how: EngineOptions, urls: list[str], store: str | None, max_size: int) -> Checker:
-    from pulsar_meta.jobs.spark.entries import check_with_spark
-    from pulsar_meta.jobs.spark.workers import Sources
-
     return check_with_spark(Sources(store, tuple(urls)), max_size, how.spark(shell))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.times import iso_time
 
 
 def document_lines(document: dict[str, Any]) -> Iterable[str]:
@@ -70,8 +71,6 @@ def managed_ledger_lines(document: Document) -> Iterator[str]:
 
 def ledger_line(ledger: Document, open_ledger: object, special: dict[Any, Document]) -> str:
     """Return what a managed ledger's record says of one of its ledgers."""
-    from pulsar_meta.codecs.times import iso_time
-
     number = int(ledger.get("ledgerId", -1))
     text = f"  ledger {number}: "
     if "entries" in ledger:
