@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.frames.frame import encode_frame
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
+from tests.cli.program import pulsar_meta_here
 from tests.contracts.entry_source import EntrySourceContract, Held
 
 FRAMES = (b"one", b"", b"three" * 1000)
@@ -87,3 +90,18 @@ def test_missing_files(tmp_path: Path) -> None:
         open_entries([f"frames:{tmp_path / 'none'}"])
     with pytest.raises(UsageError):
         open_entries(["frames:"])
+
+
+def test_two_files_of_frames_need_not_be_whole_either(tmp_path: Path) -> None:
+    """Each holds some entries of a ledger; that neither has the others is no fault, as with one alone."""
+    sources = []
+    for first in (0, 10):
+        metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
+        frames = [encode_frame(metadata, b"x%d" % at) for at in range(5)]
+        file = tmp_path / f"frames{first}"
+        file.write_bytes(b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames))
+        index = tmp_path / f"frames{first}.idx"
+        index.write_text("".join(f'{{"ledger": 7, "entry": {first + at}}}\n' for at in range(5)))
+        sources += ["--entries", f"frames:{file}"]
+    done = pulsar_meta_here("dump-entries", "7", *sources, "-o", "ndjson")
+    assert (done.returncode, done.stdout.count(b"\n"), b"no source has" in done.stderr) == (0, 10, False)

@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from threading import Thread
 from typing import Final
 
 PIECE: Final = 64 << 10
@@ -28,7 +29,7 @@ class TimedSocket:
     ) -> None:
         self._seconds = seconds
         self.begin()
-        self._socket = socket.create_connection((host, port), timeout=self._left())
+        self._socket = self._connected(host, port)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if context is not None:
@@ -55,6 +56,16 @@ class TimedSocket:
         """Let go of the connection. Safe to call twice."""
         with suppress(OSError):
             self._socket.close()
+
+    def _connected(self, host: str, port: int) -> socket.socket:
+        """Return a connection to the first of the host's addresses that takes one."""
+        failure: OSError = TimeoutError()
+        for address in _addresses(host, port, self._left()):
+            try:
+                return socket.create_connection(address, timeout=self._left())
+            except OSError as error:
+                failure = error
+        raise failure
 
     def _secured(self, context: ssl.SSLContext, host: str) -> ssl.SSLSocket:
         secured = context.wrap_socket(self._socket, server_hostname=host, do_handshake_on_connect=False)
@@ -96,6 +107,28 @@ def reason(error: Exception, seconds: float) -> str:
     if isinstance(error, ssl.SSLError):
         return f"TLS failed: {error.reason or error}"
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+
+
+def _addresses(host: str, port: int, seconds: float) -> list[tuple[str, int]]:
+    """Return the addresses of a host; a resolver that does not answer in time is left alone."""
+    found: list[list[tuple[str, int]] | Exception] = []
+
+    def resolve() -> None:
+        try:
+            rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found.append(list(dict.fromkeys((str(row[4][0]), port) for row in rows)))
+        except (OSError, UnicodeError) as error:
+            found.append(error)
+
+    # getaddrinfo takes no time limit, and asks a dead resolver for half a minute.
+    thread = Thread(target=resolve, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not found:
+        raise TimeoutError
+    if isinstance(found[0], Exception):
+        raise found[0]
+    return found[0]
 
 
 def nobody_listens(endpoints: Sequence[str], seconds: float) -> str | None:

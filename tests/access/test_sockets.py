@@ -1,0 +1,68 @@
+"""Connections that end in time, whatever the other side or the resolver does."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+import pytest
+
+from pulsar_meta.access.sockets import TimedSocket, nobody_listens, reason
+from tests.servers.scripted import hang_up, nobody, stall, tcp_server
+
+
+def test_a_resolver_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*arguments: Any, **named: Any) -> Any:
+        time.sleep(5)
+        raise socket.gaierror("late")
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    begun = time.monotonic()
+    with pytest.raises(TimeoutError):
+        TimedSocket("some.host", 1, seconds=0.3)
+    assert nobody_listens(["some.host:1", "other.host:2"], 0.4) is not None
+    assert time.monotonic() - begun < 3
+
+
+def test_a_name_with_several_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = socket.getaddrinfo
+
+    def several(host: str, port: int, *arguments: Any, **named: Any) -> Any:
+        if host != "several":
+            return real(host, port, *arguments, **named)
+        return [row for one in ("::1", "127.0.0.1") for row in real(one, port, *arguments, **named)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", several)
+    with tcp_server(stall) as port:
+        TimedSocket("several", port, seconds=5).close()
+
+
+def test_time_runs_anew_for_each_request() -> None:
+    with tcp_server(stall) as port:
+        connection = TimedSocket("127.0.0.1", port, seconds=0.3)
+        for _ in range(2):
+            connection.begin()
+            connection.send(b"x")
+            begun = time.monotonic()
+            with pytest.raises(TimeoutError):
+                connection.receive()
+            assert 0.2 < time.monotonic() - begun < 2
+        connection.close()
+        connection.close()
+
+
+def test_whether_somebody_listens() -> None:
+    closed = nobody()
+    with tcp_server(hang_up) as port:
+        assert nobody_listens([f"127.0.0.1:{closed}", f"127.0.0.1:{port}"], 2) is None
+    said = nobody_listens([f"127.0.0.1:{closed}", "no-such-host.invalid:1", "[::1]:1", "x:y"], 2)
+    assert said is not None
+    for words in ("127.0.0.1:", "Connection refused", "no address is known of this host", "not HOST:PORT"):
+        assert words in said
+
+
+def test_reasons() -> None:
+    assert reason(TimeoutError(), 10) == "no answer within 10 seconds"
+    assert reason(UnicodeError("label too long"), 1) == "no address is known of this host"
+    assert reason(OSError("odd"), 1) == "odd"
