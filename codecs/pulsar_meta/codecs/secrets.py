@@ -18,6 +18,8 @@ _NAME: Final = (
     r"|auth(?:entication)?[-_.]?(?:param|parameter|data)|(?:private|access|api)[-_.]?key|jaas[-_.]?config)s?"
 )
 _secret_re = re.compile(rf"(?i){_NAME}$")
+# A number in BookKeeper's ledger metadata (the writer that created it), as any other id.
+_PUBLIC: Final = frozenset({"cToken"})
 # A secret's name and what follows it in text: in quotes, or to the end of the line or of the member; what
 # begins as a list or an object goes on to the end.
 _in_text_re = re.compile(
@@ -56,6 +58,7 @@ def refuse_redacted(value: Any, path: str) -> None:
 
 
 def _shown(name: str, value: Any) -> Any:
-    if _secret_re.search(name) and not isinstance(value, bool) and value not in (None, "", [], {}):
+    secret = name not in _PUBLIC and _secret_re.search(name)
+    if secret and not isinstance(value, bool) and value not in (None, "", [], {}):
         return dict(REDACTED)
     return redact(value)
