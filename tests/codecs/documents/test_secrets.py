@@ -120,3 +120,11 @@ def test_what_is_no_object_is_not_quoted() -> None:
     )
     assert decoded.error is not None
     assert SECRET not in str(decoded.error)
+
+
+def test_the_token_of_a_ledgers_creator_is_none() -> None:
+    metadata = LedgerMetadataFormat(
+        quorumSize=1, ensembleSize=1, length=0, state=LedgerMetadataFormat.OPEN, cToken=77
+    )
+    data = encode_ledger_metadata(LedgerMetadata(3, metadata))
+    assert decode_document(data, source="s").document["value"]["cToken"] == 77
