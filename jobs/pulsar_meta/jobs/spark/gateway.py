@@ -73,17 +73,22 @@ class Java:
             time.sleep(0.02)
 
     def end(self) -> None:
-        """End Java: by closing its stdin, else with signals to its process group."""
-        self._wait(INTERRUPTED_SECONDS)
+        """End Java: by closing its stdin, else with signals to its process group.
+
+        An interruption meanwhile ends the waiting. Of a Java that is not up yet only its stdin is closed.
+        """
+        with suppress(Exception, KeyboardInterrupt):
+            self._wait(INTERRUPTED_SECONDS)
         process = None if self._gateway is None else self._gateway.proc
         if process is None or process.returncode is not None:
             return
         # PySpark's objects send Java a word when they are collected; to one that ends that is an error.
         self._gateway._gateway_client.is_connected = False
-        process.stdin.close()
-        if not _ended(process, FAREWELL_SECONDS):
-            _signal_group(process, signal.SIGTERM)
-            _ended(process, TERMINATE_SECONDS)
+        with suppress(Exception, KeyboardInterrupt):
+            process.stdin.close()
+            if not _ended(process, FAREWELL_SECONDS):
+                _signal_group(process, signal.SIGTERM)
+                _ended(process, TERMINATE_SECONDS)
         _signal_group(process, signal.SIGKILL)
         process.wait()
 
