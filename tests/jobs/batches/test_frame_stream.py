@@ -30,7 +30,7 @@ from pulsar_meta.jobs.batches.frame_stream import (
 )
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
 from tests.cli.program import pulsar_meta_here
-from tests.jobs.captured_frames import frames_of
+from tests.jobs.captured_frames import fail, frames_of
 
 Capture = Callable[[str], Path]
 
@@ -51,7 +51,7 @@ def appender(frames: list[bytes]) -> MetadataAppender:
 def test_stripped_and_attached_the_brokers_own_bytes_come_back(capture: Capture, topic: str) -> None:
     frames = frames_of(capture("pulsar-4.2.4"), topic)
     count = FrameCount()
-    bare = list(read_frames(io.BytesIO(b"".join(strip_frames(iter(frames), count)))))
+    bare = list(read_frames(io.BytesIO(b"".join(strip_frames(iter(frames), count, fail)))))
     assert (count.frames, count.changed, count.bare) == (len(frames), len(frames), 0)
     assert all(decode_frame(frame).checksum == "ok" for frame in bare)
     back = list(read_frames(io.BytesIO(b"".join(attach_frames(iter(bare), appender(frames), FrameCount())))))
@@ -61,7 +61,7 @@ def test_stripped_and_attached_the_brokers_own_bytes_come_back(capture: Capture,
 def test_frames_from_before_broker_metadata_pass_through_and_are_counted(capture: Capture) -> None:
     frames = frames_of(capture("pulsar-4.2.4"), "late-index")
     count = FrameCount()
-    stripped = list(read_frames(io.BytesIO(b"".join(strip_frames(iter(frames), count)))))
+    stripped = list(read_frames(io.BytesIO(b"".join(strip_frames(iter(frames), count, fail)))))
     had = [frame[:2] == b"\x0e\x02" for frame in frames]
     assert (count.frames, count.changed, count.bare) == (len(frames), sum(had), had.count(False))
     assert 0 < count.bare < count.frames
@@ -168,8 +168,15 @@ def test_what_fails_leaves_no_output_and_says_which_frame(tmp_path: Path) -> Non
     frames = stream_of([bare_frame(), b"\0\0\0\x63x"]).getvalue()
     done = run("attach-metadata", "-", "--output", out, data=frames)
     assert done.returncode == 4
-    assert done.stderr.startswith(b"pulsar-meta: -: frame 1: MessageMetadata claims 99 bytes")
+    assert done.stderr.startswith(b"pulsar-meta: stdin: frame 1: MessageMetadata claims 99 bytes")
     assert not out.exists()
-    assert run("strip-metadata", "-", data=struct.pack(">I", 7) + b"\x0e\x02\0\0\0\x09x").returncode == 4
+    bad = struct.pack(">I", 7) + b"\x0e\x02\0\0\0\x09x"
+    whole = next(attach_frames(iter([bare_frame()]), appender([bare_frame()]), FrameCount()))
+    done = run("strip-metadata", "-", data=bad + whole + bad)
+    # What is bad stays in its place, what comes after it is stripped.
+    assert (done.returncode, done.stdout) == (1, bad + write_frame(bare_frame()) + bad)
+    assert [line.split(b":")[1] for line in done.stderr.splitlines()[:2]] == [b" frame 0", b" frame 2"]
+    assert done.stderr.splitlines()[2].endswith(b"2 are bad and stay as they are")
+    assert run("strip-metadata", "-", data=bad[:-1]).returncode == 4
     assert run("strip-metadata", tmp_path / "missing").returncode == 3
     assert run("attach-metadata", "-", "--timestamp", "soon").returncode == 2

@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
+from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.inputs import STDIN, input_name, open_input
 from pulsar_meta.cli.outputs import beside, whole_file
-from pulsar_meta.cli.shell import Shell
+from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import UsageError, decoding
 from pulsar_meta.codecs.frames.broker_metadata import MetadataAppender, parse_interceptors
 from pulsar_meta.jobs.batches.frame_stream import FrameCount, attach_frames, read_frames, strip_frames
@@ -24,8 +25,8 @@ FramesFile = Annotated[
 def strip_metadata(shell: Shell, file: FramesFile) -> None:
     """Take the broker's part off frames; checksum, metadata and payload stay byte for byte.
 
-    Frames without one pass through and are counted. Writes the form that `frames:` reads; with --output,
-    the positions in FILE.idx are copied along.
+    Frames without one pass through and are counted; so do bad ones, which are reported: exit code 1. Writes
+    the form that `frames:` reads; with --output, the positions in FILE.idx are copied along.
 
     Examples:
       pulsar-meta strip-metadata frames --output bare
@@ -33,9 +34,12 @@ def strip_metadata(shell: Shell, file: FramesFile) -> None:
     """
     count = FrameCount()
     with decoding(input_name(file)), open_input(file) as stream:
-        shell.emit_bytes(strip_frames(read_frames(stream), count))
+        shell.emit_bytes(strip_frames(read_frames(stream), count, Faults(shell)))
     _copy_positions(shell, file)
-    shell.say(f"{count.frames} frames: {count.changed} stripped, {count.bare} had no broker metadata")
+    bad = f", {count.bad} are bad and stay as they are" if count.bad else ""
+    shell.say(f"{count.frames} frames: {count.changed} stripped, {count.bare} had no broker metadata{bad}")
+    if count.bad:
+        raise typer.Exit(Exit.FAULT)
 
 
 def attach_metadata(

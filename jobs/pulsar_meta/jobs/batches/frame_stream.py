@@ -9,6 +9,7 @@ from typing import IO, Final
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.broker_metadata import MetadataAppender, strip_broker_metadata
+from pulsar_meta.jobs.topics.topic import Report
 
 # Far over any message that a broker takes; a claim beyond it is no frame's size.
 MAX_FRAME: Final = 1 << 30
@@ -19,11 +20,12 @@ _PIECE: Final = 1 << 20
 
 @dataclass(slots=True)
 class FrameCount:
-    """How many frames passed, and how many of them were changed or had no broker metadata."""
+    """How many frames passed, and how many of them were changed, had no broker metadata, or were bad."""
 
     frames: int = 0
     changed: int = 0
     bare: int = 0
+    bad: int = 0
 
 
 def read_frames(stream: IO[bytes]) -> Iterator[bytes]:
@@ -47,11 +49,19 @@ def write_frame(frame: bytes | memoryview) -> bytes:
     return _SIZE.pack(len(frame)) + bytes(frame)
 
 
-def strip_frames(frames: Iterator[bytes], count: FrameCount) -> Iterator[bytes]:
-    """Yield the frames without the broker's part, in the `frames:` form; bare ones pass through."""
+def strip_frames(frames: Iterator[bytes], count: FrameCount, report: Report) -> Iterator[bytes]:
+    """Yield the frames without the broker's part, in the `frames:` form; bare ones pass through.
 
-    def strip(frame: bytes) -> memoryview:
-        bare, had = strip_broker_metadata(frame)
+    So do bad ones, since what comes after keeps its place; each is reported.
+    """
+
+    def strip(frame: bytes) -> bytes | memoryview:
+        try:
+            bare, had = strip_broker_metadata(frame)
+        except DecodeError as error:
+            report(error.within(what=f"frame {count.frames}"))
+            count.bad += 1
+            return frame
         count.changed += had
         count.bare += not had
         return bare

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.json_text import read_json_object, shown
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.stores.base import Store
+
+# From so many on, what there is gets listed instead of each of them being asked for.
+MANY: Final = 1000
+# Pulsar itself refuses fewer by default; more is a mistake, or meant to keep somebody busy.
+MOST: Final = 1_000_000
 
 
 def named_topics(store: Store, name: TopicName) -> list[TopicName]:
@@ -25,6 +32,21 @@ def partition_count(store: Store, name: TopicName) -> int:
     except NotFoundError:
         return 0
     count = read_json_object(value, source=path).get("partitions")
-    if type(count) is not int or not 0 <= count <= 1_000_000:
+    if type(count) is not int or not 0 <= count <= MOST:
         raise DecodeError(f"expected a number of partitions, found {shown(count)}", source=path)
     return count
+
+
+def held_partitions(store: Store, name: TopicName) -> tuple[list[TopicName], int]:
+    """Return the partitions to ask for, in order, and how many more have no record.
+
+    Of few all are returned, so that each that is missing can be named. Without partitions the topic itself.
+    DecodeError as `partition_count`.
+    """
+    count = partition_count(store, name)
+    if count <= MANY:
+        return named_topics(store, name), 0
+    held = set(store.children(name.path.rpartition("/")[0]))
+    there = (name.with_partition(number) for number in range(count))
+    found = [topic for topic in there if topic.path.rpartition("/")[2] in held]
+    return found, count - len(found)

@@ -8,10 +8,10 @@ from fnmatch import fnmatchcase
 from hashlib import blake2b
 from typing import Literal
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
-from pulsar_meta.codecs.json_text import read_json_object
+from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, split_managed_ledger_path
 from pulsar_meta.jobs.topics.nearest import did_you_mean, nearest_name
+from pulsar_meta.jobs.topics.partitions import MANY, partition_count
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 # The two kinds of records that a topic has.
@@ -203,14 +203,10 @@ def _topic_prefixes(store: Store, pattern: str) -> list[str]:
     if is_glob(pattern):
         return [_below(_full(pattern).partition("://")[2].rpartition("/")[0])]
     topic = TopicName.parse(pattern)
-    return [topic.path, *(topic.with_partition(number).path for number in range(_partitions(store, topic)))]
-
-
-def _partitions(store: Store, topic: TopicName) -> int:
-    try:
-        return int(read_json_object(store.read(topic.partitioned_path).value)["partitions"])
-    except (NotFoundError, DecodeError, ValueError, KeyError, TypeError):
-        return 0
+    count = partition_count(store, topic)
+    if count > MANY:
+        return [topic.path.rpartition("/")[0]]
+    return [topic.path, *(topic.with_partition(number).path for number in range(count))]
 
 
 def _below(name: str) -> str:

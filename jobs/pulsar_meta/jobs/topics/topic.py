@@ -21,7 +21,7 @@ from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, le
 from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
 from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, EntryFormat, read_bookkeeper_ledger
 from pulsar_meta.jobs.topics.nearest import missing
-from pulsar_meta.jobs.topics.partitions import named_topics
+from pulsar_meta.jobs.topics.partitions import held_partitions
 from pulsar_meta.jobs.topics.scope import Scope, is_glob, is_namespace, scope_of, select
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo, OffloadContext
 from pulsar_meta.stores.base import Store, Versioned
@@ -161,7 +161,14 @@ def named(store: Store, name: str, report: Report) -> Iterator[Topic]:
         if not found:
             report(NotFoundError(f"no topic {name}", source=store.url))
         return
-    for one in named_topics(store, TopicName.parse(name)):
+    try:
+        topics, absent = held_partitions(store, TopicName.parse(name))
+    except DecodeError as error:
+        report(error)
+        return
+    if absent:
+        report(NotFoundError(f"{absent} partitions of {name} have no record", source=store.url))
+    for one in topics:
         try:
             yield read_topic(store, one)
         except (NotFoundError, DecodeError) as error:

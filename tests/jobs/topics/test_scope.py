@@ -1,0 +1,58 @@
+"""Which topics a name stands for, also where a record says that there are very many."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.jobs.topics.partitions import MANY
+from pulsar_meta.jobs.topics.scope import Scope, chosen_topics, select
+from pulsar_meta.jobs.topics.topic import all_named, named
+from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.memory import MemoryStore
+
+NAME = TopicName.parse("parted")
+
+
+def parted(partitions: object, *numbers: int) -> MemoryStore:
+    """Return a store in which these partitions of a topic have records."""
+    store = MemoryStore()
+    store.put(NAME.partitioned_path, json.dumps({"partitions": partitions}).encode(), ABSENT)
+    for number in numbers:
+        store.put(NAME.with_partition(number).path, b"", ABSENT)
+    store.put(TopicName.parse("other").path, b"", ABSENT)
+    return store
+
+
+@pytest.mark.parametrize("count", [3, MANY + 5, 900_000])
+def test_partitions_that_are_there(count: int) -> None:
+    store, reported = parted(count, 0, 2), list[PulsarMetaError]()
+    started = time.monotonic()
+    expected = [str(NAME.with_partition(number)) for number in (0, 2)]
+    assert [topic.name for topic in named(store, "parted", reported.append)] == expected
+    assert len(reported) == 1
+    found = [record.path for record in select(store, Scope(topics=("parted",)), "ledger")]
+    assert found == [NAME.with_partition(number).path for number in (0, 2)]
+    assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize("partitions", [100_000_000, 2**70, -1, "3", None, True, 1.5])
+def test_a_number_of_partitions_that_cannot_be(partitions: object) -> None:
+    store, reported = parted(partitions), list[PulsarMetaError]()
+    assert list(named(store, "parted", reported.append)) == []
+    assert [error.exit_code for error in reported] == [4]
+    with pytest.raises(DecodeError):
+        list(chosen_topics(store, ["parted"]))
+
+
+def test_a_namespace_and_its_topic_are_each_topic_once() -> None:
+    store, reported = parted(2, 0, 1), list[PulsarMetaError]()
+    names = [topic.name for topic in all_named(store, ["parted", "public/default", "par*"], reported.append)]
+    assert names == [str(NAME.with_partition(0)), str(NAME.with_partition(1)), str(TopicName.parse("other"))]
+    assert reported == []
+    assert list(named(store, "public/nothing", reported.append)) == []
+    assert [error.exit_code for error in reported] == [3]
