@@ -1,0 +1,243 @@
+"""What commands over entries say that they looked at, and what they could not look at."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.jobs.topics.bookkeeper import read_bookkeeper_ledger
+from pulsar_meta.stores.registry import open_store
+from tests.cli.program import as_text, pulsar_meta_here
+
+Capture = Callable[[str], Path]
+ELSEWHERE = "only bookies have them whose disks were not given"
+
+
+def run(*arguments: object) -> CompletedProcess[str]:
+    return as_text(pulsar_meta_here(*arguments))
+
+
+def snapshot_without(folder: Path, target: Path, *prefixes: str) -> str:
+    """Write the capture's snapshot without the values at or below some paths and return its URL."""
+
+    def kept() -> Iterator[str]:
+        for line in (folder / "metadata.ndjson").read_text(encoding="utf-8").splitlines():
+            if not json.loads(line)["path"].startswith(prefixes):
+                yield line
+
+    target.write_text("\n".join(kept()) + "\n", encoding="utf-8")
+    return f"snapshot:{target}"
+
+
+@pytest.fixture
+def folder(capture: Capture) -> Path:
+    return capture("pulsar-4.2.4")
+
+
+@pytest.fixture
+def where(folder: Path) -> list[str]:
+    return ["--store", f"snapshot:{folder}/metadata.ndjson", "--entries", f"bookie-disk:{folder}/bookie0"]
+
+
+def test_missing_entries_of_a_terminated_topic_are_the_same_count_everywhere(
+    folder: Path, where: list[str], tmp_path: Path
+) -> None:
+    frames = tmp_path / "frames"
+    assert run("dump-entries", "terminated", *where, "-n", 3, "-o", "raw", "--output", frames).returncode == 0
+    sources = [*where[:2], "--entries", f"frames:{frames}"]
+    verified = run("verify-entries", "terminated", *sources, "-o", "json")
+    assert verified.returncode == 1
+    assert json.loads(verified.stdout) == [
+        {
+            "ledger_id": 46,
+            "entry_id": 3,
+            "layer": "missing",
+            "fault": "no source has it, nor the 3 after it",
+        }
+    ]
+    checked = run("check-index", "terminated", *sources, "-o", "json")
+    assert (checked.returncode, [one["missing"] for one in json.loads(checked.stdout)]) == (1, [4])
+    dumped = run("dump-entries", "terminated", *sources)
+    assert (dumped.returncode, "no source has 4 of its entries 0 to 6" in dumped.stderr) == (3, True)
+
+
+@pytest.mark.parametrize("with_store", [True, False])
+def test_a_ledger_that_nobody_has_is_not_found(where: list[str], with_store: bool) -> None:
+    done = run("verify-entries", "99999", *(where if with_store else where[2:]))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == "pulsar-meta: no ledger 99999: no source has an entry of it\n"
+
+
+def test_a_ledger_that_bookkeeper_does_not_know_is_a_fault(
+    folder: Path, where: list[str], tmp_path: Path
+) -> None:
+    store = snapshot_without(folder, tmp_path / "without.ndjson", ledger_path(21))
+    done = run("verify-entries", "orders", "--store", store, *where[2:])
+    assert (done.returncode, done.stdout) == (
+        1,
+        "21:-1\tledger\tBookKeeper has no metadata of it: nobody can open it\n",
+    )
+    checked = run("check-index", "orders", "--store", store, *where[2:], "-o", "json")
+    ledgers = {one["ledger_id"]: one for one in json.loads(checked.stdout)}
+    assert (checked.returncode, ledgers[21]["ok"]) == (1, False)
+    assert ledgers[21]["faults"] == [
+        {"fault": "ledger", "why": "BookKeeper has no metadata of it: nobody can open it"}
+    ]
+    assert ledgers[23]["ok"]
+
+
+def test_a_store_without_bookkeepers_metadata_is_no_fault_and_said(
+    folder: Path, where: list[str], tmp_path: Path
+) -> None:
+    store = snapshot_without(folder, tmp_path / "without.ndjson", "/ledgers")
+    for command in ("verify-entries", "check-index"):
+        done = run(command, "terminated", "--store", store, *where[2:])
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == (
+            "checked: 1 topic, 1 ledger, 7 entries;"
+            " not checked: BookKeeper's metadata (the store has none below /ledgers)\n"
+        )
+
+
+def test_entries_of_other_bookies_are_not_checked(capture: Capture) -> None:
+    folder = capture("pulsar-4.2.4-3bookies")
+    store = ["--store", f"snapshot:{folder}/metadata.ndjson"]
+    one = run("verify-entries", "orders", *store, "--entries", f"bookie-disk:{folder}/bookie0", "-o", "json")
+    assert (one.returncode, json.loads(one.stdout)) == (3, [])
+    assert json.loads(one.stderr)["not_checked"] == {"55 entries": ELSEWHERE}
+    index = run("check-index", "orders", *store, "--entries", f"bookie-disk:{folder}/bookie0", "-o", "json")
+    ledgers = json.loads(index.stdout)
+    assert (sum(one["missing"] for one in ledgers), sum(one.get("not_checked", 0) for one in ledgers)) == (
+        0,
+        55,
+    )
+    # Write quorum 2 of 3: any two bookies have everything.
+    two = [part for at in (0, 2) for part in ("--entries", f"bookie-disk:{folder}/bookie{at}")]
+    done = run("verify-entries", "orders", *store, *two)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "checked: 1 topic, 6 ledgers, 163 entries\n"
+    # All that a disk has was asked for, not what others have.
+    alone = run("verify-entries", *store, "--entries", f"bookie-disk:{folder}/bookie0")
+    assert (alone.returncode, alone.stdout) == (0, "")
+
+
+def test_what_a_bookie_should_have_and_has_not_is_missing(capture: Capture, tmp_path: Path) -> None:
+    folder, disk = capture("pulsar-4.2.4-3bookies"), tmp_path / "bookie0"
+    shutil.copytree(folder / "bookie0", disk)
+    for journal in disk.glob("current/*.txn"):
+        journal.unlink()
+    for log in disk.glob("current/*.log"):
+        with log.open("r+b") as file:
+            file.truncate(log.stat().st_size // 2)
+    url = f"snapshot:{folder}/metadata.ndjson"
+    sources = ["--store", url, "--entries", f"bookie-disk:{disk}?index=scan"]
+    done = run("verify-entries", "public/default", *sources, "-o", "ndjson")
+    faults = [json.loads(line) for line in done.stdout.splitlines()]
+    missing = [fault for fault in faults if fault["layer"] == "missing"]
+    assert (done.returncode, bool(missing)) == (3, True)
+    with open_store(url) as store:
+        for fault in missing:
+            ensembles = read_bookkeeper_ledger(store, fault["ledger_id"]).ensembles()
+            assert "127.0.0.1:38911" in ensembles.replicas(fault["entry_id"])
+
+
+@pytest.mark.parametrize("command", ["verify-entries", "dump-entries", "check-index"])
+@pytest.mark.parametrize(
+    ("names", "topics"), [(["public/zero"], 1), (["--all"], 45), (["public/default/t*"], 3)]
+)
+def test_topics_are_chosen_in_one_way(command: str, names: list[str], topics: int, where: list[str]) -> None:
+    done = run(command, *names, *where, "-o", "json")
+    assert done.returncode in (0, 1), done.stderr
+    assert json.loads(done.stderr.splitlines()[-1])["checked"]["topics"] == topics
+
+
+@pytest.mark.parametrize("command", ["verify-entries", "dump-entries", "check-index"])
+@pytest.mark.parametrize("name", ["public/nowhere", "nowhere", "public/default/no*"])
+def test_a_name_that_no_topic_has_is_not_found(command: str, name: str, where: list[str]) -> None:
+    done = run(command, name, *where)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--from", "99999999999999999999999"], 2, "an entry id is at most 9223372036854775807"),
+        (["--from", "99999999999999999999999:1"], 2, "expected ENTRY"),
+        (["--to", "1:9223372036854775808"], 2, "expected ENTRY"),
+        (["--ledger", "99999999999999999999999"], 2, "a ledger id is 0 to"),
+        (["--from", "9223372036854775807"], 3, "no entry lies within"),
+        (["--from", "242:999"], 3, "no entry lies within"),
+    ],
+)
+def test_bounds_beyond_everything(arguments: list[str], code: int, says: str, where: list[str]) -> None:
+    for command in ("dump-entries", "verify-entries"):
+        done = run(command, "orders", *arguments, *where)
+        assert (done.returncode, done.stdout) == (code, "")
+        assert says in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("limit", ["-n", "--limit", "--count"])
+def test_at_most_so_many_may_be_any_number(limit: str, where: list[str]) -> None:
+    done = run("dump-entries", "orders", "--from", "-2", limit, "99999999999999999999999", *where)
+    assert (done.returncode, done.stdout.count("\n")) == (0, 2)
+
+
+def test_what_seek_prints_dump_entries_takes(where: list[str]) -> None:
+    found = run("seek", "orders", "--index", 1234, *where).stdout.strip()
+    assert found.count(":") == 2
+    done = run("dump-entries", "orders", "--from", found, "-n", 1, *where, "-o", "json")
+    (entry,) = json.loads(done.stdout)
+    assert entry["first_index"] <= 1234 <= entry["last_index"]
+    by_index = run("dump-entries", "orders", "--index", 1234, *where, "-o", "json")
+    assert json.loads(by_index.stdout) == [entry]
+
+
+def test_entries_from_a_time_on(where: list[str]) -> None:
+    entries = json.loads(run("dump-entries", "orders", *where, "-o", "json").stdout)
+    time = entries[100]["broker_timestamp"]
+    expected = next(at for at, entry in enumerate(entries) if entry["broker_timestamp"] >= time)
+    done = run("dump-entries", "orders", "--time", time, *where, "-o", "json")
+    assert json.loads(done.stdout) == entries[expected:]
+    late = run("dump-entries", "orders", "--time", "2999-01-01", *where)
+    assert (late.returncode, late.stdout) == (3, "")
+    assert "after-last" in late.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["orders", "--index", "1", "--from", "2"], "--from"),
+        (["orders", "--index", "1", "--where", "a=b"], "--where"),
+        (["18", "--index", "1"], "in topics"),
+        (["orders", "--time", "2026"], "write 2026-01-01"),
+        (["orders", "--time", "1795240940"], "write 1795240940000"),
+        (["orders", "--format", "{nothing}"], "no field 'nothing'"),
+        (["orders", "--format", "{index}", "-o", "json"], "leave -o out"),
+        (["--all", "orders"], "not both"),
+    ],
+)
+def test_options_that_make_no_sense_together(arguments: list[str], says: str, where: list[str]) -> None:
+    done = run("dump-entries", *arguments, *where)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+
+
+@pytest.mark.parametrize("time", ["2026", "1795240940", "20260820", "5"])
+def test_seek_refuses_numbers_that_are_hardly_milliseconds(time: str, where: list[str]) -> None:
+    done = run("seek", "orders", "--time", time, *where)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "milliseconds are 1970-01-" in done.stderr
+
+
+def test_templates_understand_tabs_and_line_ends(where: list[str]) -> None:
+    done = run("seek", "orders", "--index", 0, "--format", r"{topic}\t{ledger_id}\n{entry_id}\\", *where)
+    assert done.stdout == f"{TopicName.parse('orders')}\t18\n0\\\n"
+    dumped = run("dump-entries", "orders", "-n", 1, "--deep", "--format", r"{index}\t{batch_index}", *where)
+    assert dumped.stdout == "0\t-\n" or dumped.stdout.splitlines()[0] in ("-", "0\t0")
