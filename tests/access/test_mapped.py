@@ -30,7 +30,7 @@ def test_a_file_that_is_cut_off_reads_as_zeros_and_is_named(tmp_path: Path) -> N
     os.truncate(path, 10 * PAGE)
     assert sum(mapped.view) == 10 * PAGE
     assert zlib.crc32(mapped.view[: 10 * PAGE]) == zlib.crc32(b"\1" * (10 * PAGE))
-    with pytest.raises(UnreachableError, match="cannot be read: it was cut off") as caught:
+    with pytest.raises(UnreachableError, match="cannot be read: it was truncated") as caught:
         mapped.check()
     assert caught.value.source == str(path)
     other.check()

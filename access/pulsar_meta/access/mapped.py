@@ -1,11 +1,11 @@
 """Files mapped into memory, of which a page that cannot be read is an error and not the end of the process.
 
-Where a mapped file is cut off meanwhile, or lies on a bad sector, the kernel sends SIGBUS to whoever reads
-the page. Here the page is replaced by zeros, so that reading goes on, and `check` says what happened: call it
-before what was read is believed. Only Linux; elsewhere the signal ends the process as ever.
+Where a mapped file is truncated meanwhile, or lies on a bad sector, the kernel sends SIGBUS to the thread
+that reads the page. Here the page is replaced by zeros, so that reading goes on, and `check` says what
+happened: call it before what was read is believed. This works on Linux; elsewhere the signal ends the process.
 
-Handlers of Python itself cannot do that: they run after the reading instruction, which would be tried
-again for ever. So the handler is a C function by ctypes; it runs in the thread that reads, at no other time.
+A handler in Python cannot do that: it runs after the reading instruction, which would be tried again for ever.
+So the handler is a C function made by ctypes, and runs in the thread that reads.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class MappedFile:
     def check(self) -> None:
         """Raise UnreachableError where a part of what was read so far could not be read."""
         if _unreadable and any(self._start <= place < self._start + len(self.view) for place in _unreadable):
-            reason = "a part of it cannot be read: it was cut off meanwhile, or its disk is failing"
+            reason = "a part of it cannot be read: it was truncated meanwhile, or its disk is failing"
             raise UnreachableError(reason, source=str(self.path))
 
     def _map(self, number: int) -> None:
@@ -98,7 +98,7 @@ def _address(mapping: mmap.mmap) -> int:
 
 
 def _install() -> None:
-    """Take SIGBUS; what is not about our mappings goes to whoever had it before."""
+    """Handle SIGBUS for our mappings; for all other memory the handler from before stays."""
     if _installed:
         return
     library = ctypes.CDLL(None)

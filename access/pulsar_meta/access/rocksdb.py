@@ -2,7 +2,7 @@
 
 RocksDB's Python binding writes files beside the ones it reads, even when it only reads. So it is given a
 temporary directory instead, in which the big files are symbolic links to the database's own and the small
-ones (CURRENT, MANIFEST, OPTIONS) are copies. LOCK is never opened: closing it would let go of a lock that
+ones (CURRENT, MANIFEST, OPTIONS) are copies. LOCK is never opened: closing it would release a lock that
 this process holds on it (fcntl(2)).
 """
 
@@ -102,6 +102,6 @@ def _open_linked(database: Path, linked: Path) -> Rdict:
 
 def _link(database: Path, suffixes: tuple[str, ...], linked: Path) -> None:
     for file in database.iterdir():
-        # A pipe would hold RocksDB up for ever.
+        # RocksDB would wait forever for the other end of a pipe.
         if file.suffix in suffixes and file.is_file():
             (linked / file.name).symlink_to(file.absolute())

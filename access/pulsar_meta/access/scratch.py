@@ -1,4 +1,4 @@
-"""Temporary directories that a killed process does not leave for ever: the next one removes them.
+"""Temporary directories: what a killed process leaves, the next one removes.
 
 Each is locked (flock) as long as its process lives, wherever that runs; the lock goes with the process.
 """
@@ -24,7 +24,7 @@ class ScratchDirectory:
         self._lock: int | None = None
         parent = Path(tempfile.gettempdir())
         remove_abandoned(parent)
-        # It has another name until it is locked, or somebody could take it for abandoned.
+        # It has another name until it is locked, or somebody could think it abandoned.
         unlocked = Path(tempfile.mkdtemp(prefix=".pulsar-meta-", dir=parent))
         self._lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(self._lock, fcntl.LOCK_EX)

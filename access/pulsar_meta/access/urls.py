@@ -7,7 +7,7 @@ Networked stores: `SCHEME://HOST:PORT[,HOST:PORT…][/PATH][?OPTION=VALUE&…]`.
 - `auth=REFERENCE`: where the credentials lie, never the credentials themselves: `file:PATH` (the file's
   first line) or `env:NAME`; each store says what the text holds (`user:password`, a token).
 
-Files (`snapshot:`, `dir:`, `rocksdb:`) take everything behind the colon as a path.
+Files (`snapshot:`, `dir:`, `rocksdb:`) take everything after the colon as a path.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _endpoint_re = re.compile(r"^(?:\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?$"
 
 
 def redact(text: str) -> str:
-    """Return a URL, or a text with URLs in it, with their credentials blotted out.
+    """Return a URL, or a text with URLs in it, with their credentials replaced by ***.
 
     These are what stands before the last `@` of an authority (also written %40), and options of a query
     that are called password, secret, token and the like. What says where a secret lies (`auth=file:…`) stays.

@@ -63,7 +63,7 @@ class EntrySource(Protocol):
 
     @property
     def faults(self) -> Sequence[DecodeError]:
-        """What turned out to be damaged while reading, beside the entries that were asked for."""
+        """What turned out to be damaged while reading, apart from the entries that were asked for."""
         ...
 
     def ledgers(self) -> list[int]:

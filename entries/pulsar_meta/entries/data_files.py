@@ -39,7 +39,7 @@ class DataFiles:
         self._mapped(number).check()
 
     def name(self, number: int) -> str:
-        """Return the path of a file for people."""
+        """Return the path of a file, for messages."""
         return str(self._path(number))
 
     def close(self) -> None:

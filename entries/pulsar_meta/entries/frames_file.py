@@ -1,4 +1,4 @@
-"""`frames:FILE`: entry frames one after the other, each behind its 4-byte big-endian size.
+"""`frames:FILE`: entry frames one after the other, each after its 4-byte big-endian size.
 
 `FILE.idx` beside it has one JSON object a line, `{"ledger": …, "entry": …}`, in the order of the frames.
 Without it they are the entries 0, 1, 2 … of ledger 0.

@@ -12,7 +12,7 @@ from typing import Final
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.entries.base import Closing, EntrySource, Located, RawEntry
 
-# Entries of one source that are read in one go; behind a broken one the rest of them come one by one.
+# Entries of one source that are read in one go; after a broken one the rest of them are read one by one.
 RUN: Final = 1024
 # Fewer are read one by one, as where every disk of a striped ledger has some.
 WORTH_A_RUN: Final = 4

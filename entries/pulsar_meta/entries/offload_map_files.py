@@ -175,7 +175,7 @@ def _records(
         except DecodeError as error:
             raise error.within(what=name, start=at) from error
         if not done and at + len(piece) == size:
-            # A sync mark behind which nothing comes.
+            # A sync mark, and nothing after it.
             return
         at += done
         piece_size = min(2 * piece_size, LARGEST_PIECE) if done else 2 * piece_size

@@ -1,10 +1,10 @@
 """`oxia://HOST:PORT[,…][/NAMESPACE]`: a live Oxia, over its gRPC API.
 
-Options beside the common ones (`url`): `tls=true`. `auth` holds a bearer token. The namespace is `default`
-where none is named. A version is Oxia's version id. Parents are records of their own with an empty value,
-and a record with children is not deleted, both as Pulsar's own client does it. A record that was written
-with a partition key lies on the shard of that key: it is read, and never written, since the server does not
-name the key and would forget it.
+Options besides the common ones (`access.urls`): `tls=true`. `auth` holds a bearer token. The namespace is
+`default` where none is named. A version is Oxia's version id. Parents are records of their own with an empty
+value, and a record with children is not deleted, both as Pulsar's own client does it. A record that was
+written with a partition key lies on the shard of that key: it is read, and never written, since the server
+does not name the key and would forget it.
 
 Keys compare part by part between slashes, and the last part of a key comes before all parts that have
 something below them; the low 32 bits of XXH3-64 say which shard holds a key.

@@ -7,7 +7,7 @@ Opening for writing takes the database's own lock, which no broker can hold at t
 directory changes before the first `put` or `delete`; that takes a checkpoint (`checkpoint` names it) and
 opens the database read-write. What was written is read back, through a second opening, before `close` ends.
 
-A value is stored behind a header of big-endian numbers: int32 header size (41; later versions may only make
+A value is stored after a header of big-endian numbers: int32 header size (41; later versions may only make
 it longer), int32 format (1 or more), int64 version, owner, created ms, modified ms, one byte "ephemeral".
 Source: apache/pulsar RocksdbMetadataStore.MetaValue.
 """

@@ -89,7 +89,7 @@ class SnapshotStore(BaseStore):
         self._refuse()
 
     def close(self) -> None:
-        """Close the file behind the index."""
+        """Close the file that the index points into."""
         if self._unpacked is not None:
             self._unpacked.close()
         self._unpacked, self._offsets = None, None
@@ -179,7 +179,7 @@ class SnapshotStore(BaseStore):
         if file.seekable():
             return file
         with ExitStack() as unfinished, file, self._lines(file) as lines:
-            # It lives until `close`, and has no name that could be left behind.
+            # It lives until `close`, and has no name, so a killed process leaves nothing.
             spool = cast(BinaryIO, unfinished.enter_context(tempfile.TemporaryFile()))
             spool.writelines(line for _, line in lines)
             spool.seek(0)

@@ -1,6 +1,6 @@
 """`zk://HOST:PORT[,…][/CHROOT]`: a live ZooKeeper, through kazoo.
 
-Options beside the common ones (`url`): `tls=true`, `sasl=REFERENCE` (user:password for DIGEST-MD5),
+Options besides the common ones (`access.urls`): `tls=true`, `sasl=REFERENCE` (user:password for DIGEST-MD5),
 `jute_maxbuffer=BYTES` where the server's is not the default. `auth` holds user:password of the digest scheme.
 Nodes made here get ZooKeeper's open ACL and parents are containers, as Pulsar makes them.
 """
@@ -38,7 +38,7 @@ from pulsar_meta.stores.zookeeper_client import (
 
 # ZooKeeper's default for jute.maxbuffer, the largest request that a server takes.
 JUTE_MAXBUFFER: Final = 0xFFFFF
-# What a request holds beside path and value: its header, lengths, version, an open ACL.
+# What a request holds besides path and value: its header, lengths, version, an open ACL.
 REQUEST_OVERHEAD: Final = 96
 PAGE: Final = 256
 RETRY_PAUSE: Final = 0.1

@@ -225,7 +225,7 @@ def send_read(client: Any, paths: Sequence[str]) -> Any:
 
 
 OPERATIONS: Final = 64
-# What an operation of a transaction holds beside path and value.
+# What an operation of a transaction holds besides path and value.
 OPERATION_OVERHEAD: Final = 32
 
 
