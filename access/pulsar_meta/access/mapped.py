@@ -2,9 +2,9 @@
 
 Where a mapped file is truncated meanwhile, or lies on a bad sector, the kernel sends SIGBUS to the thread
 that reads the page. Here the page is replaced by zeros, so that reading goes on, and `check` says what
-happened: call it before what was read is believed. This works on Linux; elsewhere the signal ends the process.
+happened: call it before what was read is believed. Elsewhere than on Linux the signal ends the process.
 
-A handler in Python cannot do that: it runs after the reading instruction, which would be tried again for ever.
+A handler in Python cannot do that: it runs after the reading instruction, which would be tried forever.
 So the handler is a C function made by ctypes, and runs in the thread that reads.
 """
 

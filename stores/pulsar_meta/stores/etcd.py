@@ -2,7 +2,7 @@
 
 Options besides the common ones (`access.urls`): `max_request_bytes=BYTES` where the server's limit is not
 the default. `auth` holds user:password. A version is the key's mod_revision, which is never used twice,
-unlike etcd's own per-key version that starts again when a key is deleted and created (Pulsar counts that one).
+unlike the per-key version that starts again when a key is deleted and created (Pulsar counts that one).
 
 Why gRPC and no client library: the libraries are dead, know no TLS, or go through the JSON gateway; against
 the one that is kept (etcd3gw) this scans 4.2 and writes 2.7 times as many values of 400 bytes a second.
