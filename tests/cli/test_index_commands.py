@@ -107,11 +107,31 @@ def test_build_index_writes_once_and_undo_takes_it_back(run: Run) -> None:
     assert run("properties", "orders", "-o", "json").stdout == before
 
 
+def test_build_index_repairs_what_check_index_calls_false(run: Run) -> None:
+    before = run("properties", "orders", "-o", "json").stdout
+    run("build-index", "orders", "--yes", "--allow-loaded")
+    repaired = run("build-index", "orders", "--repair", "--yes", "--allow-loaded", "-o", "json")
+    summary = json.loads(repaired.stdout)
+    assert (repaired.returncode, summary["rewritten"]) == (0, 1)
+    checked = json.loads(run("check-index", "orders", "-o", "json").stdout)
+    assert {one["property"] for one in checked if one["entries"]} == {"right"}
+    again = json.loads(
+        run("build-index", "orders", "--repair", "--yes", "--allow-loaded", "-o", "json").stdout
+    )
+    assert (again["rewritten"], again["kept"]) == (0, 1)
+    run("undo", summary["undo_file"], "--yes", "--allow-loaded")
+    assert before != run("properties", "orders", "-o", "json").stdout
+
+
 def test_build_index_of_topics_that_lack_indexes_or_entries(run: Run, tmp_path: Path) -> None:
     none = run("build-index", "plain-old", "--yes", "--allow-loaded")
     assert none.returncode == 0
     assert "3 ledgers without the property: the first entry has no index" in none.stderr
     (tmp_path / "some.frames").write_bytes(b"\0\0\0\0")
+    frames = ("--entries", f"frames:{tmp_path / 'some.frames'}")
+    unseen = run("build-index", "orders", "--repair", "--dry-run", *frames)
+    assert unseen.returncode == 1
+    assert "whose property was not compared: no source has the first entry" in unseen.stderr
     missing = run("build-index", "orders", "--dry-run", "--entries", f"frames:{tmp_path / 'some.frames'}")
     assert "no source has the first entry" in missing.stderr
     assert missing.returncode == 1

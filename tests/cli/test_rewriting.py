@@ -672,3 +672,16 @@ def test_a_closed_stdin_is_nobody_to_ask(place: Place) -> None:
         done = subprocess.run(shell, env=place.env, capture_output=True, timeout=60)
         assert (done.returncode, b"Traceback" in done.stderr) == (code, False), done.stderr
         assert (place.values() != before) is (code == 0)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_stream_loses_no_undo_file(place: Place, closed: str) -> None:
+    command = shlex.join([*MAIN, "compress-cursors", "--compression", "none", "--yes"])
+    before = place.values()
+    shell = ["bash", "-c", f"{command} {closed}"]
+    done = subprocess.run(shell, env=place.env, capture_output=True, timeout=60)
+    assert b"Traceback" not in done.stderr
+    if place.values() != before and "2>" not in closed:
+        assert b"pulsar-meta undo " in done.stderr
+    left = list((place.state / "pulsar-meta" / "undo").glob("*"))
+    assert len(left) == (place.values() != before)

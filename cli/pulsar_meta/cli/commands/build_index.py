@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls, IndexProperty, StoreUrl
+from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.rewriting import BulkOptions, WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.jobs.engine import choose_engine
@@ -35,13 +36,16 @@ def build_index(
     store: StoreUrl = None,
     entries: EntriesUrls = None,
     index_property: IndexProperty = "first-index",
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Also compare the properties that are there, and correct them.")
+    ] = False,
 ) -> None:
     """Read the first entry of every ledger without the property and store its first index there.
 
     `seek --index` then finds the ledger in the metadata alone. One write a topic, with a plan and an undo
-    file; properties that are there stay as they are (check-index finds false ones). Pulsar itself reserves
-    no name for it (PIP-404): first-index is ours. Released brokers drop the properties of a topic's last
-    ledger when they close it or load the topic again; run build-index again for those.
+    file; properties that are there stay as they are (check-index finds false ones, --repair corrects them).
+    Pulsar itself reserves no name for it (PIP-404): first-index is ours. Released brokers drop the properties
+    of a topic's last ledger when they close it or load the topic again; run build-index again for those.
 
     Examples:
       pulsar-meta build-index public/default --dry-run --entries bookie:
@@ -49,11 +53,11 @@ def build_index(
     """
     urls = shell.entries_urls(entries)
     with open_for_writing(shell, store, writing) as opened, _reader(shell, opened, urls, engine) as read:
-        build = IndexBuild(index_property, read)
+        build = IndexBuild(index_property, read, repair)
         rewrite = build.rewrite(lambda: chosen_topics(opened, names or [], everything=everything))
         write(shell, opened, rewrite, writing, bulk)
     _report(shell, build)
-    if build.undone.keys() & {MISSING, UNREADABLE}:
+    if (build.undone + build.unchecked).keys() & {MISSING, UNREADABLE}:
         raise typer.Exit(Exit.FAULT)
 
 
@@ -80,3 +84,5 @@ def _report(shell: Shell, build: IndexBuild) -> None:
         shell.warn(f"{len(build.last_ledgers)} of the ledgers are {LAST_LEDGER}")
     for reason, count in sorted(build.undone.items()):
         shell.say(f"{count} ledgers without the property: {reason}")
+    for reason, count in sorted(build.unchecked.items()):
+        shell.warn(f"{counted(count, 'ledgers')} whose property was not compared: {reason}")

@@ -49,13 +49,16 @@ def first_index(source: EntrySource, ledger_id: int) -> int | str:
 class IndexBuild:
     """One run: which property, how first entries are read, and what was found out.
 
-    `undone` counts ledgers that get no property, by reason; `last_ledgers` are the topics' last ones that
-    get one, which released brokers may drop again.
+    `repair`: properties that are there are compared with the first entries, and corrected. `undone` counts
+    ledgers that get no property, by reason, `unchecked` those whose property could not be compared;
+    `last_ledgers` are the topics' last ones that get one, which released brokers may drop again.
     """
 
     key: str
     read: FirstIndexes
+    repair: bool = False
     undone: Counter[str] = field(default_factory=Counter)
+    unchecked: Counter[str] = field(default_factory=Counter)
     last_ledgers: set[int] = field(default_factory=set)
     _edits: dict[str, dict[int, list[Edit]]] = field(default_factory=dict)
 
@@ -67,6 +70,7 @@ class IndexBuild:
         """Yield what becomes of each topic's record; first entries are read some topics at a time."""
         waiting = iter(topics)
         self.undone.clear()
+        self.unchecked.clear()
         self.last_ledgers.clear()
         while some := list(islice(waiting, TOPICS_AT_ONCE)):
             self._find(some)
@@ -91,21 +95,26 @@ class IndexBuild:
             (seen.path, ledger)
             for seen in records
             if seen.path not in self._edits
-            for ledger in self._without_property(seen)
+            for ledger in self._in_question(seen)
         ]
         found = self.read([ledger.ledger_id for _, ledger in wanted])
         for seen in records:
             self._edits.setdefault(seen.path, {})
         for (path, ledger), index in zip(wanted, found, strict=True):
             if isinstance(index, int):
-                self._edits[path][ledger.ledger_id] = [Edit(self.key, str(index))]
+                if ledger.values(self.key) != (str(index),):
+                    self._edits[path][ledger.ledger_id] = [Edit(self.key, str(index))]
+            elif ledger.values(self.key):
+                self.unchecked[index] += 1
             else:
                 self.undone[EMPTY if ledger.entries is None and index == MISSING else index] += 1
 
-    def _without_property(self, seen: Versioned) -> list[Ledger]:
-        """Return the ledgers of a topic that may have entries and have no such property."""
+    def _in_question(self, seen: Versioned) -> list[Ledger]:
+        """Return the ledgers of a topic that may have entries, and whose property is missing or looked at."""
         try:
             topic = topic_of(seen)
         except DecodeError:
             return []
-        return [one for one in topic.ledgers if one.entries != 0 and not one.values(self.key)]
+        return [
+            one for one in topic.ledgers if one.entries != 0 and (self.repair or not one.values(self.key))
+        ]
