@@ -135,6 +135,7 @@ def test_groups_inside_groups_are_encoded_or_refused(depth: int) -> None:
     [
         ({"kind": "Text", "value": "a", "version": "9" * 5000}, "version"),
         ({"kind": "Text", "value": "a", "version": {}}, "version"),
+        ({"kind": "Text", "value": "a", "path": "/\ud800"}, "path"),
         ({"kind": "Text", "value": "a", "version": 2**63}, "version"),
         ({"kind": "BookieEntry", "value": {**ENTRY, "digest_type": {}}}, "value.digest_type"),
         ({"kind": "BookieEntry", "value": {**ENTRY, "ledger_id": 10**5000}}, "value.ledger_id"),

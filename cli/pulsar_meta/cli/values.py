@@ -43,13 +43,13 @@ def _decoded(
         decoded = decode_document(
             value.data, source=value.source, path=value.path, version=value.version, options=options
         )
-        _tell(shell, value, decoded, faults)
+        _report_on(shell, value, decoded, faults)
         if decoded.document["value"] is not None or shell.speaks_json:
             yield decoded.document
 
 
-def _tell(shell: Shell, value: ValueInput, decoded: Decoded, faults: Faults) -> None:
-    """Tell on stderr what is wrong with a value, and where its bytes would not come back the same."""
+def _report_on(shell: Shell, value: ValueInput, decoded: Decoded, faults: Faults) -> None:
+    """Report on stderr what is wrong with a value, and where its bytes would not come back the same."""
     where = place(value)
     if decoded.error is not None:
         faults(decoded.error.within(where))

@@ -74,15 +74,15 @@ def _encoded(
         if not encoded.order_kept:
             shell.warn(f"{place}: {ORDER_LOST}")
         if compression not in (None, Codec.NONE):
-            _tell_bare(shell, document, bare)
+            _warn_of_bare(shell, document, bare)
         yield encoded
 
 
-def _tell_bare(shell: Shell, document: Any, told: set[str]) -> None:
-    """Tell once of each kind that brokers never compress that it was not compressed."""
+def _warn_of_bare(shell: Shell, document: Any, warned: set[str]) -> None:
+    """Warn once of each kind that brokers never compress that it was not compressed."""
     kind = checked_kind(document["kind"])
-    if kind not in ENVELOPED and kind not in told:
-        told.add(kind)
+    if kind not in ENVELOPED and kind not in warned:
+        warned.add(kind)
         shell.warn(f"{kind}: no broker reads a compressed one, it stays as it is")
 
 

@@ -235,9 +235,20 @@ def _newer_bytes(envelope: dict[str, Any]) -> bytes:
 def _path(document: dict[str, Any]) -> str | None:
     """Return the value's path in its store; for a file one that is made of its name."""
     path, source = document.get("path"), document.get("source")
+    for name in (path, source):
+        if isinstance(name, str) and not _is_text(name):
+            raise DecodeError(f"path: half of a surrogate pair is no text, found {shown(name)}")
     if isinstance(path, str):
         return path
     return "/" + source.lstrip("/") if isinstance(source, str) and source.strip("/-") else None
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _version(version: Any, path: str) -> int:
