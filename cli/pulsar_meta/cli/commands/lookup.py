@@ -13,10 +13,11 @@ from pulsar_meta.access.credentials import read_secret
 from pulsar_meta.brokers.client_conf import ClientConf, read_client_conf, token_credentials
 from pulsar_meta.brokers.lookup import LookupRequest, OriginalClient
 from pulsar_meta.brokers.lookup_session import LookupSession
+from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import property_pairs
 from pulsar_meta.cli.render.tables import Detail
 from pulsar_meta.cli.shell import Shell
-from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
+from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.wire.service_url import parse_service_url
@@ -123,17 +124,11 @@ def lookup(
     outcomes = list(session.look_up_all(request, shell.detail))
     named = [outcome.request.topic for outcome in outcomes] == [request.topic]
     shell.emit((outcome.document() for outcome in outcomes), Detail(_lines, fields=_FIELDS), single=named)
-    _end(shell, [outcome.error for outcome in outcomes if outcome.error is not None])
-
-
-def _end(shell: Shell, errors: list[PulsarMetaError]) -> None:
-    """Raise the worst error after reporting the others."""
-    if errors:
-        worst = max(errors, key=lambda error: error.exit_code)
-        for error in errors:
-            if error is not worst:
-                shell.warn(str(error))
-        raise worst
+    faults = Faults(shell)
+    for outcome in outcomes:
+        if outcome.error is not None:
+            faults(outcome.error)
+    faults.end()
 
 
 def refuse_http(url: str, properties: dict[str, str]) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.entry_options import LineTemplate, chosen_template
+from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.seek import POSITION, TYPES, table_view
 from pulsar_meta.cli.render.tables import Detail, Format, View
@@ -52,7 +53,7 @@ def seek(
       pulsar-meta seek --namespace my/ns --time 1787227200000 --cluster east
     """
     line = chosen_template(shell, template, TYPES)
-    options, questions, tally = search.options, asked(topic, wanted), Tally()
+    options, questions, tally = search.options, asked(topic, wanted), Tally(Faults(shell))
     prefix = ("cluster",) * bool(cluster) + ("topic",) * bool(wanted.namespace)
     with ExitStack() as stack:
         clusters = open_clusters(shell, store, entries, cluster, stack)
@@ -60,8 +61,7 @@ def seek(
         answers = tally.watch(answered(shell, asking, options, engine))
         show(shell, answers, line, prefix)
         shell.account({"questions": tally.answered, "entries": tally.entries}, tally.without_answer)
-    if tally.exit_code:
-        raise typer.Exit(tally.exit_code)
+    tally.faults.end()
 
 
 def show(
@@ -108,10 +108,10 @@ def answered(
 
 
 class Tally:
-    """What came of the questions: how many there were, what they cost, and the exit code."""
+    """What came of the questions: how many there were, what they cost, and what was wrong."""
 
-    def __init__(self) -> None:
-        self.exit_code = 0
+    def __init__(self, faults: Faults) -> None:
+        self.faults = faults
         self.answered = 0
         self.entries = 0
         self.without_answer: dict[str, str] = {}
@@ -122,8 +122,7 @@ class Tally:
             self.answered += 1
             self.entries += answer["entries_read"]
             if answer["status"] != "found":
-                code = Exit.UNDECODABLE if "reason" in answer else Exit.NOT_FOUND
-                self.exit_code = max(self.exit_code, int(code))
+                self.faults.note(Exit.UNDECODABLE if "reason" in answer else Exit.NOT_FOUND)
             if answer["status"] in (MISSING, UNREADABLE):
                 self.without_answer[answer["topic"]] = answer["status"]
             yield answer

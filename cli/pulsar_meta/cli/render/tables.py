@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain, islice
 from typing import IO, Any, Final
 
 from pulsar_meta.cli.render.text import IN_JSON, cell_width, folded, harmless, in_a_cell, json_line, one_line
@@ -113,10 +114,13 @@ def write_csv(documents: Iterable[Document], out: IO[str], view: View | Detail) 
     """
     if not view.fields:
         raise UsageError("these values have no columns: choose -o json, ndjson or plain")
+    rows = ([_csv_cell(document, name) for name in view.fields] for document in documents)
+    # What the first row costs is waited for before the heading stands there.
+    first = list(islice(rows, 1))
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(view.fields)
-    rows = ([_csv_cell(document, name) for name in view.fields] for document in documents)
-    writer.writerows(([harmless(cell) for cell in row] for row in rows) if out.isatty() else rows)
+    for row in chain(first, rows):
+        writer.writerow([harmless(cell) for cell in row] if out.isatty() else row)
 
 
 def _csv_cell(document: Document, name: str) -> str:

@@ -1,0 +1,89 @@
+"""What a person sees at a terminal: tables that fit, and no progress bar among lines that are printed."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import struct
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from fcntl import ioctl
+from pathlib import Path
+from termios import TIOCSWINSZ
+
+import pytest
+
+from tests.cli.program import MAIN, environment
+
+Capture = Callable[[str], Path]
+_escape_re = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def seen(*arguments: str, env: dict[str, str], columns: int) -> str:
+    """Return what a terminal is sent by the program, stdout and stderr together."""
+    ours, theirs = pty.openpty()
+    ioctl(theirs, TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    env = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES")} | {"TERM": "xterm"}
+    program = subprocess.Popen([*MAIN, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=env)
+    os.close(theirs)
+    sent = b""
+    # A terminal whose last user has gone answers with EIO.
+    with suppress(OSError):
+        while part := os.read(ours, 65536):
+            sent += part
+    os.close(ours)
+    assert program.wait(60) in (0, 1)
+    return sent.decode().replace("\r\n", "\n")
+
+
+@pytest.fixture
+def env(capture: Capture, tmp_path: Path) -> dict[str, str]:
+    folder = capture("pulsar-4.2.4")
+    return environment(
+        tmp_path,
+        PULSAR_META_STORE=f"snapshot:{folder / 'metadata.ndjson'}",
+        PULSAR_META_ENTRIES=f"bookie-disk:{folder / 'bookie0'}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ("top -n 3", "361 values, "),
+        ("check-index public/default/orders -o ndjson", '{"topic"'),
+        ("check-index public/default/orders -o csv", "topic,"),
+        ("seek orders --index 1 --index 2 --index 3 -o plain", "18:1:0"),
+    ],
+)
+def test_no_bar_is_drawn_once_lines_are_printed(words: str, first: str, env: dict[str, str]) -> None:
+    text = _escape_re.sub("", seen(*words.split(), env=env, columns=120))
+    before, found, after = text.partition(first)
+    assert found
+    assert "━" in before
+    assert "━" not in after
+
+
+@pytest.mark.parametrize("columns", [40, 80, 140])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "compress-cursors --estimate --by namespace",
+        "ls topic marks -l",
+        "properties orders",
+        "dump-entries orders -n 3",
+        "check-index orders",
+    ],
+)
+def test_tables_fit(words: str, columns: int, env: dict[str, str]) -> None:
+    text = _escape_re.sub("", seen(*words.split(), env=env, columns=columns))
+    lines = [line for line in text.splitlines() if "━" not in line]
+    if any("──" in line for line in lines):
+        # A table, and the line about what was looked at, which the terminal folds by itself.
+        table = [line for line in lines if "checked" not in line and "threshold" not in line]
+        assert max(map(len, table)) < columns
+    elif columns >= 80:
+        assert words.startswith("dump-entries")
+    if columns == 80 and "--estimate" in words:
+        assert len([line for line in lines if line.startswith("public/default")]) == 5
