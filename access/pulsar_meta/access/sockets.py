@@ -96,10 +96,15 @@ class TimedSocket:
         return left
 
 
+def no_answer(seconds: float) -> str:
+    """Return the words for a server that did not answer in time."""
+    return f"no answer within {seconds:g} second{'' if seconds == 1 else 's'}"
+
+
 def reason(error: Exception, seconds: float) -> str:
     """Return in a few words why a connection failed; `seconds` is how long was waited."""
     if isinstance(error, TimeoutError):
-        return f"no answer within {seconds:g} seconds"
+        return no_answer(seconds)
     if isinstance(error, socket.gaierror | UnicodeError):
         return "no address is known of this host"
     if isinstance(error, ssl.SSLCertVerificationError):

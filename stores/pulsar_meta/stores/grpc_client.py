@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from threading import Event, RLock
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
-from pulsar_meta.access.sockets import nobody_listens
+from pulsar_meta.access.sockets import no_answer, nobody_listens
 from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import UnreachableError, UsageError
 
@@ -161,7 +161,7 @@ class GrpcClient:
             raise TooLargeError(text, source=self._url.url) from error
         text = f"it refuses: {details or code.name}"
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-            text = f"no answer within {self._timeout:g} seconds"
+            text = no_answer(self._timeout)
         elif code == grpc.StatusCode.UNAVAILABLE and details not in self.not_yet:
             text = self._unavailable(details, servers or self._url.endpoints)
         elif "xception" in details and "deserializing" in details:

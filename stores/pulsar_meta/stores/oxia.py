@@ -24,6 +24,7 @@ from itertools import pairwise
 from threading import Lock
 from typing import Final, TypeVar
 
+from pulsar_meta.access.sockets import no_answer
 from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UnreachableError
 from pulsar_meta.proto import Oxia_pb2 as api
@@ -154,7 +155,7 @@ class OxiaStore(BaseStore):
             if all(shard.leader for shard in found):
                 self._known = found
             elif time.monotonic() > deadline:
-                text = f"a shard had no leader for {self._timeout:g} seconds"
+                text = f"a shard has no leader: {no_answer(self._timeout)}"
                 raise UnreachableError(text, source=self.url)
             else:
                 time.sleep(PAUSE)

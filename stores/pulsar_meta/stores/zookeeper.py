@@ -15,6 +15,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
+from pulsar_meta.access.sockets import no_answer
 from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import (
     ConflictError,
@@ -255,7 +256,7 @@ class ZookeeperStore(BaseStore):
         deadline = time.monotonic() + self._timeout
         while not self._client.connected:
             if time.monotonic() > deadline:
-                raise UnreachableError(f"no answer within {self._timeout:g} seconds", source=self.url)
+                raise UnreachableError(no_answer(self._timeout), source=self.url)
             time.sleep(RETRY_PAUSE)
 
     @contextmanager
@@ -279,7 +280,7 @@ class ZookeeperStore(BaseStore):
             text = f"{path}: the credentials do not allow it ({type(error).__name__})"
             raise UnreachableError(text, source=self.url) from error
         except (*_lost(), self._client.handler.timeout_exception) as error:
-            text = f"{path}: no answer within {self._timeout:g} seconds"
+            text = f"{path}: {no_answer(self._timeout)}"
             raise UnreachableError(text, source=self.url) from error
         except kazoo.KazooException as error:
             raise UnreachableError(f"{path}: it refuses ({type(error).__name__})", source=self.url) from error

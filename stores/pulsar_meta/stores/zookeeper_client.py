@@ -20,7 +20,7 @@ from threading import Event, Timer
 from typing import Any, Final
 
 from pulsar_meta.access.credentials import user_password
-from pulsar_meta.access.sockets import nobody_listens
+from pulsar_meta.access.sockets import no_answer, nobody_listens
 from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import UnreachableError, UsageError
 from pulsar_meta.stores.base import Write
@@ -77,7 +77,7 @@ def _start(client: Any, url: ServerUrl) -> str | None:
         if nobody is not None:
             return nobody
         connected.wait(max(url.timeout - (time.monotonic() - begun), 0))
-    return None if client.connected else f"no answer within {url.timeout:g} seconds"
+    return None if client.connected else no_answer(url.timeout)
 
 
 def _client(url: ServerUrl) -> Any:
