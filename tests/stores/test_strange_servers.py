@@ -15,6 +15,7 @@ from pulsar_meta.proto import Etcd_pb2 as etcd
 from pulsar_meta.proto import Oxia_pb2 as oxia
 from pulsar_meta.stores.base import ABSENT, Store
 from pulsar_meta.stores.registry import open_store
+from tests.cli.program import pulsar_meta_here
 from tests.servers.scripted import STRANGE_SERVERS, grpc_server, nobody, tcp_server, zookeeper
 
 SCHEMES = ("zk", "etcd", "oxia")
@@ -241,3 +242,14 @@ def test_an_oxia_without_shards() -> None:
     with grpc_server({"GetShardAssignments": lambda _: iter([answer.SerializeToString()])}) as port:
         text = in_time(lambda: open_store(f"oxia://127.0.0.1:{port}?timeout=2"), UnreachableError)
     assert "has no shards" in text
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", [*STRANGE_SERVERS, "nobody"])
+def test_the_program_ends_in_one_line(scheme: str, name: str) -> None:
+    with tcp_server(STRANGE_SERVERS.get(name, STRANGE_SERVERS["stalls"])) as port:
+        where = nobody() if name == "nobody" else port
+        done = pulsar_meta_here("ls", "/", "--store", f"{scheme}://127.0.0.1:{where}?timeout=0.7")
+    assert (done.returncode, done.stdout) == (6, b"")
+    assert len(done.stderr.splitlines()) == 1
+    assert b"Traceback" not in done.stderr
