@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ import pytest
 
 from pulsar_meta.cli.commands import COMMANDS
 from pulsar_meta.cli.render.seek import FIELDS
+from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.codecs import errors
 from pulsar_meta.codecs.documents.kinds import KINDS
 from pulsar_meta.entries.registry import SCHEMES as ENTRY_SCHEMES
@@ -28,6 +31,15 @@ OTHERS_NAMES = {
     "value", "metadata", "properties", "cursor_properties", "custom", "holds", "kept_for", "skipped_for",
     "breaks", "breaking_keys",
 }  # fmt: skip
+# Fields of MessageMetadata that have columns of their own.
+METADATA = {
+    "publish_time",
+    "producer_name",
+    "sequence_id",
+    "num_messages_in_batch",
+    "event_time",
+    "compression",
+}
 Capture = Callable[[str], Path]
 
 
@@ -71,26 +83,26 @@ def fields(told: Any) -> Iterator[str]:
                     yield from fields(member)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "decode pulsar-4.2.4/metadata.ndjson",
-        "get topic marks",
-        "ls -l",
-        "tree -d 2",
-        "top",
-        "properties orders",
-        "dump-entries orders --from -3 --deep --payload hash",
-        "dump-entries orders -n 3 --where region=eu",
-        "seek orders --index 7 --time 1795241017000 --expired 1d",
-        "check-index public/default",
-        "verify-entries plain",
-        "plan-batches orders --keys region",
-        "check-readable --for-version 4.2.4",
-        "compress-cursors --compression zstd --dry-run",
-        "compress-cursors --estimate --by namespace",
-    ],
+ANSWERED = (
+    "decode pulsar-4.2.4/metadata.ndjson",
+    "get topic marks",
+    "ls -l",
+    "tree -d 2",
+    "top",
+    "properties orders",
+    "dump-entries orders --from -3 --deep --payload hash",
+    "dump-entries orders -n 3 --where region=eu",
+    "seek orders --index 7 --time 1795241017000 --expired 1d",
+    "check-index public/default",
+    "verify-entries plain",
+    "plan-batches orders --keys region",
+    "check-readable --for-version 4.2.4",
+    "compress-cursors --compression zstd --dry-run",
+    "compress-cursors --estimate --by namespace",
 )
+
+
+@pytest.mark.parametrize("words", ANSWERED)
 def test_every_field_is_in_the_contract(words: str, capture: Capture, tmp_path: Path) -> None:
     folder = capture("pulsar-4.2.4")
     env = environment(
@@ -106,3 +118,22 @@ def test_every_field_is_in_the_contract(words: str, capture: Capture, tmp_path: 
     found = {name for line in done.stdout.splitlines() for name in fields(json.loads(line))}
     assert found or words.startswith("verify")
     assert found <= set(re.findall(r"[a-z_0-9]+", CONTRACT))
+
+
+@pytest.mark.parametrize(
+    "words", [words for words in ANSWERED if Format.CSV in COMMANDS[words.split()[0]].forms]
+)
+def test_csv_has_the_names_of_the_contract(words: str, capture: Capture, tmp_path: Path) -> None:
+    folder = capture("pulsar-4.2.4")
+    env = environment(
+        tmp_path,
+        PULSAR_META_STORE=f"snapshot:{folder / 'metadata.ndjson'}",
+        PULSAR_META_ENTRIES=f"bookie-disk:{folder / 'bookie0'}",
+    )
+    done = pulsar_meta_here(*words.split(), "-o", "csv", env=env)
+    assert done.returncode in (0, 1, 3), done.stderr
+    heading, *rows = csv.reader(io.StringIO(done.stdout.decode()))
+    assert rows or words.startswith("verify")
+    assert all(len(row) == len(heading) and "-" not in row for row in rows)
+    names = {part for name in heading for part in name.split(".")}
+    assert names - {"message"} <= set(re.findall(r"[a-z_0-9]+", CONTRACT)) | METADATA
