@@ -250,12 +250,10 @@ class Matches:
         choices = list(choices)
         self.coverage.topics += sum(choice.is_topic for choice in choices)
         sources = Sources(None if store is None else store.url, tuple(urls))
-        parts = [
-            (part, with_bookkeeper(store, part.ledger, self.report))
-            for choice in choices
-            for part in ranges(choice, limits, source)
-        ]
+        parts = [part for choice in choices for part in ranges(choice, limits, source)]
+        ledgers = with_bookkeeper(store, (part.ledger for part in parts), self.report)
+        found = list(zip(parts, ledgers, strict=True))
         spark = self.engine.spark(self.shell)
         return match_with_spark(
-            sources, parts, self.chosen, self.look, self.counts, self.coverage, self.report, spark
+            sources, found, self.chosen, self.look, self.counts, self.coverage, self.report, spark
         )

@@ -50,13 +50,11 @@ def test_what_is_missing_or_broken_is_reported_by_spark_too(session: SparkSessio
         choices = list(choose(topics, store, source, here.append))
         entries = read_entries(iter(choices), Limits(), source, store, here.append, looked)
         found = list(describe_matching(entries, chosen, here_counts, look, None, here.append))
-        parts = [
-            (part, with_bookkeeper(store, part.ledger, there.append))
-            for choice in choices
-            for part in ranges(choice, Limits(), source)
-        ]
+        parts = [part for choice in choices for part in ranges(choice, Limits(), source)]
+        ledgers = with_bookkeeper(store, (part.ledger for part in parts), there.append)
+        sent_parts = list(zip(parts, ledgers, strict=True))
         by_spark = match_with_spark(
-            damaged, parts, chosen, look, there_counts, sent, there.append, SparkSettings()
+            damaged, sent_parts, chosen, look, there_counts, sent, there.append, SparkSettings()
         )
         assert list(by_spark) == found
     assert there_counts == here_counts

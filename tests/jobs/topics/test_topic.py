@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,9 @@ import pytest
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.topics.scope import Scope
-from pulsar_meta.jobs.topics.topic import Position, read_topic, topics_in
+from pulsar_meta.jobs.topics.topic import Ledger, Position, read_topic, topics_in, with_bookkeeper
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
-from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
 
@@ -88,3 +88,26 @@ def test_a_broken_record_is_reported_and_passed_over_or_raised() -> None:
         list(topics_in(store, Scope()))
     with pytest.raises(NotFoundError):
         read_topic(store, TopicName.parse("absent"))
+
+
+def test_bookkeepers_metadata_of_many_ledgers_is_read_in_one_go(
+    capture: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    faults: list[PulsarMetaError] = []
+    folder = capture("pulsar-4.2.4")
+    with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
+        ledgers = [ledger for topic in topics_in(store, Scope()) for ledger in topic.ledgers]
+        read_many = store.read_many
+
+        def counted(paths: Sequence[str]) -> list[Versioned | None]:
+            asked.append(len(paths))
+            return read_many(paths)
+
+        monkeypatch.setattr(store, "read_many", counted)
+        found = list(with_bookkeeper(store, [*ledgers, Ledger(10**9)], faults.append))
+    assert asked == [len(ledgers) + 1]
+    assert [one.ledger_id for one in found] == [*(one.ledger_id for one in ledgers), 10**9]
+    assert [one.metadata for one in found] == ["known"] * len(ledgers) + ["absent"]
+    assert list(with_bookkeeper(None, ledgers, faults.append)) == ledgers
+    assert faults == []

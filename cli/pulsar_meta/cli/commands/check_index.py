@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Annotated
 
 import typer
@@ -78,10 +79,13 @@ def _topics(
     if not known:
         coverage.not_checked[METADATA] = NO_METADATA
     found = topics_in(store, Scope(), faults) if everything else all_named(store, names, faults)
-    for topic in found:
-        coverage.topics += 1
-        ledgers = [with_bookkeeper(store if known else None, one, faults) for one in topic.ledgers]
-        yield replace(topic, ledgers=tuple(ledgers))
+    topics = list(found)
+    coverage.topics += len(topics)
+    ledgers = with_bookkeeper(
+        store if known else None, (one for topic in topics for one in topic.ledgers), faults
+    )
+    for topic in topics:
+        yield replace(topic, ledgers=tuple(islice(ledgers, len(topic.ledgers))))
 
 
 def _checked(

@@ -256,8 +256,9 @@ def plan_checks(
         # Ledgers chosen without a topic have no neighbours: each is checked by itself.
         group = topic if choice.is_topic else -1
         coverage.topics += choice.is_topic
-        for part in ranges(choice, limits, source):
-            ledger = with_bookkeeper(store if known else None, part.ledger, report)
+        parts = list(ranges(choice, limits, source))
+        ledgers = with_bookkeeper(store if known else None, (part.ledger for part in parts), report)
+        for part, ledger in zip(parts, ledgers, strict=True):
             faults = tuple(Fault(ledger.ledger_id, -1, "ledger", text) for text in contradictions(ledger))
             if ledger.state == "unknown" and source.last_entry(ledger.ledger_id) is None:
                 report(NotFoundError(f"no ledger {ledger.ledger_id}: no source has an entry of it"))

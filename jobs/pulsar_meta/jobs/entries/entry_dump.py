@@ -60,8 +60,9 @@ def read_entries(
     coverage = coverage or Coverage()
     for choice in choices:
         coverage.topics += choice.is_topic
-        for part in ranges(choice, limits, source):
-            ledger = with_bookkeeper(store, part.ledger, report)
+        parts = list(ranges(choice, limits, source))
+        ledgers = with_bookkeeper(store, (part.ledger for part in parts), report)
+        for part, ledger in zip(parts, ledgers, strict=True):
             yield from present_entries(part, ledger, source, report, coverage)
 
 

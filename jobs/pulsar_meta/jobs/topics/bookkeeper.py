@@ -12,7 +12,7 @@ from functools import lru_cache
 from time import monotonic
 from typing import Final
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, decoding
 from pulsar_meta.codecs.frames.bookie_entry import DigestType
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata
 from pulsar_meta.codecs.names import LEDGERS, ledger_of_path, ledger_path
@@ -20,7 +20,7 @@ from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.bookie_live import LiveBookies
 from pulsar_meta.entries.ensemble import Ensembles, Segment
 from pulsar_meta.proto.DataFormats_pb2 import BookieServiceInfoFormat, LedgerMetadataFormat
-from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.base import Store, Versioned
 
 BOOKIE_PROTOCOL: Final = "bookie-rpc"
 # A closed ledger's metadata is not read again for so long. Not for ever: BookKeeper's recovery moves
@@ -95,13 +95,17 @@ class BookkeeperLedger:
 
 def read_bookkeeper_ledger(store: Store, ledger_id: int) -> BookkeeperLedger:
     """Return what BookKeeper's metadata says of a ledger; NotFoundError, DecodeError where it is broken."""
-    path = ledger_path(ledger_id)
     try:
-        metadata = decode_ledger_metadata(store.read(path).value).metadata
+        record = store.read(ledger_path(ledger_id))
     except NotFoundError as error:
         raise NotFoundError(f"no ledger {ledger_id}", source=store.url) from error
-    except DecodeError as error:
-        raise error.within(path) from error
+    return bookkeeper_ledger_of(ledger_id, record)
+
+
+def bookkeeper_ledger_of(ledger_id: int, record: Versioned) -> BookkeeperLedger:
+    """Return what BookKeeper's record of a ledger says; DecodeError, naming it, where it is broken."""
+    with decoding(record.path):
+        metadata = decode_ledger_metadata(record.value).metadata
     closed = metadata.state == LedgerMetadataFormat.CLOSED
     return BookkeeperLedger(
         ledger_id=ledger_id,

@@ -12,14 +12,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 from uuid import UUID
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UsageError, decoding
 from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, ledgers_by_id
-from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
-from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, EntryFormat, read_bookkeeper_ledger
+from pulsar_meta.codecs.names import TopicName, ledger_path, split_managed_ledger_path
+from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, EntryFormat, bookkeeper_ledger_of
 from pulsar_meta.jobs.topics.nearest import missing
 from pulsar_meta.jobs.topics.partitions import held_partitions
 from pulsar_meta.jobs.topics.scope import Scope, is_glob, is_namespace, scope_of, select
@@ -29,6 +30,8 @@ from pulsar_meta.stores.base import Store, Versioned
 # Takes a fault that is reported while the work goes on.
 Report = Callable[[PulsarMetaError], None]
 Properties = tuple[tuple[str, str], ...]
+# Ledgers whose metadata is read in one go.
+LEDGERS_AT_ONCE: Final = 500
 # The largest id of a ledger or an entry (Java's long).
 MAX_ID: Final = 2**63 - 1
 _position_re = re.compile(r"([0-9]{1,19}):(-1|[0-9]{1,19})(?::-?[0-9]{1,10})?")
@@ -220,17 +223,27 @@ def ledgers_of(info: ManagedLedgerInfo) -> Iterator[Ledger]:
         )
 
 
-def with_bookkeeper(store: Store | None, ledger: Ledger, report: Report) -> Ledger:
-    """Return a ledger with what BookKeeper's metadata says of it; broken metadata is reported.
+def with_bookkeeper(store: Store | None, ledgers: Iterable[Ledger], report: Report) -> Iterator[Ledger]:
+    """Yield the ledgers with what BookKeeper's metadata says of each; broken metadata is reported.
 
     Where the topic's record has no number of entries, BookKeeper has it as soon as it closed the ledger.
+    Many are read in one go.
     """
-    if store is None:
-        return ledger
-    try:
-        found = read_bookkeeper_ledger(store, ledger.ledger_id)
-    except NotFoundError:
+    waiting = iter(ledgers)
+    while some := list(islice(waiting, LEDGERS_AT_ONCE)):
+        if store is None:
+            yield from some
+            continue
+        records = store.read_many([ledger_path(ledger.ledger_id) for ledger in some])
+        for ledger, record in zip(some, records, strict=True):
+            yield _with_record(ledger, record, report)
+
+
+def _with_record(ledger: Ledger, record: Versioned | None, report: Report) -> Ledger:
+    if record is None:
         return replace(ledger, metadata="absent")
+    try:
+        found = bookkeeper_ledger_of(ledger.ledger_id, record)
     except DecodeError as error:
         report(error)
         return replace(ledger, metadata="broken")
