@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
@@ -68,12 +69,36 @@ def _hint(store: Store, path: str) -> str | None:
 
 
 def _scanned(store: Store, path: str) -> Iterator[Document]:
-    # Stores order by bytes or by levels; in a tree every child has to come right below its parent.
+    # Stores order by bytes or by levels; in a tree every child has to come right below its parent. A string a
+    # value: there may be millions.
+    lines = [
+        f"{held.path}\0{len(held.value)}\0{held.version}\0{held.ephemeral:d}" for held in store.scan(path)
+    ]
+    lines.sort(key=_in_a_tree)
     base = len(_parts(path))
-    facts = {_parts(held.path): _facts(held) for held in store.scan(path)}
-    nodes = {parts[:size] for parts in facts for size in range(base, len(parts) + 1)}
-    for parts in sorted(nodes):
-        yield _node("/" + "/".join(parts), len(parts) - base) | facts.get(parts, {})
+    before: tuple[str, ...] = ()
+    for number, line in enumerate(lines):
+        held_at, size, version, ephemeral = line.rsplit("\0", 3)
+        parts = _parts(held_at)
+        if number and parts == before:
+            continue
+        first = base if number == 0 else _common(before, parts) + 1
+        for depth in range(first, len(parts)):
+            yield _node("/" + "/".join(parts[:depth]), depth - base)
+        facts = {"size": int(size), "version": int(version), "ephemeral": ephemeral == "1"}
+        yield _node("/" + "/".join(parts), len(parts) - base) | facts
+        before = parts
+
+
+def _in_a_tree(line: str) -> str:
+    """Return what orders a path before those below it, and these before its next sibling."""
+    return line.partition("\0")[0].replace("/", "\0")
+
+
+def _common(one: tuple[str, ...], other: tuple[str, ...]) -> int:
+    """Return how many parts two paths begin with alike."""
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return sum(1 for _ in pairs)
 
 
 def _parts(path: str) -> tuple[str, ...]:
