@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from pulsar_meta.cli.errors import undo_files
+from pulsar_meta.cli.outputs import talk
 from pulsar_meta.cli.render.rewriting import (
     PLAN,
     named,
@@ -240,7 +241,7 @@ def _ask_and_write(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -
         return
     document = summary.document(None)
     for line in question_lines(document, first):
-        typer.echo(line, err=True)
+        talk(line)
     if not typer.confirm(question(document), err=True):
         raise typer.Exit
     _write(shell, store, rewrite, terms)

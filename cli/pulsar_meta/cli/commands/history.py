@@ -15,6 +15,7 @@ from pulsar_meta.jobs.values.history import NAMED, history
 from pulsar_meta.jobs.values.places import path_of
 
 COLUMNS = ["time", "transaction", "change", "version", "size", "writer", "differences"]
+HEADINGS = [f"{name} (bytes)" if name == "size" else name for name in COLUMNS]
 
 
 def history_of(
@@ -36,7 +37,9 @@ def history_of(
     """
     options = DecodeOptions(show_secrets=show_passwords)
     with shell.store(store) as opened:
-        view = View(COLUMNS, _row, right=frozenset({"transaction", "version", "size"}), fields=COLUMNS)
+        view = View(
+            HEADINGS, _row, right=frozenset({"transaction", "version", "size (bytes)"}), fields=COLUMNS
+        )
         shell.emit(history(opened, path_of(where), options), view)
 
 

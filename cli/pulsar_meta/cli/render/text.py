@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 from unicodedata import combining, east_asian_width
@@ -21,6 +22,9 @@ _IN_A_LINE: Final = {code: text for code, text in _ESCAPES.items() if code not i
 _FOR_EYES: Final = _ESCAPES | {9: "\\t", 10: "\\n", 13: "\\r"}
 _IN_A_CELL: Final = _ESCAPES | {9: "\\t", 10: "\\n", 13: "\\r", 92: "\\\\"}
 IN_JSON: Final = {code: f"\\u{code:04x}" for code in _ESCAPES if code >= 127}
+
+
+_line_end_re = re.compile(r"\s*[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]\s*")
 
 
 def harmless(text: str, escapes: Mapping[int, str] = _IN_A_LINE) -> str:
@@ -75,7 +79,7 @@ def without_middle(text: str, width: int) -> str:
 
 def message_line(text: str) -> str:
     """Return a message as one harmless line."""
-    return harmless(" ".join(text.split()))
+    return harmless(_line_end_re.sub(" ", text).rstrip())
 
 
 def json_line(document: Any) -> str:
