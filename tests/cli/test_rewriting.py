@@ -685,3 +685,10 @@ def test_a_closed_stream_loses_no_undo_file(place: Place, closed: str) -> None:
         assert b"pulsar-meta undo " in done.stderr
     left = list((place.state / "pulsar-meta" / "undo").glob("*"))
     assert len(left) == (place.values() != before)
+
+
+def test_a_snapshot_is_only_read_and_says_no_more(place: Place, capture: Callable[[str], Path]) -> None:
+    snapshot = f"snapshot:{capture('pulsar-4.2.4') / 'metadata.ndjson'}"
+    done = place.run("set-property", "orders", "18", "n=1", "--yes", "--store", snapshot, code=7)
+    assert b"can only be read" in done.stderr
+    assert b"restore" not in done.stderr

@@ -65,8 +65,11 @@ def check_identity(held: dict[str, Any], store: StoreIdentity, *, source: str, a
         return
     belongs = held.get("instance_id") or held.get("url")
     here = store.instance_id or store.url
+    url = store_url(held)
+    other = f"--store {url} is that one, " if url is not None else ""
     raise GuardError(
-        f"belongs to the store {belongs}, this one is {here} (--allow-other-store to go on)", source=source
+        f"belongs to the store {belongs}, this one is {here} ({other}--allow-other-store to go on)",
+        source=source,
     )
 
 

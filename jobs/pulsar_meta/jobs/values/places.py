@@ -42,7 +42,7 @@ def _correction(words: Sequence[str]) -> str:
             return f"; did you mean /{text}?"
         case [text] if text and "//" not in text.partition("://")[2]:
             return f"; did you mean topic {text}?"
-        case [word, *rest] if rest and (near := get_close_matches(word, WORDS, 1)):
+        case [word, *rest] if rest and word not in WORDS and (near := get_close_matches(word, WORDS, 1)):
             return f"; did you mean {' '.join([near[0], *rest])}?"
     return ""
 
