@@ -28,8 +28,8 @@ LARGEST_CERTIFICATE = 16 << 20
 COMMON_OPTIONS = frozenset({"timeout", "auth", "ca", "cert", "key"})
 
 _AT = r"(?:@|%40)"
-# The authority of a URL in a text, and what follows it up to its query or the next URL.
-_authority_re = re.compile(r"(?<=://)(?P<authority>[^/?#\s]*)(?P<rest>(?:(?!\s+[\w+.-]+:)[^?#\n])*)")
+# The authority of a URL in a text, and what follows it up to the next URL.
+_authority_re = re.compile(r"(?<=://)(?P<authority>[^/?#\s]*)(?P<rest>(?:(?!\s+[\w+.-]+:)[^\n])*)")
 _bare_re = re.compile(rf"(?P<scheme>\b[a-z][a-z0-9+.-]*:)(?!//)[^\s/:@]+:(?!//)[^\s@]+{_AT}")
 _secret_option_re = re.compile(
     r"(?P<name>[?&;](?:[\w.-]*(?:password|passwd|secret|token|signature|credential)[\w.-]*|sig|(?:auth|sasl)(?==(?!file:|env:)))=)[^&;\s]*",
@@ -50,12 +50,14 @@ def redact(text: str) -> str:
 
 def _without_user(found: re.Match[str]) -> str:
     authority, rest = found["authority"], found["rest"]
+    hidden, shown = "", authority + rest
     if re.search(_AT, authority):
-        return "***@" + re.split(_AT, authority)[-1] + rest
-    if authority and re.search(_AT, rest) and not all(map(_endpoint_re.match, authority.split(","))):
+        hidden, shown = "***@", re.split(_AT, authority)[-1] + rest
+    elif authority and re.search(_AT, rest) and not all(map(_endpoint_re.match, authority.split(","))):
         # No host: a password with a slash in it, which ends where the last @ is.
-        return "***@" + re.split(_AT, rest)[-1]
-    return found[0]
+        hidden, shown = "***@", re.split(_AT, rest)[-1]
+    # The next URL may follow without a blank.
+    return hidden + _authority_re.sub(_without_user, shown)
 
 
 def split_scheme(url: str) -> tuple[str, str]:
