@@ -164,3 +164,21 @@ def test_a_partition_without_a_record_is_told_and_the_others_are_shown(run: Run)
     assert run("ls", "topic", "parted").returncode == 3
     assert run("set-property", "parted", "39", "a=b", "--yes").returncode == 0
     assert run("set-property", "parted", "18", "a=b", "--yes").returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["check-index", "txn"], 0),
+        (["seek", "orders", "--index", "5"], 0),
+        (["build-index", "orders", "--dry-run"], 0),
+    ],
+)
+def test_a_disk_without_its_index_is_noted(
+    run: Run, capture: Callable[[str], Path], tmp_path: Path, command: list[str], code: int
+) -> None:
+    folder = tmp_path / "bookie"
+    shutil.copytree(capture("pulsar-4.2.4") / "bookie0", folder, ignore=shutil.ignore_patterns("locations"))
+    done = run(*command, "--entries", f"bookie-disk:{folder}")
+    assert done.returncode == code
+    assert done.stderr.count("no index, its entry logs are scanned") == 1

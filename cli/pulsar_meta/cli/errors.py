@@ -80,6 +80,12 @@ class Faults:
             self(fault)
 
 
+def say_notes(shell: Shell, source: EntrySource) -> None:
+    """Say what a source of entries noted, and what it found damaged beside what was read."""
+    for text in (*source.notes, *map(str, source.faults)):
+        shell.say(text)
+
+
 class Parts:
     """The documents of all parts, one part after the other. A single part that is missing is an error."""
 

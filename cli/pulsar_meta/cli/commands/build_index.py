@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pulsar_meta.cli.errors import say_notes
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls, IndexProperty, StoreUrl
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.rewriting import BulkOptions, WriteOptions, open_for_writing, write
@@ -71,6 +72,7 @@ def _reader(shell: Shell, store: Store, urls: Sequence[str], how: EngineOptions)
     if chosen == "local":
         with open_entry_sources(urls, store) as source:
             yield lambda ledgers: [first_index(source, ledger) for ledger in ledgers]
+            say_notes(shell, source)
         return
 
     sources, spark = Sources(store.url, tuple(urls)), how.spark(shell)

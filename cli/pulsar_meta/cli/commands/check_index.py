@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pulsar_meta.cli.errors import Faults
+from pulsar_meta.cli.errors import Faults, say_notes
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls, IndexProperty, StoreUrl
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Exit, Shell
@@ -96,6 +96,7 @@ def _checked(
         count = sum(len(topic.ledgers) for topic in topics)
         with open_entry_sources(urls, store) as source, shell.progress(count, "ledgers") as progress:
             yield from check_indexes(source, topics, key, progress.advance)
+        say_notes(shell, source)
         return
     yield from check_indexes_with_spark(Sources(store.url, tuple(urls)), topics, key, how.spark(shell))
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.entry_options import LineTemplate, chosen_template
-from pulsar_meta.cli.errors import Faults
+from pulsar_meta.cli.errors import Faults, say_notes
 from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.seek import POSITION, TYPES, table_view
 from pulsar_meta.cli.render.tables import Detail, Format, View
@@ -105,6 +105,9 @@ def answered(
         for answer in answers:
             progress.advance(1)
             yield answer
+    if chosen == "local":
+        for cluster, _ in asking:
+            say_notes(shell, cluster.source)
 
 
 class Tally:
