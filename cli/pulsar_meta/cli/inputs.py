@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
-from pulsar_meta.codecs.errors import unreadable
+from pulsar_meta.codecs.errors import DecodeError, unreadable
 
 STDIN: Final = "-"
 
@@ -39,3 +39,11 @@ def read_input(name: str | Path | None) -> bytes:
 def input_name(name: str | Path | None) -> str:
     """Return how messages call an input."""
     return "stdin" if name is None or str(name) == STDIN else str(name)
+
+
+def read_text(name: str | Path | None, source: str) -> str:
+    """Return the text of a file or of stdin, without byte order mark; DecodeError where it is not UTF-8."""
+    try:
+        return read_input(name).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DecodeError("not UTF-8", offset=error.start, source=source) from error

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 from collections.abc import Iterator
 from itertools import chain
 from typing import Annotated, Any
 
 import typer
 
+from pulsar_meta.cli.inputs import STDIN, read_text
 from pulsar_meta.cli.options import Codec
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.documents.document import Encoded, encode_document
 from pulsar_meta.codecs.documents.kinds import ENVELOPED, checked_kind
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.jobs.values.document_inputs import read_documents, read_text
+from pulsar_meta.codecs.json_text import read_json_sequence
 
 ORDER_LOST = "the fields of the decoded value stood in another order or form; these bytes mean the same"
 
@@ -47,8 +49,10 @@ def encode(
     """
     if shell.output_format not in (None, Format.RAW, Format.NDJSON):
         raise UsageError(f"-o {shell.output_format}: there are bytes (raw) or lines of a snapshot (ndjson)")
-    source = file or "-"
-    documents = read_documents(read_text(file), source)
+    source = file or STDIN
+    if file in (None, STDIN) and sys.stdin.isatty():
+        raise UsageError("nothing to encode: name a file with the JSON of decode, or pipe it in")
+    documents = _documents(read_text(file, source), source)
     encoded = _encoded(shell, documents, source, compression, threshold)
     first = list(_first_two(encoded))
     if not first:
@@ -59,6 +63,12 @@ def encode(
         _emit_snapshot(shell, chain(first, encoded))
     else:
         shell.emit_bytes([first[0].data])
+
+
+def _documents(text: str, source: str) -> Iterator[object]:
+    """Yield the documents in JSON text: one, a list of them, or one after the other (NDJSON)."""
+    for found in read_json_sequence(text, source=source):
+        yield from found if isinstance(found, list) else [found]
 
 
 def _encoded(
