@@ -6,6 +6,7 @@ A secret is known by its name: that of an object's member, or the key (or name) 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any, Final
 
 from pulsar_meta.codecs.errors import DecodeError
@@ -20,6 +21,11 @@ _NAME: Final = (
 _secret_re = re.compile(rf"(?i){_NAME}$")
 # A number in BookKeeper's ledger metadata (the writer that created it), as any other id.
 _PUBLIC: Final = frozenset({"cToken"})
+# One of them is in every name, and they are looked for in a hundredth of the time.
+_STEMS: Final = (
+    "passw", "passp", "secret", "token", "credential", "auth", "private", "access", "jaas",
+    "apikey", "api-key", "api_key", "api.key",
+)  # fmt: skip
 # A secret's name and what follows it in text: in quotes, or to the end of the line or of the member; what
 # begins as a list or an object goes on to the end.
 _in_text_re = re.compile(
@@ -42,6 +48,9 @@ def redact(value: Any) -> Any:
 
 def redact_text(text: str) -> str:
     """Return a text with `***` in the place of secrets."""
+    lowered = text.lower()
+    if not any(stem in lowered for stem in _STEMS):
+        return text
     return _in_text_re.sub(r"\1***", text)
 
 
@@ -57,8 +66,12 @@ def refuse_redacted(value: Any, path: str) -> None:
             refuse_redacted(member, f"{path}[{at}]")
 
 
+@lru_cache(4096)
+def _is_secret(name: str) -> bool:
+    return name not in _PUBLIC and _secret_re.search(name) is not None
+
+
 def _shown(name: str, value: Any) -> Any:
-    secret = name not in _PUBLIC and _secret_re.search(name)
-    if secret and not isinstance(value, bool) and value not in (None, "", [], {}):
+    if _is_secret(name) and not isinstance(value, bool) and value not in (None, "", [], {}):
         return dict(REDACTED)
     return redact(value)
