@@ -29,7 +29,9 @@ COMMON_OPTIONS = frozenset({"timeout", "auth", "ca", "cert", "key"})
 
 _AT = r"(?:@|%40)"
 # The authority of a URL in a text, and what follows it up to the next URL.
-_authority_re = re.compile(r"(?<=://)(?P<authority>[^/?#\s]*)(?P<rest>(?:(?!\s+[\w+.-]+:)[^\n])*)")
+_NEXT = r"(?![\s,;'\"]+[\w+.:-]+://)"
+_authority_re = re.compile(rf"(?<=://)(?P<authority>(?:{_NEXT}[^/?#\s])*)(?P<rest>(?:{_NEXT}[^\n])*)")
+_host_re = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::\d{1,5})?")
 _bare_re = re.compile(rf"(?P<scheme>\b[a-z][a-z0-9+.-]*:)(?!//)[^\s/:@]+:(?!//)[^\s@]+{_AT}")
 _secret_option_re = re.compile(
     r"(?P<name>[?&;](?:[\w.-]*(?:password|passwd|secret|token|signature|credential)[\w.-]*|sig|(?:auth|sasl)(?==(?!file:|env:)))=)[^&;\s]*",
@@ -51,11 +53,13 @@ def redact(text: str) -> str:
 def _without_user(found: re.Match[str]) -> str:
     authority, rest = found["authority"], found["rest"]
     hidden, shown = "", authority + rest
-    if re.search(_AT, authority):
-        hidden, shown = "***@", re.split(_AT, authority)[-1] + rest
-    elif authority and re.search(_AT, rest) and not all(map(_endpoint_re.match, authority.split(","))):
-        # No host: a password with a slash in it, which ends where the last @ is.
+    *user, hosts = re.split(_AT, authority)
+    named = hosts and all(map(_host_re.fullmatch, hosts.split(",")))
+    if authority and not named and re.search(_AT, rest):
+        # No host: a password with a slash or the like in it, which ends where the last @ is.
         hidden, shown = "***@", re.split(_AT, rest)[-1]
+    elif user:
+        hidden, shown = "***@", hosts + rest
     # The next URL may follow without a blank.
     return hidden + _authority_re.sub(_without_user, shown)
 
