@@ -112,7 +112,7 @@ def test_questions_in_no_file(run: Run, tmp_path: Path) -> None:
     assert (missing.returncode, missing.stdout) == (3, "")
     assert missing.stderr == "pulsar-meta: no-such-file: no such file\n"
     directory = run("--index-file", str(tmp_path))
-    assert directory.returncode == 2
+    assert directory.returncode == 6
     assert "Is a directory" in directory.stderr
 
 

@@ -84,7 +84,7 @@ def dump_entries(
       pulsar-meta dump-entries orders --entries bookie-disk:data/bookie --from -10
       pulsar-meta dump-entries 42 --deep --payload text -o ndjson
       pulsar-meta dump-entries orders --where "region=eu and not retired"
-      pulsar-meta dump-entries orders --time 2026-08-20T12:00:00Z -n 20 --format '{index}\\t{producer_name}'
+      pulsar-meta dump-entries orders --time 2026-08-20 --format '{index}'
     """
     look, line = _look(deep, payload, max_size * SIZE_UNIT), chosen_template(shell, template, ENTRY_TYPES)
     faults, coverage = Faults(shell), Coverage()
