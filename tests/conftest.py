@@ -9,11 +9,13 @@ import os
 import tarfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.spark.session import spark_session
@@ -25,7 +27,16 @@ from tests.servers.versions import NO_JARS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CAPTURES = Path(__file__).parent.parent / "fixtures" / "captures"
+REPOSITORY = Path(__file__).parent.parent
+CAPTURES = REPOSITORY / "fixtures" / "captures"
+# An example may take its time on a busy machine; where nothing may be written, none is remembered.
+settings.register_profile(
+    "patient",
+    deadline=timedelta(seconds=10),
+    suppress_health_check=[HealthCheck.too_slow],
+    **({} if os.access(REPOSITORY, os.W_OK) else {"database": None}),
+)
+settings.load_profile("patient")
 _roots = count()
 
 
