@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
 
@@ -115,6 +116,51 @@ def test_what_was_read_before_an_error_is_decide_ahead() -> None:
             taken.append(one)
     assert len(taken) == 2 * ALONE
     assert not children()
+
+
+@dataclass(frozen=True)
+class Raising:
+    """A rule that fails at a value, with an error that travels or one that does not."""
+
+    error: type[Exception]
+
+    def __call__(self, seen: Versioned) -> Decision:
+        if seen.path == f"/{ALONE + 500}":
+            raise self.error("the rule failed")
+        return RULE(seen)
+
+
+class Stays(Exception):
+    def __reduce__(self) -> str:
+        raise TypeError("cannot be pickled")
+
+
+@two_processors
+@pytest.mark.parametrize(("error", "raised"), [(RecursionError, RecursionError), (Stays, RuntimeError)])
+def test_what_a_rule_raises_is_raised_here(
+    error: type[Exception],
+    raised: type[Exception],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    taken = []
+    with pytest.raises(raised, match="the rule failed"):
+        for one in decide_ahead(islice(values(), 3 * ALONE), Raising(error), ahead=True):
+            taken.append(one)
+    assert len(taken) >= ALONE
+    assert not children()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_rule_that_another_process_cannot_load_is_asked_here(capfd: pytest.CaptureFixture[str]) -> None:
+    """It lies in a module that only this process finds."""
+    taken = []
+    with pytest.raises(Stays, match="the rule failed"):
+        for one in decide_ahead(islice(values(), 3 * ALONE), Raising(Stays), ahead=True):
+            taken.append(one)
+    assert not children()
+    assert capfd.readouterr().err == ""
 
 
 @two_processors

@@ -133,9 +133,11 @@ class Decider:
             count += len(part)
 
     def answer(self) -> list[Decision]:
-        """Return the decisions about the oldest part that has no answer yet."""
-        decisions: list[Decision] = self._answer()
-        return decisions
+        """Return the decisions about the oldest part that has no answer yet; raises what the rule raised."""
+        answer: list[Decision] | Exception = self._answer()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def _start(self) -> bool:
         """Start the process; where there can be none, everything is decided here.
@@ -152,8 +154,8 @@ class Decider:
             return False
         try:
             self._give(self.rule)
-            self._answer()
-        except UnreachableError:
+            self.answer()
+        except (UnreachableError, ImportError):
             self.__exit__()
             self._process = None
         return self._process is not None
@@ -204,11 +206,27 @@ def _decide_until_the_end(given: IO[bytes], answers: IO[bytes]) -> None:
     """Answer each list of values with a list of decisions, until there is no more of either."""
     # Whoever was killed in the middle of a part leaves it cut.
     with suppress(EOFError, BrokenPipeError, pickle.UnpicklingError):
-        rule: Rule = pickle.load(given)
-        _send("ready", answers)
+        try:
+            rule: Rule = pickle.load(given)
+        except ImportError as error:
+            _send(_portable(error), answers)
+            return
+        _send([], answers)
         while True:
             part: list[Versioned] = pickle.load(given)
-            _send(list(map(rule, part)), answers)
+            try:
+                _send(list(map(rule, part)), answers)
+            except Exception as error:  # noqa: BLE001 - raised again by who asked
+                _send(_portable(error), answers)
+
+
+def _portable(error: Exception) -> Exception:
+    """Return the error, or where it cannot travel one that says the same."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 - whatever an exception's own pickling raises
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
 
 
 if __name__ == "__main__":
