@@ -5,12 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UnreachableError
+from pulsar_meta.codecs.metadata.ledger_metadata import LedgerMetadata, encode_ledger_metadata
+from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.entries.bookie_live import LiveBookies
 from pulsar_meta.entries.ensemble import Ensembles, Segment
+from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
+from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.registry import open_store
+from tests.cli.program import pulsar_meta_here
 from tests.servers.scripted import STRANGE_SERVERS, BookieScript, Talk, bookie, dripping, honest, tcp_server
 
 LEDGER = 7
@@ -122,3 +129,26 @@ def test_a_bookie_that_drips_its_answer() -> None:
 def test_one_that_drips_is_helped_by_another() -> None:
     with bookies(dripping(b"\0\0\0\x40"), bookie(honest(3)), last=3) as source:
         assert [entry.entry_id for entry in source.read_many(LEDGER)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [(refusing(101), 6), (refusing(104), 6), (refusing(-1234), 6), (honest(2**62), 4)],
+    ids=["I/O error", "fenced", "unknown", "huge"],
+)
+@pytest.mark.parametrize("command", ["verify-entries", "dump-entries"])
+def test_the_program_does_not_pass_over_such_a_bookie(
+    command: str, script: BookieScript, code: int, tmp_path: Path
+) -> None:
+    def talk(ledger_id: int, entry_id: int) -> tuple[int, bytes]:
+        return script(ledger_id, entry_id) if entry_id < 0 or code == 6 else (2, b"")
+
+    metadata = LedgerMetadataFormat(quorumSize=1, ensembleSize=1, length=9, state=LedgerMetadataFormat.OPEN)
+    metadata.digestType = LedgerMetadataFormat.DUMMY
+    with tcp_server(bookie(talk)) as port, open_store(f"dir:{tmp_path}", read_only=False) as store:
+        metadata.segment.add(firstEntryId=0, ensembleMember=[f"127.0.0.1:{port}"])
+        store.put(ledger_path(LEDGER), encode_ledger_metadata(LedgerMetadata(3, metadata)), ABSENT)
+        done = pulsar_meta_here(command, LEDGER, "--store", f"dir:{tmp_path}", "--entries", "bookie:")
+    # To verify is to check: a ledger that lies is a fault that was found.
+    assert done.returncode == (1 if (command, code) == ("verify-entries", 4) else code)
+    assert b"ledger 7" in done.stderr + done.stdout
