@@ -79,7 +79,8 @@ def topics_of_namespace(store: Store, namespace: str, cursor: str | None = None)
     found = (TopicName.from_path(record.path) for record in chosen_topics(store, [namespace]))
     topics = [topic for topic in found if topic is not None]
     if cursor is not None:
-        topics = [topic for topic in topics if encode_name(cursor) in store.children(topic.path)]
+        cursors = store.children_many([topic.path for topic in topics])
+        topics = [topic for topic, names in zip(topics, cursors, strict=True) if encode_name(cursor) in names]
         if not topics:
             raise NotFoundError(f"no topic of {namespace} has a cursor {cursor!r}", source=store.url)
     return sorted(str(topic) for topic in topics)

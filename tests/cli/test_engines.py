@@ -1,0 +1,39 @@
+"""Commands that can run by Spark say in one line when it cannot, and run without it when it is not a must."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.program import environment, pulsar_meta_here
+
+COMMANDS = (
+    "seek orders --index 5",
+    "check-index txn",
+    "verify-entries txn",
+    "dump-entries txn --where a",
+    "plan-batches txn --keys a",
+    "build-index txn --dry-run",
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_without_java(capture: Callable[[str], Path], tmp_path: Path, command: str) -> None:
+    folder = capture("pulsar-4.2.4")
+    settings = environment(
+        tmp_path,
+        JAVA_HOME=str(tmp_path),
+        PULSAR_META_STORE=f"snapshot:{folder / 'metadata.ndjson'}",
+        PULSAR_META_ENTRIES=f"bookie-disk:{folder / 'bookie0'}",
+    )
+    wanted = pulsar_meta_here(*command.split(), "--engine", "spark", env=settings)
+    assert (wanted.returncode, wanted.stdout) == (6, b"")
+    assert wanted.stderr.startswith(b"pulsar-meta: Spark needs Java: there is no java in JAVA_HOME")
+    assert wanted.stderr.count(b"\n") == 1
+    done = pulsar_meta_here(*command.split(), "--master", "local[1]", env=settings)
+    local = pulsar_meta_here(*command.split(), "--engine", "local", env=settings)
+    assert (done.returncode, done.stdout) == (local.returncode, local.stdout)
+    assert done.stderr.startswith(b"running without Spark: there is no java in JAVA_HOME")
+    assert done.stderr.partition(b"\n")[2] == local.stderr
