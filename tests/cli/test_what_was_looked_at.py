@@ -241,3 +241,24 @@ def test_templates_understand_tabs_and_line_ends(where: list[str]) -> None:
     assert done.stdout == f"{TopicName.parse('orders')}\t18\n0\\\n"
     dumped = run("dump-entries", "orders", "-n", 1, "--deep", "--format", r"{index}\t{batch_index}", *where)
     assert dumped.stdout == "0\t-\n" or dumped.stdout.splitlines()[0] in ("-", "0\t0")
+
+
+def test_the_state_of_a_cursor_is_that_in_its_ledger(capture: Capture, tmp_path: Path) -> None:
+    folder = capture("pulsar-4.2.4-killed")
+    words = ["get", "cursor", "last-words", "reader", "--store", f"snapshot:{folder}/metadata.ndjson"]
+    without = run(*words, "-o", "json")
+    assert without.returncode == 0
+    assert "its state lies in ledger 375 and is not shown: give --entries URL" in without.stderr
+    assert not {"acked_ranges", "ledger_state"} & json.loads(without.stdout)["meaning"].keys()
+    done = run(*words, "--entries", f"bookie-disk:{folder}/bookie0", "-o", "json")
+    state = json.loads(done.stdout)["meaning"]["ledger_state"]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (state["position"], state["mark_delete"], state["acked_ranges"]) == ("375:1", "354:-1", 3)
+    assert len(state["batches"]) == 45
+    assert (
+        "acknowledged after it: 3 entries in 3 ranges"
+        in run(*words, "--entries", f"bookie-disk:{folder}/bookie0").stdout
+    )
+    (tmp_path / "none").write_bytes(b"")
+    lost = run(*words, "--entries", f"frames:{tmp_path / 'none'}")
+    assert (lost.returncode, "ledger 375, of which no source has an entry" in lost.stderr) == (3, True)

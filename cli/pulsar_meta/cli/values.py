@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.render.tables import Detail
 from pulsar_meta.cli.render.values import document_lines
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.documents.document import Decoded, DecodeOptions, decode_document
+from pulsar_meta.codecs.errors import PulsarMetaError
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.values.value_inputs import ValueInput
 
 # The columns of CSV.
@@ -26,16 +27,32 @@ FIELDS = (
 OTHER_BYTES = "re-encoding gives other bytes (fields in another order or form), which mean the same"
 
 
-def emit_values(shell: Shell, values: Iterable[ValueInput], options: DecodeOptions, *, single: bool) -> None:
+# Adds to a value's document what lies elsewhere; returns why it cannot.
+Complete = Callable[[ValueInput, Document], PulsarMetaError | None]
+
+
+def emit_values(
+    shell: Shell,
+    values: Iterable[ValueInput],
+    options: DecodeOptions,
+    *,
+    single: bool,
+    complete: Complete = lambda value, document: None,
+) -> None:
     """Write what values say, report what is wrong with some, and leave with the gravest exit code."""
     faults = Faults(shell)
-    shell.emit(_decoded(shell, values, options, faults), Detail(document_lines, fields=FIELDS), single=single)
+    documents = _decoded(shell, values, options, faults, complete)
+    shell.emit(documents, Detail(document_lines, fields=FIELDS), single=single)
     faults.end()
 
 
 def _decoded(
-    shell: Shell, values: Iterable[ValueInput], options: DecodeOptions, faults: Faults
-) -> Iterator[dict[str, Any]]:
+    shell: Shell,
+    values: Iterable[ValueInput],
+    options: DecodeOptions,
+    faults: Faults,
+    complete: Complete,
+) -> Iterator[Document]:
     for value in values:
         if value.error is not None:
             faults(value.error)
@@ -44,6 +61,9 @@ def _decoded(
             value.data, source=value.source, path=value.path, version=value.version, options=options
         )
         _report_on(shell, value, decoded, faults)
+        error = complete(value, decoded.document)
+        if error is not None:
+            faults(error)
         if decoded.document["value"] is not None or shell.speaks_json:
             yield decoded.document
 

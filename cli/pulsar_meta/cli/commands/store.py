@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from functools import cached_property, partial
 from typing import Annotated
 
 import typer
 
 from pulsar_meta.cli.errors import Parts
-from pulsar_meta.cli.options import AnyWhere, StoreUrl, Where
+from pulsar_meta.cli.options import AnyWhere, EntriesUrls, StoreUrl, Where
 from pulsar_meta.cli.render.tables import Detail, Format, View
 from pulsar_meta.cli.shell import Shell
-from pulsar_meta.cli.values import emit_values
+from pulsar_meta.cli.values import emit_values, place
 from pulsar_meta.codecs.documents.document import DecodeOptions
 from pulsar_meta.codecs.documents.kinds import checked_kind
-from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError, UsageError
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.managed_meaning import position_meaning
 from pulsar_meta.codecs.times import iso_time
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.topics.cursors import state_of
 from pulsar_meta.jobs.values.places import paths_of, places_below
 from pulsar_meta.jobs.values.store_tree import list_children, walk
-from pulsar_meta.jobs.values.value_inputs import value_at
+from pulsar_meta.jobs.values.value_inputs import ValueInput, value_at
+from pulsar_meta.proto.MLDataFormats_pb2 import PositionInfo
+from pulsar_meta.stores.base import Store
 
 
 def ls(
@@ -66,27 +74,60 @@ def get(
     kind: Annotated[
         str | None, typer.Option("--type", metavar="KIND", help="What it is, where the path does not say.")
     ] = None,
+    entries: EntriesUrls = None,
     show_passwords: Annotated[
         bool, typer.Option("--show-passwords", help="Do not redact passwords and other secrets.")
     ] = False,
 ) -> None:
     """Show one value, decoded; its bytes with -o raw. Of a partitioned topic those of all partitions.
 
+    The state of a cursor that is in use lies in a ledger of its own: it is shown where --entries has that.
+
     Examples:
       pulsar-meta get topic public/default/orders --store zk://zk1:2181
       pulsar-meta get cursor public/default/orders my-subscription -o json
+      pulsar-meta get cursor orders my-subscription --store zk://zk1:2181 --entries bookie:
       pulsar-meta get ledger 123 -o raw > ledger-123.bin
     """
     options = DecodeOptions(kind and checked_kind(kind), show_secrets=show_passwords)
     with shell.store(store) as opened:
         values = [value_at(opened, path) for path in paths_of(opened, where)]
-    if shell.format is not Format.RAW:
-        return emit_values(shell, values, options, single=len(values) == 1)
+        if shell.format is not Format.RAW:
+            with _States(shell, opened, entries or shell.settings.entries) as states:
+                return emit_values(shell, values, options, single=len(values) == 1, complete=states.add)
     if len(values) > 1:
         raise UsageError("-o raw is for one value: name a partition")
     if values[0].error is not None:
         raise values[0].error
     return shell.emit_bytes([values[0].data])
+
+
+class _States(ExitStack):
+    """The states of cursors that lie in ledgers of their own; entries are opened when one is needed."""
+
+    def __init__(self, shell: Shell, store: Store, urls: Sequence[str]) -> None:
+        super().__init__()
+        self._shell, self._store, self._urls = shell, store, urls
+
+    @cached_property
+    def _source(self) -> EntrySource:
+        return self.enter_context(open_entry_sources(self._urls, self._store))
+
+    def add(self, value: ValueInput, document: Document) -> PulsarMetaError | None:
+        """Add a cursor's true state to its document; return why it cannot be had."""
+        meaning = document.get("meaning") or {}
+        if not meaning.get("snapshot_only"):
+            return None
+        where = f"its state lies in ledger {meaning['cursor_ledger']}"
+        if not self._urls:
+            self._shell.warn(f"{place(value)}: {where} and is not shown: give --entries URL")
+            return None
+        found = state_of(decode_cursor(value.data), self._source)
+        if not isinstance(found.state, PositionInfo):
+            return NotFoundError(f"{where}, of which no source has an entry", source=place(value))
+        position = {"position": f"{found.ledger_id}:{found.entry_id}"}
+        meaning["ledger_state"] = position | position_meaning(found.state)
+        return None
 
 
 def tree(

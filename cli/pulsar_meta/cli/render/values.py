@@ -96,11 +96,26 @@ def cursor_lines(document: Document) -> Iterator[str]:
         yield f"  state in cursor ledger {meaning['cursor_ledger']}: {meaning['note']}"
     elif "note" in meaning:
         yield f"  note: {meaning['note']}"
+    if "ledger_state" in meaning:
+        state = meaning["ledger_state"]
+        yield f"  the state, as entry {state['position']} has it: mark-delete position {state['mark_delete']}"
+        yield from _acknowledged(state)
+    elif "cursor_ledger" in meaning and "acked_ranges" not in meaning:
+        yield "  individually acknowledged after it: not in this record, but in the cursor's ledger"
+    else:
+        yield from _acknowledged(meaning)
+    if meaning.get("last_active"):
+        yield f"  last active: {meaning['last_active']}"
+    yield from _pairs("property", meaning.get("properties"))
+    yield from _pairs("subscription property", meaning.get("cursor_properties"))
+    yield from unknown_lines(document["value"])
+
+
+def _acknowledged(meaning: Document) -> Iterator[str]:
+    """Yield what is acknowledged after the mark-delete position."""
     if "acked_ranges" in meaning:
         entries, ranges = (counted(meaning[f"acked_{name}"], name) for name in ("entries", "ranges"))
         yield f"  individually acknowledged after it: {entries} in {ranges}"
-    elif "cursor_ledger" in meaning:
-        yield "  individually acknowledged after it: not in this record, but in the cursor's ledger"
     for ledger in meaning.get("acked", ()):
         yield f"    ledger {ledger['ledger_id']}: entries {_ranges(ledger['entries'])}"
     for item in meaning.get("acked_across_ledgers", ()):
@@ -108,11 +123,6 @@ def cursor_lines(document: Document) -> Iterator[str]:
     for batch in meaning.get("batches", ()):
         acked = _ranges(batch["acked"]) or "none before the last that is not"
         yield f"    batch {batch['position']}: acknowledged {acked}, still open {_ranges(batch['unacked'])}"
-    if meaning.get("last_active"):
-        yield f"  last active: {meaning['last_active']}"
-    yield from _pairs("property", meaning.get("properties"))
-    yield from _pairs("subscription property", meaning.get("cursor_properties"))
-    yield from unknown_lines(document["value"])
 
 
 def ledger_metadata_lines(document: Document) -> Iterator[str]:
