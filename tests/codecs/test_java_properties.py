@@ -6,7 +6,7 @@ import random
 import shutil
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import DecodeError
@@ -66,6 +66,7 @@ def test_a_broken_escape_is_refused_as_java_does(data: bytes) -> None:
         decode_properties(data)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_settings_or_a_decode_error(data: bytes) -> None:
     try:

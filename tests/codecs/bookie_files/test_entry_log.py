@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.bookie_files.entry_log import (
@@ -119,6 +119,7 @@ def test_headers() -> None:
         decode_log_header(b"BKLG" + HEADER[4:])
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_any_bytes_can_be_scanned(data: bytes) -> None:
     end = 0

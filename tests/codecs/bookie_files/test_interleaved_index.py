@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.bookie_files.interleaved_index import (
@@ -61,6 +61,7 @@ def test_names() -> None:
     assert index_name(0x1A2B) == "1a/2b/1a2b.idx"
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=2000))
 def test_nothing_but_decode_error_leaves(data: bytes) -> None:
     for candidate in (data, b"BKLE" + data, data.ljust(1024, b"\0")):

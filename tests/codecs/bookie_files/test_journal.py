@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.bookie_files.journal import (
@@ -87,6 +87,7 @@ def test_marks() -> None:
         decode_mark(bytes(15))
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200), st.sampled_from(sorted(STARTS)))
 def test_nothing_but_decode_error_leaves(data: bytes, version: int) -> None:
     for candidate in (data, STARTS[version] + data):

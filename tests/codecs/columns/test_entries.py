@@ -198,6 +198,7 @@ def test_every_number_that_a_frame_can_hold_survives(
     )
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=120), max_size=20))
 def test_any_bytes_are_a_row(frames: list[bytes]) -> None:
     check_frames(frames)
@@ -243,6 +244,7 @@ def test_an_unknown_column_is_a_usage_error() -> None:
         decode_entry_columns(b"", nothing, nothing, ["colour"])
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1), st.integers(0, 30))
 def test_varints_of_every_length(numbers: list[int], before: int) -> None:
     width = before + LONGEST_VARINT + MARGIN

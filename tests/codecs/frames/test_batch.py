@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.compression import CODECS, compress
@@ -166,6 +166,7 @@ def test_hostile_sizes(size: int) -> None:
         list(split_batch(struct.pack(">I", len(head)) + head + b"x" * 20, 1))
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200), st.integers(-3, 2**31 - 1))
 def test_nothing_but_decode_error_leaves(data: bytes, count: int) -> None:
     for codec in range(5):
@@ -175,6 +176,7 @@ def test_nothing_but_decode_error_leaves(data: bytes, count: int) -> None:
             continue
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.binary(max_size=20), st.text(max_size=4), st.integers(0, 2**64 - 1)), max_size=9)
 )

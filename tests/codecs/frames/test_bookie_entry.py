@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import DecodeError
@@ -69,6 +69,7 @@ def test_truncated_at_every_length(kind: DigestType) -> None:
         assert decode_bookie_entry(data[:length]).digest != "ok"
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_nothing_but_decode_error_leaves(data: bytes) -> None:
     for kind in (None, *KINDS):
@@ -81,6 +82,7 @@ def test_nothing_but_decode_error_leaves(data: bytes) -> None:
 i64 = st.integers(-(2**63), 2**63 - 1)
 
 
+@settings(deadline=None)
 @given(i64, i64, i64, i64, st.binary(max_size=100), st.sampled_from(KINDS), st.binary(max_size=8))
 def test_round_trip(
     ledger: int, entry: int, confirmed: int, length: int, data: bytes, kind: DigestType, password: bytes

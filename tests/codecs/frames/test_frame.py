@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.checksum import crc32c
@@ -109,6 +109,7 @@ def test_crc32c_continues_over_parts() -> None:
     assert crc32c(b"1234", memoryview(b"56789")) == 0xE3069283
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=400))
 def test_nothing_but_decode_error_leaves(data: bytes) -> None:
     for candidate in (data, BROKER + data, CHECKSUM + data):
@@ -121,6 +122,7 @@ def test_nothing_but_decode_error_leaves(data: bytes) -> None:
 u64 = st.integers(0, 2**64 - 1)
 
 
+@settings(deadline=None)
 @given(
     u64, u64, u64, st.binary(max_size=50), st.booleans(), st.none() | st.tuples(u64, u64),
     st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), max_size=3),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import DecodeError
@@ -22,6 +22,7 @@ def test_round_trip_and_truncation() -> None:
         decode_raw_message(data + b"x")
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=100))
 def test_nothing_but_decode_error_leaves(data: bytes) -> None:
     for candidate in (data, b"\0\0\0" + data):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.metadata.acks import acked_indexes, acks_of, acks_of_ranges, set_runs, unacked_indexes
@@ -36,6 +36,7 @@ def message_range(lower: tuple[int, int], upper: tuple[int, int]) -> MessageRang
     )
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(0, 400)) | st.sets(st.integers(0, 400)).map(lambda holes: set(range(300)) - holes))
 def test_runs_are_the_set_bits_and_never_touch(bits: set[int]) -> None:
     runs = list(set_runs(words_of(bits)))

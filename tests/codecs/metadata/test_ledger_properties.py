@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
@@ -86,6 +86,7 @@ def test_what_is_no_list_of_ledgers_is_a_decode_error(payload: bytes) -> None:
 texts = st.text(max_size=12)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(texts, texts, max_size=30), st.lists(st.tuples(texts, st.none() | texts), max_size=12))
 def test_edits_are_those_of_a_map(held: dict[str, str], edits: list[tuple[str, str | None]]) -> None:
     info = ManagedLedgerInfo()
@@ -107,6 +108,7 @@ def test_edits_are_those_of_a_map(held: dict[str, str], edits: list[tuple[str, s
     assert edited.ledgerInfo[1:] == info.ledgerInfo[1:]
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_no_bytes_break_it(payload: bytes) -> None:
     try:
@@ -116,6 +118,7 @@ def test_no_bytes_break_it(payload: bytes) -> None:
         return
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**64 - 1))
 def test_varints_come_back(number: int) -> None:
     data = write_varint(number)

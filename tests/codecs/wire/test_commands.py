@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document, encode_document
@@ -194,6 +194,7 @@ def test_json_that_is_no_command(item: object) -> None:
         encode_command_stream(item)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_garbage_raises_nothing_but_decode_errors(data: bytes) -> None:
     try:
@@ -202,6 +203,7 @@ def test_garbage_raises_nothing_but_decode_errors(data: bytes) -> None:
         return
 
 
+@settings(deadline=None)
 @given(st.integers(0, len(CPP_SENT.read_bytes()) - 1), st.integers(0, 255))
 def test_one_changed_byte_raises_nothing_but_decode_errors(at: int, byte: int) -> None:
     data = bytearray(CPP_SENT.read_bytes())

@@ -6,7 +6,7 @@ from struct import pack
 from zlib import adler32
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import DecodeError
@@ -44,6 +44,7 @@ def test_a_log_is_read_to_its_zeros() -> None:
     assert tree.nodes["/a"].creations == 1
 
 
+@settings(deadline=None)
 @given(st.integers(0, len(LOG) - 101), st.integers(1, 255))
 def test_a_changed_byte_ends_the_log_or_is_seen(at: int, change: int) -> None:
     damaged = bytearray(LOG)
@@ -57,6 +58,7 @@ def test_a_changed_byte_ends_the_log_or_is_seen(at: int, change: int) -> None:
     assert len(found) < 3 or 8 <= at < len(HEADER)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     for read in (lambda: read_snapshot(data, 0), lambda: unpack_snappy(data), lambda: list(read_log(data))):
@@ -66,6 +68,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
             continue
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=120), st.sampled_from([1, 2, 5, 7, 14, 15, 16, 19, 20, 21, -11, 99]))
 def test_any_change_is_read_or_refused(body: bytes, kind: int) -> None:
     transaction = Transaction(1, 1, 1, kind, memoryview(body))

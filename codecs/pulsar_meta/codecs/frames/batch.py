@@ -130,8 +130,9 @@ def split_batch(payload: Buffer, count: int) -> Iterator[tuple[SingleMessageMeta
     where a size does not fit, or bytes are left over.
     """
     reader = Reader(payload)
+    end = len(reader.view)
     for _ in range(count):
-        if not reader.left:
+        if reader.at == end:
             return
         metadata = sized_message(reader, SingleMessageMetadata)
         yield metadata, reader.take(metadata.payload_size, "a message")

@@ -134,7 +134,7 @@ def encode_checksum(covered: Buffer) -> bytes:
 
 def sized_message(reader: Reader, kind: type[M]) -> M:
     """Return the message of type `kind` that follows its size; DecodeError where it does not fit."""
-    body = reader.sized(kind.DESCRIPTOR.name)
+    body = reader.sized(kind.__name__)
     try:
         return parse_message(kind, bytes(body))
     except DecodeError as error:
@@ -155,9 +155,10 @@ def _stored_checksum(reader: Reader) -> int | None:
 
 def _skip_magic(reader: Reader, magic: int) -> bool:
     """Return whether the number `magic` comes next, and step over it."""
-    if reader.left < _U16.size or _U16.unpack_from(reader.view, reader.at)[0] != magic:
+    end = reader.at + _U16.size
+    if end > len(reader.view) or _U16.unpack_from(reader.view, reader.at)[0] != magic:
         return False
-    reader.at += _U16.size
+    reader.at = end
     return True
 
 
