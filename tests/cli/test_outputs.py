@@ -76,8 +76,8 @@ def test_the_reader_of_a_pipe_gets_what_is_written(tmp_path: Path) -> None:
 def test_nobody_can_foresee_or_plant_the_part_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target, victim = tmp_path / "out", tmp_path / "victim"
     victim.write_text("precious")
-    names = iter(["aa", "bb", "aa"])
-    monkeypatch.setattr("secrets.token_hex", lambda size: next(names))
+    names = iter([b"\xaa", b"\xbb"])
+    monkeypatch.setattr("os.urandom", lambda size: next(names))
     (tmp_path / ".out.aa.part").symlink_to(victim)
     with pytest.raises(UsageError, match="cannot write"):
         write(target)

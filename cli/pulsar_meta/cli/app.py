@@ -8,7 +8,6 @@ import io
 import os
 import sys
 from collections.abc import Callable
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -85,6 +84,8 @@ def usage_failure(error: Any) -> UsageError:
     """Return what Typer found wrong with the command line, with the command whose --help says more."""
     asked = error.ctx.command_path if error.ctx is not None else "pulsar-meta"
     text = error.format_message()
+    from difflib import get_close_matches
+
     # Typer lists options that begin alike or differ little, in the order of the alphabet.
     possible, listed, _ = text.partition(" (Possible options: ")
     if listed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -12,7 +13,10 @@ from pulsar_meta.cli.outputs import talk, talk_json
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UnreachableError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.entries.base import EntrySource
+
+if TYPE_CHECKING:
+    # Sources of entries need more than most commands do.
+    from pulsar_meta.entries.base import EntrySource
 
 # The undo files of this run that have records: an unforeseen error names the last.
 undo_files: list[Path] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 import sys
 from collections.abc import Iterable, Iterator
@@ -70,7 +69,7 @@ def _straight(path: Path, mode: str) -> Iterator[IO[Any]]:
 @contextmanager
 def _replacing(path: Path, mode: str) -> Iterator[IO[Any]]:
     target = Path(os.path.realpath(path))
-    partial = target.with_name(f".{target.name[:_LONGEST_NAME]}.{secrets.token_hex(8)}.part")
+    partial = target.with_name(f".{target.name[:_LONGEST_NAME]}.{os.urandom(8).hex()}.part")
     try:
         new = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     except OSError as error:

@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
-from pulsar_meta.cli.entry_options import LimitOptions
+from pulsar_meta.cli.entry_options import EngineOptions, LimitOptions
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.inputs import open_input
-from pulsar_meta.cli.options import Codec, EngineOptions, EntriesUrls, StoreUrl
+from pulsar_meta.cli.options import Codec, EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.tables import Detail
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError

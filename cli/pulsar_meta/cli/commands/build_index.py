@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from pulsar_meta.cli.entry_options import EngineOptions
 from pulsar_meta.cli.errors import say_notes
-from pulsar_meta.cli.options import EngineOptions, EntriesUrls, IndexProperty, StoreUrl
+from pulsar_meta.cli.options import EntriesUrls, IndexProperty, StoreUrl
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.rewriting import BulkOptions, WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Exit, Shell

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
+from pulsar_meta.cli.entry_options import EngineOptions
 from pulsar_meta.cli.errors import Faults, say_notes
-from pulsar_meta.cli.options import EngineOptions, EntriesUrls, IndexProperty, StoreUrl
+from pulsar_meta.cli.options import EntriesUrls, IndexProperty, StoreUrl
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import UsageError

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.entry_options import (
+    EngineOptions,
     LimitOptions,
     LineTemplate,
     Matches,
@@ -19,7 +20,7 @@ from pulsar_meta.cli.entry_options import (
     chosen_template,
 )
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl
+from pulsar_meta.cli.options import EntriesUrls, StoreUrl
 from pulsar_meta.cli.outputs import beside, whole_file
 from pulsar_meta.cli.render.entries import ENTRY_TYPES, each_message, entry_view, flat, message_view
 from pulsar_meta.cli.render.tables import Format

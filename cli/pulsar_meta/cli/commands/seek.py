@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from pulsar_meta.cli.entry_options import LineTemplate, chosen_template
+from pulsar_meta.cli.entry_options import EngineOptions, LineTemplate, chosen_template
 from pulsar_meta.cli.errors import Faults, say_notes
-from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl
+from pulsar_meta.cli.options import EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.seek import POSITION, TYPES, table_view
 from pulsar_meta.cli.render.tables import Detail, Format, View
 from pulsar_meta.cli.render.template import Template
