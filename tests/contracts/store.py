@@ -306,6 +306,12 @@ class StoreContract:
             assert held.version == (versions[paths[at]] if at in (7, 8) else done[at])
         assert store.children_many([root, f"{root}/none"]) == [[path[-2:] for path in paths], []]
 
+    def test_what_a_store_says_of_itself(self, store: Store) -> None:
+        # A server has an address, and a server's limit.
+        assert store.networked == ("://" in store.url)
+        assert store.locks_out_brokers == store.url.startswith("rocksdb:")
+        assert store.checkpoint is None
+
     def test_what_would_not_be_sent_is_refused_before(self, store: Store, root: str) -> None:
         store.check_write(f"{root}/a", b"x")
         for path in ("a", "/a/", "/a//b"):

@@ -65,6 +65,16 @@ class Store(Protocol):
     max_value_size: int | None
 
     @property
+    def networked(self) -> bool:
+        """Whether an answer takes its time to come, so that several requests belong under way at once."""
+        ...
+
+    @property
+    def locks_out_brokers(self) -> bool:
+        """Whether no broker can live on the store while it is open for writing: it holds their lock."""
+        ...
+
+    @property
     def sends_groups(self) -> bool:
         """Whether `read_many` and `put_many` cost about one request; else threads are quicker."""
         ...
@@ -146,6 +156,8 @@ class BaseStore(ABC):
     url: str
     writable: bool
     max_value_size: int | None = None
+    networked: bool = False
+    locks_out_brokers: bool = False
     sends_groups: bool = False
     lists_groups: bool = False
 

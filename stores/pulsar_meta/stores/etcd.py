@@ -38,6 +38,8 @@ AUTHENTICATE: Final = "/etcdserverpb.Auth/Authenticate"
 class EtcdStore(BaseStore):
     """Values under keys that are paths."""
 
+    networked = True
+
     def __init__(self, url: str, *, read_only: bool = True) -> None:
         """Connect; UnreachableError where no server answers in time or the password is refused."""
         parsed = ServerUrl.parse(url, default_port=2379, options=("max_request_bytes",))

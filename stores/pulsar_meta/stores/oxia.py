@@ -45,6 +45,7 @@ class OxiaStore(BaseStore):
     """Values under keys that are paths, spread over shards."""
 
     max_value_size = MAX_VALUE
+    networked = True
     sends_groups = True
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:

@@ -39,6 +39,7 @@ READ_BACK: Final = 10_000
 class RocksdbStore(BaseStore):
     """A standalone's metadata database."""
 
+    locks_out_brokers = True
     sends_groups = True
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:

@@ -49,6 +49,7 @@ OWN_NODES: Final = "/zookeeper"
 class ZookeeperStore(BaseStore):
     """Values in znodes; a version is the znode's dataVersion."""
 
+    networked = True
     sends_groups = True
     lists_groups = True
 

@@ -185,7 +185,8 @@ def test_a_load_manager_that_keeps_owners_elsewhere_makes_every_topic_suspect() 
 
 
 def test_the_lock_of_a_database_is_proof_enough() -> None:
-    store = MemoryStore("rocksdb:/somewhere")
+    store = MemoryStore()
+    store.locks_out_brokers = True
     store.put("/namespace/public/default/0x00000000_0xffffffff", b"{}", ABSENT)
     assert guards(store).refusals([change()]) == {}
 

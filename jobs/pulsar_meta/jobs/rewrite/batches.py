@@ -34,7 +34,7 @@ class Batches:
     def __init__(self, store: Store, concurrency: int) -> None:
         """Use `store`, of which at most `concurrency` requests are under way at once."""
         self.store = store
-        self.networked = "://" in store.url
+        self.networked = store.networked
         self.width = concurrency if self.networked or store.sends_groups else 1
         self._grouped = self.width > 1 and store.sends_groups
         # Its threads are started as they are needed.

@@ -87,7 +87,7 @@ class Guards:
     @classmethod
     def of(cls, store: Store, overrides: Overrides, readers: Readers) -> Guards:
         """Return the guards of a store; only a standalone's database has a lock that proves anything."""
-        return cls(store, overrides, readers, locked=store.url.startswith("rocksdb:"))
+        return cls(store, overrides, readers, locked=store.locks_out_brokers)
 
     def check_migration(self) -> None:
         """Raise GuardError while the brokers move to another store, and when they have moved."""
