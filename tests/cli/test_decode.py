@@ -17,6 +17,8 @@ import pytest
 import zstandard
 
 from pulsar_meta.codecs.metadata.envelope import wrap_envelope
+from pulsar_meta.codecs.metadata.ledger_metadata import LedgerMetadata, encode_ledger_metadata
+from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
 from tests.cli.values import CURSOR, LEDGER, PROGRAM, Run
 
@@ -385,3 +387,15 @@ def test_max_size_also_lets_a_long_line_in(run: Run, tmp_path: Path) -> None:
     assert (refused.returncode, b"line 1" in refused.stderr) == (4, True)
     taken = run("decode", file, "--max-size", "3000000", "-o", "ndjson")
     assert (taken.returncode, documents(taken)["value"]) == (0, value)
+
+
+def test_a_redacted_property_is_shown_as_such(run: Run, tmp_path: Path) -> None:
+    metadata = LedgerMetadataFormat(
+        quorumSize=1, ensembleSize=1, length=0, state=LedgerMetadataFormat.OPEN,
+        customMetadata=[{"key": "password", "value": b"geheim"}],
+    )  # fmt: skip
+    (tmp_path / "ledger").write_bytes(encode_ledger_metadata(LedgerMetadata(3, metadata)))
+    text = run("decode", "ledger").stdout
+    assert b"  custom password = (redacted)\n" in text
+    assert b"geheim" not in text
+    assert b"custom password = geheim" in run("decode", "ledger", "--show-passwords").stdout

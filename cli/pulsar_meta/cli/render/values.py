@@ -8,6 +8,7 @@ from typing import Any
 
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.secrets import REDACTED
 from pulsar_meta.codecs.times import iso_time
 
 
@@ -168,7 +169,10 @@ def unknown_lines(value: Any, path: str = "") -> Iterator[str]:
 
 
 def _pairs(what: str, pairs: Document | None) -> Iterable[str]:
-    return [f"  {what} {name} = {one}" for name, one in (pairs or {}).items()]
+    return [
+        f"  {what} {name} = {'(redacted)' if value == REDACTED else value}"
+        for name, value in (pairs or {}).items()
+    ]
 
 
 def _ranges(ranges: Iterable[tuple[int, int]]) -> str:
