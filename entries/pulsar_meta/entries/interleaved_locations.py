@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -40,24 +41,29 @@ class InterleavedLocations:
 
     def location(self, ledger_id: int, entry_id: int) -> int | None:
         """Return where one entry lies."""
-        location = location_of(self._view(ledger_id), entry_id)
+        with self._view(ledger_id) as view:
+            location = location_of(view, entry_id)
         return location if location > 0 else None
 
     def ledger(self, ledger_id: int, first: int = 0, last: int | None = None) -> LedgerLocations:
         """Return the entries of a ledger within [first, last]."""
-        return LedgerLocations(ledger_id, *locations(self._view(ledger_id))).between(first, last)
+        with self._view(ledger_id) as view:
+            return LedgerLocations(ledger_id, *locations(view)).between(first, last)
 
     def close(self) -> None:
         """Nothing stays open."""
 
-    def _view(self, ledger_id: int) -> memoryview:
+    @contextmanager
+    def _view(self, ledger_id: int) -> Iterator[memoryview]:
+        """Lend a ledger's index; UnreachableError where a part of it could not be read."""
         path = self._paths.get(ledger_id)
         if path is None:
-            return memoryview(b"")
+            yield memoryview(b"")
+            return
         mapped = MappedFile(path)
-        # All of it, so that nothing has to be checked later: an index is 8 bytes an entry.
-        view = memoryview(bytes(mapped.view))
-        mapped.check()
-        with decoding(str(path)):
-            decode_index_header(view)
-        return view
+        try:
+            with decoding(str(path)):
+                decode_index_header(mapped.view)
+            yield mapped.view
+        finally:
+            mapped.check()
