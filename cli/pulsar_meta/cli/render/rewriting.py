@@ -56,7 +56,9 @@ def question_lines(document: dict[str, Any], first: Sequence[Decided]) -> Iterat
         yield f"  {_TO_DO[decision.effect]} {seen.path}: {amount} bytes"
     if document["rewritten"] > len(first):
         yield f"  and {document['rewritten'] - len(first)} more"
-    yield from summary_lines(document)
+    first_line, *others = summary_lines(document)
+    yield first_line
+    yield from (line for line in others if any(digit in line for digit in "123456789"))
 
 
 def question(document: dict[str, Any]) -> str:
@@ -131,7 +133,7 @@ def progress_of_writes(*, quiet: bool) -> Iterator[Callable[[int, Summary], None
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    column = TextColumn("{task.completed:.0f} values, {task.fields[rate]:.0f}/s, {task.fields[saved]}")
+    column = TextColumn("values: {task.completed:.0f}, {task.fields[rate]:.0f}/s, {task.fields[saved]}")
     console = Console(stderr=True)
     with Progress(SpinnerColumn(), column, TimeElapsedColumn(), console=console, transient=True) as bar:
         task = bar.add_task("values", total=None, rate=0.0, saved="")

@@ -52,7 +52,7 @@ class Readers:
             if verdict is Verdict.CANNOT_LOAD:
                 return verdict, f"Pulsar {version} cannot load it: {evidence}"
             if verdict is Verdict.UNKNOWN:
-                unknown = f"whether Pulsar {version} can load it is unknown: {evidence}"
+                unknown = evidence
         return (Verdict.LOADS, "") if unknown is None else (Verdict.UNKNOWN, unknown)
 
 

@@ -136,9 +136,9 @@ def verdict_of(form: Form, version: str) -> tuple[Verdict, str]:
     Of what names no release (a broker may register any text) nothing is known.
     """
     if _version_re.match(version.strip()) is None:
-        return Verdict.UNKNOWN, "no release is called so"
+        return Verdict.UNKNOWN, f"{version!r} is no release"
     number = parse_version(version)
     for row in TABLE:
         if row.form is form and row.first <= number <= row.last:
             return row.verdict, row.evidence
-    return Verdict.UNKNOWN, f"no {version} broker was tried"
+    return Verdict.UNKNOWN, f"no Pulsar {version} broker was tried with it"
