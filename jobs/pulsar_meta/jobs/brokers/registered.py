@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, decoding
-from pulsar_meta.codecs.json_text import Document, read_json_object
+from pulsar_meta.codecs.json_text import Document, read_json_object, shown
 from pulsar_meta.stores.base import Store
 
 BROKERS: Final = "/loadbalance/brokers"
@@ -50,19 +50,27 @@ def broker_document(value: bytes) -> Document:
         raise DecodeError("properties: expected an object of strings")
     return {
         "kind": kind,
-        "load_manager": said.get("loadManagerClassName"),
+        "load_manager": _of_kind(said, "loadManagerClassName", str),
         "extensible": kind == "BrokerLookupData",
-        "broker_version": said.get("brokerVersion") or said.get("brokerVersionString"),
-        "start_timestamp": said.get("startTimestamp"),
-        "service_url": said.get("pulsarServiceUrl"),
-        "service_url_tls": said.get("pulsarServiceUrlTls"),
-        "web_service_url": said.get("webServiceUrl"),
-        "web_service_url_tls": said.get("webServiceUrlTls"),
-        "advertised_listeners": said.get("advertisedListeners") or {},
-        "protocols": said.get("protocols") or {},
+        "broker_version": _of_kind(said, "brokerVersion", str) or _of_kind(said, "brokerVersionString", str),
+        "start_timestamp": _of_kind(said, "startTimestamp", int),
+        "service_url": _of_kind(said, "pulsarServiceUrl", str),
+        "service_url_tls": _of_kind(said, "pulsarServiceUrlTls", str),
+        "web_service_url": _of_kind(said, "webServiceUrl", str),
+        "web_service_url_tls": _of_kind(said, "webServiceUrlTls", str),
+        "advertised_listeners": _of_kind(said, "advertisedListeners", dict) or {},
+        "protocols": _of_kind(said, "protocols", dict) or {},
         "properties": {str(key): str(one) for key, one in properties.items()},
         "value": said,
     }
+
+
+def _of_kind(said: Mapping[str, Any], name: str, kind: type) -> Any:
+    """Return a member, None where there is none; DecodeError where it is of another kind."""
+    found = said.get(name)
+    if found is not None and type(found) is not kind:
+        raise DecodeError(f"{name}: unexpected {shown(found)}")
+    return found
 
 
 def registration_kind(said: Mapping[str, Any]) -> str:

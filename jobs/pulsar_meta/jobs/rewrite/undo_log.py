@@ -31,7 +31,7 @@ from pulsar_meta.codecs.errors import (
     decoding,
     unreadable,
 )
-from pulsar_meta.codecs.json_text import read_json, read_json_object
+from pulsar_meta.codecs.json_text import read_json, read_json_object, shown
 from pulsar_meta.jobs.rewrite.decision import Change, digest
 from pulsar_meta.jobs.rewrite.run_files import HEADER_LIMIT, StoreIdentity, check_file, check_identity
 
@@ -285,7 +285,7 @@ def _check_resumable(path: Path, own: dict[str, Any], store: StoreIdentity) -> N
     # A second codec over the first one could not be undone.
     for name in ("command", "codec"):
         if header.get(name) != own[name]:
-            raise UsageError(f"{path} is of the {name} {header.get(name)}, not {own[name]}")
+            raise UsageError(f"{path} is of the {name} {shown(header.get(name))}, not {own[name]}")
     check_identity(header["store"], store, source=str(path), allowed=False)
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.codecs.json_text import read_json_object
+from pulsar_meta.codecs.json_text import read_json_object, shown
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.seek.search import CLOSE_TIME_SKEW
 from pulsar_meta.jobs.topics.topic import Position
@@ -51,7 +51,7 @@ class SeekOptions:
 def parse_index(text: str) -> int:
     """Return an index, 0 to 2⁶⁴-1."""
     if not text.isascii() or not text.isdigit() or len(text) > 20 or int(text) > MAX_INDEX:
-        raise UsageError(f"an index is a number from 0 on, not {text!r}")
+        raise UsageError(f"an index is a number from 0 on, not {shown(text)}")
     return int(text)
 
 
@@ -67,7 +67,7 @@ def parse_time(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"a time is milliseconds or 2026-08-20T12:00:00Z, not {text!r}") from error
+        raise UsageError(f"a time is milliseconds or 2026-08-20T12:00:00Z, not {shown(text)}") from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     # Rounded up: "not before" a fraction of a millisecond is the millisecond after it.
@@ -89,7 +89,7 @@ def parse_duration(text: str) -> int:
     """Return seconds: a number of them, or one with s, m, h, d or w behind it."""
     match = _duration_re.fullmatch(text)
     if not match or int(match[1]) == 0:
-        raise UsageError(f"a duration is seconds, or like 90s, 15m, 12h, 7d, not {text!r}")
+        raise UsageError(f"a duration is seconds, or like 90s, 15m, 12h, 7d, not {shown(text)}")
     return int(match[1]) * _units[match[2]]
 
 

@@ -17,7 +17,10 @@ COMPARED: Final = 5000
 
 def missing(store: Store, path: str) -> NotFoundError:
     """Return the error for what is not in the store: a topic and a cursor by their names, else the path."""
-    return NotFoundError(f"{_what(path)}{did_you_mean(store, path)}", source=store.url)
+    place = split_managed_ledger_path(path)
+    # A partition was named by its number, and there may be thousands of them.
+    meant = "" if place is not None and place[0].partition is not None else did_you_mean(store, path)
+    return NotFoundError(f"{_what(path)}{meant}", source=store.url)
 
 
 def _what(path: str) -> str:

@@ -16,11 +16,18 @@ MOST: Final = 1_000_000
 
 
 def named_topics(store: Store, name: TopicName) -> list[TopicName]:
-    """Return the topic itself, or its partitions in order; whether they exist is not looked at.
+    """Return the topic itself, or its partitions in order, whether or not they have a record.
 
-    DecodeError where the metadata of a partitioned topic (PartitionedTopicMetadata, JSON) makes no sense.
+    Of very many those that have one, and the first that has none. DecodeError where the metadata of a
+    partitioned topic (PartitionedTopicMetadata, JSON) makes no sense.
     """
     count = partition_count(store, name)
+    if count > MANY:
+        found = _with_record(store, name, count)
+        missing = next(
+            (number for number, topic in enumerate(found) if topic.partition != number), len(found)
+        )
+        return [*found, *([name.with_partition(missing)] if missing < count else [])]
     return [name.with_partition(number) for number in range(count)] if count else [name]
 
 
@@ -46,7 +53,11 @@ def held_partitions(store: Store, name: TopicName) -> tuple[list[TopicName], int
     count = partition_count(store, name)
     if count <= MANY:
         return named_topics(store, name), 0
+    found = _with_record(store, name, count)
+    return found, count - len(found)
+
+
+def _with_record(store: Store, name: TopicName, count: int) -> list[TopicName]:
     held = set(store.children(name.path.rpartition("/")[0]))
     there = (name.with_partition(number) for number in range(count))
-    found = [topic for topic in there if topic.path.rpartition("/")[2] in held]
-    return found, count - len(found)
+    return [topic for topic in there if topic.path.rpartition("/")[2] in held]
