@@ -176,32 +176,6 @@ HEADS: dict[str, str] = {
     "index file": '{"topic": "orders", "index": 1}\n{"topic": "orders", "time": 2}',
     "frames.idx": (FILES / "frames.idx").read_text(),
     "partitions": '{"partitions": 3, "properties": {}}',
-    "broker": '{"webServiceUrl": "http://h:1", "pulsarServiceUrl": "pulsar://h:2", "startTimestamp": 1,'
-    ' "brokerVersionString": "4.2.4", "properties": {"a": "b"}, "protocols": {},'
-    ' "advertisedListeners": {}}',
-    "owner guard": _value("/namespace/public/default/0x00000000_0xffffffff", *COMPRESS, "--dry-run"),
-    "migration": _value("/pulsar/migration-coordinator/migration", *COMPRESS, "--dry-run"),
-    "policies": _value("/admin/local-policies/public/default", *COMPRESS, "--dry-run"),
-    "ledger": _value("/ledgers/00/0000/L0001", "get", "ledger", "1"),
-    "topic": _value("/managed-ledgers/public/default/persistent/hostile", "get", "topic", "hostile"),
-    "topics": _value("/managed-ledgers/public/default/persistent/hostile", "top"),
-    "instance": _value("/ledgers/INSTANCEID", *COMPRESS, "--dry-run"),
-}
-
-# What a reader expects, so that a hostile value stands where it is looked at.
-HEADS: dict[str, str] = {
-    "plan": (FILES / "plan.ndjson").read_text(),
-    "undo": (FILES / "undo-compress.ndjson").read_text(),
-    "undo dry": (FILES / "undo-compress.ndjson").read_text(),
-    "resume": (FILES / "undo-half.ndjson").read_text(),
-    "snapshot scan": (FILES / "before.ndjson").read_text(),
-    "snapshot read": (FILES / "before.ndjson").read_text(),
-    "encode": json.dumps(json.loads((FILES / "documents.json").read_text())[4]),
-    "put": json.dumps(json.loads((FILES / "documents.json").read_text())[4]),
-    "pack": '{"payload": "x", "properties": {"a": "b"}, "key": "k", "event_time": 1, "sequence_id": 2}',
-    "index file": '{"topic": "orders", "index": 1}\n{"topic": "orders", "time": 2}',
-    "frames.idx": (FILES / "frames.idx").read_text(),
-    "partitions": '{"partitions": 3, "properties": {}}',
     "broker": '{"webServiceUrl": "http://h:1", "pulsarServiceUrl": "pulsar://h:2",'
     ' "brokerVersionString": "4.2.4", "startTimestamp": 1, "properties": {"a": "b"},'
     ' "protocols": {}, "advertisedListeners": {}}',
