@@ -86,7 +86,7 @@ def get(
     Examples:
       pulsar-meta get topic public/default/orders --store zk://zk1:2181
       pulsar-meta get cursor public/default/orders my-subscription -o json
-      pulsar-meta get cursor orders my-subscription --store zk://zk1:2181 --entries bookie:
+      pulsar-meta get cursor orders audit --store zk://zk1:2181 --entries bookie:
       pulsar-meta get ledger 123 -o raw > ledger-123.bin
     """
     options = DecodeOptions(kind and checked_kind(kind), show_secrets=show_passwords)
