@@ -116,7 +116,9 @@ def test_both_workers_answer(cluster: str, capture: Callable[[str], Path], tmp_p
         [*asked, "--engine", "spark", "--master", cluster, *options],
         capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path,
     )  # fmt: skip
-    assert by_spark.stderr == ""
+    looked_at = json.loads(by_spark.stderr)
+    assert looked_at["checked"]["questions"] == len(by_spark.stdout.splitlines())
+    assert looked_at["not_checked"] == {}
     locally = subprocess.run([*asked, "--engine", "local"], capture_output=True, text=True, check=False)
     assert by_spark.returncode == locally.returncode == 3
     assert without_price(by_spark.stdout) == without_price(locally.stdout)
