@@ -56,6 +56,29 @@ class Counted(BaseSource):
         pass
 
 
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ([["a"], ["b"]], {"a", "b"}),
+        ([["a"], None], None),
+        ([], None),
+        # Files of frames need not be whole, so that they say nothing of what is elsewhere.
+        ([["a"], "frames"], {"a"}),
+        (["frames"], None),
+    ],
+)
+def test_the_bookies_of_disks_together(
+    parts: list[list[str] | str | None], expected: set[str] | None
+) -> None:
+    sources = []
+    for part in parts:
+        source = Counted("memory:", [])
+        source.whole_ledgers = part != "frames"
+        source.bookies = frozenset(part) if isinstance(part, list) else None
+        sources.append(source)
+    assert JoinedEntries(sources).bookies == expected
+
+
 def read(joined: JoinedEntries) -> list[tuple[int, str]]:
     return [(entry.entry_id, bytes(entry.data).decode()) for entry in joined.read_many(LEDGER)]
 

@@ -12,7 +12,7 @@ from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.metadata.acks import acks_of
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.topics.cursors import cursor_of, cursor_records, cursor_state
+from pulsar_meta.jobs.topics.cursors import cursor_of, cursor_state
 from pulsar_meta.proto.MLDataFormats_pb2 import PositionInfo
 from pulsar_meta.stores.registry import open_store
 
@@ -42,6 +42,6 @@ def test_the_state_of_a_cursor_is_the_last_entry_of_its_ledger(capture: Callable
 def test_records_of_cursors_say_where_their_state_is(capture: Callable[[str], Path]) -> None:
     folder = capture("pulsar-4.2.4-killed")
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
-        (cursor,) = map(cursor_of, cursor_records(store, TOPIC.path))
+        cursor = cursor_of(store.read(TOPIC.cursor_path("reader")))
     assert (cursor.topic, cursor.name, cursor.state_ledger) == (str(TOPIC), "reader", 375)
     assert cursor.acknowledged_ranges == 0

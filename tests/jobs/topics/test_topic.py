@@ -57,7 +57,6 @@ def test_an_open_ledger_has_no_number_of_entries_yet() -> None:
         (8, 3, "closed"),
         (9, None, "open"),
     ]
-    assert topic.last_ledger == topic.ledgers[-1]
     assert pickle.loads(pickle.dumps(topic)) == topic
 
 

@@ -14,7 +14,7 @@ from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.rewrite.decision import UNDECODABLE, Decided, Decision, Rule, keep, skip, write
 from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.topics.partitions import named_topics
-from pulsar_meta.jobs.topics.topic import read_record
+from pulsar_meta.jobs.topics.topic import read_record, read_topic
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 Edits = Mapping[int, Iterable[Edit]]
@@ -27,9 +27,8 @@ LAST_LEDGER = (
 
 def list_properties(store: Store, topic: TopicName) -> Iterator[dict[str, Any]]:
     """Yield a document for each ledger of a topic; NotFoundError where the store has no such topic."""
-    for held in decode_managed_ledger(read_record(store, topic).value).ledgerInfo:
-        properties = {item.key: item.value for item in held.properties}
-        yield {"topic": str(topic), "ledger_id": held.ledgerId, "properties": properties}
+    for ledger in read_topic(store, topic).ledgers:
+        yield {"topic": str(topic), "ledger_id": ledger.ledger_id, "properties": dict(ledger.properties)}
 
 
 def topic_of_ledgers(store: Store, name: TopicName, ledgers: Iterable[int]) -> TopicName:

@@ -8,7 +8,7 @@ Source: apache/pulsar ManagedCursorImpl (recover, persistPositionToLedger), MLDa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, decoding
@@ -64,12 +64,6 @@ class CursorState:
         if isinstance(self.state, PositionInfo):
             return Position(self.state.ledgerId, self.state.entryId)
         return Position(self.record.markDeleteLedgerId, self.record.markDeleteEntryId)
-
-
-def cursor_records(store: Store, topic_path: str) -> Iterator[Versioned]:
-    """Yield the records of a topic's cursors in the order of their names; those that vanish are left out."""
-    paths = [f"{topic_path}/{name}" for name in store.children(topic_path)]
-    yield from filter(None, store.read_many(paths))
 
 
 def cursor_of(record: Versioned) -> Cursor:

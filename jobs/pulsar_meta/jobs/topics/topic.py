@@ -118,11 +118,6 @@ class Topic:
         """Return the values of a property of the topic's managed ledger."""
         return tuple(value for name, value in self.properties if name == key)
 
-    @property
-    def last_ledger(self) -> Ledger | None:
-        """The ledger that is written to, or was last."""
-        return self.ledgers[-1] if self.ledgers else None
-
 
 def read_record(store: Store, topic: TopicName) -> Versioned:
     """Return the record of a topic as stored; NotFoundError where the store has none."""
