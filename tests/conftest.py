@@ -7,6 +7,7 @@ import gc
 import lzma
 import os
 import tarfile
+import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -29,14 +30,13 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).parent.parent
 CAPTURES = REPOSITORY / "fixtures" / "captures"
-# An example may take its time on a busy machine; where nothing may be written, none is remembered.
+# An example may take its time on a busy machine.
 settings.register_profile(
-    "patient",
-    deadline=timedelta(seconds=10),
-    suppress_health_check=[HealthCheck.too_slow],
-    **({} if os.access(REPOSITORY, os.W_OK) else {"database": None}),
+    "patient", deadline=timedelta(seconds=10), suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("patient")
+if not os.access(REPOSITORY, os.W_OK):
+    os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", f"{tempfile.gettempdir()}/hypothesis-{os.getuid()}")
 _roots = count()
 
 
