@@ -30,6 +30,7 @@ from pulsar_meta.jobs.rewrite.apply import Speed
 from pulsar_meta.jobs.rewrite.decision import NOT_THERE, Summary
 from pulsar_meta.jobs.rewrite.guards import LOADED_TOPIC, Overrides
 from pulsar_meta.jobs.rewrite.plan import plan_header, plan_line
+from pulsar_meta.jobs.rewrite.rules import UNKNOWN_FIELDS
 from pulsar_meta.jobs.rewrite.run import Listener, Report, Rewrite, Terms, foresee, preview, run
 from pulsar_meta.jobs.rewrite.run_files import read_identity
 from pulsar_meta.stores.base import Store
@@ -184,7 +185,8 @@ def _report(shell: Shell, report: Report) -> None:
         raise typer.Exit(Exit.REFUSED)
     if summary.skipped_for[NOT_THERE]:
         raise typer.Exit(Exit.NOT_FOUND)
-    if summary.conflicts or summary.undecodable or summary.skipped_for["packs-differently"]:
+    undone = summary.skipped_for["packs-differently"] + summary.skipped_for[UNKNOWN_FIELDS]
+    if summary.conflicts or summary.undecodable or undone:
         raise typer.Exit(Exit.FAULT)
 
 

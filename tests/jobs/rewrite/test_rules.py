@@ -65,6 +65,14 @@ def test_what_is_packed_so_already_is_kept() -> None:
     assert decided(Recompression("cursor", "none"), cursor()).reason == "already"
 
 
+def test_an_envelope_of_a_later_release_keeps_its_codec_and_its_fields() -> None:
+    later = wrap_envelope(cursor(), "lz4", unknown=b"\x98\x06\x07")
+    for codec in ("zstd", "none"):
+        decision = decided(Recompression("cursor", codec, threshold=100), later)
+        assert (decision.action, decision.reason) == ("skip", "unknown-fields")
+    assert decided(Recompression("cursor", "lz4", threshold=100), later).reason == "already"
+
+
 def test_an_envelope_around_plain_bytes_is_taken_away() -> None:
     decision = decided(Recompression("cursor", "none"), wrap_envelope(cursor(), "none"))
     assert (decision.action, decision.new) == ("rewrite", cursor())

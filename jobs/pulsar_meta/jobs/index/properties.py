@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
-from pulsar_meta.codecs.metadata.envelope import open_envelope, wrap_envelope
+from pulsar_meta.codecs.metadata.envelope import Envelope, open_envelope, wrap_envelope
 from pulsar_meta.codecs.metadata.ledger_properties import Edit, edit_properties, ledger_ids
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName
@@ -61,10 +61,10 @@ def is_last(info: bytes, ledger: int) -> bool:
     return ledger == max(ledger_ids(info), default=None)
 
 
-def message_of(seen: Versioned) -> tuple[bytes, str | None]:
-    """Return (the serialized ManagedLedgerInfo in a value, the codec of its envelope or None)."""
+def message_of(seen: Versioned) -> tuple[bytes, Envelope | None]:
+    """Return (the serialized ManagedLedgerInfo in a value, the envelope it lies in or None)."""
     envelope = open_envelope(seen.value)
-    return (seen.value, None) if envelope is None else (envelope.payload, envelope.codec)
+    return (seen.value, None) if envelope is None else (envelope.payload, envelope)
 
 
 def property_rule(edits: Edits) -> Rule:
@@ -77,18 +77,19 @@ def property_rule(edits: Edits) -> Rule:
         if seen.version == ABSENT:
             raise NotFoundError("the topic is gone", source=seen.path)
         try:
-            payload, codec = message_of(seen)
+            payload, envelope = message_of(seen)
             edited = edit_properties(payload, edits)
             decode_managed_ledger(edited)
         except DecodeError as error:
             return skip(seen, UNDECODABLE, note=str(error))
         except NotFoundError as error:
             raise error.within(seen.path) from error
+        codec = "none" if envelope is None else envelope.codec
         if edited == payload:
-            return keep(seen, "already", codec or "none")
-        return write(
-            seen, edited if codec is None else wrap_envelope(edited, codec), codec or "none", codec or "none"
-        )
+            return keep(seen, "already", codec)
+        if envelope is not None:
+            edited = wrap_envelope(edited, codec, unknown=envelope.unknown)
+        return write(seen, edited, codec, codec)
 
     return decide
 

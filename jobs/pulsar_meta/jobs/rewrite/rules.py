@@ -63,6 +63,11 @@ class AnyReader(Readers):
 ANY_READER: Final = AnyReader()
 
 
+# Another codec could make a field of the envelope wrong whose meaning nobody here knows.
+UNKNOWN_FIELDS: Final = "unknown-fields"
+LATER_RELEASE: Final = "its envelope has fields of a later release"
+
+
 @dataclass(frozen=True, slots=True)
 class Recompression:
     """Turns values of one kind into `codec` ("none" reverts), as far as that is safe and pays."""
@@ -95,6 +100,8 @@ class Recompression:
         if self.only_with_properties and not properties:
             return keep(seen, "no-properties", before)
         reason = self._why_keep(envelope, payload, properties)
+        if reason is None and envelope is not None and envelope.unknown:
+            return skip(seen, UNKNOWN_FIELDS, before, note=LATER_RELEASE)
         if reason is None:
             return self._change(seen, before, payload)
         decision = keep(seen, reason, before)
