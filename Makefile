@@ -7,7 +7,7 @@ WORKERS ?= 2
 PROTOS := $(wildcard proto/pulsar_meta/proto/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java servers maven demo test lint proto interop chaos bench docs lock clean
+.PHONY: help setup java servers maven demo test lint proto interop chaos bench growth docs lock clean
 
 help: ## List what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -51,7 +51,10 @@ chaos: setup servers ## Crash runs in their full sizes
 	$(BIN)/python -m pytest -m chaos $(ARGS)
 
 bench: setup java ## The ratios that the issues ask for
-	@for bench in bench/*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
+	@for bench in $(filter-out bench/growth.py,$(wildcard bench/*.py)); do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
+
+growth: setup ## Time and memory of commands over growing stores (an hour; ARGS="--sizes 2000 20000 200000")
+	$(BIN)/python bench/growth.py $(ARGS)
 
 proto: setup ## Generate the Python code of the .proto files
 	$(BIN)/python scripts/generate.py --proto
