@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+LOOKED_AT = "checked: 3 questions, 11 entries\n"
 
 
 def demo(**environment: str) -> subprocess.CompletedProcess[str]:
