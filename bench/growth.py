@@ -123,12 +123,9 @@ def make_snapshot(place: Path, count: int) -> str:
 
 def make_rocksdb(place: Path, count: int) -> str:
     """Write a database as a standalone has it; return its URL."""
-    from rocksdict import Options, Rdict, WriteOptions
+    from rocksdict import Options, Rdict
 
-    unlogged = WriteOptions()
-    unlogged.disable_wal(True)
     database = Rdict(str(place / f"{count}.rocksdb"), Options(raw_mode=True))
-    database.set_write_options(unlogged)
     database[INSTANCE_ID] = (1).to_bytes(8, "big")
     for path, value in values(count):
         database[path.encode()] = MetaValue(0, 1, 1, 1, False, value).encode()
