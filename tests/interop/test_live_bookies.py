@@ -152,7 +152,7 @@ def fresh_outcome(store: Store, ledger: int) -> bytes | str:
         return outcome(live, ledger)
 
 
-def wait_until(done: Callable[[], bool], seconds: float = 30) -> None:
+def wait_until(done: Callable[[], bool], seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < end
