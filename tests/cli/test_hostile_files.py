@@ -183,7 +183,7 @@ HEADS: dict[str, str] = {
     "policies": '{"bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}}',
     "migration": '{"phase": "COMPLETED", "targetUrl": "oxia://h:1"}',
 }
-SAME_AS = {"partitions get", "partitions index", "partitions all", "partitions build", "partitions seek"}
+SAME_AS = ("partitions get", "partitions index", "partitions all", "partitions build", "partitions seek")
 HEADS |= dict.fromkeys(SAME_AS, HEADS["partitions"])
 HEADS |= dict.fromkeys(("broker match", "broker guard", "decode broker", "decode json"), HEADS["broker"])
 
