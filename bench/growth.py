@@ -213,10 +213,8 @@ def table(kind: str, urls: dict[int, str], commands: Sequence[str], place: Path,
     for command in commands:
         found: list[Measured] = []
         for size, url in urls.items():
-            words = command.replace("undo-file undo", f"undo-file {size}.undo").replace(
-                "undo undo", f"undo {size}.undo"
-            )
-            found.append(measure([*words.split(), "--store", url], place, limit))
+            words = command.replace("FILE", f"{size}.undo").split()
+            found.append(measure([*words, "--store", url], place, limit))
             if found[-1].code is None:
                 break
         print(line(command, sizes, found, start), flush=True)
