@@ -58,6 +58,8 @@ def held_partitions(store: Store, name: TopicName) -> tuple[list[TopicName], int
 
 
 def _with_record(store: Store, name: TopicName, count: int) -> list[TopicName]:
-    held = set(store.children(name.path.rpartition("/")[0]))
-    there = (name.with_partition(number) for number in range(count))
-    return [topic for topic in there if topic.path.rpartition("/")[2] in held]
+    parent, _, first = name.with_partition(0).path.rpartition("/")
+    prefix = first.removesuffix("0")
+    ends = (child.removeprefix(prefix) for child in store.children(parent) if child.startswith(prefix))
+    numbers = sorted(int(end) for end in ends if end.isdecimal() and str(int(end)) == end)
+    return [name.with_partition(number) for number in numbers if number < count]
