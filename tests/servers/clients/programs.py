@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -55,15 +56,17 @@ def go_client() -> Path:
     sources = {name: (_GO / name).read_bytes() for name in ("go.mod", "main.go")}
     digest = hashlib.sha256(b"".join(sources.values())).hexdigest()[:16]
     home = cache_directory().parent / "go-client" / digest
-    if not (home / "goclient").exists():
-        home.mkdir(parents=True, exist_ok=True)
-        for name, content in sources.items():
-            (home / name).write_bytes(content)
-        subprocess.run(
-            ["go", "build", "-mod=mod", "-o", "goclient", "."],
-            cwd=home, check=True, capture_output=True, text=True, timeout=BUILD_SECONDS,
-            env={**os.environ, "GOFLAGS": "", "GOTOOLCHAIN": "local"},
-        )  # fmt: skip
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (home / "goclient").exists():
+            for name, content in sources.items():
+                (home / name).write_bytes(content)
+            subprocess.run(
+                ["go", "build", "-mod=mod", "-o", "goclient", "."],
+                cwd=home, check=True, capture_output=True, text=True, timeout=BUILD_SECONDS,
+                env={**os.environ, "GOFLAGS": "", "GOTOOLCHAIN": "local"},
+            )  # fmt: skip
     return home / "goclient"
 
 
