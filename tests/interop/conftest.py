@@ -13,6 +13,8 @@ from tests.servers.versions import VERSIONS
 Oracle = Callable[..., object]
 
 
+# Before pytest-xdist's own, which reads the groups.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have one worker run all tests of a file with one version of Pulsar: they share what they start."""
     for item in items:
