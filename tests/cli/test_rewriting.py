@@ -492,7 +492,7 @@ def test_a_run_is_not_resumed_with_another_codec(many: Place) -> None:
     child.kill()
     child.wait(30)
     told = many.run(*words, "--compression", "lz4", "--resume", code=2).stderr
-    assert b"of the codec zstd, not lz4" in told
+    assert b"of the codec 'zstd', not 'lz4'" in told
     many.run(*words, "--compression", "zstd", "--resume")
 
 

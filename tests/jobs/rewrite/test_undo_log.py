@@ -40,7 +40,7 @@ def test_the_undo_file_is_private_complete_and_never_overwritten(make_run: MakeR
     assert all(record.answered and record.sent == 1 and record.version == 0 for record in records)
     with pytest.raises(UsageError, match="never overwritten"):
         make_run(store)
-    with pytest.raises(UsageError, match="is of the command 'test', not other"):
+    with pytest.raises(UsageError, match="is of the command 'test', not 'other'"):
         make_run(store, command="other", resume=True)
     with pytest.raises(GuardError):
         UndoLog(path, "test", STORE, resume=True)

@@ -285,7 +285,7 @@ def _check_resumable(path: Path, own: dict[str, Any], store: StoreIdentity) -> N
     # A second codec over the first one could not be undone.
     for name in ("command", "codec"):
         if header.get(name) != own[name]:
-            raise UsageError(f"{path} is of the {name} {shown(header.get(name))}, not {own[name]}")
+            raise UsageError(f"{path} is of the {name} {shown(header.get(name))}, not {shown(own[name])}")
     check_identity(header["store"], store, source=str(path), allowed=False)
 
 
