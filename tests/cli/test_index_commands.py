@@ -182,3 +182,15 @@ def test_a_disk_without_its_index_is_noted(
     done = run(*command, "--entries", f"bookie-disk:{folder}")
     assert done.returncode == code
     assert done.stderr.count("no index, its entry logs are scanned") == 1
+
+
+def test_a_log_that_cannot_be_read_is_a_fault_of_the_check(
+    run: Run, capture: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "bookie"
+    shutil.copytree(capture("pulsar-4.2.4") / "bookie0", folder)
+    (folder / "current" / "80000000.log").write_bytes(b"")
+    done = run("check-index", "orders", "--entries", f"bookie-disk:{folder}?index=scan")
+    assert done.returncode == 4
+    assert done.stderr.count("80000000.log") == 1
+    assert len(done.stdout.splitlines()) == len(run("check-index", "orders").stdout.splitlines())

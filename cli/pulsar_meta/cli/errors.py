@@ -73,11 +73,12 @@ class Faults:
     def end(self, source: EntrySource | None = None) -> None:
         """Report what the source of entries itself met, and leave if anything was wrong."""
         if source is not None:
-            self._ask(source)
+            self.ask(source)
         if self.worst:
             raise typer.Exit(self.worst)
 
-    def _ask(self, source: EntrySource) -> None:
+    def ask(self, source: EntrySource) -> None:
+        """Say what a source of entries noted, and report what it found damaged beside what was read."""
         for note in source.notes:
             self.shell.say(note)
         for fault in source.faults:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.entry_options import EngineOptions
-from pulsar_meta.cli.errors import Faults, say_notes
+from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, IndexProperty, StoreUrl
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Exit, Shell
@@ -59,7 +59,7 @@ def check_index(
     urls, faults, coverage = shell.entries_urls(entries), Faults(shell), Coverage()
     with shell.store(store) as opened:
         topics = list(_topics(opened, names or [], everything, faults, coverage))
-        checked = _checked(shell, opened, urls, topics, index_property, engine)
+        checked = _checked(faults, opened, urls, topics, index_property, engine)
         documents = _counted(shell, checked, coverage, faults)
         wanted = (document for document in documents if not (faulty and document["ok"]))
         shell.emit(wanted, VIEW)
@@ -90,14 +90,15 @@ def _topics(
 
 
 def _checked(
-    shell: Shell, store: Store, urls: Sequence[str], topics: Sequence[Topic], key: str, how: EngineOptions
+    faults: Faults, store: Store, urls: Sequence[str], topics: Sequence[Topic], key: str, how: EngineOptions
 ) -> Iterator[Document]:
+    shell = faults.shell
     entries = sum(ledger.entries or 0 for topic in topics for ledger in topic.ledgers)
     if how.chosen(shell, entries) == "local":
         count = sum(len(topic.ledgers) for topic in topics)
         with open_entry_sources(urls, store) as source, shell.progress(count, "ledgers") as progress:
             yield from check_indexes(source, topics, key, progress.advance)
-        say_notes(shell, source)
+            faults.ask(source)
         return
     yield from check_indexes_with_spark(Sources(store.url, tuple(urls)), topics, key, how.spark(shell))
 
