@@ -88,6 +88,8 @@ def leave(number: int, frame: object) -> None:
 def main() -> int:
     """Run everything; return 1 where a part failed."""
     signal.signal(signal.SIGTERM, leave)
+    # A shell has what runs in its background ignore it, and tests are about it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     beside = [Beside(OXIA), Beside(CHECKS)]
     tests = run_pytest(sys.argv[1:])
     for thread in beside:

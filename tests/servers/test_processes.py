@@ -15,10 +15,12 @@ from tests.servers.jvm import Jvm
 from tests.servers.processes import Process, ServerFailed, Servers, free_port, port_answers, port_is_free
 
 REPOSITORY = Path(__file__).parents[2]
+# Whoever runs the tests in the background may have them ignore SIGINT, and so all that they start.
 PARENT = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from tests.servers.processes import Process
+signal.signal(signal.SIGINT, signal.default_int_handler)
 server = Process([sys.executable, "-c", "import time; time.sleep(600)"], log=Path(sys.argv[1]))
 print(server.pid, flush=True)
 time.sleep(600)
