@@ -7,11 +7,15 @@ The address stays, since the metadata of every ledger names it.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import shutil
+import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from tests.servers.jvm import Jvm
 from tests.servers.processes import ServerFailed, port_is_free
@@ -19,7 +23,8 @@ from tests.servers.processes import ServerFailed, port_is_free
 if TYPE_CHECKING:
     from tests.servers.pulsar import PulsarStandalone
 
-PORT_SECONDS: Final = 120
+# As long as another worker may keep a standalone of the same capture.
+PORT_SECONDS: Final = 900
 # Seven letters, each one of 31 neighbours, reach every hash of 32 bits.
 _FIRST, _LETTERS = "0", 7
 _directory_re: Final = re.compile(rb'(?P<key>journalDir: "|ledgerDirs: "1\\t)[^"]*"')
@@ -64,16 +69,49 @@ def place_for_identity(parent: Path, data: Path) -> Path:
     return parent / name
 
 
-def wait_for_ports(directories: list[Path]) -> None:
-    """Return when the port of every bookie that has a cookie is free; ServerFailed if it stays taken."""
-    for directory in directories:
-        version = directory / "current" / "VERSION"
-        _, _, port = _address(version.read_bytes()).partition(":") if version.exists() else ("", "", "")
+class BoundPorts:
+    """The ports to which cookies bind bookies, held against every other test on this machine.
+
+    Captures of one version name the same port. That it is free says little: between the look and the bookie's
+    start lie the seconds in which a JVM starts.
+    """
+
+    def __init__(self) -> None:
+        self._locks: list[IO[bytes]] = []
+
+    def take(self, directories: list[Path]) -> None:
+        """Return when the ports in the cookies are ours and free; ServerFailed if they stay taken."""
+        self.release()
         deadline = time.monotonic() + PORT_SECONDS
-        while port and not port_is_free(int(port)):
-            if time.monotonic() > deadline:
-                raise ServerFailed(f"port {port}, to which a cookie binds the bookie, is taken")
-            time.sleep(0.2)
+        for port in sorted(filter(None, map(_bound_port, directories))):
+            lock = (Path(tempfile.gettempdir()) / f"pulsar-meta-test-port-{port}").open("ab")
+            self._locks.append(lock)
+            with suppress(PermissionError):
+                os.fchmod(lock.fileno(), 0o666)
+            while not (_locked(lock) and port_is_free(port)):
+                if time.monotonic() > deadline:
+                    raise ServerFailed(f"port {port}, to which a cookie binds the bookie, is taken")
+                time.sleep(0.2)
+
+    def release(self) -> None:
+        """Let others have them."""
+        while self._locks:
+            self._locks.pop().close()
+
+
+def _bound_port(directory: Path) -> int | None:
+    """Return the port in the cookie of a bookie's directory, None where there is none."""
+    version = directory / "current" / "VERSION"
+    _, _, port = _address(version.read_bytes()).partition(":") if version.exists() else ("", "", "")
+    return int(port) if port else None
+
+
+def _locked(lock: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _move_cookie(directory: Path) -> bytes:

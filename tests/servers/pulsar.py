@@ -95,6 +95,7 @@ class PulsarStandalone(Servers):
         self._bookie_port = free_port()
         self._heap, self._environment = heap, dict(environment or {})
         self._jvm: Jvm | None = None
+        self._bound_ports = bookie_data.BoundPorts()
         self._bookkeeper = self.directory / "bookkeeper"
         if data and release(version) >= (5, 0):
             self._bookkeeper = bookie_data.place_for_identity(self.directory, data)
@@ -133,7 +134,7 @@ class PulsarStandalone(Servers):
 
     def start(self) -> None:
         """Start and return when the broker serves `public/default`; ServerFailed with the log's end."""
-        bookie_data.wait_for_ports(self.bookie_dirs)
+        self._bound_ports.take(self.bookie_dirs)
         arguments = ["--config", str(self._write_settings()), "-nss", "-nfw", *self._places()]
         self._jvm = Jvm(self.version, heap=self._heap, log=self.log, environment=self._environment)
         try:
@@ -157,12 +158,14 @@ class PulsarStandalone(Servers):
             if self._jvm is not None:
                 self._jvm.stop()
                 self._jvm = None
+            self._bound_ports.release()
 
     def kill(self) -> None:
         """SIGKILL, as a crash."""
         if self._jvm is not None:
             self._jvm.kill()
             self._jvm = None
+        self._bound_ports.release()
 
     def call(self, target: str, *arguments: object) -> Any:
         """Run `module:function` beside the broker, see `tests.servers.jvm`."""
