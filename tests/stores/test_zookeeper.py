@@ -251,7 +251,7 @@ class TestZookeepersOwn(ZookeeperFixtures):
                 assert store.put("/a/b", b"y", 0) == 1
             monkeypatch.setenv("ZK_SASL", "operator:wr0ng")
             with pytest.raises(UnreachableError, match="refused the SASL credentials") as caught:
-                registry.open_store(f"{url}&timeout=2")
+                registry.open_store(f"{url}&timeout=20")
             assert "wr0ng" not in str(caught.value)
             # Without credentials there is a session, until something is asked for.
             with (
