@@ -20,6 +20,7 @@ from pulsar_meta.brokers.lookup import (
     next_address,
 )
 from pulsar_meta.brokers.partition_count import PartitionAnswer, ask_partitions
+from pulsar_meta.brokers.scalable_lookup import SegmentOf, ask_segments
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
@@ -40,15 +41,24 @@ class LookupOutcome:
     last: Hop | None = None
     error: PulsarMetaError | None = None
     remarks: list[str] = field(default_factory=list)
+    segment: SegmentOf | None = None
 
     def document(self) -> Document:
         """Return it in the JSON form of `lookup`."""
-        document: Document = {"topic": self.request.topic, "properties": dict(self.request.properties)}
+        document: Document = {"topic": self.request.topic, **self._of_segment()}
+        document["properties"] = dict(self.request.properties)
         if self.error is not None:
             document |= {"status": "failed", "error": str(self.error)}
         elif self.last is not None:
             document |= {"status": "found", "broker": str(next_address(self.last)), **_answer(self.last)}
         return document | {"notes": self.notes(), "hops": self.hops}
+
+    def _of_segment(self) -> Document:
+        segment = self.segment
+        if segment is None:
+            return {}
+        controller = {} if segment.controller is None else {"controller": segment.controller}
+        return {"scalable_topic": segment.scalable_topic, "segment_state": segment.state, **controller}
 
     def notes(self) -> list[str]:
         """Return what one should know of the properties that were sent."""
@@ -87,11 +97,14 @@ class LookupSession:
         return _run(ask_partitions(self.addresses, request), _Wire(self.tls, self.timeout), [])
 
     def look_up_all(self, request: LookupRequest, report: Callable[[str], None]) -> Iterator[LookupOutcome]:
-        """Yield the outcome of the topic, or of each partition where it has some.
+        """Yield the outcome of the topic, or of each partition or segment where it has some.
 
         `report` is given why the broker was not asked for partitions.
         """
         name = TopicName.parse(request.topic)
+        if name.domain == "topic":
+            yield from self._look_up_segments(request)
+            return
         answer = PartitionAnswer(0)
         if name.partition is None and name.domain in PARTITIONED:
             try:
@@ -106,6 +119,17 @@ class LookupSession:
             yield outcome
         for number in range(answer.count or 0):
             yield self.look_up(replace(request, topic=str(name.with_partition(number))))
+
+    def _look_up_segments(self, request: LookupRequest) -> Iterator[LookupOutcome]:
+        try:
+            segments = _run(ask_segments(self.addresses, request), _Wire(self.tls, self.timeout), [])
+        except PulsarMetaError as error:
+            yield LookupOutcome(request, error=error)
+            return
+        for segment in segments:
+            outcome = self.look_up(replace(request, topic=segment.topic))
+            outcome.segment = segment
+            yield outcome
 
 
 def _run(talk: Generator[Step | Hop, Any, Result], wire: _Wire, hops: list[Document]) -> Result:

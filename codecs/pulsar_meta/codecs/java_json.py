@@ -5,30 +5,10 @@ Source: java.lang.Double.toString; apache/pulsar ObjectMapperFactory.java.
 
 from __future__ import annotations
 
-import json
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
-
-def java_json(value: Any) -> str:
-    """Return parsed JSON as the text that Jackson would write for it."""
-    if isinstance(value, dict):
-        members = (f"{_text(str(name))}:{java_json(member)}" for name, member in value.items())
-        return "{" + ",".join(members) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(java_json, value)) + "]"
-    if isinstance(value, float):
-        return java_double(value)
-    return _text(value)
-
-
-def _text(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value)
-    return text
+from pulsar_meta.codecs.json_literals import Style
 
 
 def java_double(number: float) -> str:
@@ -41,3 +21,11 @@ def java_double(number: float) -> str:
     exponent = Decimal(repr(number)).adjusted()
     fraction = "".join(map(str, digits[1:])) or "0"
     return f"{'-' if sign else ''}{digits[0]}.{fraction}E{exponent}"
+
+
+_JACKSON: Final = Style(",", ":", java_double)
+
+
+def java_json(value: Any) -> str:
+    """Return parsed JSON as the text that Jackson would write for it; a `Number` stays as it is."""
+    return _JACKSON.text(value)

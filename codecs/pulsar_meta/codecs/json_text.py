@@ -13,9 +13,11 @@ import json
 import re
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any, Final, NoReturn
+from math import isfinite
+from typing import Any, Final
 
 from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.json_literals import LITERALS, Number, Style, finite, no_constant
 from pulsar_meta.codecs.secrets import REDACTED
 
 # A JSON object: what commands print and read back.
@@ -46,7 +48,10 @@ def _is_suspect(text: str) -> bool:
 
 
 def _dumped(document: object) -> str:
-    text = json.dumps(document, ensure_ascii=False, default=_as_base64)
+    try:
+        text = json.dumps(document, ensure_ascii=False, default=_as_base64)
+    except _HasNumberError:
+        return _LINE.text(_without_bytes(document))
     if text.isascii():
         return text
     try:
@@ -55,6 +60,21 @@ def _dumped(document: object) -> str:
         # Half of a surrogate pair, which JSON can escape and UTF-8 cannot hold.
         return json.dumps(document, default=_as_base64)
     return text
+
+
+class _HasNumberError(Exception):
+    """There is a `Number`, which json.dumps cannot write as it is."""
+
+
+_LINE: Final = Style()
+
+
+def _without_bytes(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_bytes(member) for name, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_bytes(member) for member in value]
+    return _as_base64(value) if isinstance(value, (bytes, bytearray, memoryview)) else value
 
 
 def safe_integer(number: int) -> int | str:
@@ -70,6 +90,8 @@ def safe(value: Any) -> Any:
         return safe_integer(value)
     if isinstance(value, float):
         return value if value - value == 0 else str(value)
+    if isinstance(value, Number):
+        return _safe_number(value)
     if isinstance(value, dict):
         return {key: safe(member) for key, member in value.items()}
     if isinstance(value, (list, tuple)):
@@ -77,15 +99,26 @@ def safe(value: Any) -> Any:
     return value
 
 
-def read_json(data: str | bytes, *, source: str | None = None, deepest: int = MAX_DEPTH) -> Any:
+def _safe_number(number: Number) -> Number | str:
+    """Return a number, or its digits where it is an integer or of a size that no double holds."""
+    digits = number.text.removeprefix("-")
+    beyond = digits.isdecimal() and digits != "0"
+    return number.text if beyond or not isfinite(float(number.text)) else number
+
+
+def read_json(
+    data: str | bytes, *, source: str | None = None, deepest: int = MAX_DEPTH, literal: bool = False
+) -> Any:
     """Return what a JSON text from outside says; DecodeError (offset in characters) where it is none.
 
     Refused too are lists and objects over `deepest` inside each other, numbers that neither a double nor
-    Python's int can hold, NaN and Infinity: what comes back can be walked, compared and written.
+    Python's int can hold, NaN and Infinity: what comes back can be walked, compared and written. With
+    `literal` a number that Python would print otherwise is a `Number`, of whatever size.
     """
+    decoder = LITERALS if literal else _decoder
     try:
         text = data if isinstance(data, str) else data.decode(json.detect_encoding(data))
-        found = _decoder.decode(text)
+        found = decoder.decode(text)
         # What opens few lists and objects is not deep: most texts are let through without a walk.
         if text.count("[") + text.count("{") > deepest:
             check_depth(found, deepest)
@@ -102,12 +135,13 @@ def read_json_object(data: str | bytes, *, source: str | None = None) -> Documen
     return found
 
 
-def read_json_sequence(text: str, *, source: str | None = None) -> Iterator[Any]:
+def read_json_sequence(text: str, *, source: str | None = None, literal: bool = False) -> Iterator[Any]:
     """Yield the JSON texts that stand one after the other in `text`, on lines or not; else as `read_json`."""
+    decoder = LITERALS if literal else _decoder
     at = _skip_space(text, 0)
     while at < len(text):
         try:
-            found, at = _decoder.raw_decode(text, at)
+            found, at = decoder.raw_decode(text, at)
             check_depth(found)
         except (DecodeError, ValueError, RecursionError) as error:
             raise _refused(error, source) from error
@@ -138,19 +172,8 @@ def _refused(error: Exception, source: str | None) -> DecodeError:
     return DecodeError(f"not JSON that can be read: {reason}", source=source)
 
 
-def _finite(text: str) -> float:
-    number = float(text)
-    if number - number != 0:
-        raise DecodeError(f"the number {shown(text)} is too large")
-    return number
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise DecodeError(f"{name} is no number of JSON")
-
-
 # Made once: `json.loads` makes one at each call that asks for anything.
-_decoder: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant)
+_decoder: Final = json.JSONDecoder(parse_float=finite, parse_constant=no_constant)
 
 
 def _skip_space(text: str, at: int) -> int:
@@ -161,6 +184,8 @@ def _skip_space(text: str, at: int) -> int:
 
 
 def _as_base64(value: object) -> str:
+    if isinstance(value, Number):
+        raise _HasNumberError
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(value).decode()
     raise TypeError(f"no JSON form for {type(value).__name__}")
@@ -176,6 +201,8 @@ def integer(value: Any, path: str, low: int, high: int) -> int:
 
 
 def _parsed_integer(value: Any, path: str) -> int:
+    if isinstance(value, Number):
+        value = value.plain()
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)  # jq 1.5 writes 1e3 for 1000.
     if (

@@ -1,13 +1,14 @@
 """Topic and ledger names, and where the brokers keep them in the metadata store.
 
-Sources: apache/pulsar TopicName.getPersistenceNamingEncoding and util/Codec.java (java.net.URLEncoder);
+Sources: apache/pulsar TopicName.getPersistenceNamingEncoding and util/Codec.java (java.net.URLEncoder),
+ScalableTopicResources.topicPath, SegmentTopicName (PIP-460);
 apache/bookkeeper util/StringUtils.java and meta/*HierarchicalLedgerManager.java.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from urllib.parse import quote_plus, unquote_plus
 
@@ -15,12 +16,18 @@ from pulsar_meta.codecs.errors import DecodeError, UsageError
 
 MANAGED_LEDGERS = "/managed-ledgers"
 LEDGERS = "/ledgers"
+SCALABLE_TOPICS = "/topics"
 DOMAINS = ("persistent", "segment", "topic")
+# A scalable topic has no managed ledger of its own.
+_WITH_LEDGERS = ("persistent", "segment")
 SHORT_LEDGER_LIMIT = 2**31 - 1
 MAX_LEDGER_ID = 2**63 - 1
 
 _ledger_path_re = re.compile(r"^/ledgers/(\d{2,3}(?:/\d{4})+/L\d{4})$")
 _partition_re = re.compile(r"^(?P<base>.+)-partition-(?P<number>\d+)$")
+_segment_re = re.compile(r"[0-9a-f]{4}-[0-9a-f]{4}-\d+")
+# The largest hash of a key in a scalable topic.
+LAST_HASH = 0xFFFF
 
 
 def encode_name(name: str) -> str:
@@ -38,13 +45,20 @@ def decode_name(encoded: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TopicName:
-    """A topic: `persistent://tenant/namespace/name`, with a cluster between for V1 names."""
+    """A topic: `persistent://tenant/namespace/name`, with a cluster between for V1 names.
+
+    Pulsar 5 adds scalable topics (`topic://tenant/namespace/name`) and their segments, whose local name is
+    `name/SSSS-EEEE-ID`. `short` is true where no domain was written: then it may be a scalable topic's.
+    `migrated_to` is the scalable topic of which a persistent one has become a segment, where that is known.
+    """
 
     tenant: str
     namespace: str
     local: str
     domain: str = "persistent"
     cluster: str | None = None
+    short: bool = field(default=False, compare=False, repr=False)
+    migrated_to: str | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
@@ -62,10 +76,12 @@ class TopicName:
             parts = ["public", "default", *parts]
         if len(parts) < 3 or not all(parts):
             raise UsageError(f"{text!r}: a topic is tenant/namespace/name or a bare name")
+        if domain == "segment" and len(parts) < 4:
+            raise UsageError(f"{text!r}: a segment is segment://tenant/namespace/name/SSSS-EEEE-ID")
         if domain == "persistent" and len(parts) > 3:
             tenant, cluster, namespace, *local = parts
-            return cls(tenant, namespace, "/".join(local), domain, cluster)
-        return cls(parts[0], parts[1], "/".join(parts[2:]), domain)
+            return cls(tenant, namespace, "/".join(local), domain, cluster, short=not separator)
+        return cls(parts[0], parts[1], "/".join(parts[2:]), domain, short=not separator)
 
     @classmethod
     def from_path(cls, path: str) -> TopicName | None:
@@ -80,10 +96,12 @@ class TopicName:
 
     @property
     def path(self) -> str:
-        """Where the store keeps the topic's ManagedLedgerInfo."""
+        """Where the store keeps the topic's ManagedLedgerInfo, of a scalable topic its list of segments."""
+        if self.domain == "topic":
+            return f"{SCALABLE_TOPICS}/{self.namespace_name}/{encode_name(self.local)}"
         if self.domain == "segment":
-            topic, _, segment = self.local.partition("/")
-            encoded = f"{encode_name(topic)}/{encode_name(segment)}" if segment else encode_name(topic)
+            topic, _, segment = self.local.rpartition("/")
+            encoded = f"{encode_name(topic)}/{encode_name(segment)}"
         else:
             encoded = encode_name(self.local)
         return f"{MANAGED_LEDGERS}/{self.namespace_name}/{self.domain}/{encoded}"
@@ -95,6 +113,12 @@ class TopicName:
         return int(match["number"]) if match else None
 
     @property
+    def partitioned(self) -> TopicName | None:
+        """The topic that this is a partition of, by its name, or None."""
+        match = _partition_re.match(self.local)
+        return replace(self, local=match["base"]) if match else None
+
+    @property
     def partitioned_path(self) -> str:
         """Where the store keeps the number of partitions, if this name stands for several."""
         return f"/admin/partitioned-topics/{self.namespace_name}/{self.domain}/{encode_name(self.local)}"
@@ -104,6 +128,26 @@ class TopicName:
         local = f"{self.local}-partition-{number}"
         return TopicName(self.tenant, self.namespace, local, self.domain, self.cluster)
 
+    @property
+    def scalable_topic(self) -> str | None:
+        """The scalable topic that this is a segment of, as far as the name says it."""
+        if self.domain != "segment":
+            return self.migrated_to
+        return f"topic://{self.namespace_name}/{self.local.rpartition('/')[0]}"
+
+    @property
+    def as_scalable(self) -> TopicName:
+        """The scalable topic of the same name."""
+        return replace(self, domain="topic", short=False, migrated_to=None)
+
+    def segment_topic(self, start: int, end: int, segment_id: int) -> TopicName:
+        """Return the segment of this scalable topic that has the hashes from `start` to `end`, included."""
+        return replace(self, domain="segment", local=f"{self.local}/{start:04x}-{end:04x}-{segment_id}")
+
+    def part_of(self, scalable: TopicName) -> TopicName:
+        """Return this topic as the segment that it became when it was migrated to `scalable`."""
+        return replace(self, short=False, migrated_to=str(scalable))
+
     def cursor_path(self, cursor: str) -> str:
         """Where the store keeps the cursor of the subscription `cursor`."""
         return f"{self.path}/{encode_name(cursor)}"
@@ -112,26 +156,54 @@ class TopicName:
         return f"{self.domain}://{self.namespace_name}/{self.local}"
 
 
-# A rewriting asks three times about each path of a group.
-@lru_cache(maxsize=1024)
+def split_scalable_path(path: str) -> TopicName | None:
+    """Return the scalable topic whose record lies at `path`, or None where none can."""
+    parts = path.split("/")
+    if len(parts) != 5 or parts[:2] != ["", "topics"] or not all(parts[2:]):
+        return None
+    try:
+        return TopicName(parts[2], parts[3], decode_name(parts[4]), "topic")
+    except DecodeError:
+        return None
+
+
 def split_managed_ledger_path(path: str) -> tuple[TopicName, str | None] | None:
     """Return (topic, cursor or None) for a path below /managed-ledgers that holds a value, else None.
 
-    A topic is recognised by the domain in its path, since V1 names lie one level deeper and the
-    segments of Pulsar 5 (`/managed-ledgers/T/NS/segment/TOPIC/RANGE-ID`) too.
+    Where it can be two things (`managed_ledger_places`) the one that V2 names make of it: with the value at
+    hand ask `codecs.metadata.managed_place`.
+    """
+    found = managed_ledger_places(path)
+    return found[0] if found else None
+
+
+# A rewriting asks three times about each path of a group.
+@lru_cache(maxsize=1024)
+def managed_ledger_places(path: str) -> tuple[tuple[TopicName, str | None], ...]:
+    """Return what can lie at a path below /managed-ledgers, as (topic, cursor or None); nothing elsewhere.
+
+    A topic is recognised by the domain in its path, since V1 names lie one level deeper and the segments of
+    Pulsar 5 (`/managed-ledgers/T/NS/segment/TOPIC/RANGE-ID`) too. A V1 namespace may be called as a domain:
+    `…/prop/cluster/persistent/persistent/x` is a cursor of the topic `persistent`, or the topic `x` there.
     """
     parts = path.split("/")
     if parts[:2] != ["", "managed-ledgers"]:
-        return None
+        return ()
     parts = parts[2:]
-    for at in (2, 3):
-        if len(parts) > at + 1 and parts[at] in DOMAINS:
-            break
-    else:
-        return None
+    # Segments are younger than V1 names.
+    domains = ((2, _WITH_LEDGERS), (3, ("persistent",)))
+    found = (_place(parts, at) for at, names in domains if len(parts) > at + 1 and parts[at] in names)
+    return tuple(place for place in found if place is not None)
+
+
+def _place(parts: list[str], at: int) -> tuple[TopicName, str | None] | None:
+    """Return what lies at a path whose part number `at` is the domain, None where nothing does."""
     domain, rest = parts[at], parts[at + 1 :]
     depth = 2 if domain == "segment" else 1
     if not depth <= len(rest) <= depth + 1:
+        return None
+    if domain == "segment" and rest[0] == "persistent" and not _segment_re.fullmatch(rest[1]):
+        # A topic of the V1 namespace `segment`.
         return None
     try:
         local = "/".join(decode_name(part) for part in rest[:depth])

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cpulsar_meta/proto/Etcd.proto\x12\x10pulsar_meta.etcd\"\"\n\x0eResponseHeader\x12\x10\n\x08revision\x18\x03 \x01(\x03\"u\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x17\n\x0f\x63reate_revision\x18\x02 \x01(\x03\x12\x14\n\x0cmod_revision\x18\x03 \x01(\x03\x12\x0f\n\x07version\x18\x04 \x01(\x03\x12\r\n\x05value\x18\x05 \x01(\x0c\x12\r\n\x05lease\x18\x06 \x01(\x03\"P\n\x0cRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\x03\x12\x11\n\tkeys_only\x18\x08 \x01(\x08\"x\n\rRangeResponse\x12\x30\n\x06header\x18\x01 \x01(\x0b\x32 .pulsar_meta.etcd.ResponseHeader\x12\'\n\x03kvs\x18\x02 \x03(\x0b\x32\x1a.pulsar_meta.etcd.KeyValue\x12\x0c\n\x04more\x18\x03 \x01(\x08\">\n\nPutRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\x14\n\x0cignore_lease\x18\x06 \x01(\x08\"!\n\x12\x44\x65leteRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\"\xca\x01\n\tRequestOp\x12\x37\n\rrequest_range\x18\x01 \x01(\x0b\x32\x1e.pulsar_meta.etcd.RangeRequestH\x00\x12\x33\n\x0brequest_put\x18\x02 \x01(\x0b\x32\x1c.pulsar_meta.etcd.PutRequestH\x00\x12\x44\n\x14request_delete_range\x18\x03 \x01(\x0b\x32$.pulsar_meta.etcd.DeleteRangeRequestH\x00\x42\t\n\x07request\"S\n\nResponseOp\x12\x39\n\x0eresponse_range\x18\x01 \x01(\x0b\x32\x1f.pulsar_meta.etcd.RangeResponseH\x00\x42\n\n\x08response\"\x9a\x02\n\x07\x43ompare\x12\x37\n\x06result\x18\x01 \x01(\x0e\x32\'.pulsar_meta.etcd.Compare.CompareResult\x12\x37\n\x06target\x18\x02 \x01(\x0e\x32\'.pulsar_meta.etcd.Compare.CompareTarget\x12\x0b\n\x03key\x18\x03 \x01(\x0c\x12\x19\n\x0f\x63reate_revision\x18\x05 \x01(\x03H\x00\x12\x16\n\x0cmod_revision\x18\x06 \x01(\x03H\x00\"\x1a\n\rCompareResult\x12\t\n\x05\x45QUAL\x10\x00\"1\n\rCompareTarget\x12\x0b\n\x07VERSION\x10\x00\x12\n\n\x06\x43REATE\x10\x01\x12\x07\n\x03MOD\x10\x02\x42\x0e\n\x0ctarget_union\"\x94\x01\n\nTxnRequest\x12*\n\x07\x63ompare\x18\x01 \x03(\x0b\x32\x19.pulsar_meta.etcd.Compare\x12,\n\x07success\x18\x02 \x03(\x0b\x32\x1b.pulsar_meta.etcd.RequestOp\x12,\n\x07\x66\x61ilure\x18\x03 \x03(\x0b\x32\x1b.pulsar_meta.etcd.RequestOp\"\x83\x01\n\x0bTxnResponse\x12\x30\n\x06header\x18\x01 \x01(\x0b\x32 .pulsar_meta.etcd.ResponseHeader\x12\x11\n\tsucceeded\x18\x02 \x01(\x08\x12/\n\tresponses\x18\x03 \x03(\x0b\x32\x1c.pulsar_meta.etcd.ResponseOp\"5\n\x13\x41uthenticateRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t\"%\n\x14\x41uthenticateResponse\x12\r\n\x05token\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cpulsar_meta/proto/Etcd.proto\x12\x10pulsar_meta.etcd\"\"\n\x0eResponseHeader\x12\x10\n\x08revision\x18\x03 \x01(\x03\"u\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x17\n\x0f\x63reate_revision\x18\x02 \x01(\x03\x12\x14\n\x0cmod_revision\x18\x03 \x01(\x03\x12\x0f\n\x07version\x18\x04 \x01(\x03\x12\r\n\x05value\x18\x05 \x01(\x0c\x12\r\n\x05lease\x18\x06 \x01(\x03\"b\n\x0cRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\x03\x12\x10\n\x08revision\x18\x04 \x01(\x03\x12\x11\n\tkeys_only\x18\x08 \x01(\x08\"x\n\rRangeResponse\x12\x30\n\x06header\x18\x01 \x01(\x0b\x32 .pulsar_meta.etcd.ResponseHeader\x12\'\n\x03kvs\x18\x02 \x03(\x0b\x32\x1a.pulsar_meta.etcd.KeyValue\x12\x0c\n\x04more\x18\x03 \x01(\x08\">\n\nPutRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\x14\n\x0cignore_lease\x18\x06 \x01(\x08\"!\n\x12\x44\x65leteRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\"\xca\x01\n\tRequestOp\x12\x37\n\rrequest_range\x18\x01 \x01(\x0b\x32\x1e.pulsar_meta.etcd.RangeRequestH\x00\x12\x33\n\x0brequest_put\x18\x02 \x01(\x0b\x32\x1c.pulsar_meta.etcd.PutRequestH\x00\x12\x44\n\x14request_delete_range\x18\x03 \x01(\x0b\x32$.pulsar_meta.etcd.DeleteRangeRequestH\x00\x42\t\n\x07request\"S\n\nResponseOp\x12\x39\n\x0eresponse_range\x18\x01 \x01(\x0b\x32\x1f.pulsar_meta.etcd.RangeResponseH\x00\x42\n\n\x08response\"\x9a\x02\n\x07\x43ompare\x12\x37\n\x06result\x18\x01 \x01(\x0e\x32\'.pulsar_meta.etcd.Compare.CompareResult\x12\x37\n\x06target\x18\x02 \x01(\x0e\x32\'.pulsar_meta.etcd.Compare.CompareTarget\x12\x0b\n\x03key\x18\x03 \x01(\x0c\x12\x19\n\x0f\x63reate_revision\x18\x05 \x01(\x03H\x00\x12\x16\n\x0cmod_revision\x18\x06 \x01(\x03H\x00\"\x1a\n\rCompareResult\x12\t\n\x05\x45QUAL\x10\x00\"1\n\rCompareTarget\x12\x0b\n\x07VERSION\x10\x00\x12\n\n\x06\x43REATE\x10\x01\x12\x07\n\x03MOD\x10\x02\x42\x0e\n\x0ctarget_union\"\x94\x01\n\nTxnRequest\x12*\n\x07\x63ompare\x18\x01 \x03(\x0b\x32\x19.pulsar_meta.etcd.Compare\x12,\n\x07success\x18\x02 \x03(\x0b\x32\x1b.pulsar_meta.etcd.RequestOp\x12,\n\x07\x66\x61ilure\x18\x03 \x03(\x0b\x32\x1b.pulsar_meta.etcd.RequestOp\"\x83\x01\n\x0bTxnResponse\x12\x30\n\x06header\x18\x01 \x01(\x0b\x32 .pulsar_meta.etcd.ResponseHeader\x12\x11\n\tsucceeded\x18\x02 \x01(\x08\x12/\n\tresponses\x18\x03 \x03(\x0b\x32\x1c.pulsar_meta.etcd.ResponseOp\"5\n\x13\x41uthenticateRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t\"%\n\x14\x41uthenticateResponse\x12\r\n\x05token\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,29 +36,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_KEYVALUE']._serialized_start=86
   _globals['_KEYVALUE']._serialized_end=203
   _globals['_RANGEREQUEST']._serialized_start=205
-  _globals['_RANGEREQUEST']._serialized_end=285
-  _globals['_RANGERESPONSE']._serialized_start=287
-  _globals['_RANGERESPONSE']._serialized_end=407
-  _globals['_PUTREQUEST']._serialized_start=409
-  _globals['_PUTREQUEST']._serialized_end=471
-  _globals['_DELETERANGEREQUEST']._serialized_start=473
-  _globals['_DELETERANGEREQUEST']._serialized_end=506
-  _globals['_REQUESTOP']._serialized_start=509
-  _globals['_REQUESTOP']._serialized_end=711
-  _globals['_RESPONSEOP']._serialized_start=713
-  _globals['_RESPONSEOP']._serialized_end=796
-  _globals['_COMPARE']._serialized_start=799
-  _globals['_COMPARE']._serialized_end=1081
-  _globals['_COMPARE_COMPARERESULT']._serialized_start=988
-  _globals['_COMPARE_COMPARERESULT']._serialized_end=1014
-  _globals['_COMPARE_COMPARETARGET']._serialized_start=1016
-  _globals['_COMPARE_COMPARETARGET']._serialized_end=1065
-  _globals['_TXNREQUEST']._serialized_start=1084
-  _globals['_TXNREQUEST']._serialized_end=1232
-  _globals['_TXNRESPONSE']._serialized_start=1235
-  _globals['_TXNRESPONSE']._serialized_end=1366
-  _globals['_AUTHENTICATEREQUEST']._serialized_start=1368
-  _globals['_AUTHENTICATEREQUEST']._serialized_end=1421
-  _globals['_AUTHENTICATERESPONSE']._serialized_start=1423
-  _globals['_AUTHENTICATERESPONSE']._serialized_end=1460
+  _globals['_RANGEREQUEST']._serialized_end=303
+  _globals['_RANGERESPONSE']._serialized_start=305
+  _globals['_RANGERESPONSE']._serialized_end=425
+  _globals['_PUTREQUEST']._serialized_start=427
+  _globals['_PUTREQUEST']._serialized_end=489
+  _globals['_DELETERANGEREQUEST']._serialized_start=491
+  _globals['_DELETERANGEREQUEST']._serialized_end=524
+  _globals['_REQUESTOP']._serialized_start=527
+  _globals['_REQUESTOP']._serialized_end=729
+  _globals['_RESPONSEOP']._serialized_start=731
+  _globals['_RESPONSEOP']._serialized_end=814
+  _globals['_COMPARE']._serialized_start=817
+  _globals['_COMPARE']._serialized_end=1099
+  _globals['_COMPARE_COMPARERESULT']._serialized_start=1006
+  _globals['_COMPARE_COMPARERESULT']._serialized_end=1032
+  _globals['_COMPARE_COMPARETARGET']._serialized_start=1034
+  _globals['_COMPARE_COMPARETARGET']._serialized_end=1083
+  _globals['_TXNREQUEST']._serialized_start=1102
+  _globals['_TXNREQUEST']._serialized_end=1250
+  _globals['_TXNRESPONSE']._serialized_start=1253
+  _globals['_TXNRESPONSE']._serialized_end=1384
+  _globals['_AUTHENTICATEREQUEST']._serialized_start=1386
+  _globals['_AUTHENTICATEREQUEST']._serialized_end=1439
+  _globals['_AUTHENTICATERESPONSE']._serialized_start=1441
+  _globals['_AUTHENTICATERESPONSE']._serialized_end=1478
 # @@protoc_insertion_point(module_scope)

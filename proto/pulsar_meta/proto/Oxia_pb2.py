@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cpulsar_meta/proto/Oxia.proto\x12\x10pulsar_meta.oxia\",\n\x17ShardAssignmentsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\"\xb0\x01\n\x10ShardAssignments\x12\x46\n\nnamespaces\x18\x01 \x03(\x0b\x32\x32.pulsar_meta.oxia.ShardAssignments.NamespacesEntry\x1aT\n\x0fNamespacesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x30\n\x05value\x18\x02 \x01(\x0b\x32!.pulsar_meta.oxia.NamespaceShards:\x02\x38\x01\"\x85\x01\n\x0fNamespaceShards\x12\x36\n\x0b\x61ssignments\x18\x01 \x03(\x0b\x32!.pulsar_meta.oxia.ShardAssignment\x12:\n\x10shard_key_router\x18\x02 \x01(\x0e\x32 .pulsar_meta.oxia.ShardKeyRouter\"q\n\x0fShardAssignment\x12\r\n\x05shard\x18\x01 \x01(\x03\x12\x0e\n\x06leader\x18\x02 \x01(\t\x12\x31\n\nhash_range\x18\x03 \x01(\x0b\x32\x1b.pulsar_meta.oxia.HashRangeH\x00\x42\x0c\n\nboundaries\"(\n\tHashRange\x12\r\n\x05\x66irst\x18\x01 \x01(\x07\x12\x0c\n\x04last\x18\x02 \x01(\x07\"|\n\x07Version\x12\x12\n\nversion_id\x18\x01 \x01(\x03\x12\x19\n\x11\x63reated_timestamp\x18\x03 \x01(\x06\x12\x1a\n\x12modified_timestamp\x18\x04 \x01(\x06\x12\x17\n\nsession_id\x18\x05 \x01(\x03H\x00\x88\x01\x01\x42\r\n\x0b_session_id\"0\n\nGetRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x15\n\rinclude_value\x18\x02 \x01(\x08\"\x9b\x01\n\x0bGetResponse\x12(\n\x06status\x18\x01 \x01(\x0e\x32\x18.pulsar_meta.oxia.Status\x12*\n\x07version\x18\x02 \x01(\x0b\x32\x19.pulsar_meta.oxia.Version\x12\x12\n\x05value\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12\x10\n\x03key\x18\x04 \x01(\tH\x01\x88\x01\x01\x42\x08\n\x06_valueB\x06\n\x04_key\"W\n\x0bReadRequest\x12\x12\n\x05shard\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12*\n\x04gets\x18\x02 \x03(\x0b\x32\x1c.pulsar_meta.oxia.GetRequestB\x08\n\x06_shard\";\n\x0cReadResponse\x12+\n\x04gets\x18\x01 \x03(\x0b\x32\x1d.pulsar_meta.oxia.GetResponse\"b\n\nPutRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\x12 \n\x13\x65xpected_version_id\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x16\n\x14_expected_version_id\"c\n\x0bPutResponse\x12(\n\x06status\x18\x01 \x01(\x0e\x32\x18.pulsar_meta.oxia.Status\x12*\n\x07version\x18\x02 \x01(\x0b\x32\x19.pulsar_meta.oxia.Version\"V\n\rDeleteRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12 \n\x13\x65xpected_version_id\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x16\n\x14_expected_version_id\":\n\x0e\x44\x65leteResponse\x12(\n\x06status\x18\x01 \x01(\x0e\x32\x18.pulsar_meta.oxia.Status\"\x8a\x01\n\x0cWriteRequest\x12\x12\n\x05shard\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12*\n\x04puts\x18\x02 \x03(\x0b\x32\x1c.pulsar_meta.oxia.PutRequest\x12\x30\n\x07\x64\x65letes\x18\x03 \x03(\x0b\x32\x1f.pulsar_meta.oxia.DeleteRequestB\x08\n\x06_shard\"o\n\rWriteResponse\x12+\n\x04puts\x18\x01 \x03(\x0b\x32\x1d.pulsar_meta.oxia.PutResponse\x12\x31\n\x07\x64\x65letes\x18\x02 \x03(\x0b\x32 .pulsar_meta.oxia.DeleteResponse\"\\\n\x0cRangeRequest\x12\x12\n\x05shard\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x17\n\x0fstart_inclusive\x18\x02 \x01(\t\x12\x15\n\rend_exclusive\x18\x03 \x01(\tB\x08\n\x06_shard\"\x1c\n\x0cListResponse\x12\x0c\n\x04keys\x18\x01 \x03(\t\"C\n\x11RangeScanResponse\x12.\n\x07records\x18\x01 \x03(\x0b\x32\x1d.pulsar_meta.oxia.GetResponse**\n\x0eShardKeyRouter\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x0b\n\x07XXHASH3\x10\x01*Z\n\x06Status\x12\x06\n\x02OK\x10\x00\x12\x11\n\rKEY_NOT_FOUND\x10\x01\x12\x19\n\x15UNEXPECTED_VERSION_ID\x10\x02\x12\x1a\n\x16SESSION_DOES_NOT_EXIST\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cpulsar_meta/proto/Oxia.proto\x12\x10pulsar_meta.oxia\",\n\x17ShardAssignmentsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\"\xb0\x01\n\x10ShardAssignments\x12\x46\n\nnamespaces\x18\x01 \x03(\x0b\x32\x32.pulsar_meta.oxia.ShardAssignments.NamespacesEntry\x1aT\n\x0fNamespacesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x30\n\x05value\x18\x02 \x01(\x0b\x32!.pulsar_meta.oxia.NamespaceShards:\x02\x38\x01\"\x85\x01\n\x0fNamespaceShards\x12\x36\n\x0b\x61ssignments\x18\x01 \x03(\x0b\x32!.pulsar_meta.oxia.ShardAssignment\x12:\n\x10shard_key_router\x18\x02 \x01(\x0e\x32 .pulsar_meta.oxia.ShardKeyRouter\"q\n\x0fShardAssignment\x12\r\n\x05shard\x18\x01 \x01(\x03\x12\x0e\n\x06leader\x18\x02 \x01(\t\x12\x31\n\nhash_range\x18\x03 \x01(\x0b\x32\x1b.pulsar_meta.oxia.HashRangeH\x00\x42\x0c\n\nboundaries\"(\n\tHashRange\x12\r\n\x05\x66irst\x18\x01 \x01(\x07\x12\x0c\n\x04last\x18\x02 \x01(\x07\"\x99\x01\n\x07Version\x12\x12\n\nversion_id\x18\x01 \x01(\x03\x12\x1b\n\x13modifications_count\x18\x02 \x01(\x03\x12\x19\n\x11\x63reated_timestamp\x18\x03 \x01(\x06\x12\x1a\n\x12modified_timestamp\x18\x04 \x01(\x06\x12\x17\n\nsession_id\x18\x05 \x01(\x03H\x00\x88\x01\x01\x42\r\n\x0b_session_id\"0\n\nGetRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x15\n\rinclude_value\x18\x02 \x01(\x08\"\x9b\x01\n\x0bGetResponse\x12(\n\x06status\x18\x01 \x01(\x0e\x32\x18.pulsar_meta.oxia.Status\x12*\n\x07version\x18\x02 \x01(\x0b\x32\x19.pulsar_meta.oxia.Version\x12\x12\n\x05value\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12\x10\n\x03key\x18\x04 \x01(\tH\x01\x88\x01\x01\x42\x08\n\x06_valueB\x06\n\x04_key\"W\n\x0bReadRequest\x12\x12\n\x05shard\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12*\n\x04gets\x18\x02 \x03(\x0b\x32\x1c.pulsar_meta.oxia.GetRequestB\x08\n\x06_shard\";\n\x0cReadResponse\x12+\n\x04gets\x18\x01 \x03(\x0b\x32\x1d.pulsar_meta.oxia.GetResponse\"b\n\nPutRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\x12 \n\x13\x65xpected_version_id\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x16\n\x14_expected_version_id\"c\n\x0bPutResponse\x12(\n\x06status\x18\x01 \x01(\x0e\x32\x18.pulsar_meta.oxia.Status\x12*\n\x07version\x18\x02 \x01(\x0b\x32\x19.pulsar_meta.oxia.Version\"V\n\rDeleteRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12 \n\x13\x65xpected_version_id\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x16\n\x14_expected_version_id\":\n\x0e\x44\x65leteResponse\x12(\n\x06status\x18\x01 \x01(\x0e\x32\x18.pulsar_meta.oxia.Status\"\x8a\x01\n\x0cWriteRequest\x12\x12\n\x05shard\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12*\n\x04puts\x18\x02 \x03(\x0b\x32\x1c.pulsar_meta.oxia.PutRequest\x12\x30\n\x07\x64\x65letes\x18\x03 \x03(\x0b\x32\x1f.pulsar_meta.oxia.DeleteRequestB\x08\n\x06_shard\"o\n\rWriteResponse\x12+\n\x04puts\x18\x01 \x03(\x0b\x32\x1d.pulsar_meta.oxia.PutResponse\x12\x31\n\x07\x64\x65letes\x18\x02 \x03(\x0b\x32 .pulsar_meta.oxia.DeleteResponse\"\\\n\x0cRangeRequest\x12\x12\n\x05shard\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x17\n\x0fstart_inclusive\x18\x02 \x01(\t\x12\x15\n\rend_exclusive\x18\x03 \x01(\tB\x08\n\x06_shard\"\x1c\n\x0cListResponse\x12\x0c\n\x04keys\x18\x01 \x03(\t\"C\n\x11RangeScanResponse\x12.\n\x07records\x18\x01 \x03(\x0b\x32\x1d.pulsar_meta.oxia.GetResponse**\n\x0eShardKeyRouter\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x0b\n\x07XXHASH3\x10\x01*Z\n\x06Status\x12\x06\n\x02OK\x10\x00\x12\x11\n\rKEY_NOT_FOUND\x10\x01\x12\x19\n\x15UNEXPECTED_VERSION_ID\x10\x02\x12\x1a\n\x16SESSION_DOES_NOT_EXIST\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,10 +33,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SHARDASSIGNMENTS_NAMESPACESENTRY']._loaded_options = None
   _globals['_SHARDASSIGNMENTS_NAMESPACESENTRY']._serialized_options = b'8\001'
-  _globals['_SHARDKEYROUTER']._serialized_start=1848
-  _globals['_SHARDKEYROUTER']._serialized_end=1890
-  _globals['_STATUS']._serialized_start=1892
-  _globals['_STATUS']._serialized_end=1982
+  _globals['_SHARDKEYROUTER']._serialized_start=1878
+  _globals['_SHARDKEYROUTER']._serialized_end=1920
+  _globals['_STATUS']._serialized_start=1922
+  _globals['_STATUS']._serialized_end=2012
   _globals['_SHARDASSIGNMENTSREQUEST']._serialized_start=50
   _globals['_SHARDASSIGNMENTSREQUEST']._serialized_end=94
   _globals['_SHARDASSIGNMENTS']._serialized_start=97
@@ -49,32 +49,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SHARDASSIGNMENT']._serialized_end=524
   _globals['_HASHRANGE']._serialized_start=526
   _globals['_HASHRANGE']._serialized_end=566
-  _globals['_VERSION']._serialized_start=568
-  _globals['_VERSION']._serialized_end=692
-  _globals['_GETREQUEST']._serialized_start=694
-  _globals['_GETREQUEST']._serialized_end=742
-  _globals['_GETRESPONSE']._serialized_start=745
-  _globals['_GETRESPONSE']._serialized_end=900
-  _globals['_READREQUEST']._serialized_start=902
-  _globals['_READREQUEST']._serialized_end=989
-  _globals['_READRESPONSE']._serialized_start=991
-  _globals['_READRESPONSE']._serialized_end=1050
-  _globals['_PUTREQUEST']._serialized_start=1052
-  _globals['_PUTREQUEST']._serialized_end=1150
-  _globals['_PUTRESPONSE']._serialized_start=1152
-  _globals['_PUTRESPONSE']._serialized_end=1251
-  _globals['_DELETEREQUEST']._serialized_start=1253
-  _globals['_DELETEREQUEST']._serialized_end=1339
-  _globals['_DELETERESPONSE']._serialized_start=1341
-  _globals['_DELETERESPONSE']._serialized_end=1399
-  _globals['_WRITEREQUEST']._serialized_start=1402
-  _globals['_WRITEREQUEST']._serialized_end=1540
-  _globals['_WRITERESPONSE']._serialized_start=1542
-  _globals['_WRITERESPONSE']._serialized_end=1653
-  _globals['_RANGEREQUEST']._serialized_start=1655
-  _globals['_RANGEREQUEST']._serialized_end=1747
-  _globals['_LISTRESPONSE']._serialized_start=1749
-  _globals['_LISTRESPONSE']._serialized_end=1777
-  _globals['_RANGESCANRESPONSE']._serialized_start=1779
-  _globals['_RANGESCANRESPONSE']._serialized_end=1846
+  _globals['_VERSION']._serialized_start=569
+  _globals['_VERSION']._serialized_end=722
+  _globals['_GETREQUEST']._serialized_start=724
+  _globals['_GETREQUEST']._serialized_end=772
+  _globals['_GETRESPONSE']._serialized_start=775
+  _globals['_GETRESPONSE']._serialized_end=930
+  _globals['_READREQUEST']._serialized_start=932
+  _globals['_READREQUEST']._serialized_end=1019
+  _globals['_READRESPONSE']._serialized_start=1021
+  _globals['_READRESPONSE']._serialized_end=1080
+  _globals['_PUTREQUEST']._serialized_start=1082
+  _globals['_PUTREQUEST']._serialized_end=1180
+  _globals['_PUTRESPONSE']._serialized_start=1182
+  _globals['_PUTRESPONSE']._serialized_end=1281
+  _globals['_DELETEREQUEST']._serialized_start=1283
+  _globals['_DELETEREQUEST']._serialized_end=1369
+  _globals['_DELETERESPONSE']._serialized_start=1371
+  _globals['_DELETERESPONSE']._serialized_end=1429
+  _globals['_WRITEREQUEST']._serialized_start=1432
+  _globals['_WRITEREQUEST']._serialized_end=1570
+  _globals['_WRITERESPONSE']._serialized_start=1572
+  _globals['_WRITERESPONSE']._serialized_end=1683
+  _globals['_RANGEREQUEST']._serialized_start=1685
+  _globals['_RANGEREQUEST']._serialized_end=1777
+  _globals['_LISTRESPONSE']._serialized_start=1779
+  _globals['_LISTRESPONSE']._serialized_end=1807
+  _globals['_RANGESCANRESPONSE']._serialized_start=1809
+  _globals['_RANGESCANRESPONSE']._serialized_end=1876
 # @@protoc_insertion_point(module_scope)

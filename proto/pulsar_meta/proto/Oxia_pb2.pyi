@@ -71,16 +71,18 @@ class HashRange(_message.Message):
     def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
 
 class Version(_message.Message):
-    __slots__ = ("version_id", "created_timestamp", "modified_timestamp", "session_id")
+    __slots__ = ("version_id", "modifications_count", "created_timestamp", "modified_timestamp", "session_id")
     VERSION_ID_FIELD_NUMBER: _ClassVar[int]
+    MODIFICATIONS_COUNT_FIELD_NUMBER: _ClassVar[int]
     CREATED_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     MODIFIED_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     version_id: int
+    modifications_count: int
     created_timestamp: int
     modified_timestamp: int
     session_id: int
-    def __init__(self, version_id: _Optional[int] = ..., created_timestamp: _Optional[int] = ..., modified_timestamp: _Optional[int] = ..., session_id: _Optional[int] = ...) -> None: ...
+    def __init__(self, version_id: _Optional[int] = ..., modifications_count: _Optional[int] = ..., created_timestamp: _Optional[int] = ..., modified_timestamp: _Optional[int] = ..., session_id: _Optional[int] = ...) -> None: ...
 
 class GetRequest(_message.Message):
     __slots__ = ("key", "include_value")

@@ -69,6 +69,18 @@ def test_hostile_sizes(size: int) -> None:
         list(journal_records(STARTS[5] + struct.pack(">i", size) + bytes(100)))
 
 
+@pytest.mark.parametrize(
+    "ids", [(4, 1, 5, 0), (4, 1, -2, 0), (4, 1, 0, -1), (-1, 1, 0, 0), (-4, -1, 0, 0), (2**62, 7, 2**40, 3)]
+)
+def test_bytes_of_a_likely_size_that_are_no_record(ids: tuple[int, int, int, int]) -> None:
+    body = struct.pack(">qqqq", *ids) + b"rest"
+    data = STARTS[6] + entry(0) + struct.pack(">i", len(body)) + body
+    found = journal_records(data)
+    assert next(found).entry_id == 0
+    with pytest.raises(DecodeError, match="used again, or damage"):
+        next(found)
+
+
 @pytest.mark.parametrize("count", [-1, -(2**31)])
 def test_hostile_padding(count: int) -> None:
     with pytest.raises(DecodeError):

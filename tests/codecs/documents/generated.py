@@ -129,6 +129,7 @@ def _values() -> dict[str, Json]:
         "Frame": frame,
         "BookieEntry": entry,
         "Command": st.fixed_dictionaries({"commands": commands}),
+        "Counter": LONG | st.lists(LONG, min_size=1, max_size=2),
         "Text": st.text(max_size=20),
         "Bytes": BYTES,
     }

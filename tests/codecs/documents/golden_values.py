@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pulsar_meta.codecs.json_literals import Number
+
 
 @dataclass(frozen=True)
 class Golden:
@@ -258,7 +260,7 @@ GOLDEN = [
         "JSON with doubles as Java writes them",
         "Json",
         '{"a":[1,2.5,4.37E-5,1.0E7,0.001,null,true],"é":"\\n"}'.encode(),
-        {"a": [1, 2.5, 4.37e-5, 1e7, 0.001, None, True], "é": "\n"},
+        {"a": [1, 2.5, Number("4.37E-5"), Number("1.0E7"), 0.001, None, True], "é": "\n"},
     ),
     Golden(
         "broker of the extensible load manager",
@@ -270,6 +272,64 @@ GOLDEN = [
             "properties": {"lookup.rack": "A"},
         },
     ),
+    Golden(
+        "scalable topic",
+        "ScalableTopic",
+        b'{"epoch":0,"nextSegmentId":1,"segments":{"0":{"segmentId":0,"hashRange":{"start":0,"end":65535},'
+        b'"state":"ACTIVE","parentIds":[],"childIds":[],"createdAtMs":1795314267033,"sealedAtMs":-1}}}',
+        {
+            "epoch": 0,
+            "nextSegmentId": 1,
+            "segments": {
+                "0": {
+                    "segmentId": 0,
+                    "hashRange": {"start": 0, "end": 65535},
+                    "state": "ACTIVE",
+                    "parentIds": [],
+                    "childIds": [],
+                    "createdAtMs": 1795314267033,
+                    "sealedAtMs": -1,
+                }
+            },
+        },
+    ),
+    Golden("scalable subscription", "ScalableSubscription", b'{"type":"STREAM"}', {"type": "STREAM"}),
+    Golden("scalable consumer", "ScalableConsumer", b"{}", {}),
+    Golden(
+        "load of a segment",
+        "SegmentLoad",
+        b'{"msgRateIn":0.0,"bytesRateIn":1.25}',
+        {"msgRateIn": 0.0, "bytesRateIn": 1.25},
+    ),
+    Golden(
+        "transaction",
+        "Transaction",
+        b'{"state":"OPEN","timeout":60.000000000,"createdAt":1795314268.449182255}',
+        {"state": "OPEN", "timeout": Number("60.000000000"), "createdAt": Number("1795314268.449182255")},
+    ),
+    Golden(
+        "operation of a transaction",
+        "TransactionOp",
+        b'{"kind":"WRITE","segment":"segment://t/n/x/0000-ffff-0","ledgerId":3,"entryId":0}',
+        {"kind": "WRITE", "segment": "segment://t/n/x/0000-ffff-0", "ledgerId": 3, "entryId": 0},
+    ),
+    Golden(
+        "event of a transaction",
+        "TransactionEvent",
+        b'{"txnId":"1_0","decision":"COMMITTED"}',
+        {"txnId": "1_0", "decision": "COMMITTED"},
+    ),
+    Golden(
+        "aborted transaction",
+        "AbortedTransaction",
+        b'{"maxLedgerId":74,"maxEntryId":6}',
+        {"maxLedgerId": 74, "maxEntryId": 6},
+    ),
+    Golden("watermark", "SegmentWatermark", b'{"ledgerId":73,"entryId":3}', {"ledgerId": 73, "entryId": 3}),
+    Golden("coordinator", "TransactionCoordinator", b'{"brokerId":"b:8080"}', {"brokerId": "b:8080"}),
+    Golden("transactions of a coordinator", "TransactionSequence", b'{"next":1}', {"next": 1}),
+    Golden("counter", "Counter", _hex("0000000000000006"), 6),
+    Golden("counters", "Counter", _hex("0000000000000006", "ffffffffffffffff"), [6, -1]),
     Golden("text", "Text", b"16", "16"),
     Golden("bytes", "Bytes", b"\x00\xff", "AP8="),
     Golden(

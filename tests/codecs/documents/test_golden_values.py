@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from pulsar_meta.codecs.documents.document import Decoded, DecodeOptions, decode_document, encode_document
 from pulsar_meta.codecs.documents.kinds import KINDS, fitting_kinds
+from pulsar_meta.codecs.documents.value import SCALABLE_KINDS, TRANSACTION_KINDS
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
-from pulsar_meta.codecs.json_text import dumps
+from pulsar_meta.codecs.json_text import dumps, read_json
 from tests.codecs.documents.golden_values import GOLDEN, JAVA_ZLIB, ONE_LEDGER, Golden
 
 golden = pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case.name)
@@ -20,7 +19,7 @@ def decode(data: bytes, kind: str) -> Decoded:
 
 
 def encode(document: object) -> bytes:
-    return encode_document(json.loads(dumps(document))).data
+    return encode_document(read_json(dumps(document), literal=True)).data
 
 
 @golden
@@ -70,7 +69,9 @@ def test_the_content_alone_never_gives_another_kind(case: Golden) -> None:
         found = fitting_kinds(case.stored)
     except PulsarMetaError:
         return
-    strict = case.kind not in ("Bytes",) and "unknown" not in case.name and "wrong" not in case.name
+    # Of what Pulsar 5 keeps only the path says what it is.
+    by_path = (*SCALABLE_KINDS, *TRANSACTION_KINDS, "Counter", "Bytes")
+    strict = case.kind not in by_path and "unknown" not in case.name and "wrong" not in case.name
     assert not strict or case.kind in found, found
 
 

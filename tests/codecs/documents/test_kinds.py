@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import json
 
 import pytest
 
+from pulsar_meta.cli.render.values import document_lines
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document, encode_document
 from pulsar_meta.codecs.documents.kinds import fitting_kinds, kind_of, kind_of_path, store_path_of_file
+from pulsar_meta.codecs.documents.value import SCALABLE_KINDS, TRANSACTION_KINDS
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.metadata.envelope import wrap_envelope
 from pulsar_meta.codecs.protobuf.wire_fields import bytes_field
@@ -40,6 +43,25 @@ CURSOR = ManagedCursorInfo(
         ("/schemas/public/default/orders", "SchemaLocator"),
         ("/schemas/public/default", None),
         ("/admin/policies/public/default", None),
+        ("/topics/public/default", None),
+        ("/topics/public/default/t", "ScalableTopic"),
+        ("/topics/public/default/t/controller", None),
+        ("/topics/public/default/t/segments/3", None),
+        ("/topics/public/default/t/segments/3/load", "SegmentLoad"),
+        ("/topics/public/default/t/subscriptions/s", "ScalableSubscription"),
+        ("/topics/public/default/t/subscriptions/s/consumers", None),
+        ("/topics/public/default/t/subscriptions/s/consumers/c", "ScalableConsumer"),
+        ("/txn/id/1_0", "Transaction"),
+        ("/txn/op/1_0-00000000000000000001", "TransactionOp"),
+        ("/txn/op/1_0__seq_counter__", "Counter"),
+        ("/txn/segment-events/s-00000000000000000001", "TransactionEvent"),
+        ("/txn/subscription-events/s:c-00000000000000000001", "TransactionEvent"),
+        ("/txn/segment-state", None),
+        ("/txn/segment-state/aborted/s:1_0", "AbortedTransaction"),
+        ("/txn/segment-state/watermark/s", "SegmentWatermark"),
+        ("/txn/tc/leader/3", "TransactionCoordinator"),
+        ("/txn/tc/parallelism", None),
+        ("/txn/tc-seq/3", "TransactionSequence"),
     ],
 )
 def test_the_path_tells(path: str, kind: str | None) -> None:
@@ -96,6 +118,125 @@ def test_a_store_holds_what_is_no_kind_of_ours_as_it_is() -> None:
     assert kind_of(b"\xff\x00", path="/somebody/elses") == "Bytes"
     assert kind_of(bytes.fromhex("08051003"), path="/somebody/elses") == "Bytes"
     assert kind_of(b'{"webServiceUrl":"x"}', path="/loadbalance/brokers/b:8080") == "BrokerLookupData"
+
+
+SEGMENT = "segment%3A%2F%2Fpublic%2Fdefault%2Ft%2F0000-7fff-0"
+HEADER = b'{"state":"OPEN","timeout":60.000000000,"createdAt":1795314268.449182255}'
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "meaning"),
+    [
+        (
+            "/txn/id/1_7",
+            HEADER,
+            {
+                "transaction": "(1,7)",
+                "coordinator": 1,
+                "state": "OPEN",
+                "created": "2026-11-22T02:24:28.449Z",
+                "deadline": "2026-11-22T02:25:28.449Z",
+            },
+        ),
+        (
+            "/txn/op/1_7-00000000000000000012",
+            b'{"kind":"ACK","segment":"segment://public/default/t/0000-7fff-0","subscription":"s","ledgerId":3,'
+            b'"entryId":4,"cumulative":false}',
+            {
+                "transaction": "(1,7)",
+                "coordinator": 1,
+                "number": 12,
+                "operation": "ACK",
+                "segment": "segment://public/default/t/0000-7fff-0",
+                "subscription": "s",
+                "position": "3:4",
+                "cumulative": False,
+            },
+        ),
+        (
+            f"/txn/subscription-events/{SEGMENT}:my%2Fsub-00000000000000000002",
+            b'{"txnId":"4_0","decision":"ABORTED"}',
+            {
+                "segment": "segment://public/default/t/0000-7fff-0",
+                "subscription": "my/sub",
+                "number": 2,
+                "transaction": "(4,0)",
+                "coordinator": 4,
+                "decision": "ABORTED",
+            },
+        ),
+        (
+            f"/txn/segment-state/watermark/{SEGMENT}",
+            b'{"ledgerId":74,"entryId":6}',
+            {"segment": "segment://public/default/t/0000-7fff-0", "decided_through": "74:6"},
+        ),
+        ("/txn/tc/leader/3", b'{"brokerId":"b:8080"}', {"coordinator": 3, "broker": "b:8080"}),
+        ("/txn/tc-seq/3", b'{"next":1}', {"coordinator": 3, "next_transaction": "(3,1)"}),
+        ("/txn/tc-seq/3", b"{}", {"coordinator": 3}),
+        (
+            f"/txn/segment-events/{SEGMENT}__seq_counter__",
+            b"\0\0\0\0\0\0\0\x04",
+            {"counts": "/txn/segment-events/segment://public/default/t/0000-7fff-0", "last_number": 4},
+        ),
+        (
+            "/topics/public/default/a+b/subscriptions/s",
+            b'{"type":"QUEUE"}',
+            {"scalable_topic": "topic://public/default/a b", "subscription": "s", "type": "QUEUE"},
+        ),
+        (
+            "/topics/public/default/t/segments/2/load",
+            b'{"msgRateIn":0.0}',
+            {"scalable_topic": "topic://public/default/t", "segment_id": 2},
+        ),
+    ],
+)
+def test_what_pulsar_5_keeps_means_something(path: str, data: bytes, meaning: dict[str, object]) -> None:
+    decoded = decode_document(data, source="s", path=path)
+    assert (decoded.error, decoded.document["meaning"]) == (None, meaning)
+    assert encode_document(decoded.document).data == data
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        ("/topics/public/default/t", b"[]"),
+        ("/txn/id/1_0", b'"OPEN"'),
+        ("/txn/id/1_0", b"{"),
+        ("/txn/op/1_0__seq_counter__", b"1234567"),
+    ],
+)
+def test_what_pulsar_5_would_not_read_is_broken(path: str, data: bytes) -> None:
+    assert decode_document(data, source="s", path=path).error is not None
+
+
+def test_a_scalable_topic_that_no_broker_can_read_says_why() -> None:
+    decoded = decode_document(b'{"epoch":0,"segments":{"0":{}}}', source="s", path="/topics/a/b/c")
+    assert decoded.error is None
+    assert decoded.document["meaning"]["note"].startswith("no broker can read it: segments.0")
+    assert encode_document(decoded.document).data == b'{"epoch":0,"segments":{"0":{}}}'
+
+
+def test_a_parent_that_a_store_made_is_no_record() -> None:
+    assert kind_of(b"", path="/topics/public/default/t") == "Text"
+    assert kind_of(b"", path="/txn/id/1_0") == "Text"
+
+
+@pytest.mark.parametrize("kind", [*SCALABLE_KINDS, *TRANSACTION_KINDS])
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"state": 7, "timeout": "x", "createdAt": True, "ledgerId": None, "txnId": 3, "next": "9" * 400},
+        {"segments": {"0": 7, "1": {"hashRange": 3, "createdAtMs": 10**30, "parentIds": 1}}},
+        {"segments": [1], "createdAt": 1e300, "timeout": -1e300, "maxLedgerId": [1]},
+    ],
+)
+def test_records_that_lack_what_they_should_have_are_shown(kind: str, value: object) -> None:
+    data = json.dumps(value).encode()
+    for path in (None, "/x", "/txn/id/x", "/topics/a/b/c", "/txn/segment-state/aborted/%ff"):
+        decoded = decode_document(data, source="s", path=path, options=DecodeOptions(kind=kind))
+        assert decoded.error is None
+        assert list(document_lines(decoded.document))
 
 
 def test_an_empty_managed_ledger_is_one_and_an_empty_cursor_is_none() -> None:

@@ -3,7 +3,9 @@
     "BKLG", int32 version, header up to 8 or 512 bytes, then records: int32 size, bookie entry
 
 From version 5 on a size of -256 is padding: int32 count, so many bytes. A size of 0 ends the file, which
-is preallocated. Negative entry ids are no entries but notes of the bookie to itself.
+is preallocated. Negative entry ids are no entries but notes of the bookie to itself. A file that was used
+again (journalReuseFiles) goes on behind its end with what an older journal left: whole records where they
+happen to begin there, which a bookie that replays takes for its own, else bytes that are none.
 
 Sources: apache/bookkeeper JournalChannel.java, Journal.java, BookieImpl.java.
 """
@@ -23,8 +25,10 @@ MAGIC: Final = b"BKLG"
 PADDING: Final = -256
 
 MASTER_KEY: Final = -0x1000
+FENCE: Final = -0x2000
 
 NEWEST_VERSION: Final = 6
+STALE: Final = ": the rest of an older journal in a journal file that was used again, or damage"
 
 _HEAD: Final = struct.Struct(">4si")
 _SIZE: Final = struct.Struct(">i")
@@ -62,17 +66,37 @@ def journal_records(data: Buffer) -> Iterator[Record]:
             at = _after_padding(view, start)
             continue
         if size < _IDS.size:
-            raise DecodeError(f"a journal's record claims {size} bytes", offset=at)
+            raise DecodeError(f"a journal's record claims {size} bytes{STALE}", offset=at)
         if start + size > len(view):
             return
         ledger_id, entry_id = _IDS.unpack_from(view, start)
-        yield Record(ledger_id, entry_id, start, size)
+        record = Record(ledger_id, entry_id, start, size)
+        if not _can_be(view, record):
+            raise DecodeError(f"expected a journal's record, found bytes that are none{STALE}", offset=at)
+        yield record
         at = start + size
 
 
 def is_entry(record: Record) -> bool:
     """Return whether a journal's record is an entry and no note of the bookie."""
     return record.entry_id >= 0 and record.ledger_id >= 0 and record.size >= HEADER.size
+
+
+def _can_be(view: memoryview, record: Record) -> bool:
+    """Return whether a record can be an entry or a note of the bookie; bytes of an older journal may not."""
+    if record.entry_id < 0 or record.ledger_id < 0:
+        return record.ledger_id >= 0
+    if record.size < HEADER.size:
+        return False
+    _, _, last_confirmed, length = HEADER.unpack_from(view, record.offset)
+    return bool(-1 <= last_confirmed <= record.entry_id and length >= 0)
+
+
+def noted_key(data: Buffer) -> bytes:
+    """Return the master key in a bookie's note of it (entry id MASTER_KEY), a whole record."""
+    note = Reader(data)
+    note.numbers(_IDS, "a journal's note")
+    return bytes(note.sized("the master key"))
 
 
 def decode_mark(data: Buffer) -> tuple[int, int]:

@@ -1,13 +1,15 @@
 """The document that `decode` answers with and `encode` takes back.
 
-`{"source", "kind", "path"?, "version"?, "envelope", "value", "meaning"}`; of these `encode` reads `kind`,
-`envelope.codec` and `value`. A value whose fields would come back in another order or form has
-`"order_kept": false` in it, so that both directions can say so. One that could be read only in part has
-`"error"` beside it.
+`{"source", "kind", "path"?, "version"?, "envelope", "value", "stored_text"?, "meaning"}`; of these `encode`
+reads `kind`, `envelope.codec`, `value` and `stored_text`. A value whose fields would come back in another
+order or form has `"order_kept": false` in it, so that both directions can say so. A JSON value that programs
+would write otherwise (spacing, escapes, digits) has its text beside it, of which only what is edited changes.
+One that could be read only in part has `"error"` beside it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
@@ -15,7 +17,7 @@ from typing import Any, Final
 
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, check_claim
 from pulsar_meta.codecs.documents.kinds import ENVELOPED, FAMILIES, checked_kind, kind_of
-from pulsar_meta.codecs.documents.value import JSON_KINDS, Value
+from pulsar_meta.codecs.documents.value import JSON_KINDS, SCALABLE_KINDS, TRANSACTION_KINDS, Value
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError, decoding
 from pulsar_meta.codecs.json_text import check_depth, integer, shown
 from pulsar_meta.codecs.metadata.envelope import (
@@ -28,10 +30,16 @@ from pulsar_meta.codecs.metadata.envelope import (
     wrap_envelope,
 )
 from pulsar_meta.codecs.salvage import salvage
-from pulsar_meta.codecs.secrets import REDACTED, redact, redact_text
+from pulsar_meta.codecs.secrets import REDACTED, redact, redact_text, refuse_redacted
 
 ORDER_KEPT: Final = "order_kept"
+STORED_TEXT: Final = "stored_text"
+ORDER_LOST: Final = (
+    "the fields of the decoded value stood in another order or form; these bytes mean the same"
+)
 _MAY_HOLD_SECRETS: Final = frozenset({"ManagedLedgerInfo", "LedgerMetadata", "Command", *JSON_KINDS})
+# What they mean is half in their paths.
+_PULSAR_5: Final = frozenset({*SCALABLE_KINDS, *TRANSACTION_KINDS, "Counter"})
 # The only members of a cursor that may, beside acknowledgements by the hundred thousand.
 _CURSORS: Final = ("ManagedCursorInfo", "PositionInfo")
 _PROPERTIES: Final = ("properties", "cursorProperties", "cursor_properties")
@@ -48,12 +56,16 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The bytes of a value; `path` and `version` from its document; whether the order was kept."""
+    """The bytes of a value; `path` and `version` from its document; whether the order was kept.
+
+    `rounded`: paths of numbers in JSON that came back as a double prints them, and are as they were stored.
+    """
 
     data: bytes = field(repr=False)
     path: str | None
     version: int
     order_kept: bool
+    rounded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,37 +97,83 @@ def decode_document(
     document["kind"] = kind
     envelope, value = _open(kind, data, options.max_size)
     document["envelope"] = envelope
+    if kind in _PULSAR_5:
+        value = replace(value, meaning=_meaning_5(kind, value, path))
     if not options.show_secrets:
         value = _without_secrets(kind, value, data)
     if value.error is not None:
         return _failed(document, value, value.error)
     document["value"] = _shown(kind, value)
+    if value.text is not None:
+        document[STORED_TEXT] = value.text
     document["meaning"] = value.meaning
     return Decoded(document, value.same_bytes)
 
 
 def encode_document(
-    document: Any, *, codec: str | None = None, threshold: int | None = None, place: str = ""
+    document: Any,
+    *,
+    codec: str | None = None,
+    threshold: int | None = None,
+    place: str = "",
+    stored: bytes | None = None,
 ) -> Encoded:
     """Return the bytes that a document stands for; `codec` and `threshold` (bytes) override its envelope.
 
-    `place` is put before the paths in errors. DecodeError where the document is not one, or describes
-    what cannot be stored.
+    `place` is put before the paths in errors; `stored` is the value that is to be replaced: of JSON what is
+    the same there stays as it is. DecodeError where the document is not one, or describes what cannot be
+    stored.
     """
     with decoding(what=place or "document"):
         check_depth(document)
     if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
         raise DecodeError(f"{place or 'document'}: expected an object with kind and value")
-    if document.get("error") is not None or document.get("value") is None:
-        raise DecodeError(f"{place or 'document'}: only a part of this value could be decoded")
     kind = checked_kind(document["kind"])
+    absent = "value" not in document if kind == "Json" else document.get("value") is None
+    if document.get("error") is not None or absent:
+        raise DecodeError(f"{place or 'document'}: only a part of this value could be decoded")
+    if kind in JSON_KINDS:
+        return _encoded_json(document, place, stored)
     value, order_kept = document["value"], True
-    if kind not in JSON_KINDS and isinstance(value, dict) and ORDER_KEPT in value:
+    if isinstance(value, dict) and ORDER_KEPT in value:
         order_kept = value[ORDER_KEPT] is not False
         value = {name: member for name, member in value.items() if name != ORDER_KEPT}
     payload: bytes = _family(kind).encode_value(kind, value, f"{place}value")
     data = _stored(kind, payload, document.get("envelope"), codec, threshold)
     return Encoded(data, _path(document), _version(document.get("version"), f"{place}version"), order_kept)
+
+
+def rounded_note(paths: Sequence[str]) -> str:
+    """Return what a person should know of numbers that came back rounded."""
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return f"{paths[0]}{more}: lost digits on the way that no double holds, and stays as it was stored"
+
+
+def _encoded_json(document: dict[str, Any], place: str, stored: bytes | None) -> Encoded:
+    from pulsar_meta.codecs.documents import plain_values
+
+    text = document.get(STORED_TEXT)
+    if isinstance(text, str):
+        with decoding(what=f"{place}{STORED_TEXT}"):
+            text = plain_values.checked_text(text)
+    elif stored is not None:
+        text = plain_values.json_text(stored)
+    elif text is not None:
+        refuse_redacted(text, f"{place}{STORED_TEXT}")
+        raise DecodeError(f"{place}{STORED_TEXT}: expected a string, found {shown(text)}")
+    data, rounded = plain_values.encode_json(document["value"], f"{place}value", text)
+    version = _version(document.get("version"), f"{place}version")
+    return Encoded(data, _path(document), version, True, rounded)
+
+
+def _meaning_5(kind: str, value: Value, path: str | None) -> dict[str, Any]:
+    from pulsar_meta.codecs.documents.pulsar5_meaning import counter_meaning, pulsar5_meaning
+
+    if value.error is not None:
+        return {}
+    return (
+        counter_meaning(value.value, path) if kind == "Counter" else pulsar5_meaning(kind, value.value, path)
+    )
 
 
 @cache
@@ -189,7 +247,9 @@ def _without_secrets(kind: str, value: Value, data: bytes) -> Value:
     """Return a value, and what it means, without the secrets in them."""
     shown, meaning = value.value, value.meaning
     if kind in _MAY_HOLD_SECRETS:
-        return replace(value, value=redact(shown), meaning=redact(meaning))
+        hidden = redact(shown)
+        text = value.text if value.text is None or not _hides(value, hidden) else dict(REDACTED)
+        return replace(value, value=hidden, meaning=redact(meaning), text=text)
     if kind in ("Text", "Bytes"):
         text = data.decode("latin-1") if kind == "Bytes" else str(shown)
         redacted = redact_text(text)
@@ -199,6 +259,16 @@ def _without_secrets(kind: str, value: Value, data: bytes) -> Value:
     if kind in _CURSORS and isinstance(shown, dict):
         return replace(value, value=_redact_properties(shown), meaning=_redact_properties(meaning))
     return value
+
+
+def _hides(value: Value, hidden: Any) -> bool:
+    """Return whether there is a secret in the text of a JSON value, which is shown as `hidden`."""
+    from pulsar_meta.codecs.documents.plain_values import has_twice
+
+    text = value.text
+    if hidden != value.value:
+        return True
+    return isinstance(text, str) and redact_text(text) != text and has_twice(text)
 
 
 def _redact_properties(members: dict[str, Any]) -> dict[str, Any]:

@@ -9,28 +9,28 @@ import re
 from typing import Any, Final
 
 from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
-from pulsar_meta.codecs.documents.value import JSON_KINDS
+from pulsar_meta.codecs.documents.value import JSON_KINDS, SCALABLE_KINDS, TRANSACTION_KINDS
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.json_text import shown
 from pulsar_meta.codecs.metadata.envelope import is_enveloped, open_envelope
-from pulsar_meta.codecs.names import ledger_of_path, split_managed_ledger_path
+from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, ledger_of_path, split_managed_ledger_path
 
 # The module that decodes and encodes each kind, imported when a value of it turns up.
-FAMILIES: Final = {
+FAMILIES: Final[dict[str, str]] = {
     "ManagedLedgerInfo": "message_values",
     "ManagedCursorInfo": "message_values",
     "PositionInfo": "message_values",
     "LedgerMetadata": "bookkeeper_values",
     "Cookie": "bookkeeper_values",
     "BookieServiceInfo": "message_values",
-    "BrokerLookupData": "plain_values",
-    "LocalBrokerData": "plain_values",
+    **dict.fromkeys(JSON_KINDS, "plain_values"),
+    "Counter": "plain_values",
     "SchemaLocator": "message_values",
     "SchemaEntry": "message_values",
     "Frame": "entry_values",
     "BookieEntry": "entry_values",
     "Command": "entry_values",
-    "Json": "plain_values",
     "Text": "plain_values",
     "Bytes": "plain_values",
 }
@@ -44,6 +44,24 @@ _PATHS: Final = (
     (r"/ledgers/available/(readonly/)?(?!readonly$)[^/]+", "BookieServiceInfo"),
     (r"/schemas/[^/]+/[^/]+/[^/]+", "SchemaLocator"),
 )
+# What Pulsar 5 keeps. Where there is nothing in it, it is a parent that the store made.
+_NEVER_EMPTY: Final = (*SCALABLE_KINDS, *TRANSACTION_KINDS, "Counter")
+COUNTER_SUFFIX: Final = "__seq_counter__"
+_ROOTS_5: Final = ("/topics/", "/txn/")
+_TOPIC: Final = r"/topics/[^/]+/[^/]+/[^/]+"
+_PATHS_5: Final = (
+    (_TOPIC, "ScalableTopic"),
+    (_TOPIC + r"/segments/\d+/load", "SegmentLoad"),
+    (_TOPIC + r"/subscriptions/[^/]+", "ScalableSubscription"),
+    (_TOPIC + r"/subscriptions/[^/]+/consumers/[^/]+", "ScalableConsumer"),
+    (r"/txn/id/[^/]+", "Transaction"),
+    (r"/txn/op/[^/]+", "TransactionOp"),
+    (r"/txn/(segment|subscription)-events/[^/]+", "TransactionEvent"),
+    (r"/txn/segment-state/aborted/[^/]+", "AbortedTransaction"),
+    (r"/txn/segment-state/watermark/[^/]+", "SegmentWatermark"),
+    (r"/txn/tc/leader/[^/]+", "TransactionCoordinator"),
+    (r"/txn/tc-seq/[^/]+", "TransactionSequence"),
+)
 _BROKERS: Final = r"/loadbalance/brokers/[^/]+"
 _ROOTS: Final = r"/(managed-ledgers|ledgers|schemas|loadbalance|admin)/.+"
 
@@ -52,10 +70,17 @@ def kind_of_path(path: str) -> str | None:
     """Return the kind of the value at a path of the store, None where the path is not enough."""
     location = split_managed_ledger_path(path)
     if location is not None:
-        return "ManagedLedgerInfo" if location[1] is None else "ManagedCursorInfo"
+        return _kind_at(location)
     if ledger_of_path(path) is not None:
         return "LedgerMetadata"
-    return next((kind for pattern, kind in _PATHS if re.fullmatch(pattern, path)), None)
+    if path.endswith(COUNTER_SUFFIX):
+        return "Counter"
+    known = _PATHS_5 if path.startswith(_ROOTS_5) else _PATHS
+    return next((kind for pattern, kind in known if re.fullmatch(pattern, path)), None)
+
+
+def _kind_at(place: tuple[TopicName, str | None]) -> str:
+    return "ManagedLedgerInfo" if place[1] is None else "ManagedCursorInfo"
 
 
 def store_path_of_file(file: str) -> str | None:
@@ -76,8 +101,11 @@ def kind_of(
         return checked_kind(named)
     if path is None:
         return _only_one(fitting_kinds(data, max_size), "the content" if data else "being empty it")
-    known = kind_of_path(path)
-    if known is not None:
+    place = managed_place(path, data)
+    if place is not None:
+        return _kind_at(place)
+    known = None if path.startswith(f"{MANAGED_LEDGERS}/") else kind_of_path(path)
+    if known is not None and (data or known not in _NEVER_EMPTY):
         return known
     plain = _plain_kind(data)
     if re.fullmatch(_BROKERS, path) and plain == "Json":

@@ -1,16 +1,21 @@
-"""Values without a schema of ours: JSON that is passed through, text, and bytes as base64."""
+"""Values without a schema of ours: JSON that is passed through, text, counters, and bytes as base64."""
 
 from __future__ import annotations
 
 import base64
-from typing import Any
+import json
+import struct
+from typing import Any, Final
 
-from pulsar_meta.codecs.documents.value import JSON_KINDS, Value
+from pulsar_meta.codecs.documents.value import BROKER_KINDS, JSON_KINDS, Value
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.java_json import java_json
-from pulsar_meta.codecs.json_text import MAX_DEPTH, from_base64, read_json, safe, shown
+from pulsar_meta.codecs.json_edit import edit_json
+from pulsar_meta.codecs.json_text import MAX_DEPTH, from_base64, integer, read_json, safe, shown
 from pulsar_meta.codecs.secrets import refuse_redacted
 from pulsar_meta.codecs.times import iso_time
+
+_NUMBER: Final = struct.Struct(">q")
 
 
 def decode_value(kind: str, data: bytes) -> Value:
@@ -18,6 +23,8 @@ def decode_value(kind: str, data: bytes) -> Value:
     try:
         if kind in JSON_KINDS:
             return _decode_json(kind, data)
+        if kind == "Counter":
+            return Value(_decode_counter(data))
         return Value(_decode_text(data) if kind == "Text" else base64.b64encode(data).decode())
     except DecodeError as error:
         return Value(None, error=error)
@@ -25,9 +32,11 @@ def decode_value(kind: str, data: bytes) -> Value:
 
 def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
     """Return the bytes of the value; DecodeError names the place that is wrong."""
-    refuse_redacted(value, path)
     if kind in JSON_KINDS:
-        return _encode_json(value, path)
+        return encode_json(value, path, None)[0]
+    if kind == "Counter":
+        return _encode_counter(value, path)
+    refuse_redacted(value, path)
     if not isinstance(value, str):
         raise DecodeError(f"{path}: expected a string, found {shown(value)}")
     return _encode_text(value, path) if kind == "Text" else from_base64(value, path)
@@ -43,14 +52,23 @@ def broker_kind(value: Any) -> str | None:
 
 
 def _decode_json(kind: str, data: bytes) -> Value:
+    text = _decode_text(data)
     # Its document has it two levels further in, and may stand in a list.
-    value = read_json(data, deepest=MAX_DEPTH - 4)
+    value = read_json(text.removeprefix("\ufeff"), deepest=MAX_DEPTH - 4, literal=True)
     if kind != "Json" and not isinstance(value, dict):
         # What it is instead is not shown: it may be a secret.
         raise DecodeError(f"not a {kind}: expected a JSON object", offset=0)
-    shown_value = safe(value)
-    same = shown_value == value and java_json(value).encode() == data
-    return Value(shown_value, _broker_meaning(value) if kind != "Json" else {}, same)
+    meaning = _broker_meaning(value) if kind in BROKER_KINDS else {}
+    return Value(safe(value), meaning, text=None if _is_usual(value, text) else text)
+
+
+def _is_usual(value: Any, text: str) -> bool:
+    """Return whether any program that reads and writes JSON gives the same text again."""
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")) == text and safe(value) == value
+    except (TypeError, ValueError):
+        # A number that no double holds, or one of too many digits.
+        return False
 
 
 def _broker_meaning(broker: dict[str, Any]) -> dict[str, Any]:
@@ -61,6 +79,20 @@ def _broker_meaning(broker: dict[str, Any]) -> dict[str, Any]:
     if broker.get("properties"):
         meaning["lookup_properties"] = broker["properties"]
     return meaning
+
+
+def _decode_counter(data: bytes) -> int | list[int]:
+    """Return the numbers that a store gave last: one, or one for each part of its keys' names."""
+    if not data or len(data) % 8:
+        raise DecodeError(f"expected the 8 bytes of a number, or of several, found {len(data)}", offset=0)
+    numbers = [int(number) for (number,) in _NUMBER.iter_unpack(data)]
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def _encode_counter(value: Any, path: str) -> bytes:
+    if not isinstance(value, list):
+        return _NUMBER.pack(integer(value, path, -(2**63), 2**63 - 1))
+    return b"".join(_encode_counter(number, f"{path}[{at}]") for at, number in enumerate(value))
 
 
 def _decode_text(data: bytes) -> str:
@@ -77,8 +109,45 @@ def _encode_text(text: str, path: str) -> bytes:
         raise DecodeError(f"{path}: half of a surrogate pair is no text") from error
 
 
-def _encode_json(value: Any, path: str) -> bytes:
+def encode_json(value: Any, path: str, text: str | None) -> tuple[bytes, tuple[str, ...]]:
+    """Return (the bytes of a JSON value, the paths of numbers in it that came back rounded and were kept).
+
+    `text` is JSON that it was, of which everything stays that is not changed. DecodeError names the place
+    that is wrong, or where it is not clear what is meant.
+    """
+    refuse_redacted(value, path)
     try:
-        return java_json(value).encode()
+        if text is None:
+            return java_json(value).encode(), ()
+        edited = edit_json(text, value, path)
+        return edited.text.encode(), edited.rounded
     except ValueError as error:
         raise DecodeError(f"{path}: a number that is too long") from error
+
+
+def checked_text(text: str) -> str:
+    """Return a text that is JSON; DecodeError for any other."""
+    read_json(text.removeprefix("\ufeff"), literal=True)
+    return text
+
+
+def json_text(data: bytes) -> str | None:
+    """Return the text of stored bytes that are JSON, None where they are not."""
+    try:
+        return checked_text(_decode_text(data))
+    except DecodeError:
+        return None
+
+
+def has_twice(text: str) -> bool:
+    """Return whether a member is there twice in an object of a JSON text: the first is not shown."""
+    twice = []
+
+    def note(pairs: list[tuple[str, Any]]) -> None:
+        if len(dict(pairs)) < len(pairs):
+            twice.append(True)
+
+    json.JSONDecoder(object_pairs_hook=note, parse_int=str, parse_float=str).decode(
+        text.removeprefix("\ufeff")
+    )
+    return bool(twice)

@@ -16,10 +16,11 @@ from typing import Final
 
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from pulsar_meta.codecs.compression import decompress
+from pulsar_meta.codecs.compression import check_claim, decompress
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.frame import Frame, sized_message
 from pulsar_meta.codecs.reader import Buffer, Reader, byte_view
+from pulsar_meta.codecs.salvage import salvage
 from pulsar_meta.proto.PulsarApi_pb2 import CompressionType, MessageMetadata, SingleMessageMetadata
 
 DEFAULT_MAX_SIZE: Final = 256 * 1024 * 1024
@@ -92,12 +93,18 @@ def open_entry(frame: Frame, *, max_size: int = DEFAULT_MAX_SIZE, partly: bool =
 
     A marker, a chunk or an encrypted entry has none and says so. DecodeError where the payload cannot be
     decompressed or a batch does not fit what its entry says; offsets count from the start of the
-    decompressed payload. With `partly` the messages before such a fault are returned, and the fault.
+    decompressed payload. With `partly` the messages before such a fault are returned, and the fault; of a
+    damaged compression those that come out before the damage.
     """
     reason = why_unopened(frame.metadata)
     if reason is not None:
         return OpenedEntry((), reason)
-    payload = decompress_payload(frame.metadata, frame.payload, max_size=max_size)
+    try:
+        payload = decompress_payload(frame.metadata, frame.payload, max_size=max_size)
+    except DecodeError as error:
+        if not partly:
+            raise
+        return OpenedEntry(_salvaged(frame, max_size), fault=error)
     if not frame.metadata.HasField("num_messages_in_batch"):
         return OpenedEntry((Message(None, frame.index, frame.metadata, payload),))
     found, fault = _split_partly(payload, frame.message_count)
@@ -111,6 +118,21 @@ def open_entry(frame: Frame, *, max_size: int = DEFAULT_MAX_SIZE, partly: bool =
         kept = list(frame.metadata.compacted_batch_indexes)[: len(found)]
         places = kept if len(kept) == len(found) else range(len(found))
     return OpenedEntry(tuple(_number(frame, found, places)), fault=fault)
+
+
+def _salvaged(frame: Frame, max_size: int) -> tuple[Message, ...]:
+    """Return the whole messages of a batch that come out of a compression before its damage."""
+    metadata, payload = frame.metadata, byte_view(frame.payload)
+    if not metadata.HasField("num_messages_in_batch") or metadata.compacted_batch_indexes:
+        return ()
+    try:
+        codec = compression_name(metadata)
+        check_claim(codec, len(payload), metadata.uncompressed_size, max_size)
+    except DecodeError:
+        return ()
+    good = memoryview(salvage(codec, payload, metadata.uncompressed_size))
+    found, _ = _split_partly(good, frame.message_count)
+    return tuple(_number(frame, found, range(len(found))))
 
 
 def decompress_payload(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from pulsar_meta.proto.MLDataFormats_pb2 import (
     BatchedEntryDeletionIndexInfo,
@@ -22,6 +23,8 @@ from pulsar_meta.proto.MLDataFormats_pb2 import (
     PositionInfo,
 )
 
+# Ranges, bit sets ("long arrays") as releases write them since apache/pulsar#9292, or nothing.
+AckForm = Literal["ranges", "bitset", "none"]
 _WORD = 2**64 - 1
 
 
@@ -52,6 +55,14 @@ def acks_of(state: ManagedCursorInfo | PositionInfo) -> Acks:
     if len(state.individualDeletedMessages) or isinstance(state, ManagedCursorInfo):
         return acks_of_ranges(state.individualDeletedMessages)
     return acks_of_bit_maps(state.individualDeletedMessageRanges)
+
+
+def ack_form(state: ManagedCursorInfo | PositionInfo) -> AckForm:
+    """Return how the single acknowledgements are written down that a broker would read."""
+    if len(state.individualDeletedMessages):
+        return "ranges"
+    by_bits = isinstance(state, PositionInfo) and len(state.individualDeletedMessageRanges)
+    return "bitset" if by_bits else "none"
 
 
 def acks_of_ranges(ranges: Iterable[MessageRange]) -> Acks:

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError as ProtobufError
 from google.protobuf.message import Message
 
 from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.json_literals import Number
 from pulsar_meta.codecs.json_text import from_base64, integer, shown
 from pulsar_meta.codecs.protobuf.to_json import UNKNOWN_FIELDS
 from pulsar_meta.codecs.protobuf.wire_fields import (
@@ -205,6 +206,8 @@ def _boolean(value: Any, path: str) -> bool:
 def _double(value: Any, path: str) -> float:
     if value in ("nan", "inf", "-inf"):
         return float(value)  # What JSON has no number for.
+    if isinstance(value, Number):
+        value = value.plain()
     try:
         if type(value) in (int, float):
             return float(value)

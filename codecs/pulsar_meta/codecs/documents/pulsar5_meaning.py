@@ -1,0 +1,207 @@
+"""What the records mean that Pulsar 5 keeps of scalable topics (/topics) and of transactions (/txn).
+
+Half of it is in their paths. Nothing is raised: what a record lacks, its meaning lacks too.
+
+Sources: PIP-460, PIP-473; apache/pulsar ScalableTopicResources, SegmentInfo, SegmentLoadStats, TxnPaths,
+TxnHeader, TxnOp, TxnEvent, AbortedTxnRecord, SegmentWatermark, TcLeader, TcSequence (5.0.0-M1), and
+AbstractMetadataStore for `__seq_counter__`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final
+
+from pulsar_meta.codecs.documents.kinds import COUNTER_SUFFIX
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.json_literals import Number
+from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.metadata.scalable_topic import Segment, scalable_topic_of
+from pulsar_meta.codecs.names import SCALABLE_TOPICS, decode_name, split_scalable_path
+from pulsar_meta.codecs.times import iso_time
+
+_transaction_re = re.compile(r"(\d+)_(\d+)")
+_numbered_re = re.compile(r"(.+)-(\d+)")
+
+
+def pulsar5_meaning(kind: str, value: Any, path: str | None) -> Document:
+    """Return what a record of `kind` means; of one without a path what its value says."""
+    parts = [] if path is None else path.split("/")[2:]
+    meaning = _MEANINGS[kind](value, parts) if kind in _MEANINGS else {}
+    return {name: one for name, one in meaning.items() if one is not None}
+
+
+def counter_meaning(value: Any, path: str | None) -> Document:
+    """Return what the counter of numbered records counts: `value` is the last number that was given."""
+    if path is None:
+        return {}
+    parent, _, name = path.removesuffix(COUNTER_SUFFIX).rpartition("/")
+    return {"counts": f"{parent}/{_decoded(name)}", "last_number": value}
+
+
+def _transaction(value: Document, parts: list[str]) -> Document:
+    created, timeout = _milliseconds(value.get("createdAt")), _milliseconds(value.get("timeout"))
+    finalized = _milliseconds(value.get("finalizedAt"))
+    deadline = None if created is None or timeout is None else iso_time(created + timeout)
+    return {
+        **_named(_part(parts, 1)),
+        "state": value.get("state"),
+        "created": None if created is None else iso_time(created),
+        "deadline": deadline,
+        "finalized": None if finalized is None else iso_time(finalized),
+        "owner": value.get("owner"),
+    }
+
+
+def _op(value: Document, parts: list[str]) -> Document:
+    transaction, number = _numbered(_part(parts, 1))
+    return {
+        **_named(transaction),
+        "number": number,
+        "operation": value.get("kind"),
+        "segment": value.get("segment"),
+        "subscription": value.get("subscription"),
+        "position": _position(value, "ledgerId", "entryId"),
+        "cumulative": value.get("cumulative"),
+    }
+
+
+def _event(value: Document, parts: list[str]) -> Document:
+    place, number = _numbered(_part(parts, 1))
+    segment, colon, subscription = (place or "").partition(":")
+    return {
+        "segment": _decoded(segment) or None,
+        "subscription": _decoded(subscription) if colon else None,
+        "number": number,
+        **_named(value.get("txnId")),
+        "decision": value.get("decision"),
+    }
+
+
+def _aborted(value: Document, parts: list[str]) -> Document:
+    segment, _, transaction = (_part(parts, 2) or "").partition(":")
+    last = _position(value, "maxLedgerId", "maxEntryId")
+    return {"segment": _decoded(segment) or None, **_named(transaction), "last_position": last}
+
+
+def _watermark(value: Document, parts: list[str]) -> Document:
+    segment = _decoded(_part(parts, 2) or "") or None
+    return {"segment": segment, "decided_through": _position(value, "ledgerId", "entryId")}
+
+
+def _coordinator(value: Document, parts: list[str]) -> Document:
+    return {"coordinator": _number(_part(parts, 2)), "broker": value.get("brokerId")}
+
+
+def _sequence(value: Document, parts: list[str]) -> Document:
+    coordinator, following = _number(_part(parts, 1)), value.get("next")
+    named = None if coordinator is None or type(following) is not int else f"({coordinator},{following})"
+    return {"coordinator": coordinator, "next_transaction": named}
+
+
+def _topic(value: Document, parts: list[str]) -> Document:
+    name = split_scalable_path(f"{SCALABLE_TOPICS}/{'/'.join(parts)}")
+    if name is None:
+        return {}
+    try:
+        topic = scalable_topic_of(name, value)
+    except DecodeError as error:
+        return {"scalable_topic": str(name), "note": f"no broker can read it: {error.message}"}
+    active = sum(segment.is_active for segment in topic.segments)
+    return {
+        "scalable_topic": str(name),
+        "active_segments": active,
+        "sealed_segments": len(topic.segments) - active,
+        "segments": [_segment(segment) for segment in topic.segments],
+        "properties": dict(topic.properties) or None,
+    }
+
+
+def _segment(segment: Segment) -> Document:
+    found = {
+        "segment_id": segment.segment_id,
+        "topic": str(segment.topic),
+        "hashes": f"{segment.start:04x}-{segment.end:04x}",
+        "state": segment.state,
+        "parents": list(segment.parents) or None,
+        "children": list(segment.children) or None,
+        "created": None if segment.created_at is None else iso_time(segment.created_at),
+        "sealed": None if segment.sealed_at is None else iso_time(segment.sealed_at),
+    }
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def _below_topic(value: Document, parts: list[str]) -> Document:
+    """Return of which topic's segment, subscription or consumer a record is."""
+    named = {"scalable_topic": _topic_name(parts)}
+    match parts[3:]:
+        case ["segments", number, "load"]:
+            return {**named, "segment_id": _number(number)}
+        case ["subscriptions", subscription]:
+            return {**named, "subscription": _decoded(subscription), "type": value.get("type")}
+        case ["subscriptions", subscription, "consumers", consumer]:
+            return {**named, "subscription": _decoded(subscription), "consumer": _decoded(consumer)}
+    return {}
+
+
+_MEANINGS: Final[dict[str, Callable[[Document, list[str]], Document]]] = {
+    "ScalableTopic": _topic,
+    "ScalableSubscription": _below_topic,
+    "ScalableConsumer": _below_topic,
+    "SegmentLoad": _below_topic,
+    "Transaction": _transaction,
+    "TransactionOp": _op,
+    "TransactionEvent": _event,
+    "AbortedTransaction": _aborted,
+    "SegmentWatermark": _watermark,
+    "TransactionCoordinator": _coordinator,
+    "TransactionSequence": _sequence,
+}
+
+
+def _part(parts: list[str], at: int) -> str | None:
+    return parts[at] if at < len(parts) else None
+
+
+def _topic_name(parts: list[str]) -> str | None:
+    return f"topic://{parts[0]}/{parts[1]}/{_decoded(parts[2])}" if len(parts) > 2 else None
+
+
+def _decoded(name: str) -> str:
+    try:
+        return decode_name(name)
+    except DecodeError:
+        return name
+
+
+def _named(key: Any) -> Document:
+    """Return the transaction of a key `MOST_LEAST` as Pulsar prints it, and its coordinator."""
+    match = _transaction_re.fullmatch(key) if isinstance(key, str) else None
+    if match is None:
+        return {}
+    return {"transaction": f"({match[1]},{match[2]})", "coordinator": int(match[1])}
+
+
+def _numbered(name: str | None) -> tuple[str | None, int | None]:
+    """Return what stands before the number that the store gave a record, and that."""
+    match = _numbered_re.fullmatch(name or "")
+    return (name, None) if match is None else (match[1], int(match[2]))
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 20 else None
+
+
+def _position(value: Document, ledger: str, entry: str) -> str | None:
+    place = value.get(ledger), value.get(entry)
+    return f"{place[0]}:{place[1]}" if all(type(one) in (int, str) for one in place) else None
+
+
+def _milliseconds(seconds: Any) -> int | None:
+    """Return the milliseconds in seconds with nine decimals, which Jackson writes of Java's times."""
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float, Number)):
+        return None
+    exact = Decimal(seconds.text if isinstance(seconds, Number) else repr(seconds))
+    return int(exact * 1000) if abs(exact) < 10**12 else None

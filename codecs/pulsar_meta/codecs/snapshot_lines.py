@@ -1,0 +1,127 @@
+"""The lines of a snapshot file: a head, a value a line, a foot with the sums over all values.
+
+Head and foot are JSON objects without `path`. The head says of which store it is a copy, and when it was
+made; the foot how many values there are, and two sums that do not depend on their order: each adds up, modulo
+2^256, SHA-256(length of path, path, length of value, value) with lengths of four bytes, big-endian; one over
+every value, one without those that stores make by themselves (ephemeral ones, and empty ones that only have
+children), so that copies of one cluster in different stores have the same.
+"""
+
+from __future__ import annotations
+
+import json
+from binascii import b2a_base64
+from hashlib import sha256
+from typing import Final
+
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.json_text import Document, dumps
+
+# What a head says it is; the number is that of the form.
+HEAD: Final = "snapshot"
+FOOT: Final = "values"
+FORM: Final = 1
+_MODULUS: Final = 1 << 256
+
+
+class Sums:
+    """The number of values and both sums, value by value. A parent has to come before what is below it."""
+
+    def __init__(self) -> None:
+        """Start with no values."""
+        self.values = 0
+        self._all = 0
+        self._lasting = 0
+        # Empty values of which nothing below was seen yet, with what they add.
+        self._childless: dict[str, int] = {}
+        self._parent = ""
+
+    def add(self, path: str, value: bytes, *, ephemeral: bool = False) -> None:
+        """Take one more value."""
+        name = path.encode("utf-8", "surrogatepass")
+        digest = sha256(len(name).to_bytes(4, "big") + name + len(value).to_bytes(4, "big"))
+        digest.update(value)
+        term = int.from_bytes(digest.digest(), "big")
+        self.values += 1
+        self._all += term
+        self._see_parent(path)
+        if not ephemeral:
+            if value:
+                self._lasting += term
+            else:
+                self._childless[path] = term
+
+    def _see_parent(self, path: str) -> None:
+        parent = path.rpartition("/")[0]
+        if parent == self._parent:
+            return
+        self._parent = parent
+        while parent and self._childless:
+            self._childless.pop(parent, None)
+            parent = parent.rpartition("/")[0]
+
+    @property
+    def everything(self) -> str:
+        """The sum over every value, in hex."""
+        return f"{self._all % _MODULUS:064x}"
+
+    @property
+    def lasting(self) -> str:
+        """The sum without ephemeral values and empty parents, in hex."""
+        return f"{(self._lasting + sum(self._childless.values())) % _MODULUS:064x}"
+
+    def document(self) -> Document:
+        """Return the foot's part that says so."""
+        return {FOOT: self.values, "sum": self.everything, "sum_lasting": self.lasting}
+
+
+def value_line(
+    path: str,
+    value: bytes,
+    version: int,
+    created: int | None = None,
+    modified: int | None = None,
+    *,
+    ephemeral: bool = False,
+) -> bytes:
+    """Return the line of a value; times are in milliseconds, None where they are not known."""
+    text = f'{{"path": {json.dumps(path)}, "version": {version}, "value": "'
+    more = "" if created is None else f', "created": {created}'
+    more += "" if modified is None else f', "modified": {modified}'
+    more += ', "ephemeral": true' if ephemeral else ""
+    return text.encode() + b2a_base64(value, newline=False) + b'"' + more.encode() + b"}\n"
+
+
+def head_line(facts: Document) -> bytes:
+    """Return the first line: `facts` about the store, marked as a snapshot's head."""
+    return dumps({HEAD: FORM, **facts}).encode() + b"\n"
+
+
+def foot_line(sums: Sums, facts: Document) -> bytes:
+    """Return the last line: the sums, and `facts` about how the values were read."""
+    return dumps(sums.document() | facts).encode() + b"\n"
+
+
+def is_head(line: Document) -> bool:
+    """Return whether a line is a head; DecodeError for a form that is not known."""
+    if "path" in line or HEAD not in line:
+        return False
+    if line[HEAD] != FORM:
+        raise DecodeError(f"a snapshot of form {line[HEAD]!r}; known is {FORM}")
+    return True
+
+
+def is_foot(line: Document) -> bool:
+    """Return whether a line is a foot."""
+    return "path" not in line and HEAD not in line and type(line.get(FOOT)) is int
+
+
+def check_foot(foot: Document, values: int, sums: Sums | None = None) -> None:
+    """Raise DecodeError where a foot counts another number of values, or has other sums where they are known.
+
+    The number of values is that of the lines before the foot.
+    """
+    if foot[FOOT] != values:
+        raise DecodeError(f"the foot counts {foot[FOOT]} values, there are {values}")
+    if sums is not None and (foot.get("sum"), foot.get("sum_lasting")) != (sums.everything, sums.lasting):
+        raise DecodeError("the sums of the values are not those of the foot: values were changed")

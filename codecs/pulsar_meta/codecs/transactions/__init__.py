@@ -1,0 +1,1 @@
+"""What brokers write about transactions: records of their logs, and snapshots of transaction buffers."""

@@ -1,0 +1,140 @@
+"""Entries of the logs that transactions leave: a coordinator's, and a subscription's pending acks.
+
+An entry is one record, or many:
+
+    0x0e01, int16 version (1), BatchedTransactionMetadataEntry or BatchedPendingAckMetadataEntry
+
+An entry frame begins with the same 0x0e01, so it is the ledger's owner that decides what an entry is.
+
+Sources: apache/pulsar TxnLogBufferedWriter.java (PIP-160), MLTransactionLogImpl.java,
+MLPendingAckStore.java, SystemTopicNames.java.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+from google.protobuf.message import Message
+
+from pulsar_meta.codecs.errors import DecodeError, decoding
+from pulsar_meta.codecs.protobuf.parse import parse_message
+from pulsar_meta.codecs.protobuf.to_json import has_unknown_fields, message_to_json
+from pulsar_meta.codecs.reader import Buffer, Reader
+from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
+from pulsar_meta.proto.TransactionLogs_pb2 import (
+    BatchedPendingAckMetadataEntry,
+    BatchedTransactionMetadataEntry,
+    PendingAckMetadataEntry,
+    TransactionMetadataEntry,
+)
+
+LogKind = Literal["transaction-log", "pending-acks"]
+LogRecord = TransactionMetadataEntry | PendingAckMetadataEntry
+
+LOG_KINDS: Final[tuple[LogKind, ...]] = ("transaction-log", "pending-acks")
+BATCH_MAGIC: Final = 0x0E01
+BATCH_VERSION: Final = 1
+PENDING_ACK_SUFFIX: Final = "__transaction_pending_ack"
+
+_PREFIX: Final = struct.Struct(">HH")
+_ALWAYS: Final[dict[type[Message], tuple[Any, ...]]] = {
+    TransactionMetadataEntry: ("metadata_op", "max_local_txn_id"),
+    PendingAckMetadataEntry: ("pending_ack_op", "ack_type"),
+}
+# As a topic's name and as a managed ledger's.
+_coordinator_log_re: Final = re.compile(r"(?:.*/)?pulsar/system/(?:persistent/)?__transaction_log_\d+")
+
+
+class TxnId(NamedTuple):
+    """A transaction: the number of its coordinator, and its number there. Written `most:least`."""
+
+    most: int
+    least: int
+
+    def __str__(self) -> str:
+        return f"{self.most}:{self.least}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """The records of one entry, in the order in which they count; `batched`: they were written together."""
+
+    kind: LogKind
+    batched: bool
+    records: Sequence[LogRecord]
+
+
+def log_kind(name: str) -> LogKind | None:
+    """Return what log the managed ledger or topic of this name is, None where it is a topic of messages."""
+    if name.endswith(PENDING_ACK_SUFFIX):
+        return "pending-acks"
+    return "transaction-log" if _coordinator_log_re.fullmatch(name) else None
+
+
+def decode_log_entry(kind: LogKind, data: Buffer) -> LogEntry:
+    """Return the records of an entry (without BookKeeper's header and digest) of a log of this kind.
+
+    DecodeError where they do not fit to the byte, or the batch has a version that no release writes.
+    """
+    reader = Reader(data)
+    if reader.left < _PREFIX.size or _PREFIX.unpack_from(reader.view)[0] != BATCH_MAGIC:
+        return LogEntry(kind, False, [_record(kind, reader.view)])
+    _, version = reader.numbers(_PREFIX, "a batch's prefix")
+    if version != BATCH_VERSION:
+        raise DecodeError(f"a batch of version {version}, known is {BATCH_VERSION}", offset=2)
+    with decoding(start=reader.at):
+        return LogEntry(kind, True, _batch(kind, reader.rest()))
+
+
+def possible_readings(data: Buffer) -> Iterator[LogEntry]:
+    """Yield the entry as each kind of log that its bytes could be of, nothing left over and nothing unknown.
+
+    The records of both kinds begin alike, so there may be two of them.
+    """
+    for kind in LOG_KINDS:
+        try:
+            entry = decode_log_entry(kind, data)
+        except DecodeError:
+            continue
+        if entry.records and not any(map(_is_strange, entry.records)):
+            yield entry
+
+
+def log_entry_to_json(entry: LogEntry) -> dict[str, Any]:
+    """Return `{"kind", "batched", "records"}`; each record in the shape of its .proto with its `txn`."""
+    records = [{"txn": str(txn_of(record)), **message_to_json(record)} for record in entry.records]
+    return {"kind": entry.kind, "batched": entry.batched, "records": records}
+
+
+def txn_of(record: LogRecord) -> TxnId:
+    """Return the transaction that a record is about."""
+    return TxnId(record.txnid_most_bits, record.txnid_least_bits)
+
+
+def txn_of_message(metadata: MessageMetadata) -> TxnId | None:
+    """Return the transaction of a message or marker, None where it is in none."""
+    if not metadata.HasField("txnid_most_bits") or not metadata.HasField("txnid_least_bits"):
+        return None
+    return TxnId(metadata.txnid_most_bits, metadata.txnid_least_bits)
+
+
+def _batch(kind: LogKind, data: memoryview) -> Sequence[LogRecord]:
+    if kind == "transaction-log":
+        return parse_message(BatchedTransactionMetadataEntry, data).transaction_logs
+    return parse_message(BatchedPendingAckMetadataEntry, data).pending_ack_logs
+
+
+def _record(kind: LogKind, data: memoryview) -> LogRecord:
+    if kind == "transaction-log":
+        return parse_message(TransactionMetadataEntry, data)
+    return parse_message(PendingAckMetadataEntry, data)
+
+
+def _is_strange(record: LogRecord) -> bool:
+    """Return whether a record has fields that its kind does not have, or not those that it always has."""
+    always = ("txnid_most_bits", "txnid_least_bits", *_ALWAYS[type(record)])
+    return has_unknown_fields(record) or not all(record.HasField(name) for name in always)

@@ -1,0 +1,76 @@
+"""The records of scalable topics: those that Pulsar 5 wrote, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.metadata.scalable_topic import decode_scalable_topic
+from pulsar_meta.codecs.names import TopicName, split_scalable_path
+from pulsar_meta.stores.registry import open_store
+
+NAME = TopicName.parse("topic://public/default/t")
+
+
+@pytest.mark.parametrize("capture_name", ["pulsar-5.0.0-M1-scalable", "pulsar-5.0.0-M1-scalable-running"])
+def test_every_record_is_what_the_broker_says(capture_name: str, capture: Callable[[str], Path]) -> None:
+    data, seen = capture(capture_name), set()
+    truth = json.loads((data / "truth.json").read_text())
+    with open_store(f"snapshot:{data / 'metadata.ndjson'}") as store:
+        for held in store.scan("/topics"):
+            name = split_scalable_path(held.path)
+            if name is None or not held.value:
+                continue
+            tree = decode_scalable_topic(name, held.value)
+            assert name.path == held.path
+            told = truth[str(name)]
+            assert {str(one.segment_id): str(one.topic) for one in tree.segments} == told["segments"]
+            assert dict(tree.properties) == told["record"]["properties"]
+            for segment in tree.segments:
+                said = told["record"]["segments"][str(segment.segment_id)]
+                assert [segment.state, list(segment.parents), list(segment.children)] == [
+                    said["state"],
+                    said["parentIds"],
+                    said["childIds"],
+                ]
+                assert segment.topic.scalable_topic == str(name)
+                assert TopicName.from_path(segment.topic.path) == segment.topic
+            seen.add(str(name))
+    assert seen == {name for name in truth if name.startswith("topic://")}
+
+
+def record(**changes: Any) -> bytes:
+    segment = {"segmentId": 0, "hashRange": {"start": 0, "end": 65535}, "state": "ACTIVE", **changes}
+    return json.dumps({"epoch": 0, "segments": {"0": segment}}).encode()
+
+
+def test_what_later_releases_may_leave_out_or_add_is_no_fault() -> None:
+    tree = decode_scalable_topic(NAME, record(entryBucketSplits=[1, 2]))
+    assert [str(one.topic) for one in tree.segments] == ["segment://public/default/t/0000-ffff-0"]
+    assert tree.segments[0].created_at is tree.segments[0].sealed_at is None
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (b"\xff{", "not JSON"),
+        (b"[]", "expected a JSON object"),
+        (b'{"epoch": 0}', "segments: expected an object"),
+        (record(hashRange={"start": 0, "end": 65536}), "segments.0.hashRange.end"),
+        (record(hashRange={"start": 2, "end": 1}), "ends before it starts"),
+        (record(state="GONE"), "segments.0.state: expected ACTIVE or SEALED"),
+        (record(segmentId=1), "its segmentId is 1"),
+        (record(parentIds=[-1]), "segments.0.parentIds"),
+        (record(childIds=7), "segments.0.childIds: expected a list"),
+        (record(legacyTopicName="kafka://a"), "segments.0.legacyTopicName"),
+        (record(legacyTopicName=5), "segments.0.legacyTopicName"),
+    ],
+)
+def test_what_is_broken_is_refused_with_its_place(value: bytes, why: str) -> None:
+    with pytest.raises(DecodeError, match=why):
+        decode_scalable_topic(NAME, value)

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+import random
+from hashlib import sha256
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.snapshot_lines import Sums, check_foot, foot_line, head_line, is_foot, is_head
+
+
+def term(path: str, value: bytes) -> int:
+    name = path.encode()
+    data = len(name).to_bytes(4, "big") + name + len(value).to_bytes(4, "big") + value
+    return int.from_bytes(sha256(data).digest(), "big")
+
+
+def sums_of(values: dict[str, bytes], ephemeral: tuple[str, ...] = ()) -> Sums:
+    sums = Sums()
+    for path, value in values.items():
+        sums.add(path, value, ephemeral=path in ephemeral)
+    return sums
+
+
+def test_the_sums_are_those_of_the_contract() -> None:
+    values = {"/a": b"", "/a/b": b"x", "/a/e": b"session", "/c": b""}
+    sums = sums_of(values, ephemeral=("/a/e",))
+    terms = {path: term(path, value) for path, value in values.items()}
+    assert sums.values == 4
+    assert sums.everything == f"{sum(terms.values()) % 2**256:064x}"
+    # The empty parent is left out, the empty value without children is not.
+    assert sums.lasting == f"{(terms['/a/b'] + terms['/c']) % 2**256:064x}"
+
+
+def test_a_parent_whose_children_come_much_later() -> None:
+    values = {"/a": b"", "/b": b"1", "/c/d": b"2", "/a/x/y": b"3"}
+    assert sums_of(values).lasting == sums_of({path: values[path] for path in values if path != "/a"}).lasting
+
+
+@given(st.dictionaries(st.from_regex(r"(/[a-c]{1,2}){1,4}", fullmatch=True), st.binary(max_size=3)))
+def test_the_order_does_not_matter(values: dict[str, bytes]) -> None:
+    ordered = dict(sorted(values.items()))
+    # Any order in which parents come first.
+    shuffled = sorted(values, key=lambda path: (path.count("/"), random.random()))
+    one, two = sums_of(ordered), sums_of({path: values[path] for path in shuffled})
+    assert (one.everything, one.lasting) == (two.everything, two.lasting)
+
+
+def test_head_and_foot_are_known_again() -> None:
+    head, foot = json.loads(head_line({"tool": "x"})), json.loads(foot_line(sums_of({"/a": b"1"}), {}))
+    assert is_head(head)
+    assert is_foot(foot)
+    assert not is_foot(head)
+    assert not is_head(foot)
+    assert not is_head({"path": "/a", "snapshot": 1})
+    with pytest.raises(DecodeError, match="form 2"):
+        is_head({"snapshot": 2})
+
+
+def test_a_foot_that_does_not_fit() -> None:
+    sums = sums_of({"/a": b"1"})
+    foot = json.loads(foot_line(sums, {}))
+    check_foot(foot, 1, sums)
+    with pytest.raises(DecodeError, match="counts 1 values, there are 2"):
+        check_foot(foot, 2)
+    with pytest.raises(DecodeError, match="sums"):
+        check_foot(foot, 1, sums_of({"/a": b"2"}))
