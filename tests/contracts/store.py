@@ -58,13 +58,22 @@ def put_all(store: Store, paths: list[str], value: Callable[[str], bytes] = str.
     return {path: store.put(path, value(path), ABSENT) for path in paths}
 
 
-class StoreContract:
+class Fills:
+    """Puts a value at each of many paths; a store that is slow at that has its own way."""
+
+    def fill(self, store: Store, paths: list[str]) -> None:
+        assert None not in store.put_many([(path, path.encode(), ABSENT) for path in paths])
+
+
+class StoreContract(Fills):
     """Reading, listing, scanning, compare-and-set."""
 
     # Whether parents are values themselves (ZooKeeper, Oxia) or only implied by their children.
     real_parents: ClassVar[bool] = False
     # Whether a value with children cannot be deleted.
     keeps_parents: ClassVar[bool] = False
+    # Whether the store gives numbers to sequential nodes.
+    counts: ClassVar[bool] = False
     many: ClassVar[int] = MANY
 
     @pytest.fixture
@@ -206,6 +215,28 @@ class StoreContract:
         first = [held.path for held in store.scan(root)]
         assert first == [held.path for held in store.scan(root)]
 
+    def test_scan_goes_on_behind_any_path(self, store: Store, root: str) -> None:
+        names = ("b", "b/c", "b/c/d", "b-c", "a", "a/z", "c/d/e/f", "b/c2", "a0")
+        put_all(store, sorted(f"{root}/{name}" for name in names))
+        paths = [held.path for held in store.scan(root)]
+        for at, path in enumerate(paths):
+            assert [held.path for held in store.scan(root, after=path)] == paths[at + 1 :]
+
+    def test_sequences_only_go_forward(self, store: Store, root: str) -> None:
+        parent = f"{root}/idgen"
+        assert store.counts_sequences is self.counts
+        if not self.counts:
+            assert store.next_sequence(parent) is None
+            with pytest.raises(UsageError):
+                store.advance_sequence(parent, 10)
+            return
+        reached = store.advance_sequence(parent, 1037)
+        assert reached >= 1037
+        assert store.next_sequence(parent) == reached
+        assert store.advance_sequence(parent, 5) == reached
+        assert store.advance_sequence(parent, reached + 1) == reached + 1
+        assert store.children(parent) == []
+
     def test_names_are_taken_as_they_are(self, store: Store, root: str) -> None:
         put_all(store, [f"{root}/{name}" for name in NAMES])
         assert store.children(root) == sorted(NAMES)
@@ -224,10 +255,6 @@ class StoreContract:
         found = [held.path for held in store.scan(root) if held.value]
         assert sorted(found) == sorted(paths)
         assert len(store.children(f"{root}/3")) == self.many // 10
-
-    def fill(self, store: Store, paths: list[str]) -> None:
-        """Put a value at every path; a store that is slow at that has its own way."""
-        put_all(store, paths)
 
     def test_scan_may_be_left(self, store: Store, root: str) -> None:
         put_all(store, [f"{root}/{at}" for at in range(20)])
@@ -325,7 +352,7 @@ class StoreContract:
         store.close()
 
 
-class ServerContract:
+class ServerContract(Fills):
     """What only a store with a server can show: a real one is killed and started again."""
 
     # Seconds that a store waits for a server that is down, and how much longer an answer may take.
@@ -365,7 +392,7 @@ class ServerContract:
     ) -> None:
         with open_store() as store:
             paths = [f"{root}/{at:05d}" for at in range(1500)]
-            put_all(store, paths)
+            self.fill(store, paths)
             scan = store.scan(root)
             found = [next(scan).path for _ in range(10)]
             server.restart()
@@ -386,7 +413,7 @@ class ServerContract:
 
     def eventually(self, call: Callable[[], Any]) -> Any:
         """Return what `call` returns once the server is back."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             try:
                 return call()

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.errors import ConflictError, GuardError, UnreachableError
+from pulsar_meta.proto import Oxia_pb2 as api
 from pulsar_meta.stores import registry
 from pulsar_meta.stores.base import ABSENT, Store
-from pulsar_meta.stores.oxia import OxiaStore, order
+from pulsar_meta.stores.oxia import OxiaStore, order, subtree_range
 from tests.contracts.store import NAMES, Opener, ServerContract, StoreContract, put_all
 from tests.servers import oxia
 from tests.servers.certificates import make_certificates
@@ -33,8 +34,21 @@ class OxiaFixtures:
 
         return opened
 
+    def fill(self, store: Store, paths: list[str]) -> None:
+        """Send the values of a shard at once, without a look at each and its parents before."""
+        assert isinstance(store, OxiaStore)
+        shards: dict[int, list[api.PutRequest]] = {}
+        for path in paths:
+            put = api.PutRequest(key=path, value=path.encode(), expected_version_id=ABSENT)
+            shards.setdefault(store._shard(path).shard, []).append(put)
+        for puts in shards.values():
+            answers = store._write(puts[0].key, api.WriteRequest(puts=puts)).puts
+            assert [answer.status for answer in answers] == [api.OK] * len(puts)
+
 
 class TestOxiaStore(OxiaFixtures, StoreContract):
+    counts = True
+
     real_parents = True
     keeps_parents = True
 
@@ -65,7 +79,7 @@ class TestOxiasOwn(OxiaFixtures):
 
     def client(self, server: OxiaServer, *arguments: str) -> str:
         command = [str(binary()), "client", *arguments, "-a", server.address, "--log-level", "error"]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
     def test_its_own_client_finds_what_we_wrote(
         self, server: OxiaServer, open_store: Opener, root: str
@@ -133,7 +147,7 @@ class TestOxiasOwn(OxiaFixtures):
             shards = [shard.shard for shard in store._shards()]
             assert len(shards) > 1
             for shard in shards:
-                found = [held.path for held in store._scan_shard(shard, root)]
+                found = [held.path for held in store._scan_shard(shard, *subtree_range(root))]
                 assert len(found) > 50
                 assert found == sorted(found, key=order)
             everything = [held.path for held in store.scan(root)]
@@ -161,7 +175,7 @@ class TestOxiasOwn(OxiaFixtures):
             started = time.monotonic()
             with pytest.raises(UnreachableError):
                 registry.open_store(f"oxia://127.0.0.1:{silent.getsockname()[1]}?timeout=1")
-            assert time.monotonic() - started < 4
+            assert time.monotonic() - started < 8
 
     def test_nothing_is_logged(self, capfd: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(UnreachableError):

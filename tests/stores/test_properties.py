@@ -14,7 +14,7 @@ from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.stores.base import ABSENT, is_within
 from pulsar_meta.stores.memory import MemoryStore
-from pulsar_meta.stores.oxia import after, children_range, order, subtree_range
+from pulsar_meta.stores.oxia import children_range, next_key, order, subtree_range
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.rocksdb import MetaValue
 
@@ -81,4 +81,4 @@ def test_oxias_ranges_are_subtrees(keys: list[str], root: str) -> None:
         directly = below and key.count("/") == root.count("/") + 1
         assert within(key, children_range(root)) == directly
         assert within(key, subtree_range("/"))
-        assert order(key) < order(after(key))
+        assert order(key) < order(next_key(key))

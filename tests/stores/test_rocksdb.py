@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -107,7 +108,13 @@ def test_no_temporary_directory_stays(database: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_a_directory_that_we_may_not_write(database: Path) -> None:
+def test_a_directory_that_we_may_not_write(capture: Callable[[str], Path]) -> None:
+    # Not below pytest's own directory, which every session of pytest makes its user's alone.
+    with TemporaryDirectory() as place:
+        read_as_somebody_else(writable_copy(capture("pulsar-4.2.4") / "rocksdb", Path(place) / "metadata"))
+
+
+def read_as_somebody_else(database: Path) -> None:
     code = (
         "import os, sys; from pathlib import Path;"
         "from tests.stores.test_rocksdb import read_everything, refuse; where = Path(sys.argv[1]);"

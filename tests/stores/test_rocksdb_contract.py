@@ -13,6 +13,8 @@ from tests.stores.conftest import writable_copy
 
 
 class TestRocksdbStore(StoreContract):
+    counts = True
+
     @pytest.fixture
     def database(self, tmp_path: Path, capture: Callable[[str], Path]) -> Path:
         return writable_copy(capture("pulsar-4.2.4") / "rocksdb", tmp_path / "metadata")

@@ -14,7 +14,7 @@ from pulsar_meta.codecs.errors import GuardError, NotFoundError, UnreachableErro
 from pulsar_meta.stores import registry
 from pulsar_meta.stores.base import ABSENT, Store
 from pulsar_meta.stores.zookeeper import ZookeeperStore
-from tests.contracts.store import Opener, ServerContract, StoreContract, put_all
+from tests.contracts.store import Fills, Opener, ServerContract, StoreContract, put_all
 from tests.servers.certificates import make_certificates
 from tests.servers.processes import free_port
 from tests.servers.zookeeper import ZookeeperServer
@@ -34,6 +34,8 @@ class ZookeeperFixtures:
 
 
 class TestZookeeperStore(ZookeeperFixtures, StoreContract):
+    counts = True
+
     real_parents = True
     keeps_parents = True
 
@@ -69,14 +71,14 @@ def end_session(store: Store, server: ZookeeperServer) -> None:
     other.close()
 
 
-class TestExpiredSessions(ZookeeperFixtures):
+class TestExpiredSessions(ZookeeperFixtures, Fills):
     """The server forgets a session while its client is at work."""
 
     def test_while_scanning(self, open_store: Opener, server: ZookeeperServer, root: str) -> None:
         with open_store() as store:
             assert isinstance(store, ZookeeperStore)
             paths = [f"{root}/{at:05d}" for at in range(1500)]
-            put_all(store, paths)
+            self.fill(store, paths)
             session = store._client.client_id
             scan = store.scan(root)
             found = [next(scan).path for _ in range(10)]
@@ -146,7 +148,7 @@ class TestZookeepersOwn(ZookeeperFixtures):
             assert store.children("/") == ["a", "kept"]
             store.delete("/a/b/c", 0)
             store.delete("/kept/below", 0)
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while "a" in store.children("/") and time.monotonic() < deadline:
                 time.sleep(0.1)
             assert store.children("/") == ["kept"]
@@ -284,7 +286,7 @@ class TestZookeepersOwn(ZookeeperFixtures):
             started = time.monotonic()
             with pytest.raises(UnreachableError):
                 registry.open_store(f"zk://127.0.0.1:{silent.getsockname()[1]}?timeout=1")
-            assert time.monotonic() - started < 4
+            assert time.monotonic() - started < 8
 
     def test_nothing_is_logged(self, capfd: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(UnreachableError):

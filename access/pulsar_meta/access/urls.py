@@ -50,6 +50,16 @@ def redact(text: str) -> str:
     return _secret_option_re.sub(r"\g<name>***", _bare_re.sub(r"\g<scheme>***@", text))
 
 
+def redact_about(url: str, text: str) -> str:
+    """Return a text about `url` as `redact` does, and its credentials as *** wherever they stand alone."""
+    user = re.search(rf"://(.*){_AT}", url) if redact(url) != url else None
+    if user is not None:
+        password = user[1].partition(":")[2]
+        for secret in (user[1], unquote(user[1]), password, unquote(password)):
+            text = text.replace(secret, "***") if secret else text
+    return redact(text)
+
+
 def _without_user(found: re.Match[str]) -> str:
     authority, rest = found["authority"], found["rest"]
     hidden, shown = "", authority + rest

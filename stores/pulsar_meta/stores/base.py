@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Protocol, Self
 
 from pulsar_meta.codecs.errors import ConflictError, GuardError, NotFoundError, UsageError
+from pulsar_meta.codecs.json_text import Document
 
 # The version that means "must not exist", as in Pulsar's own MetadataStore.put.
 ABSENT: Final = -1
@@ -85,6 +86,21 @@ class Store(Protocol):
         ...
 
     @property
+    def origin(self) -> Document:
+        """What a copy says of the store it was taken from (a snapshot's head); empty for the store itself."""
+        ...
+
+    @property
+    def counts_sequences(self) -> bool:
+        """Whether the store gives numbers to sequential nodes, and can be made to go on from a higher one."""
+        ...
+
+    @property
+    def scans_one_moment(self) -> bool:
+        """Whether a scan gives all values as they were at one moment, whatever is written meanwhile."""
+        ...
+
+    @property
     def checkpoint(self) -> Path | None:
         """Where the whole store lies as it was before the first write, None where nothing keeps it."""
         ...
@@ -97,8 +113,12 @@ class Store(Protocol):
         """Return the sorted names (not paths) of the children of `path`, implied parents included."""
         ...
 
-    def scan(self, prefix: str = "/") -> Iterator[Versioned]:
-        """Yield every value at and below `prefix`, in pages, ordered by path as the store orders."""
+    def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
+        """Yield every value at and below `prefix`, in pages, ordered by path as the store orders.
+
+        A parent comes before what is below it. With `after`, a path at or below `prefix` that an earlier
+        scan gave, only what comes behind it.
+        """
         ...
 
     def history(self, path: str) -> Iterator[Change]:
@@ -126,6 +146,21 @@ class Store(Protocol):
 
     def children_many(self, paths: Sequence[str]) -> list[list[str]]:
         """Return what `children` does for each path."""
+        ...
+
+    def next_sequence(self, parent: str) -> int | None:
+        """Return the number that a server would give the next sequential node below `parent`.
+
+        None where the store counts nothing by itself, or has no such node.
+        """
+        ...
+
+    def advance_sequence(self, parent: str, floor: int) -> int:
+        """Have the next sequential node below `parent` get the number `floor` or a higher one; return which.
+
+        It never goes back, and takes one small write for each number that most servers pass over. UsageError
+        where the store counts nothing, or not so far; GuardError where it is read-only.
+        """
         ...
 
     def put_many(self, writes: Sequence[Write]) -> list[int | None]:
@@ -160,6 +195,13 @@ class BaseStore(ABC):
     locks_out_brokers: bool = False
     sends_groups: bool = False
     lists_groups: bool = False
+    counts_sequences: bool = False
+    scans_one_moment: bool = False
+
+    @property
+    def origin(self) -> Document:
+        """Nothing: this is no copy."""
+        return {}
 
     @property
     def checkpoint(self) -> Path | None:
@@ -193,6 +235,14 @@ class BaseStore(ABC):
     def children_many(self, paths: Sequence[str]) -> list[list[str]]:
         """Return what `children` does for each path."""
         return [self.children(path) for path in paths]
+
+    def next_sequence(self, parent: str) -> int | None:
+        """None: nothing is counted."""
+        return None
+
+    def advance_sequence(self, parent: str, floor: int) -> int:
+        """Raise UsageError: nothing is counted."""
+        raise UsageError("has no counters", source=self.url)
 
     def put_many(self, writes: Sequence[Write]) -> list[int | None]:
         """Make each (path, value, expected) as `put` does; return new versions, None for a conflict."""
@@ -250,6 +300,27 @@ def is_within(path: str, prefix: str) -> bool:
     """Return whether `path` is `prefix` or lies below it (`/ab` does not lie below `/a`)."""
     bare, below = prefixed(prefix)
     return path == bare or path.startswith(below)
+
+
+def parents_of(path: str) -> Iterator[str]:
+    """Yield the paths above `path` but for the root, the nearest first."""
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
+def behind(children: Callable[[str], list[str]], prefix: str, after: str) -> Iterator[str]:
+    """Yield the roots of what a walk below `prefix` comes to behind `after`: parents first, siblings by name.
+
+    `children` gives the sorted names below a path. UsageError where `after` does not lie below `prefix`.
+    """
+    bare = prefixed(prefix)[0]
+    if not is_within(after, bare):
+        raise UsageError(f"{after} does not lie below {bare}")
+    yield from (joined(after, name) for name in children(after))
+    while after != bare:
+        parent, _, passed = after.rpartition("/")
+        after = parent or "/"
+        yield from (joined(after, name) for name in children(after) if name > passed)
 
 
 def joined(parent: str, name: str) -> str:

@@ -17,7 +17,7 @@ from stat import S_ISREG
 
 from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import ConflictError, GuardError, NotFoundError, UnreachableError, UsageError
-from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, checked, joined, prefixed
+from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, behind, checked, joined, prefixed
 
 VALUE = ".value"
 UNFINISHED = ".value.new"
@@ -55,9 +55,11 @@ class DirectoryStore(BaseStore):
         """Return the sorted names of the children of `path`."""
         return self._names(self._directory(path))
 
-    def scan(self, prefix: str = "/") -> Iterator[Versioned]:
+    def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
         """Yield every value at and below `prefix`, parents first, siblings by name."""
         pending = [prefixed(prefix)[0]]
+        if after is not None:
+            pending = list(behind(self.children, prefix, after))[::-1]
         while pending:
             path = pending.pop()
             directory = self._directory(path)

@@ -1,8 +1,9 @@
 """`etcd://HOST:PORT[,…]`, and `etcds://…` over TLS: a live etcd, over its gRPC API.
 
 Options besides the common ones (`access.urls`): `max_request_bytes=BYTES` where the server's limit is not
-the default. `auth` holds user:password. A version is the key's mod_revision, which is never used twice,
-unlike the per-key version that starts again when a key is deleted and created (Pulsar counts that one).
+the default; `revision=N` for the store as it was then, as far back as etcd was not compacted. `auth` holds
+user:password. A version is the key's mod_revision, which is never used twice, unlike the per-key version
+that starts again when a key is deleted and created (Pulsar counts that one).
 
 Why gRPC and no client library: the libraries are dead, know no TLS, or go through the JSON gateway; against
 the one that is kept (etcd3gw) this scans 4.2 and writes 2.7 times as many values of 400 bytes a second.
@@ -11,6 +12,7 @@ the one that is kept (etcd3gw) this scans 4.2 and writes 2.7 times as many value
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from typing import Final
@@ -39,15 +41,20 @@ class EtcdStore(BaseStore):
     """Values under keys that are paths."""
 
     networked = True
+    counts_sequences = True
+    scans_one_moment = True
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:
         """Connect; UnreachableError where no server answers in time or the password is refused."""
-        parsed = ServerUrl.parse(url, default_port=2379, options=("max_request_bytes",))
+        parsed = ServerUrl.parse(url, default_port=2379, options=("max_request_bytes", "revision"))
         self.url = parsed.url
         if parsed.path:
             raise UsageError("etcd has no chroot: only options follow the servers", source=self.url)
         parsed.check_tls(used=parsed.scheme == "etcds", how="etcds://")
         self.writable = not read_only
+        self._revision = _revision(parsed)
+        if self._revision and self.writable:
+            raise GuardError("the past is only read: leave revision out to write", source=self.url)
         self._max_request = int(parsed.number("max_request_bytes", MAX_REQUEST_BYTES))
         self.max_value_size = self._max_request - REQUEST_OVERHEAD
         self._client = GrpcClient(parsed, tls=parsed.scheme == "etcds")
@@ -81,15 +88,16 @@ class EtcdStore(BaseStore):
             last, slash, _ = keys[-1]
             start = below + last + (AFTER_SLASH if slash else b"\0")
 
-    def scan(self, prefix: str = "/") -> Iterator[Versioned]:
-        """Yield every value at and below `prefix`, by the bytes of their paths."""
+    def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
+        """Yield every value at and below `prefix`, by the bytes of their paths, all of one revision."""
         bare, below = (part.encode() for part in prefixed(prefix))
-        if bare != below and (own := self._one(bare.decode())) is not None:
+        if after is None and bare != below and (own := self._one(bare.decode())) is not None:
             yield own
-        start, limit = below, MIN_PAGE
+        start = below if after is None else max(below, after.encode() + b"\0")
+        limit, revision = MIN_PAGE, self._revision
         while True:
             try:
-                page = self._page(start, below[:-1] + AFTER_SLASH, limit)
+                page = self._page(start, below[:-1] + AFTER_SLASH, limit, revision=revision)
             except TooLargeError:
                 if limit == 1:
                     raise
@@ -98,9 +106,27 @@ class EtcdStore(BaseStore):
             yield from map(self._versioned, page.kvs)
             if not page.more:
                 return
+            revision = revision or page.header.revision
             start = page.kvs[-1].key + b"\0"
             # As many as fit into about PAGE_BYTES, seen from this page.
             limit = max(MIN_PAGE, min(MAX_PAGE, limit * PAGE_BYTES // max(page.ByteSize(), 1)))
+
+    def next_sequence(self, parent: str) -> int | None:
+        """Return how often the parent was written, which Pulsar does for each number."""
+        found = self._range(parent.encode()).kvs
+        return found[0].version if found else None
+
+    def advance_sequence(self, parent: str, floor: int) -> int:
+        """Write the parent until it was written often enough."""
+        while True:
+            found = self._one(parent)
+            number = self.next_sequence(parent) or 0
+            if found is not None and number >= floor:
+                return number
+            version = ABSENT if found is None else found.version
+            with suppress(ConflictError):
+                for _ in range(max(1, floor - number)):
+                    version = self.put(parent, b"" if found is None else found.value, version)
 
     def put(self, path: str, value: bytes, expected: int) -> int:
         """Write if the mod_revision is still `expected` and return the new one; the key's lease stays."""
@@ -135,9 +161,11 @@ class EtcdStore(BaseStore):
         self._client.metadata = (("token", answer.token),)
 
     def _range(
-        self, key: bytes, end: bytes = b"", *, limit: int = 0, keys_only: bool = False
+        self, key: bytes, end: bytes = b"", *, limit: int = 0, keys_only: bool = False, revision: int = 0
     ) -> api.RangeResponse:
-        request = api.RangeRequest(key=key, range_end=end, limit=limit, keys_only=keys_only)
+        request = api.RangeRequest(
+            key=key, range_end=end, limit=limit, keys_only=keys_only, revision=revision or self._revision
+        )
         return self._client.read(RANGE, request, api.RangeResponse)
 
     def _one(self, path: str) -> Versioned | None:
@@ -146,9 +174,11 @@ class EtcdStore(BaseStore):
             raise DecodeError(f"asked for {path}, the server answered with another key", source=self.url)
         return self._versioned(found[0]) if found else None
 
-    def _page(self, start: bytes, end: bytes, limit: int, *, keys_only: bool = False) -> api.RangeResponse:
+    def _page(
+        self, start: bytes, end: bytes, limit: int, *, keys_only: bool = False, revision: int = 0
+    ) -> api.RangeResponse:
         """Return the next keys of [start, end); DecodeError for others, and for none where there are more."""
-        page = self._range(start, end, limit=limit, keys_only=keys_only)
+        page = self._range(start, end, limit=limit, keys_only=keys_only, revision=revision)
         keys = [found.key for found in page.kvs]
         if any(not start <= key < end for key in keys) or any(a >= b for a, b in pairwise(keys)):
             raise DecodeError("the server answered with other keys than those asked for", source=self.url)
@@ -176,3 +206,11 @@ class EtcdStore(BaseStore):
             return key.decode()
         except UnicodeDecodeError as error:
             raise DecodeError(f"a key is not UTF-8: {key[:80]!r}", source=self.url) from error
+
+
+def _revision(url: ServerUrl) -> int:
+    """Return the revision that a URL names, 0 for the newest."""
+    text = url.options.get("revision", "0")
+    if not (text.isascii() and text.isdigit() and int(text[:20]) < 2**63):
+        raise UsageError(f"revision={text}: expected the number of a revision", source=url.url)
+    return int(text)

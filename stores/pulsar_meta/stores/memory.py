@@ -31,10 +31,11 @@ class MemoryStore(BaseStore):
         _, below = prefixed(path)
         return sorted({other[len(below) :].split("/")[0] for other in self.values if other.startswith(below)})
 
-    def scan(self, prefix: str = "/") -> Iterator[Versioned]:
+    def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
         """Yield every value at and below `prefix` in the order of their paths."""
         for path in sorted(self.values):
-            if is_within(path, prefix) and path in self.values:
+            wanted = is_within(path, prefix) and (after is None or path > after)
+            if wanted and path in self.values:
                 yield self.values[path]
 
     def put(self, path: str, value: bytes, expected: int) -> int:

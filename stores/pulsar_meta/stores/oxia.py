@@ -46,6 +46,7 @@ class OxiaStore(BaseStore):
 
     max_value_size = MAX_VALUE
     networked = True
+    counts_sequences = True
     sends_groups = True
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:
@@ -82,14 +83,36 @@ class OxiaStore(BaseStore):
         size = len(prefixed(path)[1])
         return sorted({key[size:] for key in self._again(lambda: self._list(path))})
 
-    def scan(self, prefix: str = "/") -> Iterator[Versioned]:
+    def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
         """Yield every value at and below `prefix` in Oxia's order: a level before what is below it."""
         bare, below = prefixed(prefix)
-        if bare != below:
+        if bare != below and after is None:
             with suppress(NotFoundError):
                 yield self.read(bare)
-        shards = [self._scan_shard(shard.shard, prefix) for shard in self._shards()]
+        start, end = subtree_range(prefix)
+        if after is not None and after != bare:
+            start = next_key(after)
+        shards = [self._scan_shard(shard.shard, start, end) for shard in self._shards()]
         yield from merge(*shards, key=lambda held: order(held.path))
+
+    def next_sequence(self, parent: str) -> int | None:
+        """Return one more than how often the parent was changed: Pulsar changes it for each number."""
+        found = self._again(lambda: self._get(parent))
+        return None if found.status == api.KEY_NOT_FOUND else found.version.modifications_count + 1
+
+    def advance_sequence(self, parent: str, floor: int) -> int:
+        """Write the parent, which has no value of its own, until it was changed often enough."""
+        self.check_write(parent)
+        number = self.next_sequence(parent)
+        if number is None:
+            self.put(parent, b"", ABSENT)
+            number = 1
+        while number < floor:
+            puts = [api.PutRequest(key=parent) for _ in range(min(PAGE, floor - number))]
+            answers = self._write(parent, api.WriteRequest(puts=puts)).puts
+            self._check_count(len(answers), len(puts))
+            number = answers[-1].version.modifications_count + 1
+        return number
 
     def put(self, path: str, value: bytes, expected: int) -> int:
         """Write if the version id is still `expected` and return the new one; missing parents are made."""
@@ -267,15 +290,14 @@ class OxiaStore(BaseStore):
             found += keys
         return found
 
-    def _scan_shard(self, number: int, prefix: str) -> Iterator[Versioned]:
-        start, end = subtree_range(prefix)
+    def _scan_shard(self, number: int, start: str, end: str) -> Iterator[Versioned]:
         while True:
             page, more = self._again(partial(self._page, number, start, end))
             self._check_keys([record.key for record in page], start, end)
             yield from (_versioned(record.key, record) for record in page)
             if not more or not page:
                 return
-            start = after(page[-1].key)
+            start = next_key(page[-1].key)
 
     def _page(self, number: int, start: str, end: str) -> tuple[list[api.GetResponse], bool]:
         """Return the next records of a shard, and whether there may be more: the stream is cut off early."""
@@ -366,7 +388,7 @@ def subtree_range(path: str) -> tuple[str, str]:
     return below, f"{below[:-1]}{NEXT}/"
 
 
-def after(key: str) -> str:
+def next_key(key: str) -> str:
     """Return the first key that could come after `key`."""
     return key + NEXT
 

@@ -39,7 +39,9 @@ READ_BACK: Final = 10_000
 class RocksdbStore(BaseStore):
     """A standalone's metadata database."""
 
+    counts_sequences = True
     locks_out_brokers = True
+    scans_one_moment = True
     sends_groups = True
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:
@@ -49,7 +51,7 @@ class RocksdbStore(BaseStore):
         """
         self.url = url
         self.writable = not read_only
-        self.path = Path(split_scheme(url)[1].removeprefix("//")).absolute()
+        self.path = database_of(url)
         check_database(self.path, url)
         self._lock = None if read_only else DatabaseLock(self.path, url)
         self._writer: DatabaseWriter | None = None
@@ -92,17 +94,30 @@ class RocksdbStore(BaseStore):
         self._check(found)
         return sorted(names)
 
-    def scan(self, prefix: str = "/") -> Iterator[Versioned]:
+    def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
         """Yield every value at and below `prefix`, by the bytes of their paths."""
         bare, below = (part.encode() for part in prefixed(prefix))
         found: Any = self._db.iter()
-        if bare != below and (raw := self._get(bare)) is not None:
+        if after is None and bare != below and (raw := self._get(bare)) is not None:
             yield self._versioned(prefixed(prefix)[0], raw)
-        found.seek(below)
+        found.seek(below if after is None else max(below, after.encode() + b"\0"))
         while found.valid() and (key := found.key()).startswith(below):
             yield self._versioned(self._text(key), found.value())
             found.next()
         self._check(found)
+
+    def next_sequence(self, parent: str) -> int | None:
+        """Return the one counter that all sequential nodes share, wherever they are."""
+        raw = self._get(SEQUENTIAL_ID)
+        return int.from_bytes(raw, "big") if raw is not None and len(raw) == 8 else None
+
+    def advance_sequence(self, parent: str, floor: int) -> int:
+        """Raise the one counter."""
+        self.check_write(parent)
+        number = self.next_sequence(parent) or 0
+        if number < floor:
+            self._write({SEQUENTIAL_ID.decode(): floor.to_bytes(8, "big")})
+        return max(number, floor)
 
     def put(self, path: str, value: bytes, expected: int) -> int:
         """Write if the version is still `expected` and return the new one, one more, as Pulsar counts."""
@@ -237,6 +252,11 @@ class RocksdbStore(BaseStore):
             return key.decode()
         except UnicodeDecodeError as error:
             raise DecodeError(f"a key is not UTF-8: {key[:80]!r}", source=self.url) from error
+
+
+def database_of(url: str) -> Path:
+    """Return the directory that a URL names."""
+    return Path(split_scheme(url)[1].removeprefix("//")).absolute()
 
 
 HEADER: Final = struct.Struct(">iiqqqqb")

@@ -66,6 +66,32 @@ IMMUTABLE: Final = (".sst", ".blob")
 _format_re = re.compile(r"^\s*format_version=(\d+)\s*$", re.MULTILINE)
 
 
+def is_nowhere(database: Path) -> bool:
+    """Return whether there is nothing yet where a database would be, or an empty directory."""
+    return not database.exists() or (database.is_dir() and not any(database.iterdir()))
+
+
+def create_database(database: Path, url: str) -> None:
+    """Make an empty database, its tables in the format that every RocksDB in Pulsar reads.
+
+    UnreachableError where none can be made.
+    """
+    from rocksdict import Rdict
+
+    logs = ScratchDirectory()
+    try:
+        database.mkdir(parents=True, exist_ok=True)
+        options = _options(TABLE_FORMAT, logs.path)
+        options.create_if_missing(True)
+        Rdict(str(database), options, column_families={"default": options}).close()
+    except Exception as error:
+        # rocksdict raises bare Exception for everything RocksDB says.
+        raise UnreachableError(f"no database can be made: {error}", source=url) from error
+    finally:
+        logs.cleanup()
+    _remove_traces(database)
+
+
 class DatabaseWriter:
     """A database opened read-write, under its `DatabaseLock`. `checkpoint` holds what it was before."""
 
@@ -114,7 +140,8 @@ class DatabaseWriter:
     def _open(self) -> Rdict:
         from rocksdict import Rdict, WriteOptions
 
-        options = self._options()
+        form = min(TABLE_FORMAT, table_format(self._database))
+        options = _options(form, self._logs.path)
         try:
             db = Rdict(str(self._database), options, column_families={"default": options})
         except Exception as error:
@@ -125,20 +152,6 @@ class DatabaseWriter:
         self._synced.sync = True
         return db
 
-    def _options(self) -> Options:
-        from rocksdict import BlockBasedOptions, ChecksumType, DBCompressionType, Options
-
-        table = BlockBasedOptions()
-        table.set_format_version(min(TABLE_FORMAT, table_format(self._database)))
-        table.set_checksum_type(ChecksumType.crc32c())
-        options = Options(raw_mode=True)
-        options.create_if_missing(False)
-        options.set_block_based_table_factory(table)
-        options.set_compression_type(DBCompressionType.snappy())
-        options.set_disable_auto_compactions(True)
-        options.set_db_log_dir(str(self._logs.path))
-        return options
-
     def _clean(self) -> None:
         for file in self._database.glob("OPTIONS-*"):
             if not (self.checkpoint / file.name).exists():
@@ -148,6 +161,29 @@ class DatabaseWriter:
                 shutil.copy2(file, self._database / file.name)
         with suppress(FileNotFoundError):
             (self._database / BINDING_CONFIG).unlink()
+
+
+def _options(form: int, logs: Path) -> Options:
+    """Return under which options tables of a format version are written, RocksDB's own log elsewhere."""
+    from rocksdict import BlockBasedOptions, ChecksumType, DBCompressionType, Options
+
+    table = BlockBasedOptions()
+    table.set_format_version(form)
+    table.set_checksum_type(ChecksumType.crc32c())
+    options = Options(raw_mode=True)
+    options.create_if_missing(False)
+    options.set_block_based_table_factory(table)
+    options.set_compression_type(DBCompressionType.snappy())
+    options.set_disable_auto_compactions(True)
+    options.set_db_log_dir(str(logs))
+    return options
+
+
+def _remove_traces(database: Path) -> None:
+    """Remove what the library here leaves beside a new database: other versions do not know all of it."""
+    for file in (*database.glob("OPTIONS-*"), database / BINDING_CONFIG):
+        with suppress(FileNotFoundError):
+            file.unlink()
 
 
 def table_format(database: Path) -> int:

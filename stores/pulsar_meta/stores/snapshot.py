@@ -1,6 +1,8 @@
-"""`snapshot:FILE`: a store written down as NDJSON, one value a line, plain or zstd; read-only.
+"""`snapshot:FILE[?partial]`: a store written down as NDJSON, one value a line, plain or zstd; read-only.
 
 A line is `{"path", "version", "value" (base64)}` and may have `created`, `modified` (ms) and `ephemeral`.
+A head and a foot (`codecs.snapshot_lines`) may stand around them; with a head and no foot the file was cut
+short, which is an error unless `?partial` says that what is there is wanted.
 Scanning streams; the first `read` or `children` makes an index of where each path's line begins.
 """
 
@@ -22,8 +24,9 @@ from typing import BinaryIO, NoReturn, cast
 from pulsar_meta.access.files import open_regular
 from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UnreachableError, decoding
-from pulsar_meta.codecs.json_text import read_json
-from pulsar_meta.stores.base import BaseStore, Versioned, prefixed
+from pulsar_meta.codecs.json_text import Document, read_json
+from pulsar_meta.codecs.snapshot_lines import Sums, check_foot, is_foot, is_head
+from pulsar_meta.stores.base import BaseStore, Store, Versioned, prefixed
 from pulsar_meta.stores.zstd_stream import MAGIC, ZstdStream
 
 # A line is held several times while it is read: as bytes, as text, as its value.
@@ -36,11 +39,13 @@ _decode_json = json.JSONDecoder().raw_decode
 class SnapshotStore(BaseStore):
     """A snapshot file as a store. DecodeError names the line that is not as it should be."""
 
+    scans_one_moment = True
+
     def __init__(self, url: str, *, read_only: bool = True, max_line: int = MAX_LINE) -> None:
         """Open the file, whose lines have `max_line` bytes at most; NotFoundError where it is not there."""
         self.url = url
         self.writable = False
-        self._path = Path(split_scheme(url)[1])
+        self._path, self._partial = _file_of(url)
         if not read_only:
             raise GuardError("a snapshot can only be read: name the store that it was taken from", source=url)
         if not self._path.exists():
@@ -49,6 +54,15 @@ class SnapshotStore(BaseStore):
         self._unpacked: BinaryIO | None = None
         self._offsets: dict[str, int] | None = None
         self._sorted: list[str] = []
+        self._foot: Document = {}
+
+    @property
+    def origin(self) -> Document:
+        """What the head says, and once all was read also what the foot says; empty where there is none."""
+        with self._open() as file, self._lines(file) as lines:
+            _, line = next(lines, (0, b""))
+            head = None if not line or _usual_value(line) else self._beside(line, 1)
+        return {} if head is None else head | self._foot
 
     def read(self, path: str) -> Versioned:
         """Return the value at `path`; NotFoundError where there is none."""
@@ -71,14 +85,27 @@ class SnapshotStore(BaseStore):
             at = bisect_left(self._sorted, f"{below}{name}0", at + 1) if slash else at + 1
         return sorted(set(names))
 
-    def scan(self, prefix: str = "/") -> Iterator[Versioned]:
+    def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
         """Yield every value at and below `prefix` in the order of the file, which is read as a stream."""
         bare, below = prefixed(prefix)
+        ends, number = _Ends(), 0
         with self._open() as file, self._lines(file) as lines:
             for number, line in lines:
-                found = _usual_value(line) or self._careful_value(line, number)
-                if found is not None and (found.path.startswith(below) or found.path == bare):
+                found = _usual_value(line) or self._careful_value(line, number, ends)
+                if after is not None:
+                    # Up to that path, everything is passed over.
+                    after = None if found is not None and found.path == after else after
+                elif found is not None and (found.path.startswith(below) or found.path == bare):
                     yield found
+        self._finish(ends, number)
+        if after is not None:
+            raise NotFoundError(f"nothing at {after}, behind which to go on", source=self.url)
+
+    def next_sequence(self, parent: str) -> int | None:
+        """Return what the head says of it."""
+        counters = self.origin.get("counters")
+        found = counters.get(parent) if isinstance(counters, dict) else None
+        return found if type(found) is int else None
 
     def put(self, path: str, value: bytes, expected: int) -> int:
         """Refuse: GuardError."""
@@ -105,7 +132,7 @@ class SnapshotStore(BaseStore):
             file.seek(0)
         except OSError as error:
             raise UnreachableError(f"cannot be read: {error.strerror}", source=self.url) from error
-        return io.BufferedReader(ZstdStream(file), 1 << 18) if magic == MAGIC else file
+        return io.BufferedReader(ZstdStream(file, partial=self._partial), 1 << 18) if magic == MAGIC else file
 
     @contextmanager
     def _lines(self, file: BinaryIO) -> Iterator[Iterator[tuple[int, bytes]]]:
@@ -119,14 +146,38 @@ class SnapshotStore(BaseStore):
         except DecodeError as error:
             if error.source is not None:
                 raise
+            if self._partial:
+                return
             raise error.within(self.url, what=f"line {next(numbers) - 1}") from error
 
-    def _careful_value(self, line: bytes, number: int) -> Versioned | None:
-        """Return the value in a line, None where it is blank; DecodeError says what is wrong with it."""
-        if line.isspace():
+    def _careful_value(self, line: bytes, number: int, ends: _Ends) -> Versioned | None:
+        """Return the value in a line, None where it has none; DecodeError says what is wrong with it."""
+        found = None if line.isspace() else self._beside(line, number)
+        if line.isspace() or found is not None or (self._partial and not line.endswith(b"\n")):
+            ends.take(found or {})
             return None
         where = f"line {number}"
         return self._value(self._parse(line, where), where)
+
+    def _beside(self, line: bytes, number: int) -> Document | None:
+        """Return the head or the foot in a line, None for every other line."""
+        if b'"path"' in line or not line.startswith(b"{"):
+            return None
+        with decoding(self.url, what=f"line {number}"):
+            record = read_json(line)
+            return record if is_head(record) or is_foot(record) else None
+
+    def _finish(self, ends: _Ends, lines: int) -> None:
+        """Raise DecodeError where a file with a head ends without a foot, or has not what that counts."""
+        values = lines - ends.without_value
+        self._foot = ends.foot
+        if self._partial:
+            return
+        with decoding(self.url):
+            if ends.head and not ends.foot:
+                raise DecodeError(f"cut short: {values} values and no foot (?partial: take what is there)")
+            if ends.foot:
+                check_foot(ends.foot, values)
 
     def _parse(self, line: bytes, where: str) -> dict[str, object]:
         if len(line) >= self._max_line:
@@ -164,14 +215,17 @@ class SnapshotStore(BaseStore):
     def _find_offsets(self, file: BinaryIO) -> dict[str, int]:
         offsets: dict[str, int] = {}
         offset = 0
+        ends, number = _Ends(), 0
         with self._lines(file) as lines:
             for number, line in lines:
-                if not line.isspace():
-                    path = str(self._parse(line, f"line {number}")["path"])
+                found = self._careful_value(line, number, ends)
+                if found is not None:
+                    path = found.path
                     if path in offsets:
                         raise DecodeError(f"line {number}: {path} for the second time", source=self.url)
                     offsets[path] = offset
                 offset += len(line)
+        self._finish(ends, number)
         return offsets
 
     def _seekable(self) -> BinaryIO:
@@ -185,6 +239,38 @@ class SnapshotStore(BaseStore):
             spool.seek(0)
             unfinished.pop_all()
         return spool
+
+
+def check_sums(store: Store, sums: Sums) -> None:
+    """Raise DecodeError where a copy's values, all scanned, are not those that its foot sums up."""
+    foot = store.origin
+    if "sum" in foot:
+        with decoding(store.url):
+            check_foot(foot, sums.values, sums)
+
+
+class _Ends:
+    """What stands around the values of a file, as far as it was read."""
+
+    def __init__(self) -> None:
+        self.head: Document = {}
+        self.foot: Document = {}
+        self.without_value = 0
+
+    def take(self, line: Document) -> None:
+        """Note a line that has no value: the head, the foot, or an empty one."""
+        self.without_value += 1
+        if is_head(line):
+            self.head = line
+        elif line:
+            self.foot = line
+
+
+def _file_of(url: str) -> tuple[Path, bool]:
+    """Return the file of a URL, and whether a part of it is enough."""
+    name = split_scheme(url)[1]
+    bare = name.removesuffix("?partial")
+    return Path(bare), bare != name
 
 
 def _usual_value(line: bytes) -> Versioned | None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from typing import Any, Final
+from uuid import uuid4
 
 from pulsar_meta.access.sockets import no_answer
 from pulsar_meta.access.urls import ServerUrl
@@ -25,7 +26,7 @@ from pulsar_meta.codecs.errors import (
     UnreachableError,
     UsageError,
 )
-from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, Write, is_within, joined, prefixed
+from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, Write, behind, is_within, joined, prefixed
 from pulsar_meta.stores.zookeeper_client import (
     NO_NODE,
     NODES,
@@ -42,6 +43,9 @@ JUTE_MAXBUFFER: Final = 0xFFFFF
 # What a request holds besides path and value: its header, lengths, version, an open ACL.
 REQUEST_OVERHEAD: Final = 96
 PAGE: Final = 256
+# What parents count in 31 bits, of which so many steps go into one transaction.
+MAX_SEQUENCE: Final = 2**31 - 1
+AT_ONCE: Final = 500
 RETRY_PAUSE: Final = 0.1
 OWN_NODES: Final = "/zookeeper"
 
@@ -50,6 +54,7 @@ class ZookeeperStore(BaseStore):
     """Values in znodes; a version is the znode's dataVersion."""
 
     networked = True
+    counts_sequences = True
     sends_groups = True
     lists_groups = True
 
@@ -89,12 +94,45 @@ class ZookeeperStore(BaseStore):
             for path in bare
         ]
 
-    def scan(self, prefix: str = "/") -> Iterator[Versioned]:
+    def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
         """Yield every node at and below `prefix`, a parent before its children, siblings by name.
 
         Requests are sent in pages without waiting for each answer. ZooKeeper's own nodes are left out.
         """
-        return self._walk([prefixed(prefix)[0]])
+        bare = prefixed(prefix)[0]
+        return self._walk([bare] if after is None else behind(self.children, bare, after))
+
+    def next_sequence(self, parent: str) -> int | None:
+        """Return how many children were ever created there: the server shows creations and removals."""
+        with self._translated(parent):
+            stat = self._ask(self._client.exists_async, parent)
+        return None if stat is None else (stat.cversion + stat.numChildren) // 2
+
+    def advance_sequence(self, parent: str, floor: int) -> int:
+        """Create and remove children until enough were created: the number itself cannot be set."""
+        self.check_write(parent)
+        if floor > MAX_SEQUENCE:
+            raise UsageError(f"{parent}: ZooKeeper counts to {MAX_SEQUENCE}, not to {floor}", source=self.url)
+        number = self.next_sequence(parent)
+        if number is None:
+            self.put(parent, b"", ABSENT)
+            number = 0
+        passing = joined(parent, f"pulsar-meta-{uuid4()}")
+        while number < floor:
+            with self._translated(parent):
+                self._create_and_remove(passing, min(AT_ONCE, floor - number))
+            number = self.next_sequence(parent) or 0
+        return number
+
+    def _create_and_remove(self, path: str, times: int) -> None:
+        """Do so in one transaction; raises what kazoo does, where it was not made."""
+        transaction = self._client.transaction()
+        for _ in range(times):
+            transaction.create(path, b"")
+            transaction.delete(path)
+        for result in self._once(transaction.commit_async):
+            if isinstance(result, Exception):
+                raise result
 
     def put(self, path: str, value: bytes, expected: int) -> int:
         """Write if the dataVersion is still `expected` and return the new one."""
@@ -120,7 +158,28 @@ class ZookeeperStore(BaseStore):
         groups = list(split_writes(changed, self._jute - REQUEST_OVERHEAD, len(self._chroot.encode())))
         self._await_connection()
         done = iter(put_groups(self._client, groups, self._answer, self._put_or_conflict))
-        return [self._put_or_conflict(*write) if write[2] == ABSENT else next(done) for write in writes]
+        created = iter(self._create_many([write for write in writes if write[2] == ABSENT]))
+        return [next(created) if expected == ABSENT else next(done) for _, _, expected in writes]
+
+    def _create_many(self, writes: Sequence[Write]) -> list[int | None]:
+        """Create all at once, and by themselves those whose parents are missing; None for a conflict."""
+        sent = [self._client.create_async(path, bytes(value)) for path, value, _ in writes]
+        # All answers first: nothing more is sent while requests of ours are still under way.
+        answers = [self._created(pending) for pending in sent]
+        return [
+            self._put_or_conflict(*write) if missing else version
+            for write, (version, missing) in zip(writes, answers, strict=True)
+        ]
+
+    def _created(self, pending: Any) -> tuple[int | None, bool]:
+        """Return the version of a new node, None for a conflict, and whether its parent is missing."""
+        try:
+            self._answer(pending)
+        except ConflictError:
+            return None, False
+        except NotFoundError:
+            return None, True
+        return 0, False
 
     def _answer(self, pending: Any) -> Any:
         with self._translated("a group of writes"):

@@ -41,7 +41,7 @@ from pulsar_meta.codecs.zookeeper_files.log import (
 )
 from pulsar_meta.codecs.zookeeper_files.snapshot import Snapshot, read_snapshot, unpack_snappy
 from pulsar_meta.codecs.zookeeper_files.tree import Node, Tree
-from pulsar_meta.stores.base import BaseStore, Change, Versioned, is_within, joined, prefixed
+from pulsar_meta.stores.base import BaseStore, Change, Versioned, behind, is_within, joined, prefixed
 
 OPTIONS: Final = frozenset({"at", "zxid", "logs", "chroot"})
 OWN_NODES: Final = "/zookeeper"
@@ -52,6 +52,8 @@ EPOCH_BITS: Final = 32
 
 class ZookeeperFilesStore(BaseStore):
     """The tree at one moment, held in memory; versions are the nodes' dataVersions."""
+
+    scans_one_moment = True
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:
         """Find the files; NotFoundError where there are none, GuardError for writing."""
@@ -78,9 +80,11 @@ class ZookeeperFilesStore(BaseStore):
         names = self._children.get(self._inside(bare), ())
         return [name for name in names if not self._is_own(joined(bare, name))]
 
-    def scan(self, prefix: str = "/") -> Iterator[Versioned]:
+    def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
         """Yield every node at and below `prefix`, a parent before its children, siblings by name."""
         waiting = [prefixed(prefix)[0]]
+        if after is not None:
+            waiting = list(behind(self.children, prefix, after))[::-1]
         while waiting:
             path = waiting.pop()
             node = self._nodes.get(self._inside(path))
@@ -88,6 +92,11 @@ class ZookeeperFilesStore(BaseStore):
                 if path != "/" or node.data:
                     yield _versioned(path, node)
                 waiting += [joined(path, name) for name in reversed(self.children(path))]
+
+    def next_sequence(self, parent: str) -> int | None:
+        """Return how many children were ever created there."""
+        node = self._nodes.get(self._inside(parent))
+        return None if node is None else node.creations
 
     def history(self, path: str) -> Iterator[Change]:
         """Yield the changes of a node from the first transaction on that the logs have, up to the moment."""
@@ -152,7 +161,7 @@ class Moment:
     time: int | None = None
 
     def is_before(self, transaction: Transaction) -> bool:
-        """Tell whether a transaction came later."""
+        """Return whether a transaction came later."""
         if self.zxid is not None:
             return transaction.zxid > self.zxid
         return self.time is not None and transaction.time > self.time

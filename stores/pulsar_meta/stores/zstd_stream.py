@@ -1,4 +1,4 @@
-"""A zstd file as a plain byte stream, which says when the file ends too early."""
+"""A zstd file as a plain byte stream, which says when the file ends too early, unless a part is enough."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PIECE = 1 << 10
 class ZstdStream(io.RawIOBase):
     """The uncompressed bytes of `file`, frame after frame; DecodeError for bad or cut-off input."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        """Take over `file`, which stands at the first frame."""
+    def __init__(self, file: BinaryIO, *, partial: bool = False) -> None:
+        """Take over `file`, which stands at the first frame; `partial`: a frame that is cut off just ends."""
         import zstandard
 
-        self._file = file
+        self._file, self._partial = file, partial
         self._decompressor = zstandard.ZstdDecompressor()
         self._frame = self._decompressor.decompressobj()
         self._error = zstandard.ZstdError
@@ -37,7 +37,8 @@ class ZstdStream(io.RawIOBase):
         while not self._ready:
             piece = self._file.read(PIECE)
             if not piece:
-                self._check_end()
+                if not self._partial:
+                    self._check_end()
                 return 0
             self._ready = memoryview(self._unpack(piece))
         target = memoryview(buffer).cast("B")

@@ -1,0 +1,107 @@
+"""Writes the file of a `snapshot:` store: line by line, whole or not at all, and to be gone on with.
+
+Until it is whole it is called FILE.part. What a killed process left there is read again by the next one, as
+far as it goes. A name that ends in .zst is compressed, in frames that each can be read without what follows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.snapshot_lines import Sums, foot_line, head_line, value_line
+from pulsar_meta.stores.base import Versioned
+from pulsar_meta.stores.snapshot import SnapshotStore
+
+if TYPE_CHECKING:
+    from zstandard import ZstdCompressionWriter
+
+ZSTD_LEVEL: Final = 3
+# Of the lines, not compressed: what a kill can cost.
+FRAME_BYTES: Final = 1 << 20
+
+
+class SnapshotWriter:
+    """The snapshot `target` while it is being written; `sums` are those of the values that it has so far."""
+
+    def __init__(self, target: Path, head: Document) -> None:
+        """Begin with the head. UsageError where nothing can be written there."""
+        self.target = target
+        self.sums = Sums()
+        self._part = part_of(target)
+        # A part that is gone on with stays until the new one has what it has.
+        self._unfinished = self._part.with_name(self._part.name + ".new")
+        try:
+            self._file: IO[bytes] = self._unfinished.open("wb")
+        except OSError as error:
+            raise UsageError(f"cannot write: {error.strerror}", source=str(target)) from error
+        self._zstd = _zstd_writer(self._file) if target.name.endswith(".zst") else None
+        self._in_frame = 0
+        self._write(head_line(head))
+
+    def add(self, held: Versioned) -> None:
+        """Write a value."""
+        self.sums.add(held.path, held.value, ephemeral=held.ephemeral)
+        times = held.created, held.modified
+        self._write(value_line(held.path, held.value, held.version, *times, ephemeral=held.ephemeral))
+
+    def take_its_name(self) -> None:
+        """Call it FILE.part from now on: a part that was there before is not needed any more."""
+        self._end_frame()
+        self._unfinished.replace(self._part)
+        self._unfinished = self._part
+
+    def finish(self, facts: Document) -> None:
+        """Write the foot, and give the file its name once it is on disk."""
+        self._write(foot_line(self.sums, facts))
+        self._end_frame()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._unfinished.replace(self.target)
+        self._part.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the file as it is. Safe after `finish`."""
+        if not self._file.closed:
+            self._end_frame()
+            self._file.close()
+
+    def _write(self, line: bytes) -> None:
+        if self._zstd is None:
+            self._file.write(line)
+            return
+        self._zstd.write(line)
+        self._in_frame += len(line)
+        if self._in_frame >= FRAME_BYTES:
+            self._end_frame()
+
+    def _end_frame(self) -> None:
+        if self._zstd is not None and self._in_frame:
+            import zstandard
+
+            self._zstd.flush(zstandard.FLUSH_FRAME)
+            self._in_frame = 0
+        self._file.flush()
+
+
+def part_of(target: Path) -> Path:
+    """Return where the file lies while it is not whole."""
+    return target.with_name(target.name + ".part")
+
+
+def kept_values(target: Path) -> Iterator[Versioned]:
+    """Yield the values that a killed process wrote of `target`, as far as they can be read."""
+    part = part_of(target)
+    if part.exists() and part.stat().st_size:
+        with SnapshotStore(f"snapshot:{part}?partial") as store:
+            yield from store.scan()
+
+
+def _zstd_writer(file: IO[bytes]) -> ZstdCompressionWriter:
+    import zstandard
+
+    return zstandard.ZstdCompressor(level=ZSTD_LEVEL).stream_writer(file, closefd=False)
