@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Final, Protocol, Self
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
 from pulsar_meta.entries.data_files import DataFiles
+from pulsar_meta.entries.ledger_notes import LedgerNote
 from pulsar_meta.entries.locations import LedgerLocations
 
 # After an entry that cannot be had `read_each` asks for so many in one go.
@@ -57,6 +58,26 @@ class EntrySource(Protocol):
         ...
 
     @property
+    def cookies(self) -> Mapping[str, bytes]:
+        """The cookie of each bookie whose disks these are, as its file VERSION has it, by the bookie's id."""
+        ...
+
+    @property
+    def sees_open_ledgers(self) -> bool:
+        """Whether an open ledger of which no entry is here has none: these are the bookies themselves."""
+        ...
+
+    @property
+    def parts(self) -> Sequence[EntrySource]:
+        """The sources that this one joins, logs and journals apart; itself where it joins none."""
+        ...
+
+    @property
+    def entry_logs(self) -> DataFiles | None:
+        """The entry logs of one directory, or of several with one numbering; None where it reads no such."""
+        ...
+
+    @property
     def notes(self) -> Sequence[str]:
         """What came up while reading that a person should know, and that is no fault."""
         ...
@@ -97,6 +118,13 @@ class EntrySource(Protocol):
         """
         ...
 
+    def ledger_note(self, ledger_id: int) -> LedgerNote | None:
+        """Return what bookies wrote down of a ledger beside its entries, None where that is not here.
+
+        DecodeError where it is broken.
+        """
+        ...
+
     def close(self) -> None:
         """Let go of files and connections. Safe to call twice."""
         ...
@@ -131,12 +159,36 @@ class BaseSource(Closing):
     entries_per_read: int = 1
     whole_ledgers: bool = True
     bookies: frozenset[str] | None = None
+    cookies: Mapping[str, bytes] = MappingProxyType({})
+    sees_open_ledgers: bool = False
+    entry_logs: DataFiles | None = None
     notes: Sequence[str] = ()
     faults: Sequence[DecodeError] = ()
+
+    def ledgers(self) -> list[int]:
+        """Return the ids of all ledgers of which at least one entry is here, in order."""
+        raise NotImplementedError
+
+    def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
+        """Yield the ids of the entries held of a ledger within [first, last], in order."""
+        raise NotImplementedError
+
+    def last_entry(self, ledger_id: int) -> int | None:
+        """Return the highest entry id held of a ledger, None where the ledger is not here at all."""
+        raise NotImplementedError
 
     def read(self, ledger_id: int, entry_id: int) -> RawEntry:
         """Return one entry."""
         raise NotImplementedError
+
+    def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
+        """Yield the entries held of a ledger within [first, last], in order."""
+        raise NotImplementedError
+
+    @property
+    def parts(self) -> Sequence[EntrySource]:
+        """The source itself: it joins no others."""
+        return [self]
 
     def copies(self, ledger_id: int, entry_id: int) -> Iterator[RawEntry]:
         """Yield the entry, if it can be read."""
@@ -145,6 +197,10 @@ class BaseSource(Closing):
 
     def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[Located] | None:
         """Return None: the bytes are not in files that could be mapped."""
+        return None
+
+    def ledger_note(self, ledger_id: int) -> LedgerNote | None:
+        """Return None: nothing but entries is here."""
         return None
 
 

@@ -17,6 +17,7 @@ from pulsar_meta.entries.bookie_layout import BookieLayout, find_bookies
 from pulsar_meta.entries.data_files import DataFiles, entry_logs, journals, misnamed_logs
 from pulsar_meta.entries.interleaved_locations import InterleavedLocations
 from pulsar_meta.entries.joined import JoinedEntries
+from pulsar_meta.entries.ledger_notes import InterleavedNotes, JournalNotes, RocksdbNotes
 from pulsar_meta.entries.located_entries import LocatedEntries
 from pulsar_meta.entries.locations import FallbackLocations, LocationIndex, TableLocations
 from pulsar_meta.entries.rocksdb_locations import RocksdbLocations
@@ -64,6 +65,7 @@ def _open_bookie(url: str, bookie: BookieLayout, scan: bool) -> list[LocatedEntr
     if bookie.bookie_id is not None:
         for part in parts:
             part.bookies = frozenset({bookie.bookie_id})
+            part.cookies = {bookie.bookie_id: bookie.cookie}
     return parts
 
 
@@ -71,9 +73,12 @@ def _open_ledger_dir(url: str, bookie: BookieLayout, directory: Path, scan: bool
     """Open one ledger directory with its own database; log ids count for this directory only."""
     files = DataFiles(entry_logs([directory]))
     part = LocatedEntries(url, TableLocations(), files)
+    part.entry_logs = files
     part.faults += _misnamed([directory])
     scanned = partial(scan_entry_logs, files, part.faults.append)
     database = bookie.database(directory)
+    if database is not None:
+        part.ledger_notes = RocksdbNotes(database.with_name("ledgers"))
     if scan:
         part.index = scanned()
     elif database is not None:
@@ -88,7 +93,9 @@ def _open_interleaved(url: str, bookie: BookieLayout) -> LocatedEntries:
     """Open all ledger directories of a bookie whose log ids are unique over them."""
     files = DataFiles(entry_logs(bookie.ledger_dirs))
     part = LocatedEntries(url, TableLocations(), files)
+    part.entry_logs = files
     part.faults += _misnamed(bookie.ledger_dirs)
+    part.ledger_notes = InterleavedNotes(bookie.index_dirs)
     scanned = partial(scan_entry_logs, files, part.faults.append)
     part.index = _with_fallback(part, partial(InterleavedLocations, bookie.index_dirs), scanned)
     return part
@@ -105,6 +112,7 @@ def _open_journal(url: str, bookie: BookieLayout, directory: Path) -> LocatedEnt
     kept = {file_id: path for file_id, path in journals(directory).items() if file_id >= marked}
     files = DataFiles(dict(enumerate(kept.values())))
     part = LocatedEntries(url, TableLocations(), files)
+    part.ledger_notes = JournalNotes(files)
     part.index = scan_journals(files, offset if marked in kept else 0, part.faults.append)
     return part
 

@@ -31,12 +31,13 @@ LARGEST_COOKIE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class BookieLayout:
-    """The `current` directories of one bookie, and its id and the lists in its cookie (where it has one)."""
+    """The `current` directories of one bookie, and its cookie, with its id and lists, where it has one."""
 
     ledger_dirs: tuple[Path, ...]
     index_dirs: tuple[Path, ...]
     journal_dirs: tuple[Path, ...]
     bookie_id: str | None = None
+    cookie: bytes = b""
     ledger_list: tuple[Path, ...] = ()
     index_list: tuple[Path, ...] = ()
     journal_list: tuple[Path, ...] = ()
@@ -119,6 +120,7 @@ def _layout(text: str, found: Iterable[Path], alone: bool) -> BookieLayout:
         index_dirs=tuple(path for path in mine if _is_index_dir(path)),
         journal_dirs=tuple(path for path in mine if journals(path)),
         bookie_id=bookie_id,
+        cookie=next(filter(None, map(_cookie, mine)), b""),
         ledger_list=ledger_list,
         index_list=index_list or ledger_list,
         journal_list=journal_list,
@@ -165,10 +167,14 @@ def _is_index_dir(directory: Path) -> bool:
 
 
 def _cookie_text(directory: Path) -> str:
+    return _cookie(directory).decode("utf-8", "replace")
+
+
+def _cookie(directory: Path) -> bytes:
     try:
-        return read_regular(directory / "VERSION", LARGEST_COOKIE).decode("utf-8", "replace")
+        return read_regular(directory / "VERSION", LARGEST_COOKIE)
     except OSError:
-        return ""
+        return b""
 
 
 def _bookie_id(text: str) -> str | None:

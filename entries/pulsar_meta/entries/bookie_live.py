@@ -37,6 +37,7 @@ class LiveBookies(BaseSource):
 
     # So many neighbouring entries cost a search no more than one.
     entries_per_read = ENTRIES_AT_ONCE
+    sees_open_ledgers = True
 
     def __init__(self, cluster: BookieCluster, *, url: str = "bookie:", seconds: float = SECONDS) -> None:
         """Nothing is connected before it is needed; `seconds` bound each wait for a bookie."""

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from pulsar_meta.access.mapped import MappedFile
-from pulsar_meta.codecs.bookie_files.interleaved_index import decode_index_header, location_of, locations
+from pulsar_meta.codecs.bookie_files.interleaved_index import (
+    IndexHeader,
+    decode_index_header,
+    location_of,
+    locations,
+)
 from pulsar_meta.codecs.errors import decoding
 from pulsar_meta.entries.locations import LedgerLocations
 
@@ -49,6 +54,13 @@ class InterleavedLocations:
         """Return the entries of a ledger within [first, last]."""
         with self._view(ledger_id) as view:
             return LedgerLocations(ledger_id, *locations(view)).between(first, last)
+
+    def header(self, ledger_id: int) -> IndexHeader | None:
+        """Return the head of a ledger's index, None where it has none; DecodeError where it is broken."""
+        if ledger_id not in self._paths:
+            return None
+        with self._view(ledger_id) as view:
+            return decode_index_header(view)
 
     def close(self) -> None:
         """Nothing stays open."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby, islice
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.entries.base import Closing, EntrySource, Located, RawEntry
+from pulsar_meta.entries.ledger_notes import LedgerNote, joined_note
 
 # Entries of one source that are read in one go; after a broken one the rest of them are read one by one.
 RUN: Final = 1024
@@ -46,6 +47,26 @@ class JoinedEntries(Closing):
         if not known or None in known:
             return None
         return frozenset(one for part in known if part is not None for one in part)
+
+    @property
+    def cookies(self) -> Mapping[str, bytes]:
+        """The cookies of all sources."""
+        return {bookie: cookie for source in self.sources for bookie, cookie in source.cookies.items()}
+
+    @property
+    def parts(self) -> list[EntrySource]:
+        """The parts of all sources."""
+        return [part for source in self.sources for part in source.parts]
+
+    @property
+    def entry_logs(self) -> None:
+        """None: each part has its own."""
+        return None
+
+    @property
+    def sees_open_ledgers(self) -> bool:
+        """Whether one of the sources does."""
+        return any(source.sees_open_ledgers for source in self.sources)
 
     @property
     def notes(self) -> list[str]:
@@ -94,6 +115,10 @@ class JoinedEntries(Closing):
         parts = [source.located(ledger_id, first, last) for source in self.sources]
         known = [part for part in parts if part is not None]
         return _each_once(known) if len(known) == len(parts) else None
+
+    def ledger_note(self, ledger_id: int) -> LedgerNote | None:
+        """Return what the sources together say: the first key, fenced if one says so."""
+        return joined_note(source.ledger_note(ledger_id) for source in self.sources)
 
     def close(self) -> None:
         """Close every source. Safe to call twice."""

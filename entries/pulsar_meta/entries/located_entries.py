@@ -9,6 +9,7 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.bookie_entry import read_header
 from pulsar_meta.entries.base import BaseSource, Located, RawEntry
 from pulsar_meta.entries.data_files import DataFiles
+from pulsar_meta.entries.ledger_notes import LedgerNote, LedgerNotes, NoNotes
 from pulsar_meta.entries.locations import LocationIndex
 
 
@@ -19,6 +20,7 @@ class LocatedEntries(BaseSource):
         self.url = url
         self.index = index
         self.files = files
+        self.ledger_notes: LedgerNotes = NoNotes()
         self.notes: list[str] = []
         self.faults: list[DecodeError] = []
 
@@ -52,9 +54,14 @@ class LocatedEntries(BaseSource):
         table = self.index.ledger(ledger_id, first, last)
         return iter([(self.files, table)] if table.entry_ids else [])
 
+    def ledger_note(self, ledger_id: int) -> LedgerNote | None:
+        """Return what the bookie wrote down of a ledger here; DecodeError where it is broken."""
+        return self.ledger_notes.note(ledger_id)
+
     def close(self) -> None:
         """Let go of index and files. Safe to call twice."""
         self.index.close()
+        self.ledger_notes.close()
         self.files.close()
 
     def _entry(self, ledger_id: int, entry_id: int, location: int) -> RawEntry:

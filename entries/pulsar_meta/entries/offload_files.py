@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Final
 
-from pulsar_meta.access.urls import redact
+from pulsar_meta.access.urls import redact, redact_about
 from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError, UnreachableError, UsageError
 from pulsar_meta.entries.base import BaseSource, RawEntry
 
@@ -30,7 +30,9 @@ class ObjectFiles:
         try:
             self._system, self.folder = url_to_fs(url)
         except (ImportError, ValueError) as error:
-            raise UsageError(f"fsspec cannot open it: {redact(str(error))}", source=self.name) from error
+            raise UsageError(
+                f"fsspec cannot open it: {redact_about(self.url, str(error))}", source=self.name
+            ) from error
 
     def sizes(self) -> dict[str, int]:
         """Return the size of each object in the folder by its name."""
@@ -71,10 +73,12 @@ class ObjectFiles:
         except PulsarMetaError:
             raise
         except FileNotFoundError as error:
-            raise NotFoundError(f"no such file or folder: {redact(str(error))}", source=self.name) from error
+            raise NotFoundError(
+                f"no such file or folder: {redact_about(self.url, str(error))}", source=self.name
+            ) from error
         except Exception as error:
             # Each file system has errors of its own, with no class in common.
-            text = f"{type(error).__name__}: {redact(str(error))}"
+            text = f"{type(error).__name__}: {redact_about(self.url, str(error))}"
             raise UnreachableError(text, source=self.name) from error
 
 

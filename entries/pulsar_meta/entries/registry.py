@@ -9,6 +9,7 @@ from typing import Final, cast
 from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.joined import JoinedEntries
 
 SCHEMES: Final[dict[str, str]] = {
     "bookie-disk": "pulsar_meta.entries.bookie_disk:open_bookie_disk",
@@ -31,8 +32,6 @@ def open_entries(urls: Sequence[str]) -> EntrySource:
         raise
     if len(sources) == 1:
         return sources[0]
-    from pulsar_meta.entries.joined import JoinedEntries
-
     return JoinedEntries(sources)
 
 

@@ -1,0 +1,79 @@
+"""Disks of bookies in states that are hard to come by: what the real bookies served is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.bookie_files.journal import is_entry, journal_records
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.entries.registry import open_entries
+from tests.bookie_truth import differences
+from tests.conftest import extract
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "bookies"
+LAYOUTS = sorted(path.name.removesuffix(".tar.xz") for path in FIXTURES.glob("*.tar.xz"))
+Disk = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Disk:
+    """Return a function that unpacks the disk of a layout; tests only read there."""
+    base = tmp_path_factory.mktemp("bookies")
+
+    def unpack(name: str) -> Path:
+        if not (base / name).exists():
+            extract(FIXTURES / f"{name}.tar.xz", base)
+        return base / name
+
+    return unpack
+
+
+@pytest.mark.parametrize("scan", [False, True], ids=["index", "scan"])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_what_the_bookie_serves_is_read(disk: Disk, name: str, scan: bool) -> None:
+    assert differences(disk(name), scan=scan) == []
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_only_bytes_that_are_no_record_are_reported(disk: Disk, name: str) -> None:
+    with open_entries([f"bookie-disk:{disk(name)}"]) as source:
+        source.ledgers()
+        faults = source.faults
+    expected = ["a journal file that was used again"] if name == "reused-within" else []
+    assert [text for fault in faults for text in expected if text in str(fault)] == expected
+    assert len(faults) == len(expected)
+
+
+@pytest.mark.parametrize("version", [4, 5, 6])
+def test_journals_are_of_the_format_that_they_are_to_be(disk: Disk, version: int) -> None:
+    (journal,) = disk(f"journal-v{version}").glob("current/*.txn")
+    assert journal.read_bytes()[:8] == b"BKLG" + version.to_bytes(4, "big")
+    assert not list(journal.parent.glob("*.log"))
+
+
+@pytest.mark.parametrize("name", ["reused-aligned", "reused-within"])
+def test_there_is_an_older_journal_behind_the_end(disk: Disk, name: str) -> None:
+    newest = max(disk(name).glob("current/*.txn")).read_bytes()
+    ledgers: list[int] = []
+    reason = ""
+    try:
+        for record in filter(is_entry, journal_records(newest)):
+            ledgers.append(record.ledger_id)
+    except DecodeError as error:
+        reason = str(error)
+    stale = ledgers != sorted(ledgers)
+    assert (stale, "used again" in reason) == (name == "reused-aligned", name == "reused-within")
+
+
+@pytest.mark.parametrize("suffix", ["compacting", "compacted"])
+def test_a_compaction_was_under_way(disk: Disk, suffix: str) -> None:
+    assert list(disk(suffix).glob(f"current/*.{suffix}"))
+
+
+def test_logs_were_rewritten_ledger_by_ledger(disk: Disk) -> None:
+    logs = {int(path.stem, 16) for path in disk("per-ledger").glob("current/*.log")}
+    assert len(logs) > 8
+    assert set(range(max(logs))) - logs
