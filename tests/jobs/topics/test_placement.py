@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.entries.ensemble import Ensembles, Segment
-from pulsar_meta.jobs.topics.placement import Placement, placement_on
+from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of
+from pulsar_meta.jobs.topics.placement import Placement, placement_on, with_end
+from pulsar_meta.jobs.topics.topic import Ledger
+from pulsar_meta.stores.base import Versioned
+from tests.jobs.topics.test_bookkeeper import stored
+from tests.topic_builder import MemoryEntries
 
 BOOKIES = ["a:1", "b:1", "c:1", "d:1", "e:1"]
 
@@ -36,3 +44,24 @@ def test_counts_are_those_of_placing_entry_by_entry(
 def test_without_ensembles_every_entry_should_be_here_however_many() -> None:
     assert Placement().count(0, 2**62) == 2**62 + 1
     assert Placement().first(5, 2**62) == 5
+
+
+def test_the_end_of_an_open_ledger_is_known_where_all_its_bookies_are_there() -> None:
+    source = MemoryEntries()
+    for entry_id in range(5):
+        source.put(7, entry_id, b"x")
+    record = Versioned(ledger_path(7), stored("a:1", "b:1", "c:1"), 0)
+    opened = Ledger(7, None, "open", bookkeeper=bookkeeper_ledger_of(7, record))
+    source.bookies = frozenset({"a:1", "b:1", "c:1"})
+    assert with_end(opened, source).entries == 5
+    assert with_end(replace(opened, entries=3), source).entries == 3
+    source.bookies = frozenset({"a:1"})
+    assert with_end(opened, source).entries is None
+    source.bookies = None
+    assert with_end(opened, source).entries == 5
+    source.held.clear()
+    assert with_end(opened, source).entries is None
+    source.bookies = frozenset({"a:1", "b:1", "c:1"})
+    assert with_end(opened, source).entries == 0
+    source.bookies, source.sees_open_ledgers = None, True
+    assert with_end(opened, source).entries == 0

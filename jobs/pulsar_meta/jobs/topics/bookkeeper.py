@@ -7,7 +7,8 @@ LedgerMetadataUtils.java (custom metadata of ledgers).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from time import monotonic
 from typing import Final
@@ -17,9 +18,12 @@ from pulsar_meta.codecs.frames.bookie_entry import DigestType
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata
 from pulsar_meta.codecs.names import LEDGERS, ledger_of_path, ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
+from pulsar_meta.codecs.transactions.log_entries import LogKind, log_kind
+from pulsar_meta.codecs.transactions.snapshots import SnapshotKind, snapshot_kind
 from pulsar_meta.entries.bookie_live import LiveBookies
 from pulsar_meta.entries.ensemble import Ensembles, Segment
 from pulsar_meta.proto.DataFormats_pb2 import BookieServiceInfoFormat, LedgerMetadataFormat
+from pulsar_meta.proto.PulsarApi_pb2 import MessageIdData
 from pulsar_meta.stores.base import Store, Versioned
 
 BOOKIE_PROTOCOL: Final = "bookie-rpc"
@@ -27,10 +31,11 @@ BOOKIE_PROTOCOL: Final = "bookie-rpc"
 # closed ledgers from bookies that are gone to others.
 KEPT_SECONDS: Final = 60.0
 KEPT_LEDGERS: Final = 10_000
-# Managed ledgers that hold no frames, by what their names contain (TransactionLog, pending acks).
-LOGS: Final = {
-    "__transaction_log_": "the log of a transaction coordinator",
-    "__transaction_pending_ack": "acknowledgments in transactions",
+COMPACTED_TO: Final = "pulsar/compactedTo"
+# Managed ledgers that hold no frames.
+LOGS: Final[dict[LogKind, str]] = {
+    "transaction-log": "the log of a transaction coordinator",
+    "pending-acks": "acknowledgments in transactions",
 }
 _AVAILABLE: Final = (f"{LEDGERS}/available", f"{LEDGERS}/available/readonly")
 _DIGESTS: Final[dict[int, DigestType]] = {
@@ -46,18 +51,35 @@ class EntryFormat:
     """How the entries of a ledger are to be read, as far as the store says.
 
     Digest type and password check them. `content` names what they are where they are no frames; `frames`
-    is true where they must be frames.
+    is true where they must be frames. `log` is the kind of log whose records they are, `snapshot` what the
+    messages in the frames are.
     """
 
     digest_type: DigestType | None = None
     password: bytes | None = None
     content: str | None = None
     frames: bool = False
+    log: LogKind | None = None
+    snapshot: SnapshotKind | None = None
+
+    def of_topic(self, name: str) -> EntryFormat:
+        """Return the format of a ledger of the topic (or managed ledger) of this name.
+
+        What a ledger's own metadata says it is goes before.
+        """
+        log = None if self.content else log_kind(name)
+        if log is not None:
+            return replace(self, content=LOGS[log], frames=False, log=log)
+        return replace(self, snapshot=None if self.content else snapshot_kind(name))
 
 
 @dataclass(frozen=True, slots=True)
 class BookkeeperLedger:
-    """A ledger as BookKeeper knows it; `last_entry` is None while it is not closed, -1 for no entry."""
+    """A ledger as BookKeeper knows it; `last_entry` is None while it is not closed, -1 for no entry.
+
+    `length` is in bytes of data, None while it is not closed; `created` in milliseconds, None where nobody
+    wrote it down. `compacted_to` is the last entry that a ledger of compacted data stands for.
+    """
 
     ledger_id: int
     state: str
@@ -68,6 +90,9 @@ class BookkeeperLedger:
     digest_type: DigestType | None
     password: bytes | None
     custom: Mapping[str, str]
+    length: int | None = None
+    created: int | None = None
+    compacted_to: tuple[int, int] | None = None
 
     @property
     def format(self) -> EntryFormat:
@@ -75,7 +100,8 @@ class BookkeeperLedger:
         content = _content(self.custom)
         frames = content is None and self.custom.get("component") == "managed-ledger"
         password = None if self.digest_type is None else self.password or b""
-        return EntryFormat(self.digest_type, password, content, frames)
+        owner = self.custom.get("pulsar/managed-ledger", self.custom.get("pulsar/compactedTopic", ""))
+        return EntryFormat(self.digest_type, password, content, frames).of_topic(owner)
 
     def ensembles(self) -> Ensembles:
         """Return where its entries lie; DecodeError where its metadata names no bookies."""
@@ -117,7 +143,19 @@ def bookkeeper_ledger_of(ledger_id: int, record: Versioned) -> BookkeeperLedger:
         digest_type=_DIGESTS[metadata.digestType] if metadata.HasField("digestType") else None,
         password=metadata.password if metadata.HasField("password") else None,
         custom={pair.key: pair.value.decode("utf-8", "replace") for pair in metadata.customMetadata},
+        length=metadata.length if closed else None,
+        created=metadata.ctime if metadata.HasField("ctime") and metadata.ctime > 0 else None,
+        compacted_to=_compacted_to(metadata),
     )
+
+
+def _compacted_to(metadata: LedgerMetadataFormat) -> tuple[int, int] | None:
+    for pair in metadata.customMetadata:
+        if pair.key == COMPACTED_TO:
+            with suppress(DecodeError):
+                found = parse_message(MessageIdData, pair.value)
+                return found.ledgerId, found.entryId
+    return None
 
 
 def has_metadata(store: Store) -> bool:
@@ -198,5 +236,4 @@ def _content(custom: Mapping[str, str]) -> str | None:
             return f"the schema of {custom.get('pulsar/schemaId')}"
         case "delayed-index-bucket":
             return "an index of delayed messages"
-    name = custom.get("pulsar/managed-ledger", "")
-    return next((content for mark, content in LOGS.items() if mark in name), None)
+    return None

@@ -8,16 +8,17 @@ Source: apache/pulsar ManagedCursorImpl (recover, persistPositionToLedger), MLDa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, decoding
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, decoding
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.metadata.acks import acks_of
 from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor, decode_position_info
 from pulsar_meta.codecs.metadata.envelope import open_envelope
-from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
-from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.entries.base import EntrySource, RawEntry, entry_of, read_each
 from pulsar_meta.jobs.topics.topic import Position, Properties
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
 from pulsar_meta.stores.base import Store, Versioned
@@ -50,13 +51,15 @@ class CursorState:
     """The state of a cursor, and where it was found.
 
     `state` is None where it lies in `ledger_id` and no source has an entry of that; `record` is then what
-    the store has, which may be older. `entry_id` is the entry of the ledger that says it.
+    is known, which is as old as the ledger. `fault` is why a newer entry than `entry_id` does not count: that
+    entry is what a broker reads.
     """
 
     record: ManagedCursorInfo
     state: ManagedCursorInfo | PositionInfo | None
     ledger_id: int | None = None
     entry_id: int | None = None
+    fault: PulsarMetaError | None = None
 
     @property
     def mark_delete(self) -> Position:
@@ -71,7 +74,7 @@ def cursor_of(record: Versioned) -> Cursor:
     with decoding(record.path):
         info = decode_cursor(record.value)
         envelope = open_envelope(record.value)
-    place = split_managed_ledger_path(record.path)
+    place = managed_place(record.path, record.value)
     in_record = info.cursorsLedgerId == STATE_IN_RECORD
     return Cursor(
         topic=str(place[0]) if place else None,
@@ -111,10 +114,9 @@ def state_of(record: ManagedCursorInfo, source: EntrySource | None) -> CursorSta
     if record.cursorsLedgerId == STATE_IN_RECORD:
         return CursorState(record, record)
     ledger_id = record.cursorsLedgerId
-    found = None if source is None else _last_state(source, ledger_id)
-    if found is None:
+    if source is None:
         return CursorState(record, None, ledger_id)
-    return CursorState(record, found[1], ledger_id, found[0])
+    return _last_state(record, source, ledger_id)
 
 
 def mark_delete(
@@ -131,17 +133,40 @@ def mark_delete(
             f"{topic}: the cursor {cursor!r} keeps its state in ledger {found.ledger_id}, which is "
             "not here: its position in the store may be older"
         )
+    elif found.fault is not None:
+        note(f"{topic}: the cursor {cursor!r}: {found.fault}: an older position is taken")
     return found.mark_delete
 
 
-def _last_state(source: EntrySource, ledger_id: int) -> tuple[int, PositionInfo] | None:
-    """Return the newest entry of a cursor's ledger that can be read, and what it says."""
+def states_of(source: EntrySource, ledger_id: int) -> Iterator[tuple[int, PositionInfo | DecodeError]]:
+    """Yield what each entry of a cursor's ledger says, the oldest first, or why it says nothing."""
+    for entry_id, outcome in read_each(source, ledger_id):
+        try:
+            yield entry_id, _position_info(entry_of(outcome))
+        except DecodeError as error:
+            yield entry_id, error
+        except NotFoundError as error:
+            yield entry_id, DecodeError(error.message, source=error.source)
+
+
+def _last_state(record: ManagedCursorInfo, source: EntrySource, ledger_id: int) -> CursorState:
+    """Return the newest entry of a cursor's ledger that can be read, and why none newer can."""
     last = source.last_entry(ledger_id)
+    fault: PulsarMetaError | None = None
     for entry_id in range(-1 if last is None else last, -1, -1):
         try:
-            raw = source.read(ledger_id, entry_id)
-            data = decode_bookie_entry(raw.data).data if raw.bookie else raw.data
-            return entry_id, decode_position_info(data)
-        except (DecodeError, NotFoundError):
-            continue
-    return None
+            state = _position_info(source.read(ledger_id, entry_id))
+        except (DecodeError, NotFoundError) as error:
+            fault = fault or error.within(what=f"entry {ledger_id}:{entry_id} of its ledger")
+        else:
+            return CursorState(record, state, ledger_id, entry_id, fault)
+    return CursorState(record, None, ledger_id, fault=fault)
+
+
+def _position_info(raw: RawEntry) -> PositionInfo:
+    if not raw.bookie:
+        return decode_position_info(raw.data)
+    entry = decode_bookie_entry(raw.data)
+    if entry.digest == "bad":
+        raise DecodeError("its digest is wrong")
+    return decode_position_info(entry.data)

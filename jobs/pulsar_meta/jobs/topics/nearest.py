@@ -8,7 +8,12 @@ from itertools import islice
 from typing import Final
 
 from pulsar_meta.codecs.errors import NotFoundError
-from pulsar_meta.codecs.names import MANAGED_LEDGERS, split_managed_ledger_path
+from pulsar_meta.codecs.names import (
+    MANAGED_LEDGERS,
+    TopicName,
+    split_managed_ledger_path,
+    split_scalable_path,
+)
 from pulsar_meta.stores.base import Store
 
 # So many names are compared: beyond, the comparison would take longer than the command.
@@ -17,14 +22,20 @@ COMPARED: Final = 5000
 
 def missing(store: Store, path: str) -> NotFoundError:
     """Return the error for what is not in the store: a topic and a cursor by their names, else the path."""
-    place = split_managed_ledger_path(path)
+    place = _named(path)
     # A partition was named by its number, and there may be thousands of them.
     meant = "" if place is not None and place[0].partition is not None else did_you_mean(store, path)
     return NotFoundError(f"{_what(path)}{meant}", source=store.url)
 
 
+def _named(path: str) -> tuple[TopicName, str | None] | None:
+    """Return the topic, and the cursor, whose record lies at a path; None where none can."""
+    scalable = split_scalable_path(path)
+    return split_managed_ledger_path(path) if scalable is None else (scalable, None)
+
+
 def _what(path: str) -> str:
-    place = split_managed_ledger_path(path)
+    place = _named(path)
     if place is None:
         return f"nothing at {path}"
     topic, cursor = place
@@ -39,7 +50,7 @@ def did_you_mean(store: Store, path: str) -> str:
     found = nearest_path(store, path)
     if found is None:
         return ""
-    place = split_managed_ledger_path(found)
+    place = _named(found)
     if place is None:
         return f"; did you mean {found.removeprefix(f'{MANAGED_LEDGERS}/')}?"
     return f"; did you mean {place[0] if place[1] is None else place[1]}?"

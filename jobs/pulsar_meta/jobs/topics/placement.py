@@ -7,7 +7,7 @@ where their disks were not given.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pulsar_meta.codecs.errors import DecodeError
@@ -90,6 +90,27 @@ def placement(ledger: Ledger, source: EntrySource) -> Placement:
     except DecodeError:
         # Metadata without an ensemble says nothing about where entries are.
         return Placement()
+
+
+def with_end(ledger: Ledger, source: EntrySource) -> Ledger:
+    """Return a ledger, one that is open with as many entries as `source` has of it.
+
+    Its number of entries stays None where others than the source's bookies may have more.
+    """
+    if ledger.entries is not None:
+        return ledger
+    last = source.last_entry(ledger.ledger_id)
+    if last is None and not (source.sees_open_ledgers or (source.bookies and ledger.bookkeeper)):
+        return ledger
+    entries = 0 if last is None else last + 1
+    if placement(ledger, source).elsewhere(entries, entries + _largest_ensemble(ledger)):
+        return ledger
+    return replace(ledger, entries=entries)
+
+
+def _largest_ensemble(ledger: Ledger) -> int:
+    segments = () if ledger.bookkeeper is None else ledger.bookkeeper.segments
+    return max((len(segment.members) for segment in segments), default=1)
 
 
 def placement_on(ensembles: Ensembles, bookies: frozenset[str]) -> Placement:

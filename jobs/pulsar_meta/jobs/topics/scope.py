@@ -9,14 +9,15 @@ from hashlib import blake2b
 from typing import Literal
 
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
+from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, split_managed_ledger_path
 from pulsar_meta.jobs.topics.nearest import did_you_mean, nearest_name
-from pulsar_meta.jobs.topics.partitions import MANY, partition_count
+from pulsar_meta.jobs.topics.partitions import MANY, named_scalable, partition_count
+from pulsar_meta.jobs.topics.segments import GLOB, read_scalable, scalable_topics
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 # The two kinds of records that a topic has.
 Kind = Literal["cursor", "ledger"]
-GLOB = frozenset("*?[")
 POLICIES = "/admin/policies"
 
 
@@ -24,7 +25,7 @@ POLICIES = "/admin/policies"
 class Scope:
     """Tenants, namespaces (`tenant/namespace`), topics and cursors, each by name or glob; empty: all.
 
-    A partitioned topic's name stands for its partitions too.
+    A partitioned topic's name stands for its partitions too, a scalable topic's for its segments.
     """
 
     tenants: tuple[str, ...] = ()
@@ -53,9 +54,30 @@ class Scope:
 
 
 def select(store: Store, scope: Scope, kind: Kind) -> Iterator[Versioned]:
-    """Yield the cursors or the ledger records of a scope, as the store scans them."""
+    """Yield the cursors or the ledger records of a scope, as the store scans them.
+
+    Raises what `named_scalable` does.
+    """
+    scope = with_segments(store, scope)
     for prefix in scope.prefixes(store):
         yield from _of_scope(store.scan(prefix), scope, kind)
+
+
+def with_segments(store: Store, scope: Scope) -> Scope:
+    """Return a scope that names the segments of the scalable topics that it means."""
+    names = (name for pattern in scope.topics for name in _segment_names(store, pattern))
+    return replace(scope, topics=tuple(dict.fromkeys(names)))
+
+
+def _segment_names(store: Store, pattern: str) -> list[str]:
+    """Return the names of the segments that a name or glob means, and itself where it means others, too."""
+    if not is_pattern(store, pattern):
+        scalable = named_scalable(store, TopicName.parse(pattern))
+        return [pattern] if scalable is None else [str(segment.topic) for segment in scalable.segments]
+    meant = "" if "://" in pattern and not pattern.startswith("topic://") else _full(pattern, "topic")
+    found = scalable_topics(store, lambda error: None, meant) if meant else ()
+    names = [str(segment.topic) for scalable in found for segment in scalable.segments]
+    return names if names and pattern.startswith("topic://") else [pattern, *names]
 
 
 def chosen_topics(store: Store, names: Sequence[str], *, everything: bool = False) -> Iterator[Versioned]:
@@ -112,7 +134,7 @@ def check_named(store: Store, scope: Scope) -> None:
         if "/" not in name and not is_glob(name):
             raise UsageError(f"{name!r}: a namespace is tenant/namespace")
     topics = [TopicName.parse(name) for name in scope.topics if not is_glob(name)]
-    names = [(f"topic {topic}", (topic.path, topic.partitioned_path)) for topic in topics]
+    names = [(f"topic {topic}", _places(topic)) for topic in topics]
     for kind, others in (("namespace", scope.namespaces), ("tenant", scope.tenants)):
         plain = [name for name in others if not is_glob(name)]
         names += [(f"{kind} {name}", (_below(name), f"{POLICIES}/{name}")) for name in plain]
@@ -120,6 +142,12 @@ def check_named(store: Store, scope: Scope) -> None:
         if not any(_is_there(store, path) for path in paths):
             raise NotFoundError(f"no {name}{did_you_mean(store, paths[0])}", source=store.url)
     _check_cursors(store, scope)
+
+
+def _places(topic: TopicName) -> tuple[str, ...]:
+    """Return the paths of which one is there where a topic of this name is."""
+    scalable = (topic.as_scalable.path,) if topic.short else ()
+    return (topic.path, topic.partitioned_path, *scalable)
 
 
 def _suggestion(store: Store, scope: Scope) -> str:
@@ -133,7 +161,7 @@ def _check_cursors(store: Store, scope: Scope) -> None:
     seen: set[str] = set()
     values = select(store, replace(scope, cursors=()), "cursor") if wanted else ()
     for held in values:
-        place = split_managed_ledger_path(held.path)
+        place = managed_place(held.path, held.value)
         name = place[1] if place is not None else None
         if name is not None:
             wanted.discard(name)
@@ -162,7 +190,7 @@ def _listed(store: Store, name: str, kind: Kind) -> Iterator[Versioned]:
 
 def _of_scope(values: Iterable[Versioned], scope: Scope, kind: Kind) -> Iterator[Versioned]:
     for value in values:
-        place = split_managed_ledger_path(value.path)
+        place = managed_place(value.path, value.value)
         if place is not None and (place[1] is None) == (kind == "ledger") and scope.holds(*place):
             yield value
 
@@ -185,6 +213,13 @@ def is_glob(pattern: str) -> bool:
     return not GLOB.isdisjoint(pattern)
 
 
+def is_pattern(store: Store, name: str) -> bool:
+    """Return whether a name is a pattern, and not the full name of a scalable topic with such signs in it."""
+    if not name.startswith("topic://"):
+        return is_glob(name)
+    return is_glob(name) and read_scalable(store, TopicName.parse(name)) is None
+
+
 def _is_topic(topic: TopicName, pattern: str) -> bool:
     if is_glob(pattern):
         return fnmatchcase(str(topic), _full(pattern))
@@ -193,10 +228,10 @@ def _is_topic(topic: TopicName, pattern: str) -> bool:
     return topic == named or (number is not None and topic == named.with_partition(number))
 
 
-def _full(pattern: str) -> str:
+def _full(pattern: str, domain: str = "persistent") -> str:
     if "://" in pattern:
         return pattern
-    return f"persistent://{pattern if '/' in pattern else f'public/default/{pattern}'}"
+    return f"{domain}://{pattern if '/' in pattern else f'public/default/{pattern}'}"
 
 
 def _topic_prefixes(store: Store, pattern: str) -> list[str]:

@@ -10,20 +10,23 @@ OffloadUtils.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Final, Literal, NamedTuple
 from uuid import UUID
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UsageError, decoding
 from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, ledgers_by_id
-from pulsar_meta.codecs.names import TopicName, ledger_path, split_managed_ledger_path
+from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, EntryFormat, bookkeeper_ledger_of
 from pulsar_meta.jobs.topics.nearest import missing
 from pulsar_meta.jobs.topics.partitions import held_partitions
-from pulsar_meta.jobs.topics.scope import Scope, is_glob, is_namespace, scope_of, select
+from pulsar_meta.jobs.topics.scope import Scope, is_namespace, is_pattern, scope_of, select
+from pulsar_meta.jobs.topics.segments import migrated_parts
+from pulsar_meta.jobs.topics.shadow import Shadow, ShadowSources
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo, OffloadContext
 from pulsar_meta.stores.base import Store, Versioned
 
@@ -32,6 +35,9 @@ Report = Callable[[PulsarMetaError], None]
 Properties = tuple[tuple[str, str], ...]
 # Ledgers whose metadata is read in one go.
 LEDGERS_AT_ONCE: Final = 500
+# The property of a managed ledger that has the last index given out.
+INDEX: Final = "index"
+SNAPSHOT: Final = "of this shadow topic only the ledgers in its own record are known, which is a snapshot"
 # The largest id of a ledger or an entry (Java's long).
 MAX_ID: Final = 2**63 - 1
 _position_re = re.compile(r"([0-9]{1,19}):(-1|[0-9]{1,19})(?::-?[0-9]{1,10})?")
@@ -64,22 +70,28 @@ def parse_ledger_id(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """A copy of a ledger in tiered storage; `bookkeeper_deleted`: the bookies' copy is gone."""
+    """A copy of a ledger in tiered storage; `bookkeeper_deleted`: the bookies' copy is gone.
+
+    `begun_at` is in milliseconds, None where nobody wrote it down.
+    """
 
     uuid: str
     complete: bool
     bookkeeper_deleted: bool
     driver: str
     driver_properties: Properties
+    begun_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """A ledger of a topic, or one that was named by its number alone (then `state` is unknown).
 
-    `entries` is None where nobody has written it down: an open ledger. `size` is in bytes, `closed_at` in
+    `entries` is None where nobody has written it down: an open ledger. `counted` is the number in the topic's
+    record itself, 0 where it has none: what a broker goes by. `size` is in bytes, `closed_at` in
     milliseconds. A key may be twice among `properties`, which is a fault that check-index reports.
     `bookkeeper` is there once `with_bookkeeper` has read it; `metadata` says what came of that.
+    `topic` is the name of the topic whose record names the ledger.
     """
 
     ledger_id: int
@@ -91,11 +103,14 @@ class Ledger:
     offload: Offload | None = None
     bookkeeper: BookkeeperLedger | None = field(default=None, repr=False)
     metadata: Literal["unread", "known", "absent", "broken"] = "unread"
+    topic: str | None = None
+    counted: int = 0
 
     @property
     def format(self) -> EntryFormat:
-        """How the entries are to be read, as far as BookKeeper's metadata says."""
-        return EntryFormat() if self.bookkeeper is None else self.bookkeeper.format
+        """How the entries are to be read, as far as BookKeeper's metadata and the topic's name say."""
+        form = EntryFormat() if self.bookkeeper is None else self.bookkeeper.format
+        return form if self.topic is None else form.of_topic(self.topic)
 
     def values(self, key: str) -> tuple[str, ...]:
         """Return the values of a property: none, one, or (a fault) several."""
@@ -104,7 +119,12 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What a topic's record says. `codec` is that of its envelope, None for a plain record."""
+    """What a topic's record says. `codec` is that of its envelope, None for a plain record.
+
+    `ledgers` are in reading order; `in_order` says whether the record itself has them so.
+    A shadow that was `followed` has the ledgers of its source; all else is its own.
+    `scalable_topic` is the topic of which it is a segment, None where it is none, or that is not known.
+    """
 
     name: str
     path: str
@@ -113,10 +133,28 @@ class Topic:
     terminated: Position | None = None
     codec: str | None = None
     version: int = 0
+    in_order: bool = True
+    shadow: Shadow | None = None
+    scalable_topic: str | None = None
+
+    @property
+    def snapshot(self) -> str | None:
+        """Why it may have more ledgers than these, None where it has not."""
+        return None if self.shadow is None else self.shadow.snapshot
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What it is called, as documents have it: `{"topic", "scalable_topic"?}`."""
+        return names_of(self.name, self.scalable_topic)
 
     def values(self, key: str) -> tuple[str, ...]:
         """Return the values of a property of the topic's managed ledger."""
         return tuple(value for name, value in self.properties if name == key)
+
+
+def names_of(topic: str, scalable_topic: str | None) -> dict[str, str]:
+    """Return what a topic is called, as documents have it: `{"topic", "scalable_topic"?}`."""
+    return {"topic": topic} | ({} if scalable_topic is None else {"scalable_topic": scalable_topic})
 
 
 def read_record(store: Store, topic: TopicName) -> Versioned:
@@ -127,23 +165,53 @@ def read_record(store: Store, topic: TopicName) -> Versioned:
         raise missing(store, topic.path) from error
 
 
-def read_topic(store: Store, topic: TopicName) -> Topic:
-    """Return what the store says of a topic; NotFoundError, DecodeError where its record is broken."""
-    return topic_of(read_record(store, topic))
+def read_topic(
+    store: Store, topic: TopicName, report: Report | None = None, sources: ShadowSources | None = None
+) -> Topic:
+    """Return what the store says of a topic, a shadow `followed`; `sources` where several are read.
+
+    NotFoundError, DecodeError where its record is broken; a shadow's source that cannot be read is reported.
+    """
+    found = replace(topic_of(read_record(store, topic)), scalable_topic=topic.scalable_topic)
+    return followed(found, store, sources or ShadowSources(store), report)
 
 
 def topics_in(store: Store, scope: Scope, report: Report | None = None) -> Iterator[Topic]:
-    """Yield the topics of a scope as the store scans them.
+    """Yield the topics of a scope as the store scans them, shadows `followed`.
 
     A broken record goes to `report` and is passed over; without `report` its DecodeError is raised.
     """
+    sources, migrated = ShadowSources(store, many=True), migrated_parts(store)
     for record in select(store, scope, "ledger"):
         try:
-            yield topic_of(record)
+            topic = topic_of(record)
+            topic = replace(topic, scalable_topic=migrated.get(topic.name, topic.scalable_topic))
         except DecodeError as error:
             if report is None:
                 raise
             report(error)
+        else:
+            yield followed(topic, store, sources, report)
+
+
+def every_topic(store: Store, report: Report) -> Iterator[Topic]:
+    """Yield the topics of a store; a broken record, and that there is no topic, goes to `report`."""
+    return _some_topics(store, Scope(), report, "no topic in it")
+
+
+def _some_topics(store: Store, scope: Scope, report: Report, absent: str) -> Iterator[Topic]:
+    records = 0
+
+    def broken(error: PulsarMetaError) -> None:
+        nonlocal records
+        records += 1
+        report(error)
+
+    for topic in topics_in(store, scope, broken):
+        records += 1
+        yield topic
+    if not records:
+        report(NotFoundError(absent, source=store.url))
 
 
 def named(store: Store, name: str, report: Report) -> Iterator[Topic]:
@@ -151,13 +219,8 @@ def named(store: Store, name: str, report: Report) -> Iterator[Topic]:
 
     What is not there, or is broken, goes to `report`. UsageError for what is no name.
     """
-    if is_glob(name) or is_namespace(name):
-        found = False
-        for topic in topics_in(store, scope_of(name), report):
-            found = True
-            yield topic
-        if not found:
-            report(NotFoundError(f"no topic {name}", source=store.url))
+    if is_pattern(store, name) or is_namespace(name):
+        yield from _some_topics(store, scope_of(name), report, f"no topic {name}")
         return
     try:
         topics, absent = held_partitions(store, TopicName.parse(name))
@@ -166,9 +229,10 @@ def named(store: Store, name: str, report: Report) -> Iterator[Topic]:
         return
     if absent:
         report(NotFoundError(f"{absent} partitions of {name} have no record", source=store.url))
+    sources = ShadowSources(store)
     for one in topics:
         try:
-            yield read_topic(store, one)
+            yield read_topic(store, one, report, sources)
         except (NotFoundError, DecodeError) as error:
             report(error)
 
@@ -183,28 +247,85 @@ def all_named(store: Store, names: Iterable[str], report: Report) -> Iterator[To
                 yield topic
 
 
+def chosen_by_name(
+    store: Store, names: Sequence[str], report: Report, *, everything: bool = False
+) -> Iterator[Topic]:
+    """Yield what `all_named` does, or all topics; UsageError where neither, or both, are asked for."""
+    if everything == bool(names):
+        raise UsageError("which topics? Name topics or namespaces (tenant/namespace), or give --all")
+    return every_topic(store, report) if everything else all_named(store, names, report)
+
+
 def topic_of(record: Versioned) -> Topic:
     """Return what a topic's record says; DecodeError, naming the record, where it is broken."""
     with decoding(record.path):
         envelope = open_envelope(record.value)
         info = decode_managed_ledger(record.value)
-    place = split_managed_ledger_path(record.path)
+    place = managed_place(record.path, record.value)
+    name = str(place[0]) if place else record.path
     terminated = info.terminatedPosition
     return Topic(
-        name=str(place[0]) if place else record.path,
+        name=name,
+        scalable_topic=place[0].scalable_topic if place else None,
         path=record.path,
-        ledgers=tuple(ledgers_of(info)),
+        ledgers=tuple(ledgers_of(info, name)),
         properties=_pairs(info.properties),
         terminated=Position(terminated.ledgerId, terminated.entryId)
         if info.HasField("terminatedPosition")
         else None,
         codec=None if envelope is None else envelope.codec,
         version=record.version,
+        in_order=all(one.ledgerId <= other.ledgerId for one, other in pairwise(info.ledgerInfo)),
     )
 
 
-def ledgers_of(info: ManagedLedgerInfo) -> Iterator[Ledger]:
-    """Yield the ledgers of a topic's record in reading order."""
+def followed(topic: Topic, store: Store, sources: ShadowSources, report: Report | None = None) -> Topic:
+    """Return a topic with the ledgers that its broker reads: of a shadow those in its source's record.
+
+    Where that cannot be read the shadow keeps the ledgers of its own record, `shadow` says why, and `report`
+    is given it too. UnreachableError.
+    """
+    name, source = TopicName.from_path(topic.path), None
+    try:
+        source = None if name is None else sources.of(name, topic.properties)
+        found = None if source is None else topic_of(_source_record(store, source, topic.path))
+    except (NotFoundError, DecodeError) as error:
+        fault = type(error)(f"{error.message}; {SNAPSHOT}", source=topic.name)
+        if report is not None:
+            report(fault)
+        return replace(topic, shadow=Shadow(source, fault.message))
+    return topic if found is None else _with_ledgers_of(topic, found)
+
+
+def _source_record(store: Store, source: str, path: str) -> Versioned:
+    """Return the record of the source of the shadow at `path`; NotFoundError, DecodeError for no name."""
+    try:
+        name = TopicName.parse(source)
+    except UsageError as error:
+        raise DecodeError(f"its source is no topic: {error.message}") from error
+    if name.path == path:
+        raise DecodeError("its source is said to be the topic itself")
+    try:
+        return store.read(name.path)
+    except NotFoundError as error:
+        raise NotFoundError(f"there is no record of its source {name}") from error
+
+
+def _with_ledgers_of(topic: Topic, source: Topic) -> Topic:
+    # The last index that was given out counts what lies in the ledgers.
+    own = [pair for pair in topic.properties if pair[0] != INDEX]
+    index = [pair for pair in source.properties if pair[0] == INDEX]
+    return replace(
+        topic,
+        ledgers=source.ledgers,
+        terminated=source.terminated,
+        properties=(*own, *index),
+        shadow=Shadow(source.name),
+    )
+
+
+def ledgers_of(info: ManagedLedgerInfo, topic: str) -> Iterator[Ledger]:
+    """Yield the ledgers of the record of the topic of this name, in reading order."""
     for ledger in ledgers_by_id(info):
         entries = entry_count(info, ledger)
         yield Ledger(
@@ -215,6 +336,8 @@ def ledgers_of(info: ManagedLedgerInfo) -> Iterator[Ledger]:
             ledger.timestamp or None,
             _pairs(ledger.properties),
             _offload(ledger.offloadContext) if ledger.HasField("offloadContext") else None,
+            topic=topic,
+            counted=max(0, ledger.entries),
         )
 
 
@@ -242,12 +365,15 @@ def _with_record(ledger: Ledger, record: Versioned | None, report: Report) -> Le
     except DecodeError as error:
         report(error)
         return replace(ledger, metadata="broken")
-    entries, state = ledger.entries, ledger.state
-    if entries is None and found.last_entry is not None:
-        entries, state = max(0, found.last_entry + 1), "closed"
-    elif state == "unknown":
-        state = "open"
-    return replace(ledger, entries=entries, state=state, bookkeeper=found, metadata="known")
+    known = ending_at(ledger, found.last_entry)
+    return replace(known, bookkeeper=found, metadata="known")
+
+
+def ending_at(ledger: Ledger, last_entry: int | None) -> Ledger:
+    """Return the ledger with what follows from BookKeeper's last entry of it: None while it is not closed."""
+    if ledger.entries is None and last_entry is not None:
+        return replace(ledger, entries=max(0, last_entry + 1), state="closed")
+    return replace(ledger, state="open") if ledger.state == "unknown" else ledger
 
 
 def contradictions(ledger: Ledger) -> Iterator[str]:
@@ -286,6 +412,7 @@ def _offload(context: OffloadContext) -> Offload:
         context.bookkeeperDeleted,
         driver.name,
         _pairs(driver.properties),
+        context.timestamp or None,
     )
 
 

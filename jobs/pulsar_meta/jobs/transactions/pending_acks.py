@@ -1,0 +1,285 @@
+"""Acknowledgments of a subscription in transactions that have not ended.
+
+They are the log of a managed ledger beside the topic's, replayed as a broker does when it loads the
+subscription. A record whose positions were taken already is one that the broker had refused.
+
+Source: apache/pulsar MLPendingAckStore.java, MLPendingAckReplyCallBack.java, PendingAckHandleImpl.java
+(handleIndividualAckRecover, handleCumulativeAckRecover, handleCommit, handleAbort), SystemTopicNames.java.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any, Final, Literal, NamedTuple
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
+from pulsar_meta.codecs.metadata.acks import acks_of, set_runs
+from pulsar_meta.codecs.names import TopicName, encode_name
+from pulsar_meta.codecs.transactions.log_entries import (
+    PENDING_ACK_SUFFIX,
+    TxnId,
+    decode_log_entry,
+    txn_of,
+)
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.topics.cursors import CursorState, cursor_state
+from pulsar_meta.jobs.topics.topic import Ledger, Position, read_topic, with_bookkeeper
+from pulsar_meta.jobs.transactions.outcomes import SEGMENT
+from pulsar_meta.jobs.transactions.segment_records import SegmentRecords, position_in
+from pulsar_meta.jobs.transactions.topic_entries import Gap, read_data
+from pulsar_meta.proto.TransactionLogs_pb2 import (
+    ABORT,
+    ACK,
+    Cumulative,
+    PendingAckMetadata,
+    PendingAckMetadataEntry,
+)
+from pulsar_meta.stores.base import Store
+
+LOG_CURSOR: Final = "__pending_ack_state"
+_WORD: Final = 2**64 - 1
+
+Runs = tuple[tuple[int, int], ...]
+Kind = Literal["individual", "cumulative"]
+
+
+class PendingAck(NamedTuple):
+    """What one open transaction has acknowledged of one entry (of a cumulative one: up to there).
+
+    `acked` are runs of batch indexes, both ends included; None where the whole entry is meant.
+    """
+
+    txn: TxnId
+    kind: Kind
+    ledger_id: int
+    entry_id: int
+    batch_size: int | None = None
+    acked: Runs | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return it in the JSON form: `{"txn", "type", "position", "batch_size"?, "acked"?}`."""
+        document: dict[str, Any] = {"txn": str(self.txn), "type": self.kind}
+        document["position"] = f"{self.ledger_id}:{self.entry_id}"
+        if self.acked is not None:
+            document |= {"batch_size": self.batch_size, "acked": [list(run) for run in self.acked]}
+        return document
+
+
+@dataclass(frozen=True, slots=True)
+class PendingAcks:
+    """The pending acknowledgments of a subscription, in the order of their positions.
+
+    `log` is the topic with their log; None where the subscription has none: nothing is pending then, unless
+    it is one of a segment (Pulsar 5), whose acknowledgments are records of the store.
+    `unknown` says why there may be others, or fewer: what of the log, or of the cursor, is not here.
+    """
+
+    log: str | None = None
+    acks: tuple[PendingAck, ...] = ()
+    unknown: str | None = None
+
+
+def pending_logs(topic: TopicName, cursor: str) -> list[TopicName]:
+    """Return the names that the log of a subscription may have, the one of newer releases first.
+
+    Those (4.2.4) encode the subscription's name in it; older ones (4.0.7) take it as it is, so that one with
+    a slash makes a name of four parts, which is V1.
+    """
+    names = dict.fromkeys((encode_name(cursor), cursor))
+    return [TopicName.parse(f"{topic}-{name}{PENDING_ACK_SUFFIX}") for name in names]
+
+
+def pending_acks(store: Store, source: EntrySource | None, topic: TopicName, cursor: str) -> PendingAcks:
+    """Return what a subscription has acknowledged in transactions that neither committed nor aborted.
+
+    Without a source that holds the log it is `unknown`. NotFoundError where the topic has no such cursor,
+    DecodeError where a record of the store is broken, UnreachableError from store or source.
+    """
+    state = cursor_state(store, source, topic, cursor)
+    if topic.domain == SEGMENT:
+        return _of_segment(store, topic, cursor, _Acked.of(state))
+    for log in pending_logs(topic, cursor):
+        try:
+            ledgers = read_topic(store, log).ledgers
+        except NotFoundError:
+            continue
+        if source is None:
+            return PendingAcks(str(log), unknown="no source of entries was given")
+        replay = _replayed(store, source, log, ledgers, state)
+        return PendingAcks(str(log), tuple(sorted(replay.left(), key=_place)), replay.unknown)
+    return PendingAcks()
+
+
+def _of_segment(store: Store, topic: TopicName, cursor: str, acked: _Acked) -> PendingAcks:
+    """Return those of a segment of Pulsar 5, which are records of the store and say nothing of batches."""
+    faults: list[PulsarMetaError] = []
+    records = SegmentRecords(store, topic, faults.append)
+    given = [one for one in records.operations("ACK") if one[1].get("subscription") == cursor]
+    states = dict(records.states({txn for txn, _ in given}))
+    found: dict[PendingAck, None] = {}
+    for txn, operation in given:
+        kind: Kind = "cumulative" if operation.get("cumulative") else "individual"
+        place = position_in(operation)
+        if place is None or states[txn] is None:
+            faults.append(DecodeError(f"a record of the transaction {txn} does not say what it should"))
+        elif states[txn] == "OPEN" and not acked.holds(place):
+            found[PendingAck(txn, kind, *place)] = None
+    unknown = next(iter(map(str, faults)), None)
+    return PendingAcks(acks=tuple(sorted(found, key=_place)), unknown=unknown)
+
+
+def _replayed(
+    store: Store, source: EntrySource, log: TopicName, ledgers: Iterable[Ledger], state: CursorState
+) -> _Replay:
+    faults: list[PulsarMetaError] = []
+    replay, begun = _Replay(_Acked.of(state)), _log_position(store, source, log)
+    if state.state is None:
+        replay.unknown = f"the state of the cursor lies in ledger {state.ledger_id}, which is not here"
+    for found in read_data(source, with_bookkeeper(store, ledgers, faults.append), begun):
+        if isinstance(found, Gap):
+            replay.unknown = found.why
+        else:
+            replay.take(*found)
+    for fault in faults:
+        replay.unknown = str(fault)
+    return replay
+
+
+def _log_position(store: Store, source: EntrySource, log: TopicName) -> Position:
+    """Return up to where a broker has done with the log; before its beginning where nobody says it."""
+    try:
+        return cursor_state(store, source, log, LOG_CURSOR).mark_delete
+    except NotFoundError:
+        return Position(-1, -1)
+
+
+def _place(ack: PendingAck) -> tuple[int, int, TxnId]:
+    return ack.ledger_id, ack.entry_id, ack.txn
+
+
+@dataclass(frozen=True, slots=True)
+class _Acked:
+    """What the subscription itself has acknowledged."""
+
+    mark_delete: Position
+    entries: dict[int, list[tuple[int, int]]]
+    batches: dict[Position, int]
+
+    @classmethod
+    def of(cls, found: CursorState) -> _Acked:
+        state = found.record if found.state is None else found.state
+        batches = {
+            Position(one.position.ledgerId, one.position.entryId): _bits(one.deleteSet)
+            for one in state.batchedEntryDeletionIndexInfo
+        }
+        entries = {ledger: sorted(runs) for ledger, runs in acks_of(state).entries.items()}
+        return cls(found.mark_delete, entries, batches)
+
+    def holds(self, place: Position) -> bool:
+        """Return whether the whole entry is acknowledged."""
+        runs = self.entries.get(place.ledger_id, [])
+        at = bisect_right(runs, (place.entry_id, 2**63)) - 1
+        return place <= self.mark_delete or (at >= 0 and place.entry_id <= runs[at][1])
+
+
+@dataclass(slots=True)
+class _Replay:
+    """The log so far. Bits of a batch are those that are *not* acknowledged; None means the whole entry."""
+
+    acked: _Acked
+    by_txn: dict[TxnId, dict[Position, tuple[int | None, int]]] = field(default_factory=dict)
+    taken: dict[Position, int | None] = field(default_factory=dict)
+    cumulative: PendingAck | None = None
+    unknown: str | None = None
+
+    def take(self, place: Position, data: memoryview) -> None:
+        """Take in an entry of the log."""
+        try:
+            records = decode_log_entry("pending-acks", data).records
+        except DecodeError as error:
+            self.unknown = f"{place.ledger_id}:{place.entry_id}: {error}"
+            return
+        for record in records:
+            assert isinstance(record, PendingAckMetadataEntry)
+            self._record(record)
+
+    def left(self) -> Iterator[PendingAck]:
+        """Yield what no commit and no abort took away."""
+        for txn, places in self.by_txn.items():
+            for place, (bits, size) in places.items():
+                if bits is None:
+                    yield PendingAck(txn, "individual", *place)
+                else:
+                    yield PendingAck(txn, "individual", *place, size, _cleared(bits, size))
+        if self.cumulative is not None:
+            yield self.cumulative
+
+    def _record(self, record: PendingAckMetadataEntry) -> None:
+        txn = txn_of(record)
+        if record.pending_ack_op == ACK and record.ack_type == Cumulative:
+            self._acknowledge_up_to(txn, record.pending_ack_metadata)
+        elif record.pending_ack_op == ACK:
+            self._acknowledge(txn, record.pending_ack_metadata)
+        elif record.ack_type == Cumulative:
+            self.cumulative = None
+        else:
+            self._end(txn, aborted=record.pending_ack_op == ABORT)
+
+    def _acknowledge_up_to(self, txn: TxnId, given: Sequence[PendingAckMetadata]) -> None:
+        place, held = Position(given[0].ledgerId, given[0].entryId), self.cumulative
+        # A broker's replay leaves the batch index out, too.
+        if place > self.acked.mark_delete and (
+            held is None or (held.txn == txn and place > (held.ledger_id, held.entry_id))
+        ):
+            self.cumulative = PendingAck(txn, "cumulative", *place)
+
+    def _acknowledge(self, txn: TxnId, given: Sequence[PendingAckMetadata]) -> None:
+        wanted = [(Position(one.ledgerId, one.entryId), one) for one in given]
+        if any(self._refused(place, one) for place, one in wanted):
+            return
+        own = self.by_txn.setdefault(txn, {})
+        for place, one in wanted:
+            bits = _bits(one.ack_set) if one.ack_set else None
+            before = own.get(place, (None, 0))[0]
+            own[place] = (bits if bits is None or before is None else before & bits, one.batch_size)
+            others = self.taken.get(place)
+            self.taken[place] = bits if bits is None or others is None else others & bits
+
+    def _refused(self, place: Position, one: PendingAckMetadata) -> bool:
+        if self.acked.holds(place):
+            return True
+        if not one.ack_set:
+            return place in self.taken
+        cleared = ~_bits(one.ack_set) & ((1 << one.batch_size) - 1)
+        for held in (self.acked.batches.get(place), self.taken.get(place, ~0)):
+            if held is None and place in self.taken:
+                return True
+            if held is not None and cleared & ~held:
+                return True
+        return False
+
+    def _end(self, txn: TxnId, *, aborted: bool) -> None:
+        for place, (bits, size) in self.by_txn.pop(txn, {}).items():
+            if bits is None or not aborted:
+                # What was committed is in the cursor, which was read when all was over.
+                self.taken.pop(place, None)
+                continue
+            whole = (1 << size) - 1
+            left = (self.taken.get(place) or 0) | (~bits & whole)
+            self.taken[place] = left
+            if left & whole == whole:
+                del self.taken[place]
+
+
+def _bits(words: Iterable[int]) -> int:
+    """Return the words of a java.util.BitSet as one number."""
+    return reduce(lambda number, word: number | (word[1] & _WORD) << 64 * word[0], enumerate(words), 0)
+
+
+def _cleared(bits: int, size: int) -> Runs:
+    """Return the runs of batch indexes whose bits are not set."""
+    acked = ~bits & ((1 << size) - 1)
+    return tuple(set_runs([acked >> 64 * at & _WORD for at in range(size // 64 + 1)]))

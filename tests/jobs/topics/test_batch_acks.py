@@ -1,0 +1,38 @@
+"""Batches acknowledged in part: what we read of a cursor's state, against what its broker has in memory."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.batch_ack_truth import differences
+
+Capture = Callable[[str], Path]
+NAME = "pulsar-4.2.4-batch-acks-{}"
+
+
+@pytest.mark.parametrize("part", ["killed", "closed", "killed-long-arrays", "closed-long-arrays"])
+def test_acknowledgements_are_those_of_the_broker(capture: Capture, part: str) -> None:
+    assert differences(capture(NAME.format(part))) == []
+
+
+def test_states_in_cursor_ledgers_have_batches_and_closed_cursors_lose_them(capture: Capture) -> None:
+    """What 4.2.4 writes into records it does not read from there again."""
+    counts = {}
+    for part in ("killed", "closed"):
+        told = json.loads((capture(NAME.format(part)) / "truth.json").read_text(encoding="utf-8"))
+        (topic,) = told.values()
+        counts[part] = sum(map(len, topic["batchAcks"].values()))
+    assert counts == {"killed": 55, "closed": 0}
+
+
+def test_another_state_than_the_brokers_is_noticed(capture: Capture, tmp_path: Path) -> None:
+    shutil.copytree(capture(NAME.format("killed")), tmp_path / "mixed")
+    truth = (capture(NAME.format("closed")) / "truth.json").read_bytes()
+    (tmp_path / "mixed" / "truth.json").write_bytes(truth)
+    wrong = differences(tmp_path / "mixed")
+    assert len([line for line in wrong if "batches" in line]) == 5

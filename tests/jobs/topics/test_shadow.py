@@ -1,0 +1,185 @@
+"""Shadow topics: their ledgers as a real broker read them, and sources that cannot be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
+from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.jobs.topics.scope import Scope
+from pulsar_meta.jobs.topics.shadow import SOURCE, ShadowSources
+from pulsar_meta.jobs.topics.topic import Position, Topic, named, read_topic, topics_in, with_bookkeeper
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
+from pulsar_meta.stores.base import ABSENT, Store, Versioned
+from pulsar_meta.stores.memory import MemoryStore
+from pulsar_meta.stores.registry import open_store
+
+Truth = dict[str, Any]
+DELETED = "persistent://public/default/of-deleted"
+
+
+def ledgers_with_entries(store: Store, topic: Topic) -> list[tuple[int, int]]:
+    known = with_bookkeeper(store, topic.ledgers, print)
+    return [(one.ledger_id, one.entries) for one in known if one.entries]
+
+
+def told_ledgers(store: Store, told: Truth) -> list[tuple[int, int]]:
+    """Return what the broker lists and BookKeeper has: it adds ledgers of an old list that are deleted."""
+    rows = told["internalStats"]["ledgers"]
+    held = store.read_many([ledger_path(one["ledgerId"]) for one in rows])
+    return [
+        (row["ledgerId"], row["entries"])
+        for row, record in zip(rows, held, strict=True)
+        if row["entries"] and record is not None
+    ]
+
+
+def test_ledgers_are_those_that_the_broker_read(capture: Callable[[str], Path]) -> None:
+    folder = capture("pulsar-4.2.4-shadows")
+    truth: dict[str, Truth] = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
+    faults: list[PulsarMetaError] = []
+    with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
+        found = {one.name: one for one in topics_in(store, Scope(namespaces=("public/*",)), faults.append)}
+        compared = [name for name in truth if name != DELETED]
+        assert [ledgers_with_entries(store, found[name]) for name in compared] == [
+            told_ledgers(store, truth[name]) for name in compared
+        ]
+        assert [read_topic(store, TopicName.parse(name)) for name in compared] == [
+            found[name] for name in compared
+        ]
+    assert sum(one.shadow is not None for one in found.values()) == 8
+    # Its broker cannot load it; we have the list of its own record, and say what that is.
+    assert isinstance(truth[DELETED]["internalStats"], str)
+    assert [(type(fault), fault.source) for fault in faults] == [(NotFoundError, DELETED)]
+    assert found[DELETED].snapshot is not None
+
+
+class Shadows:
+    """A store in which topics are written by the ids of their ledgers."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.faults: list[PulsarMetaError] = []
+
+    def write(self, name: str, *ledgers: int, source: str | None = None, index: str | None = None) -> None:
+        info = ManagedLedgerInfo()
+        for ledger_id in ledgers:
+            info.ledgerInfo.add(ledgerId=ledger_id, entries=1, timestamp=1)
+        for key, value in ((SOURCE, source), ("index", index)):
+            if value is not None:
+                info.properties.add(key=key, value=value)
+        self.store.put(TopicName.parse(name).path, info.SerializeToString(), ABSENT)
+
+    def read(self, name: str) -> tuple[list[int], str | None]:
+        topic = read_topic(self.store, TopicName.parse(name), self.faults.append)
+        return [one.ledger_id for one in topic.ledgers], topic.snapshot
+
+
+def test_it_goes_one_step_and_its_own_properties_stay() -> None:
+    shadows = Shadows()
+    shadows.write("source", 1, 2, 3, index="30")
+    shadows.write("shadow", 1, source="source", index="10")
+    shadows.write("second", source="shadow")
+    assert shadows.read("shadow") == ([1, 2, 3], None)
+    assert shadows.read("second") == ([1], None)
+    topic = read_topic(shadows.store, TopicName.parse("shadow"))
+    assert dict(topic.properties) == {SOURCE: "source", "index": "30"}
+    assert shadows.faults == []
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "says"),
+    [
+        ("gone", NotFoundError, "no record of its source persistent://public/default/gone"),
+        ("shadow", DecodeError, "the topic itself"),
+        ("persistent://public/default/shadow", DecodeError, "the topic itself"),
+        ("a//b", DecodeError, "no topic"),
+        ("", DecodeError, "no topic"),
+        ("broken", DecodeError, "broken"),
+    ],
+)
+def test_without_its_source_a_shadow_has_its_own_list_and_says_so(
+    source: str, error: type[PulsarMetaError], says: str
+) -> None:
+    shadows = Shadows()
+    shadows.write("shadow", 1, 2, source=source)
+    shadows.store.put(TopicName.parse("broken").path, b"\x0a\xff", ABSENT)
+    ledgers, snapshot = shadows.read("shadow")
+    assert ledgers == [1, 2]
+    assert snapshot is not None
+    assert says in snapshot
+    assert [type(fault) for fault in shadows.faults] == [error]
+    assert [topic.name for topic in named(shadows.store, "shadow", shadows.faults.append)] != []
+    assert len(shadows.faults) == 2
+
+
+def test_two_that_name_each_other_end() -> None:
+    shadows = Shadows()
+    shadows.write("one", 1, source="two")
+    shadows.write("two", 2, source="one")
+    assert (shadows.read("one"), shadows.read("two")) == (([2], None), ([1], None))
+
+
+class Counting(MemoryStore):
+    """A store that counts what is read by itself."""
+
+    reads = 0
+
+    def read(self, path: str) -> Versioned:
+        self.reads += 1
+        return super().read(path)
+
+
+def test_the_source_of_partitions_is_in_the_metadata_of_the_partitioned_topic() -> None:
+    shadows, base = Shadows(), TopicName.parse("parted")
+    shadows.store = store = Counting()
+    metadata = json.dumps({"partitions": 3, "properties": {SOURCE: "source"}}).encode()
+    store.put(base.partitioned_path, metadata, ABSENT)
+    for number in range(3):
+        shadows.write(f"source-partition-{number}", number, 10 + number)
+        shadows.write(f"parted-partition-{number}", number)
+    shadows.write("other-partition-0", 5)
+    assert shadows.read("parted-partition-1") == ([1, 11], None)
+    assert shadows.read("other-partition-0") == ([5], None)
+    store.reads = 0
+    found = {one.name: [ledger.ledger_id for ledger in one.ledgers] for one in topics_in(store, Scope())}
+    assert found[str(base.with_partition(2))] == [2, 12]
+    # Their sources' records, one by one; what is partitioned in one go.
+    assert store.reads == 3
+    store.reads = 0
+    assert len(list(named(store, "parted", shadows.faults.append))) == 3
+    # Once for all partitions, beside what asks how many there are; each record with that of its source.
+    assert store.reads <= 5 + 2 * 3
+    one_by_one = ShadowSources(store)
+    store.reads = 0
+    assert [one_by_one.of(base.with_partition(number), ()) for number in range(3)] == [
+        f"source-partition-{number}" for number in range(3)
+    ]
+    assert store.reads == 1
+
+
+@pytest.mark.parametrize("properties", [[], {SOURCE: 5}, "text", None])
+def test_partitioned_topics_that_name_no_source(properties: object) -> None:
+    shadows, base = Shadows(), TopicName.parse("parted")
+    metadata = json.dumps({"partitions": 1, SOURCE: "x", "properties": properties}).encode()
+    shadows.store.put(base.partitioned_path, metadata, ABSENT)
+    shadows.write("parted-partition-0", 7)
+    assert shadows.read("parted-partition-0") == ([7], None)
+    shadows.store.put(base.partitioned_path, f'{{"{SOURCE}'.encode(), 0)
+    ledgers, snapshot = shadows.read("parted-partition-0")
+    assert (ledgers, snapshot is None) == ([7], False)
+
+
+def test_a_terminated_source_ends_its_shadow() -> None:
+    shadows, info = Shadows(), ManagedLedgerInfo()
+    info.ledgerInfo.add(ledgerId=4)
+    info.terminatedPosition.ledgerId, info.terminatedPosition.entryId = 4, 6
+    shadows.store.put(TopicName.parse("source").path, info.SerializeToString(), ABSENT)
+    shadows.write("shadow", 4, source="source")
+    topic = read_topic(shadows.store, TopicName.parse("shadow"))
+    assert (topic.terminated, topic.ledgers[0].entries) == (Position(4, 6), 7)
