@@ -1,0 +1,91 @@
+"""What concerns a whole namespace or the whole store: blocked namespaces, the generator of ledger ids.
+
+Sources: apache/pulsar SystemTopicBasedTopicPoliciesService, PulsarLedgerIdGenerator; tried on 4.0.7 and
+4.2.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from pulsar_meta.codecs.names import LEDGERS, SHORT_LEDGER_LIMIT
+from pulsar_meta.jobs.check.codes import Code, Finding, Severity
+from pulsar_meta.jobs.check.listing import Listing
+from pulsar_meta.jobs.check.pointers import POINTER_LOST
+from pulsar_meta.jobs.check.sight import Sight
+from pulsar_meta.stores.base import Store
+
+SYSTEM_TOPIC: Final = Code(
+    "system-topic-unreadable",
+    Severity.ERROR,
+    "A system topic that blocks its namespace",
+    means="A topic that brokers themselves read when they load any topic of the namespace cannot be read:"
+    " the topics' policies (`__change_events`), or the state of transactions.",
+    broker="No topic of the namespace loads: clients time out. Where only the last ledger is lost it loads,"
+    " with policies that are **silently older**.",
+    errors=("Timed out after 60 seconds initializing the topic policies cache",),
+    comes="Ledgers of the system topic were lost; apache/pulsar#15891, #22013, #24436, #24553.",
+    cure="Repair the system topic as the other finding about it says. What is lost may go out of its list:"
+    " then the policies that it held are gone, and have to be set again.",
+)
+ID_AHEAD: Final = Code(
+    "ledger-id-ahead",
+    Severity.ERROR,
+    "Ledgers with higher ids than the generator has given out",
+    means="The next id that the store would give is not above every id that is used.",
+    broker="Where an id is taken, creating a ledger fails, and each try burns one. **Where an id below is"
+    " free it is used again**: the new ledger sorts before the others of its topic, all above it is"
+    " invisible, cursors jump back; bookies may still hold entries of the old ledger of that id.",
+    errors=("Bad ledger metadata version error code: -17",),
+    comes="A store that was restored, or copied, without its counter.",
+    cure="Raise the generator above every id ever used, before a broker runs (in RocksDB the key"
+    " `__metadata_sequentialId_key`).",
+    unless="A snapshot: its counter is older than its values.",
+)
+CODES: Final = (SYSTEM_TOPIC, ID_AHEAD)
+GENERATOR: Final = f"{LEDGERS}/idgen"
+_SYSTEM: Final = (
+    "__change_events",
+    "__transaction_buffer_snapshot",
+    "__transaction_log_",
+    "__transaction_pending_ack",
+)
+
+
+def is_system(sight: Sight) -> bool:
+    """Return whether brokers read the topic when they load others."""
+    return any(mark in sight.name.local for mark in _SYSTEM)
+
+
+def blocked(sight: Sight, found: Sequence[Finding], store: Store) -> Iterator[Finding]:
+    """Yield that a namespace is blocked, where errors were `found` in a system topic."""
+    errors = [one for one in found if one.severity is Severity.ERROR and one.code != POINTER_LOST.name]
+    if not errors or not is_system(sight):
+        return
+    topics = len(store.children(sight.path.rpartition("/")[0]))
+    name = sight.name.namespace_name
+    yield SYSTEM_TOPIC.found(
+        f"brokers read it when they load topics of {name}: its {topics} topics may not load",
+        evidence={"namespace": name, "topics": topics, "because": errors[0].code},
+        **sight.where(),
+    )
+
+
+def generator(store: Store, listing: Listing) -> Iterator[Finding]:
+    """Yield that ids are used that the generator has still to give; it is read last."""
+    if store.origin or not len(listing.rows):
+        return
+    ids = listing.rows["id"]
+    short = ids[ids < SHORT_LEDGER_LIMIT]
+    following = store.next_sequence(GENERATOR)
+    if following is None or not len(short) or len(short) < len(ids):
+        return
+    highest = int(short[-1])
+    if following <= highest:
+        yield ID_AHEAD.found(
+            f"the next ledger would be {following}, and there is {highest} already: free ids below are"
+            f" used again",
+            path=GENERATOR,
+            evidence={"next": following, "highest": highest},
+        )

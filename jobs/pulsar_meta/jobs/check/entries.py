@@ -1,0 +1,136 @@
+"""Whether the entries that ledgers should have are where they should be: with a source of entries only.
+
+Whether they are whole is for `verify-entries`. Up to write quorum minus ack quorum copies of an entry may be
+missing, so any copy counts.
+
+Sources: apache/bookkeeper LedgerHandle, RoundRobinDistributionSchedule; apache/pulsar OpReadEntry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.check.codes import Code, Finding, Severity
+from pulsar_meta.jobs.check.sight import Check, Sight, has_entry
+from pulsar_meta.jobs.topics.placement import Placement, placement
+from pulsar_meta.jobs.topics.topic import Ledger
+
+WITHOUT_ENTRIES: Final = Code(
+    "ledger-without-entries",
+    Severity.ERROR,
+    "A ledger of which no bookie has an entry",
+    means="BookKeeper has its metadata, and none of the disks or bookies that were asked, and that should"
+    " have its entries, has any.",
+    broker="The topic loads; reading stops there, and clients get nothing. With autoSkipNonRecoverableData"
+    " its entries count as acknowledged.",
+    errors=("LedgerNotExistException: No such ledger exists on Bookies", "No such entry"),
+    comes="A disk was lost or formatted; the metadata was missing for a while, and the bookies collected"
+    " the entries; a bookie was replaced under the same name.",
+    cure="If the disks are not lost, bring them back. Else take the ledger out of the topic's list: what"
+    " comes after is then read again.",
+    unless="Bookies that are only down, or whose disks were not given; ledgers that were offloaded and"
+    " deleted from BookKeeper. A note where every subscription is past it.",
+)
+END_DIFFERS: Final = Code(
+    "ledger-end-differs",
+    Severity.ERROR,
+    "A ledger whose last entries are on no bookie",
+    means="The metadata has it closed at an entry that nobody has; the entries end before.",
+    broker="Reading stalls there; of the last ledger clients time out in getLastMessageId.",
+    errors=("NonRecoverableLedgerException: No such entry",),
+    comes="The metadata was rebuilt with a wrong last entry, or disks were restored from an earlier time.",
+    cure="Make the metadata OPEN with no last entry, and let the broker recover it; the entries that are"
+    " gone stay gone.",
+    unless="Disks that hold more than the metadata says, journals that hold more than the entry logs.",
+)
+ENTRY_MISSING: Final = Code(
+    "entry-missing",
+    Severity.ERROR,
+    "Entries in the middle of a ledger that are on no bookie",
+    means="There are entries before and after them, and no copy of these.",
+    broker="Reading stops there. **With autoSkipNonRecoverableData the whole ledger is skipped.**",
+    errors=("No such entry",),
+    comes="A disk lost bytes, or an entry log was removed.",
+    cure="Acknowledge these entries individually in each cursor: only they are lost. Readers, which have no"
+    " cursor of their own, still stall.",
+)
+CODES: Final = (WITHOUT_ENTRIES, END_DIFFERS, ENTRY_MISSING)
+
+
+def entries_there(sight: Sight) -> Iterator[Finding]:
+    """Ledgers whose entries are not where the metadata says."""
+    source = sight.cluster.source
+    if source is None or sight.is_shadow:
+        return
+    for ledger in sight.ledgers:
+        last = _last_expected(sight, ledger)
+        if last is not None:
+            yield from _of_ledger(sight, source, ledger, last)
+
+
+TOPIC_CHECKS: Final[tuple[Check, ...]] = (entries_there,)
+
+
+def _last_expected(sight: Sight, ledger: Ledger) -> int | None:
+    """Return the last entry that the metadata and the list agree on; None where there is none to look for."""
+    facts = sight.facts(ledger.ledger_id)
+    gone = ledger.offload is not None and ledger.offload.bookkeeper_deleted
+    if facts.metadata != "known" or gone:
+        return None
+    last = ledger.counted - 1 if facts.last_entry is None else facts.last_entry
+    disagree = ledger.counted and last + 1 != ledger.counted
+    return None if last < 0 or disagree else last
+
+
+def _of_ledger(sight: Sight, source: EntrySource, ledger: Ledger, last: int) -> Iterator[Finding]:
+    place = placement(ledger, source)
+    should = place.count(0, last)
+    held = count_held(source, ledger.ledger_id, last, place)
+    covers = source.bookies is not None or sight.cluster.asks_bookies
+    if held >= should or (held == 0 and not covers):
+        return
+    where, evidence = sight.where(ledger.ledger_id), {"expected": should, "found": held, "last_entry": last}
+    severity = Severity.NOTE if sight.consumed(ledger) else Severity.ERROR
+    read = "; every subscription is past it" if severity is Severity.NOTE else ""
+    if held == 0:
+        text = f"none of its {should} entries is on a bookie that should have it{read}"
+        yield WITHOUT_ENTRIES.found(text, severity=severity, evidence=evidence, **where)
+        return
+    first = _first_missing(source, ledger.ledger_id, last, place)
+    evidence |= {"first_missing": first}
+    count = should - held
+    if place.count(first, last) == count:
+        text = f"it goes to entry {last}, and the last {count} that should be here are not, from {first}"
+        f" on{read}"
+        yield END_DIFFERS.found(text, severity=severity, evidence=evidence, **where)
+    else:
+        text = f"{count} of its entries are on no bookie that should have them, the first is {first}{read}"
+        yield ENTRY_MISSING.found(text, severity=severity, evidence=evidence, **where)
+
+
+def count_held(source: EntrySource, ledger_id: int, last: int, place: Placement) -> int:
+    """Return how many of the entries up to `last` that should be here are.
+
+    Disks count what they have; running bookies are asked for the first and the last entry, since counting
+    would be reading them all.
+    """
+    tables = source.located(ledger_id, 0, last)
+    if tables is not None:
+        import numpy as np
+
+        return sum(place.count_of(np.frombuffer(table.entry_ids, np.int64)) for _, table in tables)
+    missing = [one for one in {0, last} if not has_entry(source, ledger_id, one)]
+    return 0 if len(missing) == len({0, last}) else last + 1 - len(missing)
+
+
+def _first_missing(source: EntrySource, ledger_id: int, last: int, place: Placement) -> int:
+    """Return the first entry that should be here and is not, when one is."""
+    expected = place.first(0, last)
+    for entry_id in source.entry_ids(ledger_id, 0, last):
+        if expected is None or entry_id > expected:
+            break
+        if entry_id == expected:
+            expected = place.first(entry_id + 1, last)
+    return last if expected is None else expected

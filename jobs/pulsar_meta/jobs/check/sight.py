@@ -1,0 +1,294 @@
+"""What was read of one topic: its record, cursors and ledgers; and what of the cluster checks need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.check.codes import Finding, Where
+from pulsar_meta.jobs.check.listing import UNREAD, FactsOf, LedgerFacts, Listing, mark_of, read_facts
+from pulsar_meta.jobs.topics.cursors import CursorState, state_of
+from pulsar_meta.jobs.topics.owners import COMPACTION, named_by
+from pulsar_meta.jobs.topics.partitions import partition_count
+from pulsar_meta.jobs.topics.shadow import ShadowSources
+from pulsar_meta.jobs.topics.topic import Ledger, Position, Topic, ending_at, read_topic, topic_of
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
+from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.stores.memory import MemoryStore
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What checks know beside topics.
+
+    `source`: where entries are, None where none was given; `asks_bookies`: it is running bookies. `live`:
+    the store can change meanwhile. `now`: the time of the store in milliseconds, None where nothing says it.
+    `releases`: brokers' that have to load what is there; `certain` where they were named, or run.
+    `value_limit`: the largest value in bytes that the server takes. `min_age` is in milliseconds,
+    and so is `idle`, after which a subscription counts as forgotten. `has_offload`: tiered storage is among
+    the sources. `shadows` knows which topics are shadows, whose ledgers belong to another topic.
+    """
+
+    source: EntrySource | None = None
+    asks_bookies: bool = False
+    bookkeeper: bool = True
+    live: bool = False
+    now: int | None = None
+    min_age: int = 0
+    releases: tuple[str, ...] = ()
+    certain: bool = False
+    value_limit: int | None = None
+    cookies: frozenset[str] = frozenset()
+    registered: frozenset[str] = frozenset()
+    has_offload: bool = False
+    idle: int = 30 * 24 * 3_600_000
+    shadows: ShadowSources = field(default_factory=lambda: ShadowSources(MemoryStore()))
+
+    def is_old(self, time: int | None) -> bool:
+        """Return whether something happened so long ago that it should be over; unknown times are old."""
+        return time is None or self.now is None or self.now - time >= self.min_age
+
+
+@dataclass(frozen=True, slots=True)
+class CursorSight:
+    """A cursor: its record as stored, and what it says, or the `fault` for which it says nothing.
+
+    `state` is the true one where it could be read.
+    """
+
+    name: str
+    record: Versioned
+    info: ManagedCursorInfo | None = None
+    state: CursorState | None = None
+    fault: DecodeError | None = None
+
+    @property
+    def path(self) -> str:
+        """Where the record lies."""
+        return self.record.path
+
+    @property
+    def known(self) -> bool:
+        """Whether the true state is known, not only what the record had when the cursor was last closed."""
+        return self.state is not None and self.state.state is not None
+
+    @property
+    def mark_delete(self) -> Position | None:
+        """The true mark-delete position; None where it is not known."""
+        return self.state.mark_delete if self.state is not None and self.known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One topic. `record` is None where the store has none; `topic` too, and where it cannot be decoded.
+
+    `cursors` may be some of all (`whole` says). `owned` are the ledgers that were created for its data, by
+    their custom metadata, `compacted` those for its compacted data. `partitions` is what the record of the
+    partitioned topic says that it would be a partition of: None for no such record. `lists` says whether the
+    topic of a name lists a ledger.
+    """
+
+    name: TopicName
+    record: Versioned | None
+    cluster: Cluster
+    facts: FactsOf
+    topic: Topic | None = None
+    fault: DecodeError | None = None
+    cursors: tuple[CursorSight, ...] = ()
+    owned: Sequence[int] = ()
+    compacted: Sequence[int] = ()
+    partitions: int | None = None
+    whole: bool = False
+    lists: Callable[[str, int], bool] = lambda name, ledger_id: False
+
+    @property
+    def path(self) -> str:
+        """Where the topic's record lies, or would."""
+        return self.name.path
+
+    @property
+    def ledgers(self) -> tuple[Ledger, ...]:
+        """The topic's ledgers in reading order, with what BookKeeper says of each."""
+        return () if self.topic is None else self.topic.ledgers
+
+    @property
+    def listed(self) -> frozenset[int]:
+        """The ids of its ledgers."""
+        return frozenset(ledger.ledger_id for ledger in self.ledgers)
+
+    @property
+    def shadow_of(self) -> str | None:
+        """The topic whose shadow it is, None for none; DecodeError where that cannot be read."""
+        if self.topic is None:
+            return None
+        return self.cluster.shadows.of(self.name, self.topic.properties)
+
+    @property
+    def is_shadow(self) -> bool:
+        """Whether its ledgers belong to another topic, or may: what would say it cannot be read."""
+        try:
+            return self.shadow_of is not None
+        except DecodeError:
+            return True
+
+    def where(self, ledger_id: int | None = None) -> Where:
+        """Return the places of a finding about the topic, or one of its ledgers."""
+        return {"topic": str(self.name), "path": self.path, "ledger_id": ledger_id}
+
+    def has_entry(self, ledger_id: int, entry_id: int) -> bool:
+        """Return whether an entry is where entries were given."""
+        source = self.cluster.source
+        return source is not None and has_entry(source, ledger_id, entry_id)
+
+    def consumed(self, ledger: Ledger) -> bool:
+        """Return whether every subscription is past a ledger, so that nobody will read it again."""
+        ends = [cursor.mark_delete for cursor in self.cursors]
+        last = (ledger.counted or ledger.entries or 0) - 1
+        return bool(ends) and all(
+            end is not None and (end.ledger_id, end.entry_id) >= (ledger.ledger_id, last) for end in ends
+        )
+
+
+Check = Callable[[Sight], Iterator[Finding]]
+
+
+def cursor_sight(record: Versioned, name: str, source: EntrySource | None) -> CursorSight:
+    """Return what a cursor's record says, and its true state where `source` has it."""
+    try:
+        info = decode_cursor(record.value)
+    except DecodeError as error:
+        return CursorSight(name, record, fault=error)
+    return CursorSight(name, record, info, state_of(info, source))
+
+
+class Created(NamedTuple):
+    """The ledgers that were created for a topic, by their custom metadata: its data, its compacted data."""
+
+    data: Sequence[int] = ()
+    compacted: Sequence[int] = ()
+
+    @classmethod
+    def of(cls, name: TopicName, listing: Listing) -> Created:
+        """Return those that the listing has."""
+        compacted = listing.owned(mark_of("compacted", str(name), COMPACTION))
+        return cls(listing.owned(mark_of("data", str(name))), compacted)
+
+
+NOTHING: Final = Created()
+
+
+def topic_sight(
+    name: TopicName,
+    record: Versioned | None,
+    cluster: Cluster,
+    facts: FactsOf,
+    cursors: Iterable[CursorSight] = (),
+    created: Created = NOTHING,
+    partitions: int | None = None,
+) -> Sight:
+    """Return what a topic's record says, beside what else was read of it."""
+    sight = Sight(
+        name,
+        record,
+        cluster,
+        facts,
+        cursors=tuple(cursors),
+        owned=created.data,
+        compacted=created.compacted,
+        partitions=partitions,
+    )
+    if record is None:
+        return sight
+    try:
+        topic = topic_of(record)
+    except DecodeError as error:
+        return replace(sight, fault=error)
+    # Several checks ask for the same ledgers.
+    known = {ledger.ledger_id: facts(ledger.ledger_id) for ledger in topic.ledgers}
+    ledgers = tuple(_with_facts(ledger, known[ledger.ledger_id]) for ledger in topic.ledgers)
+    remembered: FactsOf = lambda ledger_id: known.get(ledger_id) or facts(ledger_id)  # noqa: E731
+    return replace(sight, topic=replace(topic, ledgers=ledgers), facts=remembered)
+
+
+def _with_facts(ledger: Ledger, facts: LedgerFacts) -> Ledger:
+    if facts.metadata == "known":
+        ledger = ending_at(ledger, facts.last_entry)
+    return replace(ledger, metadata=facts.metadata, bookkeeper=facts.known)
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads topics again whole, as they are just now."""
+
+    store: Store
+    cluster: Cluster
+    listing: Listing
+
+    def whole(self, name: TopicName) -> Sight:
+        """Return a topic with all its cursors and ledgers: their metadata first, the records after.
+
+        So what a record names was there before, or was created since (and is not judged); what is gone from
+        BookKeeper was let go of by the record before.
+        """
+        created = Created.of(name, self.listing)
+        ids = {*created.data, *created.compacted, *self._named(self._records(name))}
+        facts = self._facts_now(ids)
+        records = self._records(name)
+        source = self.cluster.source
+        cursors = [cursor_sight(record, cursor, source) for record, cursor in records if cursor is not None]
+        own = next((record for record, cursor in records if cursor is None), None)
+        sight = topic_sight(name, own, self.cluster, facts, cursors, created, self.partitions(name))
+        return replace(sight, whole=True, lists=self._lists)
+
+    def _lists(self, name: str, ledger_id: int) -> bool:
+        with suppress(NotFoundError, DecodeError, UsageError):
+            topic = read_topic(self.store, TopicName.parse(name))
+            return any(ledger.ledger_id == ledger_id for ledger in topic.ledgers)
+        return False
+
+    def partitions(self, name: TopicName) -> int | None:
+        """Return how many partitions the topic has that `name` is one of; None where there is no record."""
+        base = name.partitioned
+        if base is None:
+            return None
+        with suppress(DecodeError):
+            return partition_count(self.store, base) or None
+        return 0
+
+    def _facts_now(self, ledger_ids: set[int]) -> FactsOf:
+        if not self.cluster.bookkeeper:
+            return lambda ledger_id: UNREAD
+        found = read_facts(self.store, ledger_ids)
+        return lambda ledger_id: found.get(ledger_id, UNREAD)
+
+    def _records(self, name: TopicName) -> list[tuple[Versioned, str | None]]:
+        """Return the records of a topic and its cursors, the cursors before the topic."""
+        paths = [f"{name.path}/{child}" for child in self.store.children(name.path)]
+        found = []
+        for record in self.store.read_many([*paths, name.path]):
+            place = None if record is None else managed_place(record.path, record.value)
+            if record is not None and place is not None and place[0] == name:
+                found.append((record, place[1]))
+        return found
+
+    def _named(self, records: Iterable[tuple[Versioned, str | None]]) -> Iterator[int]:
+        for record, _ in records:
+            with suppress(DecodeError):
+                for owner in named_by(record, self.cluster.source, lambda path, why: None):
+                    yield owner.ledger_id
+
+
+def has_entry(source: EntrySource, ledger_id: int, entry_id: int) -> bool:
+    """Return whether a source has an entry that can be read; UnreachableError."""
+    try:
+        source.read(ledger_id, entry_id)
+    except (NotFoundError, DecodeError):
+        return False
+    return True

@@ -1,0 +1,241 @@
+"""What wounds of a store alone do not show: entries, bookies that run, generators, stores that change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.check.codes import Finding, Severity
+from pulsar_meta.jobs.check.run import CheckOptions, checkup
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.stores.base import Versioned
+from pulsar_meta.stores.memory import MemoryStore
+from pulsar_meta.stores.registry import open_store
+from tests.wounds import examined, healthy, place_of
+
+Capture = Callable[[str], Path]
+PLAIN = "persistent://public/default/plain"
+
+
+def new_in(found: list[Finding], before: list[Finding]) -> list[Finding]:
+    known = set(map(place_of, before))
+    return [one for one in found if place_of(one) not in known]
+
+
+class ChangingStore(MemoryStore):
+    """A store on which something happens after the first pass over the records, as a live one can."""
+
+    networked = True
+
+    def __init__(self, healthy: MemoryStore, happens: Callable[[MemoryStore], None]) -> None:
+        super().__init__()
+        self.values = dict(healthy.values)
+        self._happens: Callable[[MemoryStore], None] | None = happens
+
+    def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
+        if self._happens is not None:
+            self._happens(self)
+            self._happens = None
+        return super().read_many(paths)
+
+
+def test_what_is_well_again_at_the_second_look_is_not_reported(capture: Capture) -> None:
+    store = healthy(capture("pulsar-4.2.4"))
+    path = ledger_path(25)
+    kept = store.values.pop(path)
+
+    def comes_back(changing: MemoryStore) -> None:
+        changing.values[path] = kept
+
+    assert [one.ledger_id for one in examined(store) if one.code == "ledger-without-metadata"] == [25]
+    live = examined(ChangingStore(store, comes_back))
+    assert "ledger-without-metadata" not in {one.code for one in live}
+
+
+def test_a_topic_that_is_trimmed_meanwhile_is_well(capture: Capture) -> None:
+    store = healthy(capture("pulsar-4.2.4"))
+    topic = TopicName.parse(PLAIN)
+    before = store.values.pop(ledger_path(24))
+    trimmed = store.values[topic.path]
+
+    def trims(changing: MemoryStore) -> None:
+        # The record went first, and the listing was made between the two.
+        changing.values[topic.path] = trimmed._replace(value=_without_first(trimmed.value))
+
+    found = examined(ChangingStore(store, trims))
+    assert before is not None
+    assert "ledger-without-metadata" not in {one.code for one in found}
+
+
+def _without_first(value: bytes) -> bytes:
+    info = decode_managed_ledger(value)
+    del info.ledgerInfo[0]
+    return info.SerializeToString()
+
+
+def test_entries_that_are_not_on_the_disks(capture: Capture) -> None:
+    folder = capture("pulsar-4.2.4-3bookies")
+    store = healthy(folder)
+    whole, one = f"bookie-disk:{folder}", f"bookie-disk:{folder}/bookie0"
+    with open_entries([whole]) as all_disks, open_entries([one]) as one_disk:
+        # One of three disks has two thirds of the entries: the others are not missing, they are elsewhere.
+        assert new_in(examined(store, one_disk), examined(store)) == []
+        path = ledger_path(24)
+        before = examined(store, all_disks)
+        # A ledger of another id has its metadata: no disk has entries of it.
+        topic = TopicName.parse(PLAIN)
+        record = store.values[topic.path]
+        store.values[ledger_path(777)] = store.values.pop(path)._replace(path=ledger_path(777))
+        store.values[topic.path] = record._replace(value=_renamed(record.value, 24, 777))
+        [found] = new_in(examined(store, all_disks), before)
+    assert (found.code, found.ledger_id, found.severity) == ("ledger-without-entries", 777, Severity.ERROR)
+    assert found.evidence == {"expected": 50, "found": 0, "last_entry": 49}
+
+
+def _renamed(value: bytes, old: int, new: int) -> bytes:
+    info = decode_managed_ledger(value)
+    for ledger in info.ledgerInfo:
+        if ledger.ledgerId == old:
+            ledger.ledgerId = new
+    info.ledgerInfo.sort(key=lambda one: one.ledgerId)
+    return info.SerializeToString()
+
+
+def registered(store: MemoryStore, *bookies: str) -> None:
+    for bookie in bookies:
+        store.values[f"/ledgers/available/{bookie}"] = Versioned(f"/ledgers/available/{bookie}", b"", 0)
+
+
+def test_bookies_that_are_down_are_not_missing(capture: Capture) -> None:
+    store = healthy(capture("pulsar-4.2.4-3bookies"))
+    ids = sorted(path.rpartition("/")[2] for path in store.values if path.startswith("/ledgers/cookies/"))
+    [stopped] = [one for one in examined(store) if one.code == "bookie-unreachable"]
+    assert (stopped.severity, stopped.evidence["bookies"]) == (Severity.NOTE, ids)
+    registered(store, *ids[:2])
+    # Two copies of everything: one bookie may be down.
+    [down] = [one for one in examined(store) if one.code == "bookie-unreachable"]
+    assert (down.severity, down.evidence["bookie"]) == (Severity.WARNING, ids[2])
+    store.values.pop(f"/ledgers/available/{ids[1]}")
+    assert {one.severity for one in examined(store) if one.code == "bookie-unreachable"} == {Severity.ERROR}
+    registered(store, *ids)
+    assert [one for one in examined(store) if one.code.startswith("bookie")] == []
+
+
+def test_a_generator_that_was_set_back(capture: Capture) -> None:
+    class Counting(MemoryStore):
+        following = 0
+
+        def next_sequence(self, parent: str) -> int | None:
+            return self.following
+
+    store = Counting()
+    store.values = healthy(capture("pulsar-4.2.4")).values
+    highest = max(one for one in checkup(store, None, (), CheckOptions()).listing.rows["id"])
+    store.following = int(highest) + 1
+    assert "ledger-id-ahead" not in {one.code for one in examined(store)}
+    store.following = int(highest)
+    [found] = [one for one in examined(store) if one.code == "ledger-id-ahead"]
+    assert found.evidence == {"next": highest, "highest": highest}
+
+
+@pytest.mark.parametrize("name", ["pulsar-4.2.4", "pulsar-5.0.0-M1"])
+def test_the_generator_of_a_standalone_is_ahead_of_its_ledgers(capture: Capture, name: str) -> None:
+    with open_store(f"rocksdb:{capture(name)}/rocksdb") as store:
+        found = list(checkup(store, None, (), CheckOptions()).findings())
+        assert store.next_sequence("/ledgers/idgen") is not None
+    assert {one.severity for one in found} <= {Severity.NOTE}
+
+
+def test_orphans_have_to_be_old_and_are_only_notes_in_a_snapshot(capture: Capture) -> None:
+    store = healthy(capture("pulsar-4.0.7"))
+    young = checkup(store, None, (), CheckOptions())
+    assert "orphan-ledger" not in {one.code for one in young.findings()}
+    [why] = [why for what, why in young.not_checked.items() if what == "3 ledgers that nobody names"]
+    assert why == "younger than --min-age, somebody may still name them"
+    old = [one for one in examined(store) if one.code == "orphan-ledger"]
+    assert [(one.ledger_id, one.severity) for one in old] == [(one, Severity.NOTE) for one in (9, 52, 206)]
+    live = examined(ChangingStore(store, lambda changing: None))
+    assert {one.severity for one in live if one.code == "orphan-ledger"} == {Severity.WARNING}
+
+
+def test_a_store_without_ledgers_is_not_checked_for_them(capture: Capture) -> None:
+    store = healthy(capture("pulsar-4.2.4"))
+    store.values = {path: value for path, value in store.values.items() if not path.startswith("/ledgers")}
+    run = checkup(store, None, (), CheckOptions())
+    assert {one.severity for one in run.findings()} <= {Severity.NOTE}
+    assert run.not_checked["ledgers"] == "this store has no ledger's metadata"
+
+
+def test_disks_whose_cookie_is_another_one(capture: Capture) -> None:
+    folder = capture("pulsar-4.2.4")
+    urls = [f"bookie-disk:{folder}/bookie0"]
+
+    def found_in(store: MemoryStore) -> list[Finding]:
+        with open_entries(urls) as source:
+            run = checkup(store, source, (), CheckOptions(frozenset({"cookie-differs"})), urls=urls)
+            return list(run.findings())
+
+    store = healthy(folder)
+    assert found_in(store) == []
+    [path] = [path for path in store.values if path.startswith("/ledgers/cookies/")]
+    cookie = store.values[path]
+    store.values[path] = cookie._replace(value=cookie.value.replace(b"instanceId: ", b'instanceId: "x" #'))
+    found = found_in(store)
+    assert {(one.code, one.path, one.severity) for one in found} == {("cookie-differs", path, Severity.ERROR)}
+    assert all("instanceId" in one.evidence["fields"] for one in found)
+    store.values[f"{path}0"] = store.values.pop(path)._replace(path=f"{path}0")
+    assert all(one.message.endswith(", of which the store has no cookie") for one in found_in(store))
+
+
+def test_offloads_that_did_not_end(capture: Capture, tmp_path: Path) -> None:
+    store = healthy(capture("pulsar-4.2.4"))
+    topic = TopicName.parse(PLAIN)
+    record, before = store.values[topic.path], examined(store)
+    info = decode_managed_ledger(record.value)
+    context = info.ledgerInfo[0].offloadContext
+    context.uidMsb, context.uidLsb, context.timestamp = 1, 2, 1795240941033
+    store.values[topic.path] = record._replace(value=info.SerializeToString())
+    [begun] = new_in(examined(store), before)
+    assert (begun.code, begun.ledger_id, begun.severity) == ("offload-unfinished", 24, Severity.NOTE)
+    assert begun.evidence["begun_at"] == 1795240941033
+    # Younger than a day, by the newest time in the store.
+    young = checkup(store, None, (), CheckOptions())
+    assert "offload-unfinished" not in {one.code for one in young.findings()}
+    assert young.not_checked["offloaded ledgers"] == "no --entries offload:"
+    context.complete = context.bookkeeperDeleted = True
+    store.values[topic.path] = record._replace(value=info.SerializeToString())
+    store.values.pop(ledger_path(24))
+    assert new_in(examined(store), before) == []
+    (tmp_path / "frames").write_bytes(b"")
+    with open_entries([f"frames:{tmp_path}/frames"]) as source:
+        run = checkup(store, source, (), CheckOptions(), urls=["offload:somewhere"])
+        [gone] = [one for one in run.findings() if one.code.startswith("offload")]
+    assert (gone.code, gone.ledger_id, gone.severity) == ("offload-object-missing", 24, Severity.ERROR)
+
+
+def test_subscriptions_that_nobody_uses(capture: Capture) -> None:
+    store = healthy(capture("pulsar-4.2.4"))
+    run = checkup(store, None, ("plain-old", "empty", "compacted"), CheckOptions(idle=1000))
+    idle = [one for one in run.findings() if one.code == "cursor-idle"]
+    # One holds nothing, one is the compaction's own.
+    assert [(one.topic, one.cursor, one.evidence["bytes"]) for one in idle] == [
+        ("persistent://public/default/plain-old", "s1", 26483)
+    ]
+    assert "cursor-idle" not in {one.code for one in examined(store)}
+
+
+def test_bookies_that_do_not_answer_hide_nothing_of_the_store(capture: Capture) -> None:
+    folder = capture("pulsar-4.2.4")
+    store = healthy(folder)
+    store.values.pop(ledger_path(25))
+    with open_entry_sources(["bookie:"], store) as source:
+        run = checkup(store, source, ("plain", "strings"), CheckOptions(), urls=["bookie:"])
+        found = [(one.code, one.ledger_id) for one in run.findings()]
+    assert found == [("ledger-without-metadata", 25)]
+    assert run.unreachable is not None
+    assert "entries of 2 topics and cursors" in run.not_checked
