@@ -18,6 +18,7 @@ from pulsar_meta.jobs.entries.entry_choice import Range
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.jobs.topics.topic import Ledger
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
+from pulsar_meta.proto.TransactionLogs_pb2 import TransactionMetadataEntry
 from tests.cli.program import as_text, pulsar_meta_here
 from tests.entries.worn import Worn
 from tests.jobs.captured_frames import frames_of
@@ -255,3 +256,14 @@ def test_a_ledger_is_checked_in_few_requests() -> None:
     source = Worn(2 * RUN, {}, lambda entry_id: bytes(40))
     check_range(Range(Ledger(LEDGER, 2 * RUN)), source, EntryFormat())
     assert source.requests == 1
+
+
+def test_what_is_no_record_of_its_log_is_a_fault() -> None:
+    form = EntryFormat("CRC32C", b"").of_topic("persistent://pulsar/system/__transaction_log_0")
+    right = TransactionMetadataEntry(txnid_least_bits=1, txnid_most_bits=0).SerializeToString()
+    entries, length = {}, 0
+    for entry_id, data in enumerate((right, b"\xff", bytes.fromhex("0e010001ff"))):
+        length += len(data)
+        entries[entry_id] = encode_bookie_entry(LEDGER, entry_id, entry_id - 1, length, data)
+    report = check(entries, form=form)
+    assert [(fault.entry_id, fault.layer) for fault in report.faults] == [(1, "metadata"), (2, "metadata")]

@@ -9,17 +9,26 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.cli.render.entries import each_message, entry_view, message_view
+from pulsar_meta.codecs.compression import compress
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 from pulsar_meta.codecs.frames.batch import join_batch
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.entry_json import PAYLOAD_FORMS
-from pulsar_meta.codecs.frames.frame import encode_frame
+from pulsar_meta.codecs.frames.frame import decode_frame, encode_frame
 from pulsar_meta.codecs.json_text import dumps
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.entries.entry_choice import Bound
 from pulsar_meta.jobs.entries.entry_dump import DataEntry, DumpOptions, describe
+from pulsar_meta.jobs.entries.entry_filter import EntryFilter
+from pulsar_meta.jobs.entries.filters import parse_filter
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata, SingleMessageMetadata
+from pulsar_meta.proto.TransactionLogs_pb2 import (
+    COMMIT,
+    BatchedPendingAckMetadataEntry,
+    Individual,
+    PendingAckMetadataEntry,
+)
 
 ROUNDS = 3_000
 
@@ -84,3 +93,75 @@ def test_a_batch_that_says_3_and_holds_2_shows_the_2_and_reports_the_fault() -> 
     assert [message["payload"] for message in document["messages"]] == ["payload 0", "payload 1"]
     assert document["unopened"] == "the entry says 3 messages, its payload has 2"
     assert [str(error) for error in reported] == ["entry 1:2: the entry says 3 messages, its payload has 2"]
+
+
+@pytest.mark.parametrize("codec", ["zlib", "zstd", "lz4", "snappy"])
+def test_a_batch_whose_compression_is_cut_shows_the_messages_before_the_damage(codec: str) -> None:
+    chance = random.Random(7)
+    # Zstandard gives away whole blocks, of 128 KiB.
+    noise = [chance.randbytes(20_000) + bytes(100) for _ in range(20)]
+    batch = join_batch([(SingleMessageMetadata(payload_size=0), payload) for payload in noise])
+    metadata = MessageMetadata(
+        producer_name="p", sequence_id=0, publish_time=0, num_messages_in_batch=20,
+        compression=codec.upper(), uncompressed_size=len(batch),
+    )  # fmt: skip
+    packed = compress(codec, batch)
+    frame = encode_frame(metadata, packed[: len(packed) * 2 // 3])
+    entry = DataEntry(1, 2, memoryview(frame), "absent")
+    reported: list[PulsarMetaError] = []
+    document = describe(entry, EntryFormat(), DumpOptions(deep=True, form="hex"), reported.append)
+    shown = [message["payload"] for message in document["messages"]]
+    assert shown == [payload.hex() for payload in noise[: len(shown)]]
+    assert 0 < len(shown) < 20
+    assert document["unopened"] == str(reported[0]).partition(": ")[2]
+    verdict = EntryFilter(parse_filter("no-such = 'x'")).decide(decode_frame(frame))
+    assert (verdict.matches, verdict.why) == (False, "cannot be opened")
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\xff", "not a PendingAckMetadataEntry: broken protobuf"),
+        (bytes.fromhex("0e010002"), "a batch of version 2, known is 1"),
+    ],
+)
+def test_what_is_no_record_of_its_log_is_reported(data: bytes, why: str) -> None:
+    form = EntryFormat().of_topic("persistent://public/default/t-s__transaction_pending_ack")
+    reported: list[PulsarMetaError] = []
+    document = describe(DataEntry(1, 2, memoryview(data), "ok"), form, DumpOptions(), reported.append)
+    assert document["unopened"] == "no frame: acknowledgments in transactions"
+    assert "log" not in document
+    assert [str(error).startswith(f"entry 1:2: {why}") for error in reported] == [True]
+
+
+def test_what_is_no_snapshot_is_reported_and_a_tombstone_is_none() -> None:
+    form = EntryFormat().of_topic("persistent://public/default/__transaction_buffer_snapshot")
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=0)
+    reported: list[PulsarMetaError] = []
+    for payload in (b"", b"\x02"):
+        entry = DataEntry(1, 2, memoryview(encode_frame(metadata, payload)), "ok")
+        (message,) = describe(entry, form, DumpOptions(deep=True), reported.append)["messages"]
+        assert message.get("snapshot") is None
+        assert ("snapshot" in message) == (payload == b"")
+    assert ["no snapshot of a transaction buffer" in str(error) for error in reported] == [True]
+
+
+def test_a_frame_whose_checksum_is_wrong_may_be_a_batch_of_records() -> None:
+    batch = (
+        bytes.fromhex("0e010001")
+        + BatchedPendingAckMetadataEntry(
+            pending_ack_logs=[
+                PendingAckMetadataEntry(
+                    pending_ack_op=COMMIT, ack_type=Individual, txnid_most_bits=0, txnid_least_bits=7
+                )
+            ]
+        ).SerializeToString()
+    )
+    reported: list[PulsarMetaError] = []
+    document = describe(
+        DataEntry(1, 2, memoryview(batch), "ok"), EntryFormat(), DumpOptions(), reported.append
+    )
+    (reading,) = document["readings"]
+    assert (reading["kind"], reading["batched"]) == ("pending-acks", True)
+    assert [record["txn"] for record in reading["records"]] == ["0:7"]
+    assert reported == []

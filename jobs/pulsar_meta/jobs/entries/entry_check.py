@@ -12,7 +12,7 @@ Sources: apache/bookkeeper DigestManager, LedgerHandle (length); apache/pulsar C
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
@@ -24,6 +24,7 @@ from pulsar_meta.codecs.frames.batch import (
 )
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import Frame
+from pulsar_meta.codecs.transactions.log_entries import LogKind, decode_log_entry
 from pulsar_meta.entries.base import EntrySource, Outcome, RawEntry, entry_of, read_each
 from pulsar_meta.jobs.entries.entry_choice import (
     METADATA,
@@ -68,7 +69,7 @@ class LedgerReport:
     """What the check of one ledger's range found; the two marks join it to its neighbours.
 
     `elsewhere` counts entries that only bookies have whose disks were not given. `cut`: the range ends
-    before the ledger does, so nothing joins on to it.
+    before the ledger does, so nothing joins on to it. `segment` names the segment of a scalable topic.
     """
 
     ledger_id: int
@@ -78,6 +79,7 @@ class LedgerReport:
     before: IndexMark | None = None
     last: IndexMark | None = None
     cut: bool = False
+    segment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def lacks_entries(self) -> bool:
@@ -91,7 +93,9 @@ def check_range(
 ) -> LedgerReport:
     """Return the faults of a ledger's entries within a range, in their order."""
     cut = part.last is not None and part.last + 1 != part.ledger.entries
-    check = _LedgerCheck(LedgerReport(part.ledger.ledger_id, cut=cut), form, max_size, part.first)
+    check = _LedgerCheck(
+        LedgerReport(part.ledger.ledger_id, cut=cut, segment=part.segment), form, max_size, part.first
+    )
     check.placement = placement(part.ledger, source)
     expected = part.first
     try:
@@ -156,6 +160,14 @@ class _LedgerCheck:
         elif self._format.content is None and (self._format.frames or not sound):
             self._fault(entry_id, "metadata" if str(reason).startswith("not a") else "sizes", str(reason))
             self._index = None
+        elif self._format.log is not None:
+            self._records(entry_id, data, self._format.log)
+
+    def _records(self, entry_id: int, data: memoryview, log: LogKind) -> None:
+        try:
+            decode_log_entry(log, data)
+        except DecodeError as error:
+            self._fault(entry_id, "metadata", str(error))
 
     def _data(self, raw: RawEntry) -> tuple[memoryview, bool]:
         """Return the data of an entry, and whether a digest says that it is what was written."""
@@ -255,7 +267,7 @@ def plan_checks(
     for topic, choice in enumerate(choices):
         # Ledgers chosen without a topic have no neighbours: each is checked by itself.
         group = topic if choice.is_topic else -1
-        coverage.topics += choice.is_topic
+        coverage.add(choice)
         parts = list(ranges(choice, limits, source))
         ledgers = with_bookkeeper(store if known else None, (part.ledger for part in parts), report)
         for part, ledger in zip(parts, ledgers, strict=True):

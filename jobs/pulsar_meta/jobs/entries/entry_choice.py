@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
+from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.topics.scope import Scope
 from pulsar_meta.jobs.topics.topic import (
     MAX_ID,
     Ledger,
     Report,
     Topic,
+    every_topic,
     named,
+    names_of,
     parse_ledger_id,
     parse_position,
-    topics_in,
 )
 from pulsar_meta.stores.base import Store
 
@@ -28,6 +29,7 @@ POSITIONS: Final = "ENTRY, LEDGER:ENTRY or LEDGER:ENTRY:BATCH"
 _entry_re = re.compile(r"-?[0-9]{1,30}")
 METADATA: Final = "BookKeeper's metadata"
 NO_METADATA: Final = "the store has none below /ledgers"
+MARKERS_ELSEWHERE: Final = "what may have ended transactions before them is not here"
 ELSEWHERE: Final = "only bookies have them whose disks were not given"
 
 
@@ -64,20 +66,34 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Which entries of what was named: these ledgers only, from, to (both included)."""
+    """Which entries of what was named: from, to (both included)."""
 
-    ledgers: frozenset[int] = frozenset()
     first: Bound | None = None
     last: Bound | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The ledgers of one topic in reading order, or what was named by number (then `is_topic` is false)."""
+    """The ledgers of one topic in reading order, or what was named by number (then `is_topic` is false).
+
+    `snapshot` says why these may not be all of them (a shadow topic without its source).
+    `scalable_topic` is the topic of which it is a segment, None for one that is none.
+    """
 
     name: str
     ledgers: Sequence[Ledger]
     is_topic: bool = False
+    snapshot: str | None = None
+    scalable_topic: str | None = None
+
+    @property
+    def segment(self) -> dict[str, str]:
+        """What entries say of a segment that they are in: `{"topic", "scalable_topic"}`, else nothing."""
+        return {} if self.scalable_topic is None else names_of(self.name, self.scalable_topic)
+
+
+# What was named, and which of its entries.
+Place = tuple[Choice, Limits]
 
 
 @dataclass(slots=True)
@@ -90,11 +106,22 @@ class Coverage:
     elsewhere: int = 0
     not_checked: dict[str, str] = field(default_factory=dict)
 
+    def add(self, topic: Choice | Topic) -> None:
+        """Count a topic, and note where it may have more ledgers than are known."""
+        self.topics += isinstance(topic, Topic) or topic.is_topic
+        if topic.snapshot is not None:
+            self.not_checked[topic.name] = topic.snapshot
+
     def merge(self, other: Coverage) -> None:
         """Add what was looked at elsewhere; the topics are counted here."""
         self.ledgers += other.ledgers
         self.entries += other.entries
         self.elsewhere += other.elsewhere
+
+    def undecided(self, entries: int) -> None:
+        """Note how many entries may be readable or not, for what became of transactions is not known."""
+        if entries:
+            self.not_checked |= {f"whether {entries} entries are readable": MARKERS_ELSEWHERE}
 
     @property
     def checked(self) -> dict[str, int]:
@@ -112,11 +139,12 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Entries [first, last] of one ledger; `last` is None for up to the end."""
+    """Entries [first, last] of one ledger; `last` is None for up to the end. `segment` as in its choice."""
 
     ledger: Ledger
     first: int = 0
     last: int | None = None
+    segment: Mapping[str, str] = field(default_factory=dict)
 
 
 def choose(
@@ -126,18 +154,30 @@ def choose(
     report: Report,
     *,
     everything: bool = False,
+    ledgers: frozenset[int] = frozenset(),
 ) -> Iterator[Choice]:
     """Yield the ledgers of what each name stands for: a ledger's number, or what `named` takes.
 
-    With `everything` those of all topics of the store, without names all that the source has. What is not
-    there, or is broken, is reported. UsageError for topics without a store, or names beside `everything`.
+    With `everything` those of all topics of the store, without names all that the source has; of these only
+    `ledgers`, if any are given. What is not there, or is broken, is reported. UsageError for topics without a
+    store, or names beside `everything`.
     """
+    choices = _choices(names, store, source, report, everything=everything)
+    return _only(ledgers, choices, report) if ledgers else choices
+
+
+def _choices(
+    names: Sequence[str], store: Store | None, source: EntrySource, report: Report, *, everything: bool
+) -> Iterator[Choice]:
     if everything and names:
         raise UsageError("name topics, or give --all, not both")
     if everything and store is None:
         raise UsageError("--all is all topics of a store: give --store URL")
     if not names and not everything:
-        yield Choice("all ledgers", [Ledger(ledger_id) for ledger_id in source.ledgers()])
+        held = source.ledgers()
+        if not held:
+            report(NotFoundError("the entries given hold no ledger", source=redact(source.url)))
+        yield Choice("all ledgers", [Ledger(ledger_id) for ledger_id in held])
     for name in names:
         if name.isascii() and name.isdigit():
             yield Choice(f"ledger {name}", [Ledger(parse_ledger_id(name))])
@@ -146,27 +186,39 @@ def choose(
         else:
             yield from map(_choice, named(store, name, report))
     if everything and store is not None:
-        yield from map(_choice, topics_in(store, Scope(), report))
+        yield from map(_choice, every_topic(store, report))
 
 
 def _choice(topic: Topic) -> Choice:
-    return Choice(topic.name, topic.ledgers, is_topic=True)
+    return Choice(topic.name, topic.ledgers, True, topic.snapshot, topic.scalable_topic)
+
+
+def _only(wanted: frozenset[int], choices: Iterable[Choice], report: Report) -> Iterator[Choice]:
+    """Yield the choices that have any of the `wanted` ledgers, with these alone; report what none has."""
+    absent, names = set(wanted), []
+    for choice in choices:
+        names.append(choice.name)
+        kept = [ledger for ledger in choice.ledgers if ledger.ledger_id in wanted]
+        absent.difference_update(ledger.ledger_id for ledger in kept)
+        if kept:
+            yield replace(choice, ledgers=kept)
+    if absent and names:
+        numbers = ", ".join(map(str, sorted(absent)))
+        one = f"{names[0]} has no ledger {numbers}"
+        report(NotFoundError(one if len(names) == 1 else f"none of {len(names)} topics has ledger {numbers}"))
 
 
 def ranges(choice: Choice, limits: Limits, source: EntrySource) -> Iterator[Range]:
     """Yield the ranges of entries that are left of a choice within its limits, in reading order."""
-    kept = [ledger for ledger in choice.ledgers if not limits.ledgers or ledger.ledger_id in limits.ledgers]
-    if limits.ledgers and not kept:
-        raise NotFoundError(f"{choice.name} has no ledger {', '.join(map(str, sorted(limits.ledgers)))}")
     first, last = limits.first, limits.last
     if first is not None and first.entry_id < 0:
-        first = _from_end(kept, -first.entry_id, source)
+        first = _from_end(choice.ledgers, -first.entry_id, source)
     if last is not None and last.entry_id < 0:
-        last = _from_end(kept, -last.entry_id, source)
-    for ledger in kept:
+        last = _from_end(choice.ledgers, -last.entry_id, source)
+    for ledger in choice.ledgers:
         start, stop = _clip(ledger.ledger_id, first, last)
         if stop is None or stop >= start:
-            yield Range(ledger, start, stop)
+            yield Range(ledger, start, stop, choice.segment)
 
 
 def first_entries(parts: Iterable[Range], count: int | None, source: EntrySource) -> Iterator[Range]:

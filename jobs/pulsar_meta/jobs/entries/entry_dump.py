@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -16,10 +16,16 @@ from pulsar_meta.codecs.frames.frame import Frame, decode_frame
 from pulsar_meta.codecs.frames.raw_message import decode_raw_message
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.cursor import decode_position_info
+from pulsar_meta.codecs.transactions.log_entries import (
+    decode_log_entry,
+    log_entry_to_json,
+    possible_readings,
+)
+from pulsar_meta.codecs.transactions.snapshots import SnapshotKind, decode_snapshot
 from pulsar_meta.entries.base import EntrySource, RawEntry, entry_of, read_each
-from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, Limits, Range, ranges
+from pulsar_meta.jobs.entries.entry_choice import Coverage, Place, Range, ranges
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts, FilterVerdict
-from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
+from pulsar_meta.jobs.topics.bookkeeper import LOGS, EntryFormat
 from pulsar_meta.jobs.topics.placement import placement
 from pulsar_meta.jobs.topics.topic import Ledger, Report, with_bookkeeper
 from pulsar_meta.stores.base import Store
@@ -37,29 +43,32 @@ class DumpOptions:
 
 @dataclass(frozen=True, slots=True)
 class DataEntry:
-    """An entry without BookKeeper's part: what its writer handed over, and the verdict on it."""
+    """An entry without BookKeeper's part: what its writer handed over, and the verdict on it.
+
+    `segment` names the segment of a scalable topic that it is in, as documents do; else it is empty.
+    """
 
     ledger_id: int
     entry_id: int
     data: memoryview
     digest: Verdict
+    segment: Mapping[str, str] = field(default_factory=dict)
 
 
 Readable = tuple[DataEntry, EntryFormat]
 
 
 def read_entries(
-    choices: Iterator[Choice],
-    limits: Limits,
+    places: Iterable[Place],
     source: EntrySource,
     store: Store | None,
     report: Report,
     coverage: Coverage | None = None,
 ) -> Iterator[Readable]:
-    """Yield the entries chosen, in reading order; what is missing or broken is reported and passed over."""
+    """Yield the entries of places, in reading order; what is missing or broken is reported, not yielded."""
     coverage = coverage or Coverage()
-    for choice in choices:
-        coverage.topics += choice.is_topic
+    for choice, limits in places:
+        coverage.add(choice)
         parts = list(ranges(choice, limits, source))
         ledgers = with_bookkeeper(store, (part.ledger for part in parts), report)
         for part, ledger in zip(parts, ledgers, strict=True):
@@ -100,6 +109,7 @@ def whole_copy(entry: DataEntry, source: EntrySource, form: EntryFormat, report:
 def describe(entry: DataEntry, form: EntryFormat, look: DumpOptions, report: Report) -> Document:
     """Return the document of one entry; what is wrong with it is reported."""
     document: Document = {
+        **entry.segment,
         "ledger_id": entry.ledger_id,
         "entry_id": entry.entry_id,
         "size": len(entry.data),
@@ -110,6 +120,7 @@ def describe(entry: DataEntry, form: EntryFormat, look: DumpOptions, report: Rep
     if entry.digest == "bad":
         faults.add("the digest does not fit: the entry is not what its writer wrote")
     frame, compacted_from, reason = find_frame(entry.data, form)
+    document |= _records(entry, frame, form, faults)
     if frame is None:
         if form.content is None and (form.frames or entry.digest != "ok"):
             faults.add(f"no frame can be read in it: {reason}")
@@ -121,7 +132,7 @@ def describe(entry: DataEntry, form: EntryFormat, look: DumpOptions, report: Rep
     document |= frame_to_json(frame)
     if compacted_from is not None:
         document["compacted_from"] = compacted_from
-    return document | _opened(entry, frame, look, faults) if look.deep else document
+    return document | _opened(entry, frame, form, look, faults) if look.deep else document
 
 
 def find_frame(data: memoryview, form: EntryFormat) -> tuple[Frame | None, Document | None, str | None]:
@@ -143,6 +154,9 @@ def find_frame(data: memoryview, form: EntryFormat) -> tuple[Frame | None, Docum
 
 def guess_content(data: memoryview) -> str | None:
     """Return what data that is no frame looks like, where no store says it."""
+    logs = " or ".join(LOGS[reading.kind] for reading in possible_readings(data))
+    if logs:
+        return f"whose ledger it is, is not known; by its content {logs}"
     try:
         position = decode_position_info(data)
     except DecodeError:
@@ -165,6 +179,23 @@ def write_payloads(directory: Path, entry: DataEntry, opened: OpenedEntry) -> li
     return names
 
 
+def _records(entry: DataEntry, frame: Frame | None, form: EntryFormat, faults: _Faults) -> Document:
+    """Return `log`, the records of an entry of a log, or `readings` of one whose ledger's owner is not known.
+
+    A frame and a batch of records begin alike: only a frame whose checksum is right is surely one.
+    """
+    if form.log is not None:
+        try:
+            return {"log": log_entry_to_json(decode_log_entry(form.log, entry.data))}
+        except DecodeError as error:
+            faults.add(str(error))
+            return {}
+    if form.content is not None or form.frames or (frame is not None and frame.checksum != "bad"):
+        return {}
+    readings = [log_entry_to_json(reading) for reading in possible_readings(entry.data)]
+    return {"readings": readings} if readings else {}
+
+
 @dataclass(frozen=True, slots=True)
 class _Faults:
     source: str
@@ -174,13 +205,17 @@ class _Faults:
         self.report(DecodeError(message, source=self.source))
 
 
-def _opened(entry: DataEntry, frame: Frame, look: DumpOptions, faults: _Faults) -> Document:
+def _opened(
+    entry: DataEntry, frame: Frame, form: EntryFormat, look: DumpOptions, faults: _Faults
+) -> Document:
     try:
         opened = open_entry(frame, max_size=look.max_size, partly=True)
     except DecodeError as error:
         faults.add(str(error))
         return {"messages": [], "unopened": str(error)}
     document = opened_to_json(opened, look.form)
+    if form.snapshot is not None:
+        _add_snapshots(document["messages"], opened, form.snapshot, faults)
     if opened.fault is not None:
         faults.add(str(opened.fault))
         document["unopened"] = str(opened.fault)
@@ -189,6 +224,17 @@ def _opened(entry: DataEntry, frame: Frame, look: DumpOptions, faults: _Faults) 
         for message, name in zip(document["messages"], names, strict=True):
             message["payload_file"] = name
     return document
+
+
+def _add_snapshots(
+    documents: list[Document], opened: OpenedEntry, kind: SnapshotKind, faults: _Faults
+) -> None:
+    """Give each message the snapshot of a transaction buffer that it holds, as `snapshot`; none is null."""
+    for document, message in zip(documents, opened.messages, strict=True):
+        try:
+            document["snapshot"] = decode_snapshot(kind, message.payload) if message.payload else None
+        except DecodeError as error:
+            faults.add(f"no snapshot of a transaction buffer can be read in it: {error}")
 
 
 def present_entries(
@@ -205,7 +251,8 @@ def present_entries(
     except DecodeError as error:
         report(error)
         return
-    if newest is None and ledger.state == "unknown":
+    named = part.ledger.state == "unknown"
+    if newest is None and named and ledger.entries is None:
         report(NotFoundError(f"ledger {ledger_id}: no source has an entry of it"))
         return
     end = max(-1 if newest is None else newest, (ledger.entries or 0) - 1)
@@ -224,11 +271,11 @@ def present_entries(
         except DecodeError as error:
             report(error.within(what=f"entry {ledger_id}:{entry_id}"))
         else:
-            yield entry, ledger.format
+            yield (replace(entry, segment=part.segment) if part.segment else entry), ledger.format
     missing = placed.count(part.first, last) - expected
     coverage.elsewhere += max(0, placed.elsewhere(part.first, last) - (held - expected))
     # Who exported some frames of a ledger does not miss the others.
-    whole = part.ledger.state != "unknown" or source.whole_ledgers
+    whole = not named or source.whole_ledgers or newest is None
     if missing > 0 and whole:
         what = "an entry" if newest is None else f"{missing} of its entries {part.first} to {last}"
         text = "of it" if newest is None else ""

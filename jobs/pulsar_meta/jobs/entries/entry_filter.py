@@ -100,7 +100,10 @@ class EntryFilter:
     max_size: int = DEFAULT_MAX_SIZE
 
     def decide(self, frame: Frame) -> FilterVerdict:
-        """Return the verdict on an entry; a payload that cannot be opened leaves it undecided."""
+        """Return the verdict on an entry; a payload that cannot be opened leaves it undecided.
+
+        Of a batch that is whole only up to a fault the messages before that decide where one of them matches.
+        """
         if self.level == "entry":
             holds = self.filter.holds(properties_of(frame.metadata.properties))
             return FilterVerdict(
@@ -120,7 +123,7 @@ class EntryFilter:
 
     def _opened(self, frame: Frame) -> FilterVerdict:
         try:
-            opened = open_entry(frame, max_size=self.max_size)
+            opened = open_entry(frame, max_size=self.max_size, partly=True)
         except DecodeError:
             return FilterVerdict(False, None, why="cannot be opened")
         if opened.unopened is not None and not frame.metadata.HasField("num_messages_in_batch"):
@@ -133,5 +136,8 @@ class EntryFilter:
             for message in opened.messages
             if not message.compacted_out and self.filter.holds(properties_of(message.metadata.properties))
         )
+        if opened.fault is not None and not found:
+            # Those that cannot be read might have matched.
+            return FilterVerdict(False, None, why="cannot be opened")
         batch = frame.metadata.HasField("num_messages_in_batch")
         return FilterVerdict(bool(found), "message", found if batch else None)

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.entries.entry_choice import Bound, Choice, Limits
+from pulsar_meta.jobs.entries.entry_choice import Bound, Choice, Limits, Place
 from pulsar_meta.jobs.seek.questions import FIRST_INDEX, INDEX, TIME, Question, SeekOptions
+from pulsar_meta.jobs.seek.search import FOUND, MISSING, UNREADABLE
 from pulsar_meta.jobs.seek.seeker import Seeker, plan_of_ledgers
 from pulsar_meta.jobs.topics.topic import Report
 
@@ -20,26 +21,38 @@ def places(
     limits: Limits,
     source: EntrySource,
     report: Report,
-) -> Iterator[tuple[Choice, Limits]]:
+) -> Iterator[Place]:
     """Yield each topic with the limits that show what is asked for: one entry an index, all from `time` on.
 
-    What is nowhere is reported. UsageError for ledgers named by number: only a topic has an order.
+    What is nowhere is reported, of a scalable topic what is in none of its segments. UsageError for ledgers
+    named by number: only a topic has an order.
     """
+    missed: dict[Question, NotFoundError] = {}
+    somewhere: set[Question] = set()
     for choice in choices:
         if not choice.is_topic:
             raise UsageError(f"{choice.name}: an index and a time are looked for in topics")
         seeker = Seeker(plan_of_ledgers(choice.name, choice.ledgers, FIRST_INDEX), source, SeekOptions())
-        questions = [Question(choice.name, INDEX, index) for index in indexes]
+        named = choice.scalable_topic or choice.name
+        questions = [Question(named, INDEX, index) for index in indexes]
         if time is not None:
-            questions.append(Question(choice.name, TIME, time))
+            questions.append(Question(named, TIME, time))
         # The topic is counted once.
         once = choice
         for question in questions:
             answer = seeker.ask(question)
-            if answer["status"] != "found":
+            if answer["status"] != FOUND:
                 what = f"{question.kind} {question.target}"
-                report(NotFoundError(f"no entry for {what}: {answer['status']}", source=choice.name))
+                error = NotFoundError(f"no entry for {what}: {answer['status']}", source=choice.name)
+                if choice.scalable_topic is None or answer["status"] in (MISSING, UNREADABLE):
+                    report(error)
+                else:
+                    missed[question] = error
                 continue
+            somewhere.add(question)
             found = Bound(answer["entry_id"], answer["ledger_id"])
             yield once, replace(limits, first=found, last=found if question.kind == INDEX else limits.last)
             once = replace(choice, is_topic=False)
+    for question, error in missed.items():
+        if question not in somewhere:
+            report(error)

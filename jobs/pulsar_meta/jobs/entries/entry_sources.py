@@ -8,7 +8,9 @@ from typing import Final
 from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.joined import JoinedEntries
 from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.topics.bookkeeper import open_live_bookies
 from pulsar_meta.stores.base import Store
 
 LIVE: Final = "bookie"
@@ -31,8 +33,6 @@ def open_entry_sources(urls: Sequence[str], store: Store | None = None) -> Entry
         raise
     if len(sources) == 1:
         return sources[0]
-    from pulsar_meta.entries.joined import JoinedEntries
-
     return JoinedEntries(sources)
 
 
@@ -44,6 +44,4 @@ def _open(url: str, store: Store | None) -> EntrySource:
         raise UsageError("bookie: takes nothing after it, the bookies come from --store", source=redact(url))
     if store is None:
         raise UsageError("bookie: finds its bookies through the store: give --store URL", source=url)
-    from pulsar_meta.jobs.topics.bookkeeper import open_live_bookies
-
     return open_live_bookies(store, url=url)
