@@ -13,7 +13,7 @@ from pulsar_meta.codecs.documents.kinds import ENVELOPED, kind_of_path
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.envelope import is_enveloped, read_header
-from pulsar_meta.codecs.names import split_managed_ledger_path
+from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.stores.base import Versioned
 
 # Upper bounds in bytes; a request over the last but one is over ZooKeeper's default limit (jute.maxbuffer).
@@ -63,7 +63,7 @@ class Sizes:
         for sums in (
             self.total,
             self.classes.setdefault(bucket, Sum()),
-            self.namespaces.setdefault(namespace_of(held.path), Sum()),
+            self.namespaces.setdefault(namespace_of(held), Sum()),
         ):
             sums.add(size, raw_size)
         entry = (raw_size if self.by_raw else size, held.path, held)
@@ -106,10 +106,10 @@ def raw_size_of(held: Versioned) -> int:
     return len(held.value)
 
 
-def namespace_of(path: str) -> str:
+def namespace_of(held: Versioned) -> str:
     """Return `tenant/namespace` for what belongs to a topic, else the first part of the path."""
-    location = split_managed_ledger_path(path)
-    return location[0].namespace_name if location else "/" + path.split("/")[1]
+    location = managed_place(held.path, held.value)
+    return location[0].namespace_name if location else "/" + held.path.split("/")[1]
 
 
 def describe(held: Versioned, source: str) -> Document:
@@ -118,7 +118,7 @@ def describe(held: Versioned, source: str) -> Document:
     document = decoded.document
     envelope = document.get("envelope")
     found: Document = {"path": held.path}
-    location = split_managed_ledger_path(held.path)
+    location = managed_place(held.path, held.value)
     if location:
         found["name"] = " ".join(str(part) for part in location if part is not None)
     found |= {

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, ledger_path
-from pulsar_meta.jobs.topics.partitions import named_topics
+from pulsar_meta.codecs.names import MANAGED_LEDGERS, SCALABLE_TOPICS, TopicName, ledger_path
+from pulsar_meta.jobs.topics.partitions import named_scalable, named_topics, with_cursor
 from pulsar_meta.jobs.topics.scope import POLICIES
 from pulsar_meta.stores.base import Store, joined
 
 WORDS = ("topic", "cursor", "ledger", "namespace", "broker")
 # What lies at the top of a store.
-ROOTS = ("admin", "counters", "ledgers", "loadbalance", "managed-ledgers", "namespace", "pulsar", "schemas")
+ROOTS = (
+    *("admin", "counters", "ledgers", "loadbalance", "managed-ledgers"),
+    *("namespace", "pulsar", "schemas", "topics", "txn"),
+)
 NOUNS = "a path, `topic NAME`, `cursor TOPIC NAME`, `ledger ID`, `namespace TENANT/NAMESPACE` or `broker ID`"
 
 
@@ -33,6 +36,17 @@ def path_of(words: Sequence[str]) -> str:
         case ["broker", name] if "/" not in name:
             return f"/loadbalance/brokers/{name}"
     raise UsageError(f"{' '.join(words)!r}: expected {NOUNS}{_correction(words)}")
+
+
+def one_path_of(store: Store, words: Sequence[str]) -> str:
+    """Return what `path_of` does; UsageError, too, for a scalable topic, which is several."""
+    match list(words):
+        case ["topic", name] | ["cursor", name, _]:
+            scalable = named_scalable(store, TopicName.parse(name))
+            if scalable is not None:
+                count, path = len(scalable.segments), scalable.name.path
+                raise UsageError(f"{name} has {count} segments: name one, or their list {path}")
+    return path_of(words)
 
 
 def _correction(words: Sequence[str]) -> str:
@@ -60,11 +74,29 @@ def places_below(store: Store, words: Sequence[str]) -> list[str]:
     return paths_of(store, words)
 
 
+def places_listed(store: Store, words: Sequence[str]) -> list[str]:
+    """Return what `places_below` does, but for a namespace's segments the records of their topics."""
+    match list(words):
+        case ["namespace", name]:
+            scalable = f"{SCALABLE_TOPICS}/{name}"
+            paths = [path for path in places_below(store, words) if not path.endswith("/segment")]
+            return [*paths, scalable] if store.children(scalable) else paths
+    return places_below(store, words)
+
+
 def paths_of(store: Store, words: Sequence[str]) -> list[str]:
-    """Return what `path_of` does, but for the name of a partitioned topic the path of each partition."""
+    """Return what `path_of` does, but of a partitioned or scalable topic the paths of its parts."""
     match list(words):
         case ["topic", name]:
             return [topic.path for topic in named_topics(store, TopicName.parse(name))]
         case ["cursor", name, cursor]:
-            return [topic.cursor_path(cursor) for topic in named_topics(store, TopicName.parse(name))]
+            return [topic.cursor_path(cursor) for topic in _with_cursor(store, name, cursor)]
     return [path_of(words)]
+
+
+def _with_cursor(store: Store, name: str, cursor: str) -> list[TopicName]:
+    """Return where a cursor should lie; of a scalable topic's segments those that have it, where any has."""
+    topics = named_topics(store, TopicName.parse(name))
+    if not any(topic.scalable_topic for topic in topics):
+        return topics
+    return with_cursor(store, topics, cursor) or topics

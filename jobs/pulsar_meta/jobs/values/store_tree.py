@@ -8,7 +8,14 @@ from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.codecs.names import TopicName, decode_name, split_managed_ledger_path
+from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.names import (
+    TopicName,
+    decode_name,
+    managed_ledger_places,
+    split_managed_ledger_path,
+    split_scalable_path,
+)
 from pulsar_meta.jobs.topics.nearest import missing
 from pulsar_meta.stores.base import Store, Versioned, joined
 
@@ -28,9 +35,12 @@ def list_children(store: Store, path: str, *, details: bool = False) -> Iterator
         read_value(store, path)
     for some in (names[at : at + AT_ONCE] for at in range(0, len(names), AT_ONCE)):
         paths = [joined(path, name) for name in some]
-        found = store.read_many(paths) if details else [None] * len(paths)
-        for at, name, held in zip(paths, some, found, strict=True):
-            yield _named(at, name) | _called(at) | ({} if held is None else _details(held))
+        # What lies at some paths only their values say.
+        wanted = [at for at in paths if details or len(managed_ledger_places(at)) > 1]
+        found = dict(zip(wanted, store.read_many(wanted), strict=True))
+        for at, name in zip(paths, some, strict=True):
+            held = found.get(at)
+            yield _named(at, name) | _called(at, held) | (_details(held) if details and held else {})
 
 
 def walk(store: Store, path: str, depth: int | None = None) -> Iterator[Document]:
@@ -134,10 +144,11 @@ def _named(path: str, name: str) -> Document:
     return document if decoded == name else document | {"decoded": decoded}
 
 
-def _called(path: str) -> Document:
-    place = split_managed_ledger_path(path)
+def _called(path: str, held: Versioned | None) -> Document:
+    place = split_managed_ledger_path(path) if held is None else managed_place(path, held.value)
     if place is None:
-        return {}
+        scalable = split_scalable_path(path)
+        return {} if scalable is None else {"topic": str(scalable)}
     return {"topic": str(place[0])} | ({} if place[1] is None else {"cursor": place[1]})
 
 

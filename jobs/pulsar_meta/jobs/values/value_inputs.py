@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import tempfile
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from glob import glob
 from pathlib import Path
@@ -28,13 +28,18 @@ from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.snapshot import MAX_LINE, SnapshotStore
 
 STDIN: Final = "-"
-_MAY_BE_STORED: Final = re.compile(r"/(managed-ledgers|ledgers|schemas|admin|loadbalance|namespace)(/|$)")
+_MAY_BE_STORED: Final = re.compile(
+    r"/(managed-ledgers|ledgers|schemas|admin|loadbalance|namespace|topics|txn)(/|$)"
+)
 _HEAD: Final = 1 << 16
 _PIECE: Final = 1 << 20
 _BESIDE_VALUE: Final = 1 << 16
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 # Text may be three characters a byte ("0a ").
 _TEXT_FACTOR: Final = 3
+# Opens a file by its name, or stdin as -; NotFoundError, UnreachableError.
+OpenInput = Callable[[str], AbstractContextManager[IO[bytes]]]
+
 _SNAPSHOT: Final = rb'\s*\{(?=[^\n]*"path"\s*:\s*"/)(?=[^\n]*"value"\s*:\s*")'
 
 
@@ -51,11 +56,15 @@ class ValueInput:
 
 @dataclass(frozen=True, slots=True)
 class InputForm:
-    """How bytes stand in files (raw, hex, base64), one value a file or a line, how many bytes at most."""
+    """How bytes stand in files (raw, hex, base64), one value a file or a line, how many bytes at most.
+
+    `snapshots`: what looks like the lines of a snapshot is one, and no value by itself.
+    """
 
     text: str = "raw"
     lines: bool = False
     max_size: int = DEFAULT_MAX_SIZE
+    snapshots: bool = True
 
 
 def values_of_store(store: Store, prefix: str) -> Iterator[ValueInput]:
@@ -70,7 +79,7 @@ def values_of_store(store: Store, prefix: str) -> Iterator[ValueInput]:
 
 
 def is_stored_path(name: str) -> bool:
-    """Tell whether `name` is a path of a store and no file: the root of one, with no such file here."""
+    """Return whether `name` is a path of a store and no file: the root of one, with no such file here."""
     return _MAY_BE_STORED.match(name) is not None and not Path(name).exists()
 
 
@@ -83,16 +92,16 @@ def value_at(store: Store, path: str) -> ValueInput:
     return ValueInput(store.url, held.value, held.path, held.version)
 
 
-def values_of_files(names: Iterable[str], form: InputForm) -> Iterator[ValueInput]:
+def values_of_files(names: Iterable[str], form: InputForm, open_input: OpenInput) -> Iterator[ValueInput]:
     """Yield the values in files; one that cannot be read comes with an error, and the next follows."""
     for name in names:
         if name == STDIN:
-            yield from _values_of_stdin(form)
+            yield from _values_of_file(name, form, open_input)
         else:
-            yield from _values_of_name(name, form)
+            yield from _values_of_name(name, form, open_input)
 
 
-def _values_of_name(name: str, form: InputForm) -> Iterator[ValueInput]:
+def _values_of_name(name: str, form: InputForm, open_input: OpenInput) -> Iterator[ValueInput]:
     files, faults = _expand(name)
     for fault in faults:
         source = str(fault.filename or name)
@@ -100,7 +109,7 @@ def _values_of_name(name: str, form: InputForm) -> Iterator[ValueInput]:
     if not files and not faults:
         yield ValueInput(name, error=NotFoundError("no file in this directory", source=name))
     for path in files:
-        yield from _values_of_file(path, form)
+        yield from _values_of_file(str(path), form, open_input)
 
 
 def _expand(name: str) -> tuple[list[Path], list[OSError]]:
@@ -128,31 +137,29 @@ def _has_magic(name: str) -> bool:
     return any(letter in name for letter in "*?[")
 
 
-def _values_of_file(path: Path, form: InputForm) -> Iterator[ValueInput]:
-    source = str(path)
+def _values_of_file(source: str, form: InputForm, open_input: OpenInput) -> Iterator[ValueInput]:
+    path = None if source == STDIN else store_path_of_file(Path(source).absolute().as_posix())
     try:
-        with path.open("rb") as file:
+        with open_input(source) as file:
             head = file.read(_HEAD)
-            if form.text == "raw" and is_snapshot(head):
-                yield from _values_of_snapshot(source, form)
+            if form.text == "raw" and form.snapshots and is_snapshot(head):
+                yield from (
+                    _spooled(head, file, form) if source == STDIN else _values_of_snapshot(source, form)
+                )
                 return
             data = head + _read(file, _limit(form) + 1 - len(head))
-        yield from _split(source, data, form, store_path_of_file(path.absolute().as_posix()))
-    except FileNotFoundError:
+        yield from _split(source, data, form, path)
+    except NotFoundError as error:
         hint = "; a path of a store? then --store URL" if _MAY_BE_STORED.match(source) else ""
-        yield ValueInput(source, error=NotFoundError(f"no such file{hint}", source=source))
-    except OSError as error:
-        yield ValueInput(source, error=UnreachableError(f"cannot be read: {error.strerror}", source=source))
+        yield ValueInput(source, error=NotFoundError(f"{error.message}{hint}", source=source))
+    except UnreachableError as error:
+        yield ValueInput(source, error=error)
 
 
-def _values_of_stdin(form: InputForm) -> Iterator[ValueInput]:
-    stdin = sys.stdin.buffer
-    data = _read(stdin, _limit(form) + 1)
-    if form.text != "raw" or not is_snapshot(data):
-        yield from _split(STDIN, data, form, None)
-        return
+def _spooled(head: bytes, stdin: IO[bytes], form: InputForm) -> Iterator[ValueInput]:
+    """Yield the values of a snapshot that is read from stdin, of which `head` was read."""
     with tempfile.NamedTemporaryFile(suffix=".ndjson") as spool:
-        spool.write(data)
+        spool.write(head)
         copyfileobj(stdin, spool)
         spool.flush()
         for value in _values_of_snapshot(spool.name, form):

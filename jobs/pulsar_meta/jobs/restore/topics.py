@@ -1,0 +1,132 @@
+"""What belongs to a topic: its records, those of its cursors, and BookKeeper's of every ledger they name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from pulsar_meta.codecs.errors import NotFoundError
+from pulsar_meta.codecs.metadata.envelope import open_envelope, wrap_envelope
+from pulsar_meta.codecs.names import TopicName, encode_name, ledger_path, split_managed_ledger_path
+from pulsar_meta.codecs.protobuf.parse import parse_message
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.restore.remains import Remains
+from pulsar_meta.jobs.topics.owners import SCHEMAS, named_by
+from pulsar_meta.jobs.topics.scope import POLICIES, chosen_topics
+from pulsar_meta.jobs.transactions.pending_acks import pending_logs
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
+from pulsar_meta.stores.base import Store, Versioned
+
+LOCAL_POLICIES = "/admin/local-policies"
+
+
+@dataclass(slots=True)
+class Belongings:
+    """The values of `store` that belong to topics, each once, a ledger's record before what names it.
+
+    `names` are topics, or namespaces (`tenant/namespace`); globs are taken. `entries` knows the state of
+    cursors that lies in ledgers; with `remains`, ledgers of which nothing is left stay out, and out of the
+    topic's record. `counts` says how many topics, cursors, ledgers and schemas there were, `missing` how many
+    ledgers BookKeeper's metadata does not have.
+    """
+
+    store: Store
+    names: Sequence[str]
+    policies: bool = False
+    entries: EntrySource | None = None
+    remains: Remains | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    missing: int = 0
+    _given: set[str] = field(default_factory=set)
+
+    def values(self) -> Iterator[Versioned]:
+        """Yield them. NotFoundError for a name that no topic has; DecodeError for a record that is broken."""
+        self.counts.clear()
+        self.missing = 0
+        self._given.clear()
+        if self.remains is not None:
+            self.remains.counts.clear()
+        for record in chosen_topics(self.store, self.names):
+            topic = TopicName.from_path(record.path)
+            if topic is not None and record.path not in self._given:
+                yield from self._of_topic(topic)
+
+    def _of_topic(self, topic: TopicName) -> Iterator[Versioned]:
+        yield from self._once(self._above(topic))
+        yield from self._with_ledgers([_schema_path(topic)], "schemas")
+        cursors = self._cursors(topic)
+        yield from self._with_ledgers([topic.path], "topics")
+        yield from self._with_ledgers(cursors, "cursors")
+        for cursor in cursors.values():
+            # What its subscription acknowledged in transactions.
+            for log in pending_logs(topic, cursor):
+                yield from self._with_ledgers([log.path], "topics")
+                yield from self._with_ledgers(self._cursors(log), "cursors")
+
+    def _cursors(self, topic: TopicName) -> dict[str, str]:
+        """Return the subscriptions of a topic by the paths of their records."""
+        paths = (f"{topic.path}/{name}" for name in self.store.children(topic.path))
+        places = ((path, split_managed_ledger_path(path)) for path in paths)
+        return {path: place[1] for path, place in places if place is not None and place[1] is not None}
+
+    def _above(self, topic: TopicName) -> list[str]:
+        """Return where that lies which several topics share: policies, the number of partitions, segments."""
+        of = topic.partitioned or topic
+        paths = [of.partitioned_path]
+        if topic.domain == "segment":
+            paths.append(replace(topic, domain="topic", local=topic.local.rpartition("/")[0]).path)
+        namespace = topic.namespace_name
+        policies = [f"{POLICIES}/{topic.tenant}", f"{POLICIES}/{namespace}", f"{LOCAL_POLICIES}/{namespace}"]
+        return [*policies, *paths] if self.policies else paths
+
+    def _once(self, paths: Iterable[str]) -> Iterator[Versioned]:
+        for path in paths:
+            held = None if path in self._given else self._read(path)
+            self._given.add(path)
+            if held is not None:
+                yield held
+
+    def _with_ledgers(self, paths: Iterable[str], what: str) -> Iterator[Versioned]:
+        for held in self._once(paths):
+            self.counts[what] += 1
+            yield from self._with_its_ledgers(held)
+
+    def _with_its_ledgers(self, held: Versioned) -> Iterator[Versioned]:
+        """Yield BookKeeper's records of the ledgers that a value names, then the value."""
+        named = {owner.ledger_id for owner in named_by(held, self.entries, lambda path, why: None)}
+        records = {ledger_id: self._read(ledger_path(ledger_id)) for ledger_id in sorted(named)}
+        self.counts["ledgers"] += len(records)
+        left_out = set[int]() if self.remains is None else self.remains.left_out(records.items())
+        for ledger_id, record in records.items():
+            if record is None:
+                self.missing += 1
+            elif ledger_id not in left_out:
+                yield record
+        yield _without(held, left_out) if left_out else held
+
+    def _read(self, path: str) -> Versioned | None:
+        try:
+            return self.store.read(path)
+        except NotFoundError:
+            return None
+
+
+def _schema_path(topic: TopicName) -> str:
+    of = topic.partitioned or topic
+    return f"{SCHEMAS}/{of.namespace_name}/{encode_name(of.local)}"
+
+
+def _without(held: Versioned, ledgers: set[int]) -> Versioned:
+    """Return the record of a topic without some of its ledgers, in its codec; other values as they are."""
+    if TopicName.from_path(held.path) is None:
+        return held
+    envelope = open_envelope(held.value)
+    info = parse_message(ManagedLedgerInfo, held.value if envelope is None else envelope.payload)
+    kept = [ledger for ledger in info.ledgerInfo if ledger.ledgerId not in ledgers]
+    del info.ledgerInfo[:]
+    info.ledgerInfo.extend(kept)
+    data = info.SerializeToString()
+    if envelope is not None:
+        data = wrap_envelope(data, envelope.codec, unknown=envelope.unknown)
+    return held._replace(value=data)

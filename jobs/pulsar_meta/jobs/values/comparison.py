@@ -1,0 +1,156 @@
+"""Two stores side by side: what only one of them has, and what differs, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
+from pulsar_meta.codecs.errors import NotFoundError
+from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.snapshot_lines import Sums
+from pulsar_meta.jobs.values.history import differences
+from pulsar_meta.jobs.values.left_out import why_left_out
+from pulsar_meta.jobs.values.remembered import Remembered
+from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.stores.snapshot import check_sums
+
+
+class Terms(NamedTuple):
+    """What counts as a difference, and how values are shown.
+
+    `bytes`: other bytes with the same meaning do. `versions`: other versions do. `ephemeral`: values that
+    live as long as a session are compared. `parents`: so are empty values, as some stores make above others.
+    `brokers`: and what is no part of a copy, since sessions, brokers and bookies make it by themselves.
+    """
+
+    bytes: bool = False
+    versions: bool = False
+    ephemeral: bool = True
+    parents: bool = True
+    brokers: bool = True
+    options: DecodeOptions = DecodeOptions()
+
+    def compares(self, held: Versioned) -> bool:
+        """Return whether a value is looked at at all."""
+        wanted = (self.ephemeral or not held.ephemeral) and (self.parents or bool(held.value))
+        return wanted and (self.brokers or why_left_out(held) is None)
+
+
+@dataclass(slots=True)
+class Compared:
+    """Counts of paths by what came out, and the sums of both stores over everything that they have."""
+
+    equal: int = 0
+    same_meaning: int = 0
+    different: int = 0
+    only_left: int = 0
+    only_right: int = 0
+    left_out: int = 0
+    sums: tuple[Sums, Sums] = field(default_factory=lambda: (Sums(), Sums()))
+
+    @property
+    def differ(self) -> bool:
+        """Whether anything that was compared is not alike."""
+        return bool(self.different or self.only_left or self.only_right)
+
+
+def compare(left: Store, right: Store, terms: Terms, compared: Compared) -> Iterator[Document]:
+    """Yield a document for each path where the stores differ, counting all in `compared`.
+
+    `{"path", "topic"?, "cursor"?, "change", "left"?, "right"?, "differences"}`: `change` is `only-left`,
+    `only-right` or `different`; `left` and `right` have version and size in bytes. A live store is asked
+    again before a difference is reported. What the left one has is kept on disk meanwhile (TMPDIR).
+    DecodeError where a snapshot's values are not those that its foot sums up.
+    """
+    with Remembered() as held:
+        held.add(_scanned(left, terms, compared, 0))
+        for value in _scanned(right, terms, compared, 1):
+            other = held.take(value.path)
+            yield from _judged(left, right, other, value, terms, compared)
+        for value in held:
+            yield from _judged(left, right, value, None, terms, compared)
+
+
+def _scanned(store: Store, terms: Terms, compared: Compared, side: int) -> Iterator[Versioned]:
+    sums = compared.sums[side]
+    for value in store.scan():
+        sums.add(value.path, value.value, ephemeral=value.ephemeral)
+        if terms.compares(value):
+            yield value
+        else:
+            compared.left_out += 1
+    check_sums(store, sums)
+
+
+def _judged(
+    left: Store,
+    right: Store,
+    one: Versioned | None,
+    two: Versioned | None,
+    terms: Terms,
+    compared: Compared,
+) -> Iterator[Document]:
+    """Count a path, and yield its document where the sides differ, also when they are read once more."""
+    found = _difference(one, two, terms, compared)
+    if found is not None:
+        path = found["path"]
+        found = _difference(_now(left, path, one, terms), _now(right, path, two, terms), terms, compared)
+    if found is not None:
+        count = {"only-left": "only_left", "only-right": "only_right"}.get(found["change"], "different")
+        setattr(compared, count, getattr(compared, count) + 1)
+        yield found
+
+
+def _now(store: Store, path: str, held: Versioned | None, terms: Terms) -> Versioned | None:
+    """Return what a live store has there now; of a copy, what it had."""
+    if store.scans_one_moment and not store.networked:
+        return held
+    try:
+        found = store.read(path)
+    except NotFoundError:
+        return None
+    return found if terms.compares(found) else None
+
+
+def _difference(
+    one: Versioned | None, two: Versioned | None, terms: Terms, compared: Compared
+) -> Document | None:
+    """Return the document of a path; None, counted, where both sides are alike."""
+    if one is None or two is None:
+        return _document(one, two, []) if one or two else None
+    versions = terms.versions and one.version != two.version
+    if one.value == two.value and not versions:
+        compared.equal += 1
+        return None
+    found = [] if one.value == two.value else differences(*(_decoded(each, terms) for each in (one, two)))
+    if versions:
+        found.append({"field": "version", "before": one.version, "after": two.version})
+    if not found and not terms.bytes:
+        compared.same_meaning += 1
+        return None
+    return _document(one, two, found)
+
+
+def _decoded(held: Versioned, terms: Terms) -> Document:
+    return decode_document(held.value, source=held.path, path=held.path, options=terms.options).document
+
+
+def _document(one: Versioned | None, two: Versioned | None, found: list[Document]) -> Document:
+    path = (one or two or _NOTHING).path
+    document: Document = {"path": path}
+    place = managed_place(path, (one or two or _NOTHING).value)
+    if place is not None:
+        document["topic"] = str(place[0])
+        if place[1] is not None:
+            document["cursor"] = place[1]
+    document["change"] = "different" if one and two else "only-left" if one else "only-right"
+    for side, held in (("left", one), ("right", two)):
+        if held is not None:
+            document[side] = {"version": held.version, "size": len(held.value)}
+    return document | {"differences": found}
+
+
+_NOTHING: Final = Versioned("", b"", 0)

@@ -1,0 +1,109 @@
+"""What belongs to a topic, judged by what brokers wrote into the metadata of its ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from pulsar_meta.codecs.names import TopicName, ledger_of_path, ledger_path
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.restore.remains import Remains
+from pulsar_meta.jobs.restore.topics import Belongings
+from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of
+from pulsar_meta.jobs.topics.topic import read_topic
+from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.stores.registry import open_store
+
+
+@pytest.fixture
+def store(capture: Callable[[str], Path]) -> Iterator[Store]:
+    with open_store(f"rocksdb:{capture('pulsar-4.2.4') / 'rocksdb'}") as opened:
+        yield opened
+
+
+def created_for(held: Versioned) -> str:
+    """Return the topic for which a broker created a ledger, by the ledger's own metadata."""
+    ledger_id = ledger_of_path(held.path)
+    assert ledger_id is not None
+    custom = bookkeeper_ledger_of(ledger_id, held).custom
+    if "pulsar/schemaId" in custom:
+        return custom["pulsar/schemaId"]
+    named = custom.get("pulsar/compactedTopic") or custom.get("pulsar/delayedIndexTopic")
+    topic = (
+        TopicName.parse(named)
+        if named
+        else TopicName.from_path(f"/managed-ledgers/{custom['pulsar/managed-ledger']}")
+    )
+    assert topic is not None
+    topic = topic.partitioned or topic
+    return f"{topic.namespace_name}/{topic.local}"
+
+
+def test_ledgers_of_each_topic_and_no_others(store: Store) -> None:
+    records = [held for held in store.scan("/managed-ledgers") if TopicName.from_path(held.path)]
+    names = {(topic.partitioned or topic) for held in records if (topic := TopicName.from_path(held.path))}
+    checked = 0
+    for name in sorted(names, key=str):
+        found = list(Belongings(store, [str(name)]).values())
+        paths = [held.path for held in found]
+        assert len(paths) == len(set(paths))
+        owners = {created_for(held) for held in found if ledger_of_path(held.path) is not None}
+        own = f"{name.namespace_name}/{name.local}"
+        # Logs of acknowledgments in transactions are topics of their own.
+        assert all(owner == own or owner.startswith(f"{own}-") for owner in owners), (own, owners)
+        checked += len(paths)
+        others = [path for path in paths if path.startswith("/managed-ledgers")]
+        assert all(path.startswith((name.path, f"{name.path}-")) for path in others)
+    assert checked > 250
+
+
+def test_a_namespace_is_all_of_its_topics_once(store: Store) -> None:
+    found = [held.path for held in Belongings(store, ["public/default"], policies=True).values()]
+    assert len(found) == len(set(found))
+    below = {held.path for held in store.scan("/managed-ledgers/public/default/persistent") if held.value}
+    assert below <= set(found)
+    assert {"/admin/policies/public", "/admin/policies/public/default"} <= set(found)
+
+
+def test_what_is_not_on_the_disks_stays_out(store: Store, capture: Callable[[str], Path]) -> None:
+    with open_entries([f"bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"]) as source:
+        names = [str(TopicName.from_path(held.path)) for held in store.scan("/managed-ledgers")]
+        topic = next(
+            topic
+            for name in names
+            if name != "None"
+            and len((topic := read_topic(store, TopicName.parse(name))).ledgers) > 2
+            and all(source.last_entry(ledger.ledger_id) is not None for ledger in topic.ledgers[:2])
+        )
+        hidden, logged = topic.ledgers[0].ledger_id, topic.ledgers[1].ledger_id
+        for unindexed_too, left_out in ((False, {hidden, logged}), (True, {hidden})):
+            some = cast(EntrySource, _Without(source, {hidden, logged}))
+            remains = Remains(some, {logged}, unindexed_too)
+            found = {
+                held.path: held for held in Belongings(store, [str(topic.name)], remains=remains).values()
+            }
+            assert (remains.counts["gone"], remains.counts["unindexed"]) == (1, 1)
+            assert not {ledger_path(one) for one in left_out} & found.keys()
+            kept = [one.ledger_id for one in topic.ledgers if one.ledger_id not in left_out]
+            assert {ledger_path(one) for one in kept} <= found.keys()
+            assert _ledgers(found[TopicName.parse(topic.name).path]) == kept
+
+
+def _ledgers(record: Versioned) -> list[int]:
+    from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, ledgers_by_id
+
+    return [ledger.ledgerId for ledger in ledgers_by_id(decode_managed_ledger(record.value))]
+
+
+class _Without:
+    """Disks of which some ledgers were deleted."""
+
+    def __init__(self, source: EntrySource, ledgers: set[int]) -> None:
+        self._source, self._ledgers = source, ledgers
+
+    def entry_ids(self, ledger_id: int) -> Iterator[int]:
+        return iter(()) if ledger_id in self._ledgers else self._source.entry_ids(ledger_id)
