@@ -1,0 +1,1 @@
+"""Metadata made again from bookies' disks alone."""

@@ -1,0 +1,232 @@
+"""Which data ledgers are one topic's, by what they and others say; two topics are never one group.
+
+Ledgers that one cursor (or compacted ledger) names are one topic's. An index that goes on from one ledger
+to another joins them where no other ledger fits at either end; where several fit, producers whose sequence
+ids go on decide, and where these do not either, nothing is joined. So do producers alone where there are no
+indexes.
+Ledgers of a topic are made one after the other: what would overlap in indexes or times is never joined.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from pulsar_meta.jobs.rebuild.clues import DataClues, Mention
+from pulsar_meta.jobs.rebuild.kinds import Kind
+
+# By how much producers' clocks may be wrong.
+SKEW: Final = 60_000
+
+# Whether the producers of a ledger go on in another one.
+GoesOn = Callable[[int, int], bool]
+_SAYS: Final[dict[Kind, str]] = {"compacted": "the compacted data in ledger {} is that of {} and {}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Data ledgers of one topic in their order, the topic's name where something gives it, and why.
+
+    `certain` is false where only indexes or sequence ids join some of them. `mentions` are the ledgers
+    (cursors, compacted data) that name some of them.
+    """
+
+    ledgers: tuple[int, ...]
+    name: str | None
+    certain: bool
+    evidence: tuple[str, ...]
+    mentions: tuple[int, ...] = ()
+
+
+def group_ledgers(
+    clues: Mapping[int, DataClues], mentions: Iterable[Mention], names: Mapping[int, str]
+) -> list[Group]:
+    """Return the groups, each data ledger in one, in the order of their first ledgers.
+
+    `names` has the topic of ledgers of which it is known (from an old store, or from a person).
+    """
+    grouping = _Grouping(clues, names)
+    grouping.by_name()
+    grouping.by_mentions(mentions)
+    while grouping.by_indexes() or grouping.by_producers():
+        pass
+    return list(grouping.groups())
+
+
+class _Grouping:
+    """Ledgers while they are joined: `members` has the group of each ledger, one set for all of them."""
+
+    def __init__(self, clues: Mapping[int, DataClues], names: Mapping[int, str]) -> None:
+        self.clues = clues
+        self.names = names
+        self.members: dict[int, set[int]] = {one: {one} for one in sorted(clues)}
+        self.evidence: dict[int, list[str]] = defaultdict(list)
+        self.guessed: set[int] = set()
+        self.mentioned: dict[int, list[int]] = defaultdict(list)
+
+    def by_name(self) -> None:
+        """Join what has the same name."""
+        named: dict[str, list[int]] = defaultdict(list)
+        for ledger_id in self.members:
+            if ledger_id in self.names:
+                named[self.names[ledger_id]].append(ledger_id)
+        for ledgers in named.values():
+            for one, other in pairwise(ledgers):
+                self._join(one, other)
+
+    def by_mentions(self, mentions: Iterable[Mention]) -> None:
+        """Join what one cursor names, also by way of ledgers that are on no disk."""
+        reached: dict[int, int] = {}
+        for mention in mentions:
+            here = sorted(one for one in mention.named if one in self.members)
+            anchor = next((reached[one] for one in mention.named if one in reached), None)
+            together = here if anchor is None else [anchor, *here]
+            for one, other in pairwise(together):
+                if self.members[one] is not self.members[other] and self._fit_names(one, other):
+                    self._join(one, other)
+                    says = _SAYS.get(mention.kind, "the cursor in ledger {} names {} and {}")
+                    self.evidence[other].append(says.format(mention.ledger_id, one, other))
+            if together:
+                self.mentioned[together[0]].append(mention.ledger_id)
+                reached |= dict.fromkeys(mention.named, together[0])
+
+    def by_indexes(self) -> bool:
+        """Join ledgers whose indexes go on; return whether any were."""
+        starts: dict[int, list[int]] = defaultdict(list)
+        for ledger_id in self.members:
+            first = self.clues[ledger_id].first_index
+            if first:
+                starts[first].append(ledger_id)
+
+        def following(ledger_id: int) -> Iterable[int]:
+            last = self.clues[ledger_id].last_index
+            return () if last is None else starts.get(last + 1, ())
+
+        return self._join_next(following, "its indexes go on from ledger {}")
+
+    def by_producers(self) -> bool:
+        """Join ledgers without indexes whose producers go on; return whether any were."""
+        starts: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for ledger_id in self.members:
+            for name, sequence in self.clues[ledger_id].producers.items():
+                if sequence.first:
+                    starts[name, sequence.first].append(ledger_id)
+
+        def following(ledger_id: int) -> Iterable[int]:
+            clue = self.clues[ledger_id]
+            return {
+                one
+                for name, sequence in clue.producers.items()
+                for after in sequence.after
+                for one in starts.get((name, after), ())
+                if clue.last_index is None or self.clues[one].first_index is None
+            }
+
+        return self._join_next(following, "its producers' sequence ids go on from ledger {}")
+
+    def groups(self) -> Iterator[Group]:
+        """Yield the groups."""
+        for first, members in self.members.items():
+            if first != min(members):
+                continue
+            ledgers = tuple(sorted(members))
+            yield Group(
+                ledgers,
+                next((self.names[one] for one in ledgers if one in self.names), None),
+                not self.guessed.intersection(members),
+                tuple(text for one in ledgers for text in self.evidence[one]),
+                tuple(sorted({by for one in ledgers for by in self.mentioned[one]})),
+            )
+
+    def _join_next(self, following: Callable[[int], Iterable[int]], why: str) -> bool:
+        """Join each ledger with the one that alone can come next; return whether any were."""
+        links, joined = self._links(following), False
+        for one, other in links.only(self._goes_on):
+            if self.members[one] is not self.members[other] and self._compatible(one, other):
+                self._join(one, other)
+                self.evidence[other].append(why.format(one))
+                self.guessed.add(other)
+                joined = True
+        return joined
+
+    def _links(self, following: Callable[[int], Iterable[int]]) -> _Links:
+        links = _Links()
+        for one in self.members:
+            for other in following(one):
+                if other > one and self.members[one] is self.members[other]:
+                    links.followed.add(one)
+                    links.preceded.add(other)
+                elif other > one and self._compatible(one, other):
+                    links.after[one].add(other)
+                    links.before[other].add(one)
+        return links
+
+    def _goes_on(self, one: int, other: int) -> bool:
+        later = self.clues[other].producers
+        return any(
+            name in later and later[name].first in sequence.after
+            for name, sequence in self.clues[one].producers.items()
+        )
+
+    def _join(self, one: int, other: int) -> None:
+        together = self.members[one]
+        if together is self.members[other]:
+            return
+        together |= self.members[other]
+        for ledger_id in self.members[other]:
+            self.members[ledger_id] = together
+
+    def _fit_names(self, one: int, other: int) -> bool:
+        known = {self.names[at] for at in self.members[one] | self.members[other] if at in self.names}
+        return len(known) < 2
+
+    def _compatible(self, one: int, other: int) -> bool:
+        """Return whether two groups can be one topic: names, indexes and times one after the other."""
+        if not self._fit_names(one, other):
+            return False
+        ordered = [self.clues[at] for at in sorted(self.members[one] | self.members[other])]
+        indexed = [clue for clue in ordered if clue.first_index is not None]
+        return all(map(_in_order, indexed, indexed[1:])) and all(map(_in_time, ordered, ordered[1:]))
+
+
+@dataclass(slots=True)
+class _Links:
+    """Which ledgers can come after and before which; `followed` and `preceded` have their neighbour."""
+
+    after: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    before: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    followed: set[int] = field(default_factory=set)
+    preceded: set[int] = field(default_factory=set)
+
+    def only(self, goes_on: GoesOn) -> Iterator[tuple[int, int]]:
+        """Yield the pairs of which each is the only one for the other."""
+        for one in sorted(self.after.keys() - self.followed):
+            possible = self.after[one] - self.preceded
+            other = _only(possible, {after for after in possible if goes_on(one, after)})
+            if other is None:
+                continue
+            rivals = self.before[other] - self.followed
+            if _only(rivals, {before for before in rivals if goes_on(before, other)}) == one:
+                yield one, other
+
+
+def _only(possible: set[int], going_on: set[int]) -> int | None:
+    """Return the one that fits; of several the one whose producers go on, None where that is not one."""
+    fitting = possible if len(possible) == 1 else going_on
+    return next(iter(fitting)) if len(fitting) == 1 else None
+
+
+def _in_order(one: DataClues, other: DataClues) -> bool:
+    if one.last_index is None or other.first_index is None:
+        return True
+    return one.last_index < other.first_index
+
+
+def _in_time(one: DataClues, other: DataClues) -> bool:
+    if one.last_time is None or other.first_time is None:
+        return True
+    skew = 0 if one.times_by_broker and other.times_by_broker else SKEW
+    return one.last_time <= other.first_time + skew

@@ -1,0 +1,134 @@
+"""Which data ledgers are one topic's: what joins them, and above all what does not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.rebuild.clues import DataClues, Mention, Sequence
+from pulsar_meta.jobs.rebuild.groups import Group, group_ledgers
+from pulsar_meta.jobs.rebuild.rebuilt import Known, rebuilt_values
+from pulsar_meta.jobs.topics.topic import every_topic
+from pulsar_meta.stores.registry import open_store
+
+# Topics with data, and how many of them have all their ledgers in one group. The other ones have ledgers
+# from before the broker gave indexes.
+WHOLE = {
+    "pulsar-2.8.2": (33, 34),
+    "pulsar-3.0.7": (38, 39),
+    "pulsar-4.0.7": (36, 37),
+    "pulsar-4.2.4": (36, 37),
+    "pulsar-4.2.4-3bookies": (36, 37),
+    "pulsar-5.0.0-M1": (36, 37),
+}
+
+
+# Topics that snapshots of transaction buffers name: 3.0.7 wrote one for each topic.
+NAMED = {"pulsar-3.0.7": 36}
+
+
+def data(ledger_id: int, first: int | None, last: int | None, **more: Sequence) -> DataClues:
+    times = ledger_id * 1000, ledger_id * 1000 + 999
+    return DataClues(ledger_id, 1, first, last, *times, times_by_broker=True, producers=more)
+
+
+def run(first: int, last: int) -> Sequence:
+    return Sequence(first, frozenset((last + 1,)))
+
+
+def joined(
+    *clues: DataClues, names: Mapping[int, str] | None = None, by: tuple[Mention, ...] = ()
+) -> list[Group]:
+    return group_ledgers({clue.ledger_id: clue for clue in clues}, by, names or {})
+
+
+def ledgers(
+    *clues: DataClues, names: Mapping[int, str] | None = None, by: tuple[Mention, ...] = ()
+) -> list[tuple[int, ...]]:
+    return [group.ledgers for group in joined(*clues, names=names, by=by)]
+
+
+def test_indexes_that_go_on() -> None:
+    (group,) = joined(data(1, 0, 9), data(2, 10, 19), data(5, 20, 20))
+    assert group.ledgers == (1, 2, 5)
+    assert not group.certain
+    assert group.evidence == ("its indexes go on from ledger 1", "its indexes go on from ledger 2")
+
+
+def test_two_partitions_with_equal_numbers_are_not_joined() -> None:
+    assert ledgers(data(1, 0, 9), data(2, 0, 9), data(3, 10, 19), data(4, 10, 19)) == [(1,), (2,), (3,), (4,)]
+    # Nor with two for one end only.
+    assert ledgers(data(1, 0, 9), data(2, 0, 9), data(3, 10, 19)) == [(1,), (2,), (3,)]
+    assert ledgers(data(1, 0, 9), data(3, 10, 19), data(4, 10, 19)) == [(1,), (3,), (4,)]
+
+
+def test_producers_decide_where_several_fit() -> None:
+    one, two = data(1, 0, 9, p=run(0, 9)), data(2, 0, 9, q=run(0, 9))
+    after = data(3, 10, 19, q=run(10, 19)), data(4, 10, 19, p=run(10, 19))
+    assert ledgers(one, two, *after) == [(1, 4), (2, 3)]
+    # Partitions have producers of one name, and often equal numbers: then these say nothing.
+    same = [data(at, 0, 9, p=run(0, 9)) for at in (1, 2)] + [data(at, 10, 19, p=run(10, 19)) for at in (3, 4)]
+    assert ledgers(*same) == [(1,), (2,), (3,), (4,)]
+
+
+def test_what_is_left_when_others_are_joined() -> None:
+    clues = data(1, 0, 9), data(2, 0, 9), data(3, 10, 19), data(4, 10, 19)
+    cursor = Mention(9, "cursor", frozenset((1, 4)))
+    assert ledgers(*clues, by=(cursor,)) == [(1, 4), (2, 3)]
+
+
+def test_a_cursor_joins_over_ledgers_that_are_gone() -> None:
+    cursors = Mention(9, "cursor", frozenset((1, 77))), Mention(10, "cursor", frozenset((77, 3)))
+    (group,) = joined(data(1, 5, 9), data(3, 40, 44), by=cursors)
+    assert group.ledgers == (1, 3)
+    assert group.certain
+
+
+def test_names_keep_topics_apart_and_together() -> None:
+    clues = data(1, 0, 9), data(2, 10, 19)
+    assert ledgers(*clues, names={1: "a", 2: "b"}) == [(1,), (2,)]
+    cursor = Mention(9, "cursor", frozenset((1, 2)))
+    assert ledgers(*clues, names={1: "a", 2: "b"}, by=(cursor,)) == [(1,), (2,)]
+    assert ledgers(data(1, 0, 9), data(2, 50, 59), names={1: "a", 2: "a"}) == [(1, 2)]
+
+
+def test_ledgers_of_a_topic_do_not_overlap() -> None:
+    early = DataClues(2, 1, 10, 19, 500, 600, times_by_broker=True)
+    assert ledgers(data(1, 0, 9), early) == [(1,), (2,)]
+    # 1 and 4 are one topic's: between them is no place for another 10.
+    cursor = Mention(9, "cursor", frozenset((1, 4)))
+    assert ledgers(data(1, 0, 9), data(3, 10, 19), data(4, 12, 19), by=(cursor,)) == [(1, 4), (3,)]
+
+
+def test_producers_without_indexes() -> None:
+    assert ledgers(data(1, None, None, p=run(0, 9)), data(2, None, None, p=run(10, 19))) == [(1, 2)]
+    assert ledgers(data(1, None, None, p=run(0, 9)), data(2, None, None, p=run(0, 9))) == [(1,), (2,)]
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_topics_of_captures(capture: Callable[[str], Path], name: str) -> None:
+    folder = capture(name)
+    topic_of: dict[int, str] = {}
+    for file in folder.glob("metadata*.ndjson"):
+        with open_store(f"snapshot:{file}") as store:
+            for topic in every_topic(store, print):
+                topic_of |= {ledger.ledger_id: str(topic.name) for ledger in topic.ledgers}
+    with open_entries([f"bookie-disk:{folder}"]) as source:
+        topics = [one for one in rebuilt_values(source, print, Known()) if "topic" in one.facts]
+    made = [one.facts["ledgers"] for one in topics]
+    named = [one.facts for one in topics if one.certainty != "lost+found"]
+    for facts in named:
+        assert {topic_of[one] for one in facts["ledgers"] if one in topic_of} <= {facts["topic"]}
+    assert len(named) == NAMED.get(name, len(named))
+    assert len({one.path for one in topics}) == len(topics)
+    groups_of: dict[str, set[int]] = defaultdict(set)
+    for number, group in enumerate(made):
+        assert len({topic_of[one] for one in group if one in topic_of}) <= 1, f"two topics in {group}"
+        for one in group:
+            if one in topic_of:
+                groups_of[topic_of[one]].add(number)
+    assert (sum(len(groups) == 1 for groups in groups_of.values()), len(groups_of)) == WHOLE[name]
