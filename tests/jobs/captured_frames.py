@@ -20,5 +20,7 @@ def frames_of(folder: Path, topic: str) -> list[bytes]:
     """Return the frames of a topic in the capture at `folder`, in reading order."""
     entries = [f"bookie-disk:{folder}/bookie0"]
     with open_store(f"rocksdb:{folder}/rocksdb") as store, open_entries(entries) as source:
-        found = read_entries(choose([topic], store, source, fail), Limits(), source, store, fail)
+        found = read_entries(
+            ((choice, Limits()) for choice in choose([topic], store, source, fail)), source, store, fail
+        )
         return [bytes(entry.data) for entry, _ in found]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
+from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.java import why_no_java
+from pulsar_meta.jobs.topics.topic import Ledger
 
 # A local search answers thousands of questions in the seconds that Spark takes to start.
 WORTH_SPARK: Final = 50_000
@@ -16,7 +20,7 @@ WORTH_SPARK_ENTRIES: Final = 10_000_000
 LOCAL: Final = "local[*]"
 
 
-def _ignore(text: str) -> None:
+def _ignore(what: object) -> None:
     """Take a note, and leave it."""
 
 
@@ -24,13 +28,15 @@ def _ignore(text: str) -> None:
 class SparkSettings:
     """Which Spark runs a job: its master, further configuration, and whether its own log is shown.
 
-    `note` takes what the workers' sources met that a person should know, each text once.
+    `note` takes what the workers' sources met that a person should know, `report` what they found damaged
+    beside what was read; each text once.
     """
 
     master: str = LOCAL
     conf: Mapping[str, str] = field(default_factory=dict)
     verbose: bool = False
     note: Callable[[str], None] = _ignore
+    report: Callable[[PulsarMetaError], None] = _ignore
 
 
 def choose_engine(asked: str, questions: int, master: str | None = None) -> tuple[str, str | None]:
@@ -46,6 +52,27 @@ def choose_engine(asked: str, questions: int, master: str | None = None) -> tupl
     return ("spark", None) if missing is None else ("local", f"running without Spark: {missing}")
 
 
-def choose_engine_to_read(asked: str, entries: int, master: str | None = None) -> tuple[str, str | None]:
-    """As `choose_engine`, for work that reads `entries` entries: worth it from WORTH_SPARK_ENTRIES on."""
-    return choose_engine(asked, WORTH_SPARK if entries >= WORTH_SPARK_ENTRIES else 0, master)
+def choose_engine_to_read(
+    asked: str, ledgers: Iterable[Ledger], source: EntrySource, master: str | None = None
+) -> tuple[str, str | None]:
+    """As `choose_engine`, for work that reads these ledgers: worth it from WORTH_SPARK_ENTRIES entries on."""
+    if asked != "auto" or master is not None:
+        return choose_engine(asked, 0, master)
+    return choose_engine(asked, WORTH_SPARK if _many(list(ledgers), source) else 0)
+
+
+def _many(ledgers: Sequence[Ledger], source: EntrySource) -> bool:
+    """Return whether there are WORTH_SPARK_ENTRIES entries to read.
+
+    Where metadata claims so many, the source is asked: no more count than lie up to its last entry.
+    """
+    if sum(ledger.entries or 0 for ledger in ledgers) < WORTH_SPARK_ENTRIES:
+        return False
+    counted = 0
+    for ledger in ledgers:
+        with suppress(DecodeError):
+            last = source.last_entry(ledger.ledger_id)
+            counted += min(ledger.entries or 0, 0 if last is None else last + 1)
+        if counted >= WORTH_SPARK_ENTRIES:
+            return True
+    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from pulsar_meta.jobs.index.build import (
     first_index,
 )
 from pulsar_meta.jobs.index.check import check_indexes
-from pulsar_meta.jobs.index.properties import list_properties
+from pulsar_meta.jobs.index.properties import properties_of
 from pulsar_meta.jobs.topics.scope import chosen_topics
-from pulsar_meta.jobs.topics.topic import topic_of
+from pulsar_meta.jobs.topics.shadow import ShadowSources
+from pulsar_meta.jobs.topics.topic import read_topic, topic_of
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 from pulsar_meta.stores.base import ABSENT, Store
@@ -86,6 +88,10 @@ def made(tmp_path: Path) -> Iterator[Made]:
     yield make
     for source in opened:
         source.close()
+
+
+def build_of(store: Store, source: EntrySource, key: str = "first-index") -> IndexBuild:
+    return IndexBuild(key, lambda ids: [first_index(source, one) for one in ids], ShadowSources(store))
 
 
 def checked(store: Store, source: EntrySource) -> list[dict[str, Any]]:
@@ -207,23 +213,44 @@ def test_building_writes_the_first_index_of_each_ledger_once(made: Made) -> None
         7: {1: (13, 13)},
     }
     store, source = made(ledgers, counts={7: 2}, properties={4: ["7"]}, still_open=6)
-    build = IndexBuild("first-index", lambda ids: [first_index(source, one) for one in ids])
+    build = build_of(store, source)
     ((seen, decision),) = build.decided(chosen_topics(store, [str(TOPIC)]))
     assert (decision.action, build.undone) == (
         "rewrite", {NO_INDEX: 1, UNREADABLE: 1, EMPTY: 1, MISSING: 1},
     )  # fmt: skip
     assert decision.new is not None
     store.put(TOPIC.path, decision.new, seen.version)
-    held = {one["ledger_id"]: one["properties"] for one in list_properties(store, TOPIC)}
+    held = {one["ledger_id"]: one["properties"] for one in properties_of(read_topic(store, TOPIC))}
     assert held == {1: {"first-index": "0"}, 2: {}, 3: {}, 4: {"first-index": "7"}, 5: {}, 6: {}, 7: {}}
-    again = IndexBuild("first-index", lambda ids: [first_index(source, one) for one in ids])
+    again = build_of(store, source)
     ((_, decision),) = again.decided(chosen_topics(store, [str(TOPIC)]))
     assert decision.action == "keep"
 
 
+def test_repair_puts_right_whatever_check_index_calls_false(made: Made) -> None:
+    ledgers: dict[int, Any] = {number: [(number, number)] for number in (1, 2, 3, 4)}
+    ledgers |= {5: [None], 6: [(6, 6)]}
+    values = {1: ["7"], 2: ["2", "2"], 3: ["x"], 4: ["004"], 5: ["5"], 6: ["6"]}
+    store, source = made(ledgers, properties=values)
+    topic = read_topic(store, TOPIC)
+
+    def truths() -> list[str]:
+        return [one["property"] for one in check_indexes(source, [read_topic(store, TOPIC)], "first-index")]
+
+    assert truths() == ["false", "doubled", "no-number", "right", "false", "right"]
+    build = replace(build_of(store, source), repair=True)
+    ((seen, decision),) = build.decided(chosen_topics(store, [str(TOPIC)]))
+    assert decision.new is not None
+    store.put(TOPIC.path, decision.new, seen.version)
+    assert truths() == ["right", "right", "right", "right", "absent", "right"]
+    # What was right stays as it is written.
+    assert read_topic(store, TOPIC).ledgers[3] == topic.ledgers[3]
+    assert (build.undone, build.unchecked) == ({}, {})
+
+
 def test_a_ledger_that_was_trimmed_meanwhile_is_left_out(made: Made) -> None:
     store, source = made({1: RIGHT, 2: [(10, 10)]})
-    build = IndexBuild("k", lambda ids: [first_index(source, one) for one in ids])
+    build = build_of(store, source, "k")
     list(build.decided(chosen_topics(store, [str(TOPIC)])))
     info = ManagedLedgerInfo()
     info.ledgerInfo.add(ledgerId=2, entries=1, timestamp=1)

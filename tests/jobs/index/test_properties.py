@@ -5,9 +5,14 @@ from __future__ import annotations
 from pulsar_meta.codecs.metadata.envelope import open_envelope, wrap_envelope
 from pulsar_meta.codecs.metadata.ledger_properties import Edit
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
-from pulsar_meta.jobs.index.properties import property_rule
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.jobs.index.properties import property_rule, remove_properties
+from pulsar_meta.jobs.rewrite.batches import Batches
+from pulsar_meta.jobs.topics.scope import Scope, select
+from pulsar_meta.jobs.topics.shadow import SOURCE
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
-from pulsar_meta.stores.base import Versioned
+from pulsar_meta.stores.base import ABSENT, Versioned
+from pulsar_meta.stores.memory import MemoryStore
 
 
 def test_an_envelope_of_a_later_release_keeps_its_fields() -> None:
@@ -22,3 +27,32 @@ def test_an_envelope_of_a_later_release_keeps_its_fields() -> None:
     assert (envelope.codec, envelope.unknown) == ("zstd", later)
     edited = decode_managed_ledger(decision.new).ledgerInfo[0].properties
     assert [(one.key, one.value) for one in edited] == [("a", "b")]
+
+
+def test_properties_are_removed_from_all_ledgers_of_all_topics_but_shadows() -> None:
+    store = MemoryStore()
+    for name, source in (("orders", None), ("shadow", "persistent://public/default/orders"), ("none", None)):
+        info = ManagedLedgerInfo()
+        for ledger_id in (7, 8, 9):
+            ledger = info.ledgerInfo.add(ledgerId=ledger_id, entries=1, timestamp=1)
+            if name != "none" and ledger_id != 8:
+                ledger.properties.add(key="a", value="1")
+                ledger.properties.add(key="b", value="2")
+        if source:
+            info.properties.add(key=SOURCE, value=source)
+        store.put(TopicName.parse(name).path, info.SerializeToString(), ABSENT)
+    store.put(TopicName.parse("broken").path, b"\xff", ABSENT)
+    rewrite = remove_properties(store, lambda: select(store, Scope(), "ledger"), ["a", "a", "no-such"])
+    with Batches(store, 1) as batches:
+        decided = {seen.path.rpartition("/")[2]: decision for seen, decision in rewrite.decided(batches)}
+    assert {name: (one.action, one.reason) for name, one in decided.items()} == {
+        "orders": ("rewrite", None),
+        "shadow": ("skip", "shadow"),
+        "none": ("keep", "already"),
+        "broken": ("skip", "undecodable"),
+    }
+    new = decided["orders"].new
+    assert new is not None
+    assert [[one.key for one in ledger.properties] for ledger in decode_managed_ledger(new).ledgerInfo] == [
+        ["b"], [], ["b"],
+    ]  # fmt: skip

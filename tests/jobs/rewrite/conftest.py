@@ -14,7 +14,7 @@ from pulsar_meta.jobs.rewrite.guards import Overrides
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.run_files import read_identity
 from pulsar_meta.jobs.rewrite.undo import leave_touched, undone
-from pulsar_meta.jobs.rewrite.undo_log import UndoLog, read_records
+from pulsar_meta.jobs.rewrite.undo_log import UndoLog
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.snapshot import SnapshotStore
@@ -99,4 +99,4 @@ def all_upper(store: MemoryStore) -> list[Decided]:
 
 
 def undo_all(run: Run, path: Path) -> Summary:
-    return run.apply(undone(read_records(path), Batches(run.guards.store, 1)), leave_touched)
+    return run.apply(undone(path, Batches(run.guards.store, 1)), leave_touched)

@@ -267,13 +267,15 @@ def test_what_each_release_reads() -> None:
     for version in ("4.2.4", "5.0.0-M1", "2.8.2"):
         assert verdict(Form.CURSOR_WITH_PROPERTIES, version) is Verdict.CANNOT_LOAD, version
     # One release's failure says nothing of the next one.
-    for version in ("4.2.5", "4.1.0", "2.10.5", "5.0.0", "6.0.0", "4.0.8", "4.2.4-SNAPSHOT", "master"):
+    unknown = ("4.2.5", "4.1.3", "4.2.0", "4.2.3", "2.10.5", "5.0.0", "6.0.0", "4.0.9")
+    for version in (*unknown, "4.2.4-SNAPSHOT", "master"):
         assert verdict(Form.CURSOR_WITH_PROPERTIES, version) is Verdict.UNKNOWN, version
-    for version in ("2.11.0", "3.0.7", "v3.3.1", "4.0.7", "4.0.7.1"):
+    for version in ("2.11.0", "3.0.7", "v3.3.1", "4.0.7", "4.0.7.1", "4.0.8", "4.1.0", "4.1.2"):
         assert verdict(Form.CURSOR_WITH_PROPERTIES, version) is Verdict.LOADS, version
     for version in ("2.11.0", "4.2.4", "4.2.5", "5.0.0-M1"):
         assert verdict(Form.CURSOR, version) is Verdict.LOADS, version
         assert verdict(Form.LEDGER, version) is Verdict.LOADS, version
+    assert "not run" in verdict_of(Form.CURSOR_WITH_PROPERTIES, "4.0.8")[1]
     assert verdict(Form.LEDGER, "5.0.0") is Verdict.UNKNOWN
     assert verdict(Form.CURSOR, "2.8.2") is Verdict.CANNOT_LOAD
     assert verdict(Form.CURSOR, "2.10.5") is Verdict.LOADS

@@ -17,7 +17,7 @@ from pulsar_meta.codecs.errors import (
 )
 from pulsar_meta.jobs.rewrite.decision import Change, digest, keep
 from pulsar_meta.jobs.rewrite.run_files import StoreIdentity
-from pulsar_meta.jobs.rewrite.undo_log import UndoLog, read_header, read_records, undo_path
+from pulsar_meta.jobs.rewrite.undo_log import UndoLog, UndoRecord, read_header, read_records, undo_path
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore
 from tests.jobs.rewrite.conftest import MakeRun, all_upper, letters, upper
@@ -145,13 +145,14 @@ def test_the_undo_record_is_on_disk_before_the_value_is_sent(make_run: MakeRun, 
     class Watching(MemoryStore):
         def put(self, path: str, value: bytes, expected: int) -> int:
             if undo.exists():
-                recorded = {record.path: record for record in read_records(undo)}
+                if path not in recorded:
+                    recorded.update((record.path, record) for record in read_records(undo))
                 assert recorded[path].old == self.read(path).value
                 assert recorded[path].new_sha256 == digest(value)
                 seen.append(path)
             return super().put(path, value, expected)
 
-    undo, seen = tmp_path / "undo.ndjson", []  # type: ignore[var-annotated]
+    undo, seen, recorded = tmp_path / "undo.ndjson", list[str](), dict[str, UndoRecord]()
     store = Watching()
     for number in range(1100):
         store.put(f"/v{number:05}", b"old", ABSENT)

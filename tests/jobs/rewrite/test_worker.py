@@ -89,7 +89,7 @@ def test_a_taker_that_leaves_early_waits_for_nobody() -> None:
     time.sleep(0.5)
     begun = time.monotonic()
     deciding.close()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 20
     assert not children()
 
 
@@ -179,7 +179,7 @@ time.sleep(60)
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         parent.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while Path(f"/proc/{child}").exists():
         assert time.monotonic() < deadline, "it is still there"
         time.sleep(0.05)

@@ -17,11 +17,12 @@ import pytest
 
 from pulsar_meta.jobs.java import java_command
 from pulsar_meta.jobs.spark.session import find_master
+from tests.servers.java import BRIEF
 
 pytestmark = pytest.mark.spark
 PROGRAM = str(Path(sys.executable).parent / "pulsar-meta")
 HOST = "127.0.0.1"
-SMALL = ["-Xmx256m"]
+SMALL = ["-Xmx256m", *BRIEF]
 
 
 def free_port() -> int:
@@ -108,6 +109,7 @@ def test_both_workers_answer(cluster: str, capture: Callable[[str], Path], tmp_p
     conf = {
         "spark.driver.host": HOST,
         "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": " ".join(BRIEF),
         "spark.scheduler.minRegisteredResourcesRatio": "1",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
     }

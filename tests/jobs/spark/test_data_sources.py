@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pulsar_meta.codecs.columns.column import decode_row, wrapped
+from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.spark.datasources import PUSHDOWN, register
-from pulsar_meta.jobs.spark.entry_source import EntryPartition, FilteredEntryReader
+from pulsar_meta.jobs.spark.entry_source import EntryPartition, EntryReader, FilteredEntryReader
+from pulsar_meta.jobs.spark.metadata_source import LedgerReader
 from pulsar_meta.jobs.spark.pushdown import wanted_by
 from tests.seek_truth import read_truth
 
@@ -144,6 +146,30 @@ def test_ledgers(session: SparkSession, folder: Path) -> None:
     assert every.where("error is not null").count() == 0
 
 
+def test_a_shadow_topic_has_the_ledgers_and_entries_of_its_source(
+    session: SparkSession, capture: Callable[[str], Path]
+) -> None:
+    folder = capture("pulsar-4.2.4-shadows")
+    rows = load(session, "pulsar_ledgers", folder, topics="public/default").collect()
+    listed = {
+        name: [
+            (row["ledger_id"], row["entries"]) for row in rows if row["topic"].endswith(f"/default/{name}")
+        ]
+        for name in ("source", "shadow")
+    }
+    assert listed["shadow"] == listed["source"]
+    assert {row["shadow_of"] for row in rows if row["topic"].endswith("/of-parted-partition-1")} == {
+        "persistent://public/default/parted-partition-1"
+    }
+    assert {row["topic"] for row in rows if row["error"]} == {"persistent://public/default/of-deleted"}
+    counts = {
+        name: load(session, "pulsar_entries", folder, topics=name).count() for name in ("source", "shadow")
+    }
+    assert counts == {"source": 105, "shadow": 105}
+    with pytest.raises(Exception, match="no record of its source"):
+        load(session, "pulsar_entries", folder, topics="of-deleted").count()
+
+
 def test_cursors(session: SparkSession, folder: Path) -> None:
     truth = read_truth(folder)["persistent://public/default/fanout"]["internalStats"]["cursors"]
     rows = load(session, "pulsar_cursors", folder, topics="fanout").where("cursors_ledger_id = -1").collect()
@@ -158,12 +184,22 @@ def test_cursors(session: SparkSession, folder: Path) -> None:
         ({}, "says where they are"),
         ({"entries": "bookie:"}, "needs"),
         ({"entries": "bookie-disk:/nowhere", "columns": "colour"}, "no column 'colour'"),
+        ({"entries": "frames:/x", "entriesPerPartition": "abc"}, "entriesPerPartition is a whole number"),
+        ({"entries": "frames:/x", "verify": "yes"}, "verify is true or false, not 'yes'"),
     ],
 )
 def test_wrong_options_are_refused(session: SparkSession, options: dict[str, str], reason: str) -> None:
     register(session)
     with pytest.raises(Exception, match=reason):
         session.read.format("pulsar_entries").options(**options).load().count()
+
+
+@pytest.mark.parametrize("text", ["abc", "-5", "1e3", "", " 7", "9" * 30])
+def test_sizes_that_are_no_numbers_name_their_option(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^entriesPerPartition is a whole number, not '"):
+        EntryReader({"entries": "frames:/x", "entriesperpartition": text}, ())
+    with pytest.raises(UsageError, match=r"^topicsPerPartition is a whole number, not '"):
+        LedgerReader({"store": "dir:/x", "topicsperpartition": text}, ())
 
 
 def test_the_example_of_the_documentation_runs(session: SparkSession, folder: Path) -> None:

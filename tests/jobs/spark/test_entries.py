@@ -48,7 +48,8 @@ def test_what_is_missing_or_broken_is_reported_by_spark_too(session: SparkSessio
     with open_store(damaged.store) as store, open_entries(damaged.urls) as source:
         topics = ["orders", "marks", "plain"]
         choices = list(choose(topics, store, source, here.append))
-        entries = read_entries(iter(choices), Limits(), source, store, here.append, looked)
+        places = [(choice, Limits()) for choice in choices]
+        entries = read_entries(places, source, store, here.append, looked)
         found = list(describe_matching(entries, chosen, here_counts, look, None, here.append))
         parts = [part for choice in choices for part in ranges(choice, Limits(), source)]
         ledgers = with_bookkeeper(store, (part.ledger for part in parts), there.append)

@@ -139,3 +139,15 @@ def test_the_cause_is_the_last_python_error_else_the_text() -> None:
     assert _cause('Exception in thread "main" org.a.SparkException: Bad master\n\tat x') == "Bad master"
     assert _cause("something") == "something"
     assert _cause("") == "no reason given"
+
+
+def test_what_readers_are_given_travels_to_the_workers(session: SparkSession, capture: Capture) -> None:
+    folder, options = capture("transactions-4.2.4"), SeekOptions(readable=True)
+    urls = bookie_urls(folder)
+    questions = [Question("money", INDEX, index) for index in range(91)] + [Question("money", TIME, 2**40)]
+    with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store, open_entries(urls) as source:
+        asked = [(Cluster(store, source, tuple(urls)), questions)]
+        by_spark = list(seek_with_spark(asked, options, print, SPARK))
+        locally = list(seek_clusters(asked, options, print))
+    assert without_price(by_spark) == without_price(locally)
+    assert {answer["status"] for answer in by_spark} == {"found", "aborted", "marker", "open"}

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
+SPARK = SparkSettings()
 
 
 @pytest.fixture
@@ -59,15 +60,15 @@ def test_results_come_in_the_order_of_the_tasks(
         ledgers = list(source.ledgers())[:50]
         expected = [(ledger, source.last_entry(ledger), True) for ledger in ledgers]
     tasks = [Task(sources, ledger, ledger % 7) for ledger in ledgers]
-    assert list(map_on_workers(session, tasks, newest, print, streaming=streaming)) == expected
+    assert list(map_on_workers(session, tasks, newest, SPARK, streaming=streaming)) == expected
     nothing: list[Task[int]] = []
-    assert list(map_on_workers(session, nothing, newest, print, streaming=streaming)) == []
+    assert list(map_on_workers(session, nothing, newest, SPARK, streaming=streaming)) == []
 
 
 def test_tasks_of_one_job_have_sources_of_their_own(session: SparkSession, sources: Sources) -> None:
     without = Sources(None, sources.urls)
     tasks = [Task(one, 21) for one in (sources, without, sources, without)]
-    found = list(map_on_workers(session, tasks, newest, print))
+    found = list(map_on_workers(session, tasks, newest, SPARK))
     assert [known for _, _, known in found] == [True, False, True, False]
 
 
@@ -84,7 +85,7 @@ def test_what_comes_before_an_error_is_given(
     tasks = [Task(sources, number) for number in range(20)]
     found = []
     with pytest.raises(PulsarMetaError, match="number 13"):
-        for one in map_on_workers(session, tasks, partial(fail_from, 13), print, streaming=streaming):
+        for one in map_on_workers(session, tasks, partial(fail_from, 13), SPARK, streaming=streaming):
             found.append(one)
     assert found == list(range(13))
 
@@ -101,8 +102,27 @@ def test_what_sources_note_on_workers_is_noted_here_once(
     assert len(expected) == 1
     notes: list[str] = []
     tasks = [Task(sources, ledger) for ledger in ledgers]
-    assert len(list(map_on_workers(session, tasks, newest, notes.append))) == 20
+    assert len(list(map_on_workers(session, tasks, newest, SparkSettings(note=notes.append)))) == 20
     assert notes == expected
+
+
+def test_what_sources_find_damaged_on_workers_is_reported_here_once(
+    session: SparkSession, capture: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "bookie"
+    shutil.copytree(capture("pulsar-4.2.4") / "bookie0", folder)
+    (folder / "current" / "80000000.log").write_bytes(b"")
+    sources = Sources(None, (f"bookie-disk:{folder}?index=scan",))
+    with open_entries(sources.urls) as source:
+        expected = list(map(str, source.faults))
+        tasks = [Task(sources, ledger) for ledger in source.ledgers()[:20]]
+    assert len(expected) == 1
+    notes: list[str] = []
+    faults: list[PulsarMetaError] = []
+    spark = SparkSettings(note=notes.append, report=faults.append)
+    assert len(list(map_on_workers(session, tasks, newest, spark))) == 20
+    assert (notes, list(map(str, faults))) == ([], expected)
+    assert {fault.exit_code for fault in faults} == {4}
 
 
 def test_an_error_of_a_worker_is_raised_here(session: SparkSession, tmp_path: Path) -> None:

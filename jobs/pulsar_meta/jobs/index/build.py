@@ -14,12 +14,15 @@ from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.metadata.ledger_properties import Edit, ledger_ids
+from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.index.check import index_number
 from pulsar_meta.jobs.index.properties import is_last, message_of, property_rule
-from pulsar_meta.jobs.rewrite.decision import Decided, Decision
+from pulsar_meta.jobs.rewrite.decision import Decided, Decision, by_rule, skip
 from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.seek.entry_readings import read_one
 from pulsar_meta.jobs.seek.samples import State
+from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import Ledger, topic_of
 from pulsar_meta.stores.base import Versioned
 
@@ -29,6 +32,7 @@ TOPICS_AT_ONCE: Final = 500
 NO_INDEX: Final = "the first entry has no index"
 UNREADABLE: Final = "the first entry cannot be read"
 MISSING: Final = "no source has the first entry"
+SHADOW: Final = "shadow"
 EMPTY: Final = "open, and no entry is known yet"
 
 # Reads the first entries of ledgers: (ledger ids) → the first index of each, or why there is none.
@@ -49,22 +53,28 @@ def first_index(source: EntrySource, ledger_id: int) -> int | str:
 class IndexBuild:
     """One run: which property, how first entries are read, and what was found out.
 
-    `repair`: properties that are there are compared with the first entries, and corrected. `undone` counts
+    `repair`: properties that are there are compared with the first entries, and corrected; one of a first
+    entry that has no index is removed. `undone` counts
     ledgers that get no property, by reason, `unchecked` those whose property could not be compared;
-    `last_ledgers` are the topics' last ones that get one, which released brokers may drop again.
+    `last_ledgers` are the topics' last ones that get one, which released brokers may drop again; `shadows`
+    the paths of topics whose ledgers are another's, by `sources`: the property belongs into its record.
     """
 
     key: str
     read: FirstIndexes
+    sources: ShadowSources
     repair: bool = False
     undone: Counter[str] = field(default_factory=Counter)
     unchecked: Counter[str] = field(default_factory=Counter)
     last_ledgers: set[int] = field(default_factory=set)
+    shadows: set[str] = field(default_factory=set)
     _edits: dict[str, dict[int, list[Edit]]] = field(default_factory=dict)
 
     def rewrite(self, topics: Callable[[], Iterable[Versioned]]) -> Rewrite:
         """Return what stores the property in the records that `topics` reads."""
-        return Rewrite("build-index", lambda batches: self.decided(topics()), self.decide, with_new=True)
+        return Rewrite(
+            "build-index", lambda batches: self.decided(topics()), by_rule(self.decide), with_new=True
+        )
 
     def decided(self, topics: Iterable[Versioned]) -> Generator[Decided]:
         """Yield what becomes of each topic's record; first entries are read some topics at a time."""
@@ -80,6 +90,8 @@ class IndexBuild:
     def decide(self, seen: Versioned) -> Decision:
         """Return the decision about one record as it is now: ledgers that are gone are left out."""
         edits = self._edits.get(seen.path, {})
+        if seen.path in self.shadows:
+            return skip(seen, SHADOW)
         try:
             payload, _ = message_of(seen)
             held = set(ledger_ids(payload))
@@ -101,19 +113,28 @@ class IndexBuild:
         for seen in records:
             self._edits.setdefault(seen.path, {})
         for (path, ledger), index in zip(wanted, found, strict=True):
+            held = ledger.values(self.key)
             if isinstance(index, int):
-                if ledger.values(self.key) != (str(index),):
+                if len(held) != 1 or index_number(held[0]) != index:
                     self._edits[path][ledger.ledger_id] = [Edit(self.key, str(index))]
-            elif ledger.values(self.key):
+            elif held and index == NO_INDEX:
+                # There is no index that it could be.
+                self._edits[path][ledger.ledger_id] = [Edit(self.key, None)]
+            elif held:
                 self.unchecked[index] += 1
             else:
                 self.undone[EMPTY if ledger.entries is None and index == MISSING else index] += 1
 
     def _in_question(self, seen: Versioned) -> list[Ledger]:
         """Return the ledgers of a topic that may have entries, and whose property is missing or looked at."""
+        name = TopicName.from_path(seen.path)
         try:
             topic = topic_of(seen)
+            shadow = name is not None and self.sources.of(name, topic.properties) is not None
         except DecodeError:
+            return []
+        if shadow:
+            self.shadows.add(seen.path)
             return []
         return [
             one for one in topic.ledgers if one.entries != 0 and (self.repair or not one.values(self.key))

@@ -1,4 +1,4 @@
-"""Whether the indexes of topics go on from entry to entry, and whether ledgers' properties tell the truth.
+"""Whether the indexes of topics go on from entry to entry, and whether ledgers' properties are right.
 
 A topic's ledgers are scanned one by one, here or by Spark (`scan_ledger`); the scans are then joined in
 reading order (`check_topic`), since a break can lie between two ledgers.
@@ -44,7 +44,8 @@ def check_topic(topic: Topic, scans: Mapping[int, LedgerScan], key: str) -> Iter
     for ledger in topic.ledgers:
         scan = scans[ledger.ledger_id]
         scan = _joined(scan, before)
-        yield ledger_document(topic.name, ledger, scan, key)
+        document = ledger_document(topic.names, ledger, scan, key)
+        yield document if topic.shadow is None else document | {"shadow_of": topic.shadow.source}
         # After a ledger of which something is missing nobody knows where the next one should begin.
         if scan.missing or scan.elsewhere or scan.broken:
             before = None
@@ -66,8 +67,8 @@ def _joined(scan: LedgerScan, before: int | None) -> LedgerScan:
     return replace(scan, breaks=(found, *scan.breaks), **{name: getattr(scan, name) + 1})
 
 
-def ledger_document(topic: str, ledger: Ledger, scan: LedgerScan, key: str) -> Document:
-    """Return the document of one ledger; `ok` is false where anything is wrong."""
+def ledger_document(names: Mapping[str, str], ledger: Ledger, scan: LedgerScan, key: str) -> Document:
+    """Return the document of one ledger, `names` at its head; `ok` is false where anything is wrong."""
     values = ledger.values(key)
     truth, wrong = property_truth(values, scan), list(contradictions(ledger))
     counts = {
@@ -79,7 +80,7 @@ def ledger_document(topic: str, ledger: Ledger, scan: LedgerScan, key: str) -> D
         "missing": scan.missing,
     }
     document: Document = {
-        "topic": topic,
+        **names,
         "ledger_id": ledger.ledger_id,
         "ok": not any(counts.values()) and not wrong and truth in (ABSENT, RIGHT, UNCHECKED),
         "entries": scan.entries,

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.envelope import Envelope, open_envelope, wrap_envelope
 from pulsar_meta.codecs.metadata.ledger_properties import Edit, edit_properties, ledger_ids
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.jobs.rewrite.decision import UNDECODABLE, Decided, Decision, Rule, keep, skip, write
+from pulsar_meta.jobs.rewrite.decision import UNDECODABLE, Decided, Decision, Rule, by_rule, keep, skip, write
+from pulsar_meta.jobs.rewrite.rules import WhereThere
 from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.topics.partitions import named_topics
-from pulsar_meta.jobs.topics.topic import read_record, read_topic
+from pulsar_meta.jobs.topics.shadow import ShadowSources
+from pulsar_meta.jobs.topics.topic import Topic, read_record, read_topic, topic_of
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 Edits = Mapping[int, Iterable[Edit]]
@@ -25,24 +28,45 @@ LAST_LEDGER = (
 )
 
 
-def list_properties(store: Store, topic: TopicName) -> Iterator[dict[str, Any]]:
-    """Yield a document for each ledger of a topic; NotFoundError where the store has no such topic."""
-    for ledger in read_topic(store, topic).ledgers:
-        yield {"topic": str(topic), "ledger_id": ledger.ledger_id, "properties": dict(ledger.properties)}
+SHADOW = "a shadow topic: what its ledgers carry stands in the record of its source"
+
+
+def properties_of(topic: Topic, keys: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yield a document for each ledger of a topic; with `keys` those of ledgers that have one of them.
+
+    Those of a shadow topic have `shadow_of`: the ledgers, and what they carry, are those of that one.
+    """
+    shadow = {} if topic.shadow is None else {"shadow_of": topic.shadow.source}
+    for ledger in topic.ledgers:
+        held = {key: value for key, value in ledger.properties if not keys or key in keys}
+        if held or not keys:
+            yield {**topic.names, **shadow, "ledger_id": ledger.ledger_id, "properties": held}
+
+
+def refuse_shadow(store: Store, name: TopicName) -> None:
+    """Raise GuardError for a shadow topic: what its ledgers carry stands in the record of its source.
+
+    Nothing is raised for a topic that has no record, or a broken one.
+    """
+    with suppress(NotFoundError, DecodeError):
+        shadow = read_topic(store, named_topics(store, name)[0]).shadow
+        if shadow is not None:
+            raise GuardError(f"{SHADOW} {shadow.source or ''}".rstrip(), source=str(name))
 
 
 def topic_of_ledgers(store: Store, name: TopicName, ledgers: Iterable[int]) -> TopicName:
-    """Return the topic itself, or the partition that has all these ledgers; NotFoundError for none."""
+    """Return the topic itself, or its partition or segment with all these ledgers; NotFoundError for none."""
     topics, wanted = named_topics(store, name), set(ledgers)
     if topics == [name]:
         return name
     for topic in topics:
-        # A partition that was never used has no record.
+        # A partition or segment that was never used has no record.
         with suppress(NotFoundError):
             if wanted.issubset(ledger_ids(message_of(read_record(store, topic))[0])):
                 return topic
     missing = ", ".join(map(str, sorted(wanted)))
-    raise NotFoundError(f"no partition of {name} has ledger {missing}", source=store.url)
+    part = "partition" if topics[0].partition is not None else "segment"
+    raise NotFoundError(f"no {part} of {name} has ledger {missing}", source=store.url)
 
 
 def parse_sets(pairs: Iterable[str]) -> list[Edit]:
@@ -94,6 +118,44 @@ def property_rule(edits: Edits) -> Rule:
     return decide
 
 
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """The rule that removes properties from every ledger of a topic that has them, in one write.
+
+    Shadows are left alone: their ledgers, and what these carry, are those of another topic.
+    """
+
+    keys: tuple[str, ...]
+    sources: ShadowSources
+
+    def __call__(self, seen: Versioned) -> Decision:
+        """Return what is to become of a topic's record."""
+        if seen.version == ABSENT:
+            return skip(seen, "gone")
+        try:
+            topic, name = topic_of(seen), TopicName.from_path(seen.path)
+            if name is not None and self.sources.of(name, topic.properties) is not None:
+                return skip(seen, "shadow")
+        except DecodeError as error:
+            return skip(seen, UNDECODABLE, note=str(error))
+        edits = [Edit(key, None) for key in self.keys]
+        return property_rule({ledger.ledger_id: edits for ledger in topic.ledgers})(seen)
+
+
+def remove_properties(
+    store: Store, values: Callable[[], Iterable[Versioned]], keys: Sequence[str]
+) -> Rewrite:
+    """Return what removes properties from the topics that `values` reads, a write for each that has them."""
+    rule = Removal(tuple(dict.fromkeys(keys)), ShadowSources(store, many=True))
+    first = WhereThere(rule)
+    return Rewrite(
+        "unset-property",
+        lambda batches: ((seen, first(seen)) for seen in values()),
+        by_rule(rule),
+        with_new=True,
+    )
+
+
 def set_properties(
     command: str, store: Store, topic: TopicName, edits: Edits, warn: Callable[[str], None]
 ) -> Rewrite:
@@ -101,7 +163,7 @@ def set_properties(
     return Rewrite(
         command,
         lambda batches: topic_edits(store, topic, edits, warn),
-        property_rule(edits),
+        by_rule(property_rule(edits)),
         single=True,
         with_new=True,
     )

@@ -10,7 +10,7 @@ from typing import Final
 
 from pulsar_meta.codecs.errors import GuardError
 from pulsar_meta.jobs.rewrite.batches import Batches
-from pulsar_meta.jobs.rewrite.decision import Change, Decided, Decision, Rule, Summary, content
+from pulsar_meta.jobs.rewrite.decision import Anew, Change, Decided, Decision, Summary, content
 from pulsar_meta.jobs.rewrite.guards import Guards, Refusal
 from pulsar_meta.jobs.rewrite.undo_log import UndoLog
 from pulsar_meta.stores.base import Versioned
@@ -59,7 +59,7 @@ class Sender:
     guards: Guards
     undo: UndoLog
     # Decides anew about a value that moved since it was read.
-    decide: Rule
+    decide: Anew
     speed: Speed = field(default_factory=Speed)
     stop: Stop = field(default_factory=Stop)
     summary: Summary = field(default_factory=Summary)
@@ -97,9 +97,9 @@ class Sender:
 
     def _take(self, seen: Versioned, decision: Decision) -> None:
         self.summary.see(seen, decision)
+        if decision.note:
+            self.warn(f"{seen.path}: {decision.note}")
         if decision.action != "rewrite":
-            if decision.note:
-                self.warn(f"{seen.path}: {decision.note}")
             self.advance(1)
             return
         self._group.append((seen, decision))
@@ -186,6 +186,7 @@ class Sender:
         changes = [Change.of(seen, decision) for seen, decision in group]
         refused = self.guards.look(changes, self.batches.children) | self.guards.of_values(changes)
         refused |= {seen.path: EPHEMERAL for seen, _ in group if seen.ephemeral}
+        refused |= self.guards.of_parents(changes, refused)
         for seen, decision in group:
             if seen.path in refused:
                 self._refuse(seen, decision, refused[seen.path])
@@ -201,12 +202,14 @@ class Sender:
     def _decide_anew(self, conflicts: list[tuple[Decided, Versioned]]) -> list[Decided]:
         """Decide anew about values that moved; those that need a write are returned."""
         pending = []
-        for _, now in conflicts:
-            decision = self.decide(now)
+        for (_, before), now in conflicts:
+            decision = self.decide(now, before)
             if decision.action == "rewrite":
                 pending.append((now, decision))
-            else:
-                self.summary.settle(now, decision)
+                continue
+            self.summary.settle(now, decision)
+            if decision.note:
+                self.warn(f"{now.path}: {decision.note}")
         return pending
 
     def _wait(self, count: int) -> None:

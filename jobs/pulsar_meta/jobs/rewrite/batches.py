@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby, islice
 from typing import Self, TypeVar
 
-from pulsar_meta.codecs.errors import ConflictError, NotFoundError
+from pulsar_meta.codecs.errors import ConflictError, GuardError, NotFoundError
 from pulsar_meta.jobs.rewrite.decision import Change
-from pulsar_meta.stores.base import ABSENT, Store, Versioned
+from pulsar_meta.stores.base import ABSENT, Store, Versioned, parents_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -47,13 +47,14 @@ class Batches:
         self.close()
 
     def sendings(self, changes: Sequence[Change]) -> Iterator[list[Change]]:
-        """Yield the changes in parts that are sent at once: a store's own group takes updates only."""
-        if not self._grouped:
-            yield from chunks(changes, self.width)
-            return
-        for update, run in groupby(changes, lambda c: c.new is not None and c.version != ABSENT):
-            part = list(run)
-            yield from chunks(part, len(part) if update else 1)
+        """Yield the changes in parts that are sent at once; a path and what lies below it never are."""
+        for part in _apart(changes):
+            if not self._grouped:
+                yield from chunks(part, self.width)
+                continue
+            for write, run in groupby(part, lambda change: change.new is not None):
+                some = list(run)
+                yield from chunks(some, len(some) if write else 1)
 
     def read(self, paths: Sequence[str]) -> list[Versioned]:
         """Return the values at `paths` in their order, of version ABSENT where there is none."""
@@ -100,4 +101,32 @@ class Batches:
             self.store.delete(change.path, change.version)
         except (ConflictError, NotFoundError):
             return None
+        except GuardError:
+            # Somebody made a child of it: it is not what it was.
+            if change.new is None and self.store.children(change.path):
+                return None
+            raise
         return ABSENT
+
+
+def _apart(changes: Sequence[Change]) -> Iterator[list[Change]]:
+    """Yield the changes in lists, none with a path and what lies below it where one of them comes or goes.
+
+    Some stores make a parent with its first child, and keep it until its last one is gone.
+    """
+    part: list[Change] = []
+    paths: set[str] = set()
+    above: set[str] = set()
+    for change in changes:
+        if change.new is not None and change.version != ABSENT:
+            part.append(change)
+            continue
+        parents = set(parents_of(change.path))
+        if change.path in above or not paths.isdisjoint(parents):
+            yield part
+            part, paths, above = [], set(), set()
+        part.append(change)
+        paths.add(change.path)
+        above |= parents
+    if part:
+        yield part

@@ -1,4 +1,4 @@
-"""The compression settings of a broker.conf, so that the brokers do not undo what was chosen here."""
+"""Settings of a broker.conf: what brokers compress, so that they do not undo what was chosen here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_broker_conf(path: Path, kind: Kind) -> tuple[str, int]:
     NotFoundError for a file that cannot be read, DecodeError for a setting no broker starts with, and for a
     file without the setting: brokers then write plainly, but more likely it is the wrong file.
     """
-    settings = _settings(path)
+    settings = read_settings(path)
     name = f"{_NAMES[kind]}Type"
     if name not in settings:
         raise DecodeError(f"has no {name}; to brokers that is --compression none", source=str(path))
@@ -34,7 +34,8 @@ def read_broker_conf(path: Path, kind: Kind) -> tuple[str, int]:
     return codec, int(threshold)
 
 
-def _settings(path: Path) -> dict[str, str]:
+def read_settings(path: Path) -> dict[str, str]:
+    """Return what a broker.conf sets; NotFoundError, UnreachableError, DecodeError where it is none."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_SIZE + 1)

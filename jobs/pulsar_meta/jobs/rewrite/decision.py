@@ -22,7 +22,7 @@ NAMED: Final = 10
 # Since the plan was made, and since the run that is being undone.
 MOVED: Final = frozenset({"moved", "touched"})
 # Reasons for which a guard left a value alone: the run ends as refused.
-REFUSED: Final = frozenset({"loaded", "over-limit", "unreadable", "ephemeral"})
+REFUSED: Final = frozenset({"loaded", "over-limit", "unreadable", "ephemeral", "parent-refused"})
 
 
 class Decision(NamedTuple):
@@ -61,6 +61,13 @@ class Decision(NamedTuple):
 
 Rule = Callable[[Versioned], Decision]
 Decided = tuple[Versioned, Decision]
+# Decides about a value that moved since something else was decided about it.
+Anew = Callable[[Versioned, Decision], Decision]
+
+
+def by_rule(rule: Rule) -> Anew:
+    """Return what decides anew by the same rule, whatever was decided before."""
+    return lambda seen, before: rule(seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +147,8 @@ class Summary:
     # Of those kept that brokers may not load: how many, by the reason, and the first to be named.
     unreadable_for: Counter[str] = field(default_factory=Counter)
     unreadable_paths: list[str] = field(default_factory=list)
+    # The next number of each counter that goes forward.
+    counters: dict[str, int] = field(default_factory=dict)
     kept_for: Counter[str] = field(default_factory=Counter)
     skipped_for: Counter[str] = field(default_factory=Counter)
     _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
@@ -210,7 +219,7 @@ class Summary:
 
     def document(self, undo_file: str | None) -> dict[str, Any]:
         """Return the summary in its JSON form."""
-        return {
+        document = {
             "seen": self.seen,
             "rewritten": self.rewritten,
             "kept": self.kept,
@@ -226,3 +235,4 @@ class Summary:
             "removed": self.removed,
             "left_unreadable": self.left_unreadable,
         }
+        return document | ({"counters": dict(self.counters)} if self.counters else {})

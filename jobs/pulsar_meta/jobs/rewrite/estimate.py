@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pulsar_meta.codecs.compression import CODECS
-from pulsar_meta.codecs.names import split_managed_ledger_path
+from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.jobs.rewrite.rules import Recompression
 from pulsar_meta.stores.base import Versioned
 
@@ -47,7 +47,7 @@ def estimate(
 
 
 def _group(value: Versioned, by: By | None) -> str:
-    place = split_managed_ledger_path(value.path)
+    place = managed_place(value.path, value.value)
     if by is None or place is None:
         return ""
     return place[0].tenant if by == "tenant" else place[0].namespace_name

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError
 from pulsar_meta.codecs.json_text import read_json_object
-from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
+from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.rewrite.decision import Change
 from pulsar_meta.jobs.rewrite.readable import BROKERS, Readers, form_of
-from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.base import ABSENT, Store, parents_of
 
 COORDINATOR: Final = "/pulsar/migration-coordinator"
 FLAG: Final = "migration"
@@ -83,6 +85,8 @@ class Guards:
     readers: Readers = field(default_factory=Readers)
     locked: bool = False
     _managers: dict[str, bool] = field(default_factory=dict)
+    # What was not to come into being.
+    _uncreated: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, store: Store, overrides: Overrides, readers: Readers) -> Guards:
@@ -93,18 +97,8 @@ class Guards:
         """Raise GuardError while the brokers move to another store, and when they have moved."""
         if self.overrides.migration:
             return
-        try:
-            value = self.store.read(MIGRATION).value
-        except NotFoundError:
-            return
-        phase, target = _phase(value)
-        if phase in RUNNING:
-            done = "was migrated" if phase == "COMPLETED" else "is being migrated"
-            raise GuardError(
-                f"this store {done} to {target} (phase {phase}): what is written here may be lost"
-                " (--allow-migration to go on)",
-                source=MIGRATION,
-            )
+        with suppress(NotFoundError):
+            check_flag(self.store.read(MIGRATION).value, "this store", "what is written here may be lost")
 
     def refusals(self, changes: Sequence[Change]) -> dict[str, Refusal]:
         """Return, by path, why changes must not be made as the store is now, a migration left aside."""
@@ -127,10 +121,27 @@ class Guards:
         refusals = {change.path: self._of_value(change) for change in changes}
         return {path: refusal for path, refusal in refusals.items() if refusal is not None}
 
+    def of_parents(self, changes: Sequence[Change], refused: Mapping[str, Refusal]) -> dict[str, Refusal]:
+        """Return, by path, which changes would bring in what lies below a refused creation, now or before.
+
+        Some stores make what is missing above a value, empty: of a topic, that is one without ledgers.
+        """
+        new = {change.path for change in changes if change.version == ABSENT}
+        self._uncreated |= new.intersection(refused)
+        if not self._uncreated:
+            return {}
+        return {
+            path: Refusal("parent-refused", f"{above} above it was not written")
+            for path in sorted(new.difference(refused))
+            if (above := next((one for one in parents_of(path) if one in self._uncreated), None)) is not None
+        }
+
     def _topics(self, changes: Sequence[Change]) -> dict[str, TopicName]:
         if self.locked or self.overrides.loaded:
             return {}
-        places = {change.path: split_managed_ledger_path(change.path) for change in changes}
+        places = {
+            change.path: managed_place(change.path, change.new or change.old or b"") for change in changes
+        }
         return {path: place[0] for path, place in places.items() if place is not None}
 
     def _of_loaded(self, topics: dict[str, TopicName], found: Sequence[Sequence[str]]) -> dict[str, Refusal]:
@@ -220,6 +231,15 @@ def _where(topics: dict[str, TopicName]) -> list[str]:
 def _hidden(topic: TopicName) -> Refusal:
     why = "the brokers' load manager keeps the owners of topics out of the store"
     return Refusal("loaded", f"{topic} may be loaded: {why} (--allow-loaded to go on)")
+
+
+def check_flag(value: bytes, store: str, why: str) -> None:
+    """Raise GuardError where the flag of a migration says that `store` is not, or soon not, the brokers'."""
+    phase, target = _phase(value)
+    if phase in RUNNING:
+        done = "was migrated" if phase == "COMPLETED" else "is being migrated"
+        text = f"{store} {done} to {target} (phase {phase}): {why} (--allow-migration to go on)"
+        raise GuardError(text, source=MIGRATION)
 
 
 def _phase(value: bytes) -> tuple[str, str]:

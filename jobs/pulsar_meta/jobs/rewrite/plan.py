@@ -1,7 +1,7 @@
 """The plan: what a run would do, written down before it does it.
 
-NDJSON. The first line names the store and the command, `{"plan": 1, "command", "store"}`; then a line for
-each value: `{"path", "version", "action", "reason"?, "codec_before", "codec_after", "size_before",
+NDJSON. The first line names the store and the command, `{"plan": 1, "command", "store", "counters"?}`; then
+a line for each value: `{"path", "version", "action", "reason"?, "codec_before", "codec_after", "size_before",
 "size_after", "effect"?, "old_sha256"?, "new_sha256"?, "new"?}`. The digests stand where something is to be
 written, `effect` (create, remove) where that is no replacement, `new` (base64) where it does not follow from
 the old value and the codec.
@@ -13,16 +13,16 @@ written is derived anew, and only compared with the plan. Other paths, creations
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from pulsar_meta.codecs.compression import CODECS
 from pulsar_meta.codecs.errors import DecodeError, GuardError, UsageError, decoding, unreadable
 from pulsar_meta.codecs.json_text import read_json_object
-from pulsar_meta.codecs.names import split_managed_ledger_path
+from pulsar_meta.codecs.names import managed_ledger_places
 from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches, chunks
-from pulsar_meta.jobs.rewrite.decision import Decided, Decision, content, digest, keep, skip
+from pulsar_meta.jobs.rewrite.decision import Decided, Decision, by_rule, content, digest, keep, skip
 from pulsar_meta.jobs.rewrite.rules import recode
 from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.rewrite.run_files import (
@@ -36,6 +36,7 @@ from pulsar_meta.jobs.topics.scope import Kind
 from pulsar_meta.stores.base import Store, Versioned
 
 FORMAT = 1
+NONE: Final[Mapping[str, int]] = {}
 # What a line has to have, by its action.
 NEEDED: Final = {
     "rewrite": ("path", "version", "old_sha256", "new_sha256"),
@@ -44,9 +45,10 @@ NEEDED: Final = {
 }
 
 
-def plan_header(command: str, store: StoreIdentity) -> dict[str, Any]:
+def plan_header(command: str, store: StoreIdentity, counters: Mapping[str, int] = NONE) -> dict[str, Any]:
     """Return the first line of a plan."""
-    return {"plan": FORMAT, "command": command, "store": store.document()}
+    header = {"plan": FORMAT, "command": command, "store": store.document()}
+    return header | ({"counters": dict(counters)} if counters else {})
 
 
 def plan_line(seen: Versioned, decision: Decision, *, with_new: bool = False) -> dict[str, Any]:
@@ -97,7 +99,9 @@ def apply_plan(store: Store, file: Path, kind: Kind, *, other_store: bool = Fals
     for _ in rewrites(file, kind):
         # All of it, before anything is written.
         pass
-    return Rewrite(command, lambda batches: planned(rewrites(file, kind), batches, kind), leave_moved)
+    return Rewrite(
+        command, lambda batches: planned(rewrites(file, kind), batches, kind), by_rule(leave_moved)
+    )
 
 
 def rewrites(file: Path, kind: Kind) -> Iterator[dict[str, Any]]:
@@ -123,8 +127,8 @@ def leave_moved(seen: Versioned) -> Decision:
 
 
 def _check_line(line: dict[str, Any], number: int, kind: Kind, source: str) -> None:
-    place = split_managed_ledger_path(str(line["path"]))
-    if place is None or (place[1] is None) != (kind == "ledger"):
+    places = managed_ledger_places(str(line["path"]))
+    if not any((cursor is None) == (kind == "ledger") for _, cursor in places):
         raise GuardError(f"line {number}: {line['path']} is no {kind} of a topic", source=source)
     if line["old_sha256"] is None or line["new_sha256"] is None or "new" in line:
         raise GuardError(

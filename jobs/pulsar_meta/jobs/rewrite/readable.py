@@ -7,13 +7,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import read_json_object
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.acks import ack_form
+from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor
 from pulsar_meta.codecs.metadata.envelope import is_enveloped
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
-from pulsar_meta.codecs.names import split_managed_ledger_path
+from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.rewrite.releases import Form, Verdict, parse_version, verdict_of
+from pulsar_meta.jobs.topics.cursors import state_of
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
 from pulsar_meta.stores.base import Store, Versioned
 
@@ -66,7 +69,7 @@ def form_of(path: str, value: bytes) -> Form | None:
 
     DecodeError where the record of a topic or a cursor cannot be decoded.
     """
-    place = split_managed_ledger_path(path)
+    place = managed_place(path, value)
     if place is None:
         return None
     if place[1] is None:
@@ -81,10 +84,10 @@ def form_of(path: str, value: bytes) -> Form | None:
 def registered_versions(store: Store) -> tuple[str, ...]:
     """Return the releases of the brokers that are registered in the store."""
     found = set()
-    for name in store.children(BROKERS):
-        # One that is gone, or that nobody can read, says nothing of its release.
-        with suppress(NotFoundError, DecodeError):
-            value = read_json_object(store.read(f"{BROKERS}/{name}").value)
+    for record in store.scan(BROKERS):
+        # One that nobody can read says nothing of its release, nor does the parent.
+        with suppress(DecodeError):
+            value = read_json_object(record.value)
             version = value.get("brokerVersion") or value.get("brokerVersionString")
             if isinstance(version, str) and version:
                 found.add(version)
@@ -93,18 +96,23 @@ def registered_versions(store: Store) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Readability:
-    """What was looked at in a store, and of how much it is not known whether it can be loaded."""
+    """What was looked at in a store, and of how much it is not known whether it can be loaded.
 
+    `source` has the ledgers of cursors; `in_ledgers` counts those whose state there was not seen.
+    """
+
+    source: EntrySource | None = None
     topics: int = 0
     cursors: int = 0
     unknown: int = 0
     faults: int = 0
+    in_ledgers: int = 0
 
     def documents(self, values: Iterable[Versioned], versions: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield a document for each record of a topic or cursor that one of these releases may not load."""
         readers = Readers(tuple(versions))
         for value in values:
-            place = split_managed_ledger_path(value.path)
+            place = managed_place(value.path, value.value)
             if place is None:
                 continue
             topic, cursor = place
@@ -112,12 +120,26 @@ class Readability:
                 self.topics += 1
             else:
                 self.cursors += 1
-            found = _verdict(value, readers)
-            if found is not None:
+            found = _verdict(value, readers) or (cursor and self._verdict_of_ledger(value, readers))
+            if found:
                 self.unknown += found["verdict"] == Verdict.UNKNOWN
                 self.faults += found["verdict"] != Verdict.UNKNOWN
                 named = {} if cursor is None else {"cursor": cursor}
                 yield {"path": value.path, "version": value.version, "topic": str(topic), **named, **found}
+
+    def _verdict_of_ledger(self, value: Versioned, readers: Readers) -> dict[str, str] | None:
+        """Return what is wrong with a cursor's state in its ledger, for releases that know no bit sets."""
+        verdict, why = readers.verdict(Form.BIT_SETS)
+        record = decode_cursor(value.value)
+        if verdict is Verdict.LOADS or record.cursorsLedgerId == STATE_IN_RECORD:
+            return None
+        found = state_of(record, self.source)
+        if found.state is None or found.fault is not None:
+            self.in_ledgers += 1
+            return None
+        if ack_form(found.state) != "bitset":
+            return None
+        return {"form": str(Form.BIT_SETS), "verdict": str(verdict), "reason": why}
 
 
 def _verdict(value: Versioned, readers: Readers) -> dict[str, str] | None:

@@ -1,8 +1,9 @@
 """What each release of Pulsar can load of what lies in a store, with the evidence for each row.
 
-Where two releases loaded a form, those between them are taken to load it too; that one failed says nothing
-of the next, which may have the repair. Of what lies between no rows nobody knows: that is a verdict of its
-own, and no reason to write, since what a broker cannot load takes a topic away.
+Where two releases loaded a form, those between them are taken to load it too (4.1.3, 4.2.0 to 4.2.3, 4.2.5
+and 5.0.0 nobody ran: their jars do not resolve); that one failed says nothing of the next, which may have the
+repair, nor of the one before. Of what lies between no rows nobody knows: that is a verdict of its own, and no
+reason to write, since what a broker cannot load takes a topic away.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ _version_re = re.compile(r"^v?(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?(?:([-.+]).*)?
 
 
 class Form(StrEnum):
-    """Forms of stored values that not every release loads."""
+    """Forms of stored values that not every release loads, or not whole."""
 
     LEDGER = "compressed-ledger"
     CURSOR = "compressed-cursor"
     CURSOR_WITH_PROPERTIES = "compressed-cursor-with-properties"
+    BIT_SETS = "bit-sets-in-cursor-ledger"
 
 
 class Verdict(StrEnum):
@@ -61,6 +63,13 @@ def parse_version(text: str) -> Version:
 
 _V: Final = parse_version
 _START: Final = _V("0.0.0-0")
+_BITS_CAME: Final = "apache/pulsar#9292 came with 3.0.10, 3.3.5 and 4.0.0"
+_WITHOUT_BITS: Final = (
+    f"{_BITS_CAME}: 3.0.7 loaded the topic without the single acknowledgements, the messages come again"
+)
+# Read and not run: what fails in 4.2.4 came with apache/pulsar#25336 of March 2026, which reads cursors with
+# LightProto; its MetaStoreImpl.parseManagedCursorInfo frees the bytes that strings are read from later.
+_OLD_READER: Final = "of 2025, before apache/pulsar#25336 changed the reader in March 2026 (read, not run)"
 TABLE: Final = (
     Row(
         Form.LEDGER,
@@ -113,6 +122,8 @@ TABLE: Final = (
         Verdict.LOADS,
         "2.11.0, 3.0.7 and 4.0.7 loaded them",
     ),
+    Row(Form.CURSOR_WITH_PROPERTIES, _V("4.0.8"), _V("4.0.8"), Verdict.LOADS, _OLD_READER),
+    Row(Form.CURSOR_WITH_PROPERTIES, _V("4.1.0"), _V("4.1.2"), Verdict.LOADS, _OLD_READER),
     Row(
         Form.CURSOR_WITH_PROPERTIES,
         _V("4.2.4"),
@@ -127,7 +138,19 @@ TABLE: Final = (
         Verdict.CANNOT_LOAD,
         "5.0.0-M1 failed to load the topic: IllegalReferenceCountException: refCnt: 0",
     ),
+    *(
+        Row(Form.BIT_SETS, first, last, Verdict.CANNOT_LOAD, _WITHOUT_BITS)
+        for first, last in ((_START, _V("3.0.9")), (_V("3.1.0-0"), _V("3.3.4")))
+    ),
+    Row(Form.BIT_SETS, _V("3.0.10"), _V("3.0.99"), Verdict.LOADS, f"{_BITS_CAME} (not run)"),
+    Row(Form.BIT_SETS, _V("3.3.5"), _V("3.3.99"), Verdict.LOADS, f"{_BITS_CAME} (not run)"),
+    Row(Form.BIT_SETS, _V("4.0.0"), _V("5.0.0-M1"), Verdict.LOADS, "4.0.7 and 4.2.4 loaded them"),
 )
+
+
+def is_release(text: str) -> bool:
+    """Return whether a text names a release; a broker may register any."""
+    return _version_re.match(text.strip()) is not None
 
 
 def verdict_of(form: Form, version: str) -> tuple[Verdict, str]:
@@ -135,7 +158,7 @@ def verdict_of(form: Form, version: str) -> tuple[Verdict, str]:
 
     Of what names no release (a broker may register any text) nothing is known.
     """
-    if _version_re.match(version.strip()) is None:
+    if not is_release(version):
         return Verdict.UNKNOWN, f"{version!r} is no release"
     number = parse_version(version)
     for row in TABLE:

@@ -11,7 +11,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE
+from pulsar_meta.codecs.documents.document import (
+    ORDER_LOST,
+    DecodeOptions,
+    decode_document,
+    encode_document,
+    rounded_note,
+)
+from pulsar_meta.codecs.documents.kinds import checked_kind
+from pulsar_meta.codecs.documents.value import JSON_KINDS
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UsageError
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.envelope import Envelope, open_envelope, wrap_envelope
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.rewrite.decision import NOT_THERE, UNDECODABLE, Decision, Rule, keep, skip, write
@@ -141,7 +151,7 @@ class Recompression:
 class WhereThere:
     """The rule for values that were named one by one: one that is not there is reported."""
 
-    rule: Recompression
+    rule: Rule
 
     def __call__(self, seen: Versioned) -> Decision:
         """Return what is to become of a value."""
@@ -180,6 +190,39 @@ def put_rule(value: bytes, expected: int) -> Rule:
         return write(seen, value)
 
     return decide
+
+
+def put_document_rule(document: Document, expected: int) -> Rule:
+    """Return the rule that replaces the version `expected` (ABSENT: creates) by what a document says.
+
+    A value that says the same already stays byte for byte, and of JSON whatever is not edited. It raises as
+    `put_rule`, and DecodeError for a document that cannot be stored, or of which it is not clear what is
+    meant.
+    """
+    kind = checked_kind(str(document.get("kind")))
+    if kind not in JSON_KINDS:
+        # What is wrong with it is said before any store is asked.
+        encode_document(document, place="put ")
+
+    def decide(seen: Versioned) -> Decision:
+        _check_version(seen, expected)
+        stored = None if seen.version == ABSENT else seen.value
+        encoded = encode_document(document, place="put ", stored=stored)
+        notes = [rounded_note(encoded.rounded)] if encoded.rounded else []
+        if stored is not None and _again(stored, kind) == encoded.data:
+            return keep(seen, "already")._replace(note="; ".join(notes) or None)
+        if not encoded.order_kept:
+            notes.append(ORDER_LOST)
+        return put_rule(encoded.data, expected)(seen)._replace(note="; ".join(notes) or None)
+
+    return decide
+
+
+def _again(stored: bytes, kind: str) -> bytes | None:
+    """Return what a stored value becomes that is decoded and encoded, None where it is not whole."""
+    options = DecodeOptions(kind, show_secrets=True)
+    decoded = decode_document(stored, source="", options=options)
+    return encode_document(decoded.document).data if decoded.error is None else None
 
 
 def remove_rule(expected: int | None, children: list[str]) -> Rule:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from types import FrameType
 from pulsar_meta.codecs.errors import GuardError
 from pulsar_meta.jobs.rewrite.apply import EPHEMERAL, Sender, Speed, Stop
 from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches, chunks
-from pulsar_meta.jobs.rewrite.decision import NAMED, Change, Decided, Rule, Summary, skip
+from pulsar_meta.jobs.rewrite.decision import NAMED, Anew, Change, Decided, Rule, Summary, by_rule, skip
 from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.rules import current
@@ -38,15 +38,17 @@ class Rewrite:
 
     `decided` is called once for each pass over the store; `decide` decides anew about a value that moved
     since. `single`: it is about one value, and a refusal ends it. `with_new`: its plan has to carry the new
-    values. `codec`: what every value is given, where that is what it is about.
+    values. `codec`: what every value is given, where that is what it is about. `counters`: the numbers that
+    sequential nodes below these paths get at least, once the values are there; that cannot be undone.
     """
 
     command: str
     decided: Callable[[Batches], Generator[Decided]]
-    decide: Rule
+    decide: Anew
     single: bool = False
     with_new: bool = False
     codec: str | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
 
 
 def rewrite_values(
@@ -65,7 +67,7 @@ def rewrite_values(
     return Rewrite(
         command,
         lambda batches: decide_ahead(values(), chosen, ahead=batches.networked and batches.width > 1),
-        rule,
+        by_rule(rule),
         codec=codec,
     )
 
@@ -77,7 +79,7 @@ def rewrite_one(command: str, store: Store, path: str, rule: Rule) -> Rewrite:
         seen = current(store, path)
         yield seen, rule(seen)
 
-    return Rewrite(command, decided, rule, single=True, with_new=True)
+    return Rewrite(command, decided, by_rule(rule), single=True, with_new=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,8 @@ def run(store: Store, rewrite: Rewrite, terms: Terms, listener: Listener) -> Rep
         try:
             with closing(rewrite.decided(batches)) as decided:
                 sender.send(decided)
+            if stop.signal is None:
+                summary.counters = _forward(store, rewrite.counters)
         except BaseException as error:
             if undo.written:
                 listener.halted(path, error)
@@ -170,6 +174,7 @@ def preview(
     `strict`: it raises GuardError instead. A migration is left aside.
     """
     guards = terms.guards(store)
+    summary.counters = dict(rewrite.counters)
     with Batches(store, terms.speed.concurrency) as batches, closing(rewrite.decided(batches)) as decided:
         yield from _foreseen(decided, guards, summary, warn, strict=strict)
 
@@ -183,7 +188,9 @@ def _foreseen(
     strict: bool,
 ) -> Iterator[Decided]:
     for group in chunks(decided, READ_GROUP):
-        refused = guards.refusals([Change.of(*one) for one in group if one[1].action == "rewrite"])
+        changes = [Change.of(*one) for one in group if one[1].action == "rewrite"]
+        refused = guards.refusals(changes)
+        refused |= guards.of_parents(changes, refused)
         for seen, decision in group:
             refusal = EPHEMERAL if seen.ephemeral else refused.get(seen.path)
             if decision.action == "rewrite" and refusal is not None:
@@ -197,6 +204,11 @@ def _foreseen(
             if decision.action == "rewrite":
                 summary.rewrite(decision)
             yield seen, decision
+
+
+def _forward(store: Store, counters: Mapping[str, int]) -> dict[str, int]:
+    """Move counters of sequential nodes forward; return the numbers that come next."""
+    return {path: store.advance_sequence(path, floor) for path, floor in counters.items()}
 
 
 def foresee(store: Store, rewrite: Rewrite, terms: Terms) -> tuple[Summary, list[Decided]]:

@@ -59,7 +59,7 @@ def check_identity(held: dict[str, Any], store: StoreIdentity, *, source: str, a
     """Raise GuardError where a plan or undo file (its `store` object) was made for another store.
 
     The instance id decides where both have one, so that a copy or another of a store's servers passes;
-    else URL and chroot have to be the same.
+    else URL and chroot have to be the same. A store may get its instance id by the run that the file is of.
     """
     if allowed or _same(held, store):
         return
@@ -76,11 +76,8 @@ def check_identity(held: dict[str, Any], store: StoreIdentity, *, source: str, a
 def _same(held: dict[str, Any], store: StoreIdentity) -> bool:
     if held.get("instance_id") and store.instance_id:
         return bool(held["instance_id"] == store.instance_id and held.get("chroot") == store.chroot)
-    return (held.get("instance_id"), held.get("url"), held.get("chroot")) == (
-        store.instance_id,
-        store.url,
-        store.chroot,
-    )
+    place = held.get("url") == store.url and held.get("chroot") == store.chroot
+    return place and not held.get("instance_id")
 
 
 def check_file(path: Path) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches, chunks
-from pulsar_meta.jobs.rewrite.decision import Decided, Decision, content, digest, keep, skip, write
+from pulsar_meta.jobs.rewrite.decision import Decided, Decision, by_rule, content, digest, keep, skip, write
 from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.rewrite.run_files import check_identity, read_identity
-from pulsar_meta.jobs.rewrite.undo_log import UndoRecord, read_header, read_records
+from pulsar_meta.jobs.rewrite.undo_log import UndoRecord, read_backwards, read_header, read_records
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 
@@ -19,21 +19,21 @@ def put_back(store: Store, file: Path, *, other_store: bool = False, any_version
     check_identity(header["store"], read_identity(store), source=str(file), allowed=other_store)
     return Rewrite(
         "undo",
-        lambda batches: undone(read_records(file), batches, any_version=any_version),
-        leave_touched,
+        lambda batches: undone(file, batches, any_version=any_version),
+        by_rule(leave_touched),
         with_new=True,
     )
 
 
-def undone(
-    records: Iterable[UndoRecord], batches: Batches, *, any_version: bool = False
-) -> Generator[Decided]:
-    """Yield each value of an undo file as it is now, with what is to become of it.
+def undone(file: Path, batches: Batches, *, any_version: bool = False) -> Generator[Decided]:
+    """Yield each value of an undo file as it is now, with what is to become of it; the last write first.
+
+    So what was made below a value is gone before the value itself goes.
 
     A value counts as untouched if it has the bytes and the version that our write gave it; with
     `any_version` the bytes suffice, as after a later run that was undone.
     """
-    for group in chunks(_in_effect(records), READ_GROUP):
+    for group in chunks(_in_effect(file), READ_GROUP):
         values = batches.read([record.path for record in group])
         for record, seen in zip(group, values, strict=True):
             yield seen, _decide(record, seen, any_version=any_version)
@@ -44,21 +44,29 @@ def leave_touched(seen: Versioned) -> Decision:
     return skip(seen, "touched", note="was written since by somebody else; left as it is")
 
 
-def _in_effect(records: Iterable[UndoRecord]) -> Iterator[UndoRecord]:
-    """Yield the records whose writes happened, or may have: of those that follow on a crash, the later one.
+def _in_effect(file: Path) -> Iterator[UndoRecord]:
+    """Yield the records whose writes happened, or may have, the last first.
 
-    What was under way when the run stopped comes last, as a resumed run may have written it anew.
+    Of those that follow on a crash it is the later one.
     """
+    waiting = _unanswered(file)
+    for record in read_backwards(file):
+        happened = record.sent is not None if record.answered else waiting.pop(record.path, None) is not None
+        if happened:
+            yield record
+
+
+def _unanswered(file: Path) -> dict[str, UndoRecord]:
+    """Return by path what was under way when a run stopped, and no later one wrote anew."""
     unanswered: dict[str, UndoRecord] = {}
-    for record in records:
+    for record in read_records(file):
         if not record.answered:
             unanswered[record.path] = record
         elif record.sent is not None:
             before = unanswered.get(record.path)
             if before is not None and before.old_sha256 == record.old_sha256:
                 del unanswered[record.path]
-            yield record
-    yield from unanswered.values()
+    return unanswered
 
 
 def _decide(record: UndoRecord, seen: Versioned, *, any_version: bool) -> Decision:

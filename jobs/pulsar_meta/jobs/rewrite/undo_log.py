@@ -17,7 +17,7 @@ import os
 import time
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +39,8 @@ FORMAT = 1
 MODE = 0o600
 # What the first line begins with.
 _BEGINNING = b'{"undo":'
+# What the line after a group begins with.
+_ANSWER = b'{"sent":'
 # One encoder for all records: a new one for each takes a third of the record's time.
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -203,8 +205,41 @@ def read_header(path: Path) -> dict[str, Any]:
 
 def read_records(path: Path) -> Iterator[UndoRecord]:
     """Yield the records of an undo file; one group at most is held in memory."""
+    return _paired(_lines(path), path)
+
+
+def read_backwards(path: Path) -> Iterator[UndoRecord]:
+    """Yield the records of an undo file, the last one first; one group at most is held in memory."""
+    begins, end = _group_begins(path)
+    with path.open("rb") as file:
+        for offset, number in reversed(begins):
+            file.seek(offset)
+            lines = enumerate(file.read(end - offset).splitlines(), number)
+            records = _paired(((at, _record_of(line, at, path)) for at, line in lines), path)
+            yield from reversed(list(records))
+            end = offset
+
+
+def _group_begins(path: Path) -> tuple[list[tuple[int, int]], int]:
+    """Return where each group begins (offset and number of its line), and where the last whole line ends."""
+    begins: list[tuple[int, int]] = []
+    offset, between = 0, True
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                break
+            if number > 1:
+                if between:
+                    begins.append((offset, number))
+                between = line.startswith(_ANSWER)
+            offset += len(line)
+    return begins, offset
+
+
+def _paired(lines: Iterable[tuple[int, dict[str, Any]]], path: Path) -> Iterator[UndoRecord]:
+    """Yield the records among numbered lines, each with its answer where there is one."""
     group: list[dict[str, Any]] = []
-    for number, record in _lines(path):
+    for number, record in lines:
         if "sent" in record:
             sent = record["sent"]
             if not isinstance(sent, list) or len(sent) > len(group):

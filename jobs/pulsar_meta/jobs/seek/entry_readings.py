@@ -7,6 +7,7 @@ from typing import Final
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame
+from pulsar_meta.codecs.transactions.log_entries import txn_of_message
 from pulsar_meta.entries.base import EntrySource, RawEntry
 from pulsar_meta.jobs.seek.samples import Reading, ReadRequest, State
 
@@ -66,4 +67,6 @@ def examine(raw: RawEntry) -> Reading:
         broker_timestamp=frame.broker_timestamp,
         publish_time=frame.metadata.publish_time,
         batched=frame.metadata.HasField("num_messages_in_batch"),
+        txn=txn_of_message(frame.metadata),
+        marker=frame.metadata.HasField("marker_type"),
     )

@@ -27,17 +27,26 @@ _duration_re = re.compile(r"(\d{1,12})([smhdw]?)")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is looked for in a topic: an index, a time, or what a time to live has expired by a time."""
+    """What is looked for in a topic: an index, a time, or what a time to live has expired by a time.
+
+    `scalable_topic` is the one of which `topic` is a segment; `segments` is more than one where the answer
+    is the earliest of those to so many questions, of which this is one: a time, over all of a scalable topic.
+    """
 
     topic: str
     kind: str
     target: int
     time_to_live: int | None = None
+    scalable_topic: str | None = None
+    segments: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class SeekOptions:
-    """How to look. `skew` is in milliseconds; positions are exclusive bounds."""
+    """How to look. `skew` is in milliseconds; positions are exclusive bounds.
+
+    `readable`: only what readers are given counts, as brokers with transactions decide it.
+    """
 
     clock: str = "auto"
     skew: int = CLOSE_TIME_SKEW
@@ -46,6 +55,7 @@ class SeekOptions:
     cursor: str | None = None
     index_property: str = FIRST_INDEX
     exhaustive: bool = False
+    readable: bool = False
 
 
 def parse_index(text: str) -> int:

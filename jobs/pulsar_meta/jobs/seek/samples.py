@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
+from pulsar_meta.codecs.transactions.log_entries import TxnId
+
 
 class State(Enum):
     """What became of an entry that was asked for."""
@@ -35,8 +37,9 @@ class Reading:
     """What an entry says of itself.
 
     Indexes are those of its first and last message, None without broker metadata; times are in
-    milliseconds. `batched` tells whether its messages have batch indexes. `span` entries from this one on
-    are as it is: a whole missing ledger is one reading.
+    milliseconds. `batched`: whether its messages have batch indexes. `span` entries from this one on
+    are as it is: a whole missing ledger is one reading. `txn` is the transaction of its messages, and
+    `marker` whether it is a marker and has none.
     """
 
     ledger_id: int
@@ -48,6 +51,8 @@ class Reading:
     publish_time: int | None = None
     batched: bool = False
     span: int = 1
+    txn: TxnId | None = None
+    marker: bool = False
 
 
 class Sample(NamedTuple):

@@ -1,21 +1,28 @@
 """Seek: from questions (a topic, and an index or a time) to answers (a position, or why there is none).
 
-The metadata says where a topic's entries are (`topic_plan`), a `Seeker` searches among them.
+The metadata says where a topic's entries are (`plan_topic`), a `Seeker` searches among them. The segments
+of a scalable topic are asked one by one: each counts its own indexes, so that each has an answer, but a time
+is one for all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.codecs.names import TopicName, encode_name
+from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.seek.questions import Question, SeekOptions
-from pulsar_meta.jobs.seek.seeker import Note, Seeker, plan_topic
-from pulsar_meta.jobs.topics.partitions import named_topics
+from pulsar_meta.jobs.seek.questions import TIME, Question, SeekOptions
+from pulsar_meta.jobs.seek.readable import OPEN, UNKNOWN
+from pulsar_meta.jobs.seek.search import FOUND, MISSING, UNREADABLE
+from pulsar_meta.jobs.seek.seeker import NO_TOPIC, Note, Seeker, plan_topic
+from pulsar_meta.jobs.topics.partitions import named_topics, with_cursor
 from pulsar_meta.jobs.topics.scope import chosen_topics
+from pulsar_meta.jobs.topics.segments import migrated_parts
 from pulsar_meta.stores.base import Store
 
 
@@ -33,15 +40,62 @@ class Cluster:
         return answer if self.name is None else {"cluster": self.name, **answer}
 
 
-def expand(store: Store, questions: Iterable[Question]) -> Iterator[Question]:
-    """Yield the questions with the full names of topics, one for each partition of a partitioned topic."""
-    names: dict[str, list[str]] = {}
+def expand(store: Store, questions: Iterable[Question], cursor: str | None, note: Note) -> Iterator[Question]:
+    """Yield the questions with the full names of topics, one for each partition or segment of a topic.
+
+    Of a scalable topic, with a cursor, those segments are asked that have it: `note` is given a line about
+    the others, unless none has it.
+    """
+    migrated = migrated_parts(store)
+    named: dict[str, list[TopicName]] = {}
     for question in questions:
-        if question.topic not in names:
-            parsed = TopicName.parse(question.topic)
-            names[question.topic] = [str(topic) for topic in named_topics(store, parsed)]
-        for name in names[question.topic]:
-            yield replace(question, topic=name)
+        name = TopicName.parse(question.topic)
+        if question.topic not in named:
+            topics = named_topics(store, name)
+            named[question.topic] = topics if cursor is None else _asked(store, topics, cursor, note)
+        topics = named[question.topic]
+        # A segment that was named by itself is asked alone.
+        whole = name.domain == "topic" or name.short
+        over_all = whole and question.kind == TIME and question.time_to_live is None
+        for topic in topics:
+            scalable = topic.scalable_topic or migrated.get(str(topic))
+            count = len(topics) if over_all and scalable else 1
+            yield replace(question, topic=str(topic), scalable_topic=scalable, segments=count)
+
+
+def _asked(store: Store, topics: list[TopicName], cursor: str, note: Note) -> list[TopicName]:
+    if len(topics) < 2 or topics[0].scalable_topic is None:
+        return topics
+    kept = with_cursor(store, topics, cursor)
+    if kept and len(kept) < len(topics):
+        name, without = topics[0].scalable_topic, len(topics) - len(kept)
+        note(f"{name}: {without} of its segments have no cursor {cursor!r} and are left out")
+    return kept or topics
+
+
+def joined(answered: Iterable[tuple[Question, Document]]) -> Iterator[Document]:
+    """Yield the answers, one for a time in all segments of a scalable topic."""
+    waiting = iter(answered)
+    for question, answer in waiting:
+        others = (found for _, found in islice(waiting, question.segments - 1))
+        yield _earliest([answer, *others]) if question.segments > 1 else answer
+
+
+def _earliest(answers: Sequence[Document]) -> Document:
+    """Return the answer with the earliest time; else one not known, since then the earliest is not known.
+
+    Where readers are given nothing, one that says for what they wait goes before one without any entry.
+    """
+    unsure = [answer for answer in answers if answer["status"] in (MISSING, UNREADABLE, UNKNOWN, NO_TOPIC)]
+    found = [answer for answer in answers if answer["status"] == FOUND]
+    waiting = [answer for answer in answers if answer["status"] == OPEN]
+    chosen = unsure[0] if unsure else min(found, key=_time) if found else [*answers, *waiting][-1]
+    return {**chosen, "entries_read": sum(answer["entries_read"] for answer in answers)}
+
+
+def _time(answer: Document) -> int:
+    time: int = answer["broker_timestamp" if answer["clock"] == "broker" else "publish_time"]
+    return time
 
 
 def seek(
@@ -53,11 +107,15 @@ def seek(
     UnreachableError where store or source do not answer.
     """
     seekers: dict[str, Seeker] = {}
-    for question in expand(store, questions):
+    asked = expand(store, questions, options.cursor, note)
+
+    def ask(question: Question) -> Document:
         if question.topic not in seekers:
             plan = plan_topic(store, source, TopicName.parse(question.topic), options, note)
             seekers[question.topic] = Seeker(plan, source, options)
-        yield seekers[question.topic].ask(question)
+        return seekers[question.topic].ask(question)
+
+    yield from joined((question, ask(question)) for question in asked)
 
 
 def seek_clusters(
@@ -76,11 +134,10 @@ def topics_of_namespace(store: Store, namespace: str, cursor: str | None = None)
     """
     if "://" in namespace or namespace.count("/") != 1 or not all(namespace.split("/")):
         raise UsageError(f"a namespace is tenant/namespace, not {namespace!r}")
-    found = (TopicName.from_path(record.path) for record in chosen_topics(store, [namespace]))
-    topics = [topic for topic in found if topic is not None]
+    found = (managed_place(record.path, record.value) for record in chosen_topics(store, [namespace]))
+    topics = [place[0] for place in found if place is not None]
     if cursor is not None:
-        cursors = store.children_many([topic.path for topic in topics])
-        topics = [topic for topic, names in zip(topics, cursors, strict=True) if encode_name(cursor) in names]
+        topics = with_cursor(store, topics, cursor)
         if not topics:
             raise NotFoundError(f"no topic of {namespace} has a cursor {cursor!r}", source=store.url)
     return sorted(str(topic) for topic in topics)

@@ -16,11 +16,13 @@ from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.seek.entry_readings import answer
 from pulsar_meta.jobs.seek.questions import INDEX, Question, SeekOptions
+from pulsar_meta.jobs.seek.readable import Given, given_from, standing
 from pulsar_meta.jobs.seek.reading_order import LedgerRange, ReadingOrder
 from pulsar_meta.jobs.seek.samples import CLOCKS, Measure, Reading, Samples, by_index
 from pulsar_meta.jobs.seek.search import FOUND, UNREADABLE, Outcome, SearchState, search
 from pulsar_meta.jobs.topics.cursors import mark_delete
-from pulsar_meta.jobs.topics.topic import Ledger, Position, read_topic
+from pulsar_meta.jobs.topics.topic import Ledger, Position, names_of, read_topic
+from pulsar_meta.jobs.transactions.outcomes import Transactions, readers_transactions
 from pulsar_meta.stores.base import Store
 
 NO_TOPIC: Final = "no-topic"
@@ -32,7 +34,11 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """What the metadata says of a topic, as plain values; `status` where there is nothing to search."""
+    """What the metadata says of a topic, as plain values; `status` where there is nothing to search.
+
+    `snapshot` says why there may be more ledgers (a shadow topic without its source). `transactions` is
+    there where only what readers are given counts.
+    """
 
     topic: str
     ledgers: tuple[LedgerRange, ...] = ()
@@ -41,6 +47,8 @@ class TopicPlan:
     before: Position | None = None
     status: str | None = None
     reason: str | None = None
+    snapshot: str | None = None
+    transactions: Transactions | None = None
 
 
 def plan_topic(
@@ -48,7 +56,7 @@ def plan_topic(
 ) -> TopicPlan:
     """Read a topic's metadata; a missing or broken record becomes the plan's status."""
     try:
-        found = read_topic(store, topic)
+        found = read_topic(store, topic, lambda fault: note(str(fault)))
     except NotFoundError:
         return TopicPlan(str(topic), status=NO_TOPIC)
     except DecodeError as error:
@@ -59,7 +67,12 @@ def plan_topic(
         passed = mark_delete(store, source, topic, options.cursor, note)
         after = passed if after is None else max(after, passed)
     plan = plan_of_ledgers(found.name, found.ledgers, options.index_property)
-    return replace(plan, last_index=_number(found.values(INDEX)), after=after, before=options.before)
+    last_index = _number(found.values(INDEX))
+    plan = replace(plan, last_index=last_index, after=after, before=options.before, snapshot=found.snapshot)
+    if not options.readable:
+        return plan
+    known = readers_transactions(store, source, found.name, found.ledgers, lambda error: note(str(error)))
+    return replace(plan, transactions=known)
 
 
 def plan_of_ledgers(name: str, ledgers: Iterable[Ledger], index_property: str) -> TopicPlan:
@@ -114,15 +127,34 @@ class Seeker:
 
     def ask(self, question: Question) -> Document:
         """Return the answer as a document (`seek` in commands.md); UnreachableError from the source."""
-        head: Document = {"topic": self.plan.topic, question.kind: question.target}
+        names = names_of(self.plan.topic, question.scalable_topic)
+        head: Document = {**names, question.kind: question.target}
+        if self.plan.snapshot is not None:
+            head["snapshot"] = self.plan.snapshot
         if self.plan.status is not None:
             reason = {"reason": self.plan.reason} if self.plan.reason else {}
             return {**head, "status": self.plan.status, **reason, "entries_read": 0}
         if question.time_to_live is not None:
             return self._expired(head, question)
         outcome = self._search(by_index if question.kind == INDEX else self._clock, question.target)
+        if outcome.reading is not None and self.plan.transactions is not None:
+            return head | self._given(outcome.reading, question, outcome.entries_read)
         found = self._found(outcome.reading, question) if outcome.reading else {}
         return {**head, "status": outcome.status, **found, "entries_read": outcome.entries_read}
+
+    def _given(self, reading: Reading, question: Question, spent: int) -> Document:
+        """Return the answer for what readers are given: for an index that entry, for a time one after it."""
+        transactions = self.plan.transactions
+        assert transactions is not None
+        if question.kind == INDEX:
+            status = standing(reading, transactions)
+            given = Given(status, reading if status == FOUND else None)
+        else:
+            given = given_from(reading, self.order, self.source, transactions)
+        found = self._found(given.reading, question) if given.reading else {}
+        if question.kind == INDEX and reading.txn is not None:
+            found["transaction"] = str(reading.txn)
+        return {"status": given.status, **found, "entries_read": spent + given.entries_read}
 
     @property
     def _clock(self) -> Measure:

@@ -34,7 +34,7 @@ def check_with_spark(sources: Sources, max_size: int, spark: SparkSettings) -> C
     def checked(tasks: Sequence[LedgerTask]) -> Iterator[LedgerReport]:
         with spark_session(spark) as session:
             sent = [Task(sources, task, _cost(task.part.ledger)) for task in tasks]
-            yield from map_on_workers(session, sent, partial(check, max_size), spark.note)
+            yield from map_on_workers(session, sent, partial(check, max_size), spark)
 
     return checked
 
@@ -70,7 +70,7 @@ def match_with_spark(
     """
     with spark_session(spark) as session:
         tasks = [Task(sources, part, _cost(part[0].ledger)) for part in parts]
-        for found in map_on_workers(session, tasks, partial(match, chosen, look), spark.note, streaming=True):
+        for found in map_on_workers(session, tasks, partial(match, chosen, look), spark, streaming=True):
             counts.merge(found.counts)
             coverage.merge(found.coverage)
             for fault in found.faults:
@@ -96,26 +96,43 @@ class BatchRule:
     rebatch: bool
 
 
+@dataclass(slots=True)
+class Planned:
+    """The plan of one topic, what was looked at, and which entries could not be read."""
+
+    document: Document = field(default_factory=dict)
+    coverage: Coverage = field(default_factory=Coverage)
+    faults: list[PulsarMetaError] = field(default_factory=list)
+
+
 def plan_with_spark(
-    sources: Sources, choices: Sequence[Choice], rule: BatchRule, report: Report, spark: SparkSettings
+    sources: Sources,
+    choices: Sequence[Choice],
+    rule: BatchRule,
+    coverage: Coverage,
+    report: Report,
+    spark: SparkSettings,
 ) -> Iterator[Document]:
     """Yield the plan of each choice in order; raises what opening raises, UnreachableError without Spark."""
+    for choice in choices:
+        coverage.add(choice)
     with spark_session(spark) as session:
         tasks = [Task(sources, choice, sum(map(_cost, choice.ledgers))) for choice in choices]
-        for document, faults in map_on_workers(
-            session, tasks, partial(plan, rule), spark.note, streaming=True
-        ):
-            for fault in faults:
+        for planned in map_on_workers(session, tasks, partial(plan, rule), spark, streaming=True):
+            coverage.merge(planned.coverage)
+            for fault in planned.faults:
                 report(fault)
-            yield document
+            yield planned.document
 
 
-def plan(rule: BatchRule, opened: Opened, choice: Choice) -> tuple[Document, list[PulsarMetaError]]:
-    """Return the plan of one topic, and which of its entries could not be read."""
-    faults: list[PulsarMetaError] = []
-    entries = read_entries(iter([choice]), rule.limits, opened.entries, opened.store, faults.append)
-    planned = BatchPlan(rule.batching, rebatch=rule.rebatch)
-    return plan_entries(planned, entries, rule.count, faults.append), faults
+def plan(rule: BatchRule, opened: Opened, choice: Choice) -> Planned:
+    """Plan one topic."""
+    planned = Planned()
+    report, places = planned.faults.append, [(choice, rule.limits)]
+    entries = read_entries(places, opened.entries, opened.store, report, planned.coverage)
+    batches = BatchPlan(rule.batching, rebatch=rule.rebatch)
+    planned.document = plan_entries(batches, entries, rule.count, report)
+    return planned
 
 
 def _cost(ledger: Ledger) -> int:

@@ -11,13 +11,16 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pulsar_meta.codecs.columns.column import COLUMN_TYPES, Column
-from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 from pulsar_meta.jobs.entries.entry_sources import LIVE
-from pulsar_meta.jobs.entries.ledger_columns import read_columns
+from pulsar_meta.jobs.ledger_columns import read_columns
+from pulsar_meta.jobs.spark.options import truth, whole_number
 from pulsar_meta.jobs.spark.pushdown import Wanted, wanted_by
 from pulsar_meta.jobs.spark.workers import Opened, Sources
 from pulsar_meta.jobs.topics.scope import chosen_topics
-from pulsar_meta.jobs.topics.topic import topic_of
+from pulsar_meta.jobs.topics.shadow import ShadowSources
+from pulsar_meta.jobs.topics.topic import Topic, followed, topic_of
+from pulsar_meta.stores.base import Store
 
 TOPIC: Final = "topic"
 ARROW_TYPES: Final = {"integer": pa.int64(), "boolean": pa.bool_(), "text": pa.string()}
@@ -82,13 +85,14 @@ class EntryReader(DataSourceReader):
             raise UsageError('pulsar_entries: bookie: needs .option("store", "zk://…") too')
         self.sources = Sources(options.get("store"), tuple(urls))
         self.options = dict(options)
+        self.size = whole_number(options, "entriesPerPartition", ENTRIES_A_PARTITION)
+        self.verify = truth(options, "verify")
         self.columns = tuple(columns)
         self.wanted = Wanted()
 
     def partitions(self) -> Sequence[InputPartition]:
         """Divide the entries: small ledgers together, large ones cut."""
-        size = int(self.options.get("entriesperpartition", ENTRIES_A_PARTITION))
-        return [EntryPartition(ranges) for ranges in divide(self._ranges(max(1, size)), max(1, size))]
+        return [EntryPartition(ranges) for ranges in divide(self._ranges(self.size), self.size)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of a partition as Arrow batches."""
@@ -96,11 +100,10 @@ class EntryReader(DataSourceReader):
         if not isinstance(partition, EntryPartition):
             return
         columns = [name for name in self.columns if name != TOPIC]
-        verify = self.options.get("verify", "false").lower() == "true"
         with self.sources.opened() as opened:
             for part in partition.ranges:
                 found = read_columns(
-                    opened.entries, part.ledger_id, columns, part.first, part.last, verify=verify
+                    opened.entries, part.ledger_id, columns, part.first, part.last, verify=self.verify
                 )
                 for batch in found:
                     yield record_batch(batch, self.columns, part.topic)
@@ -124,13 +127,22 @@ class EntryReader(DataSourceReader):
         if opened.store is None:
             yield from ((None, one, None) for one in opened.entries.ledgers() if wanted.ledgers.holds(one))
             return
-        names = self.options.get("topics", "").split()
-        for topic in map(topic_of, chosen_topics(opened.store, names, everything=not names)):
+        for topic in self._topics(opened.store):
             if wanted.topics is not None and topic.name not in wanted.topics:
                 continue
             for ledger in topic.ledgers:
                 if wanted.ledgers.holds(ledger.ledger_id):
                     yield topic.name, ledger.ledger_id, ledger.entries
+
+    def _topics(self, store: Store) -> Iterator[Topic]:
+        """Yield the topics asked for; NotFoundError, DecodeError where a shadow's source cannot be read."""
+
+        def fail(fault: PulsarMetaError) -> None:
+            raise fault
+
+        names, sources = self.options.get("topics", "").split(), ShadowSources(store, many=True)
+        for record in chosen_topics(store, names, everything=not names):
+            yield followed(topic_of(record), store, sources, fail)
 
 
 class FilteredEntryReader(EntryReader):

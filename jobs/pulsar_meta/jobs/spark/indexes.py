@@ -28,7 +28,7 @@ def check_indexes_with_spark(
     ledgers = {one.ledger_id: one for topic in topics for one in topic.ledgers}
     tasks = [Task(sources, one, LEDGER_COST + (one.entries or 0)) for one in ledgers.values()]
     with spark_session(spark) as session:
-        scans = dict(zip(ledgers, map_on_workers(session, tasks, scan, spark.note), strict=True))
+        scans = dict(zip(ledgers, map_on_workers(session, tasks, scan, spark), strict=True))
     for topic in topics:
         yield from check_topic(topic, scans, key)
 
@@ -37,7 +37,7 @@ def first_indexes_with_spark(
     session: SparkSession, sources: Sources, ledger_ids: Sequence[int], spark: SparkSettings
 ) -> list[int | str]:
     """Return the first index of each ledger, or why there is none, read by Spark."""
-    return list(map_on_workers(session, [Task(sources, one) for one in ledger_ids], read_first, spark.note))
+    return list(map_on_workers(session, [Task(sources, one) for one in ledger_ids], read_first, spark))
 
 
 def scan(opened: Opened, ledger: Ledger) -> LedgerScan:

@@ -12,10 +12,12 @@ from pyspark.sql.types import StructType
 
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD
-from pulsar_meta.codecs.names import split_managed_ledger_path
+from pulsar_meta.codecs.metadata.managed_place import managed_place
+from pulsar_meta.jobs.spark.options import whole_number
 from pulsar_meta.jobs.topics.cursors import cursor_of
 from pulsar_meta.jobs.topics.scope import chosen_topics
-from pulsar_meta.jobs.topics.topic import Ledger, topic_of
+from pulsar_meta.jobs.topics.shadow import ShadowSources
+from pulsar_meta.jobs.topics.topic import Ledger, Topic, followed, topic_of
 from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.registry import open_store
 
@@ -43,7 +45,7 @@ class TopicReader(DataSourceReader):
             raise UsageError('.option("store", "zk://…") says where the metadata is')
         self.store = options["store"]
         self.names = options.get("topics", "").split()
-        self.size = max(1, int(options.get("topicsperpartition", TOPICS_A_PARTITION)))
+        self.size = whole_number(options, "topicsPerPartition", TOPICS_A_PARTITION)
         self.columns = tuple(columns)
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -81,7 +83,7 @@ class PulsarLedgers(DataSource):
         return (
             "topic string, ledger_id bigint, entries bigint, size bigint, closed_at timestamp,"
             " offloaded boolean, bookkeeper_deleted boolean, properties map<string,string>,"
-            " codec string, error string"
+            " codec string, error string, shadow_of string"
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -112,18 +114,19 @@ class PulsarCursors(DataSource):
 
 
 class LedgerReader(TopicReader):
-    """Rows of ledgers. A record that is broken is one row with `error`."""
+    """Rows of ledgers; those of a shadow without its source, and a broken record, have an `error`."""
 
     def rows(self, store: Store, paths: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the ledgers of topics in reading order; nothing for a topic that is gone by now."""
+        sources = ShadowSources(store)
         for record in filter(None, store.read_many(paths)):
             try:
-                topic = topic_of(record)
+                topic = followed(topic_of(record), store, sources)
             except DecodeError as error:
                 yield _names(record) | {"error": str(error)}
                 continue
             for ledger in topic.ledgers:
-                yield {"topic": topic.name, "codec": topic.codec} | _ledger(ledger)
+                yield _topic(topic) | _ledger(ledger)
 
 
 class CursorReader(TopicReader):
@@ -143,13 +146,18 @@ class CursorReader(TopicReader):
 
 def _names(record: Versioned) -> dict[str, Any]:
     """Return what a record's path says, and what the store does."""
-    topic, cursor = split_managed_ledger_path(record.path) or (None, None)
+    topic, cursor = managed_place(record.path, record.value) or (None, None)
     return {
         "topic": None if topic is None else str(topic),
         "cursor": cursor,
         "stored_size": len(record.value),
         "version": record.version,
     }
+
+
+def _topic(topic: Topic) -> dict[str, Any]:
+    source = None if topic.shadow is None else topic.shadow.source
+    return {"topic": topic.name, "codec": topic.codec, "shadow_of": source, "error": topic.snapshot}
 
 
 def _ledger(ledger: Ledger) -> dict[str, Any]:

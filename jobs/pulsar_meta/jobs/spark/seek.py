@@ -15,7 +15,7 @@ from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.seek.questions import Question, SeekOptions
-from pulsar_meta.jobs.seek.seek import Cluster, expand
+from pulsar_meta.jobs.seek.seek import Cluster, expand, joined
 from pulsar_meta.jobs.seek.seeker import Note, Seeker, TopicPlan, plan_topic
 from pulsar_meta.jobs.spark.session import spark_session
 from pulsar_meta.jobs.spark.workers import PARTITIONS_PER_CORE, Opened, Sources, Task, map_on_workers
@@ -27,12 +27,12 @@ Answers = dict[int, Document]
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """What is to be read in a cluster, and what needed no reading."""
+    """What is to be read in a cluster, and what needed no reading; answers by the numbers of questions."""
 
     cluster: Cluster
     topics: tuple[Asked, ...]
     answers: Answers
-    count: int
+    questions: tuple[Question, ...]
 
 
 def seek_with_spark(
@@ -50,17 +50,16 @@ def seek_with_spark(
     if any(plan.topics for plan in plans):
         _search(plans, options, spark)
     for plan in plans:
-        for number in range(plan.count):
-            yield plan.cluster.named(plan.answers[number])
+        answered = ((question, plan.answers[number]) for number, question in enumerate(plan.questions))
+        yield from map(plan.cluster.named, joined(answered))
 
 
 def plan_cluster(
     cluster: Cluster, questions: Sequence[Question], options: SeekOptions, note: Note
 ) -> ClusterPlan:
     """Read the metadata of all topics that are asked about, and answer what it alone answers."""
-    numbered = sorted(
-        enumerate(expand(cluster.store, questions)), key=lambda one: (one[1].topic, one[1].target)
-    )
+    expanded = tuple(expand(cluster.store, questions, options.cursor, note))
+    numbered = sorted(enumerate(expanded), key=lambda one: (one[1].topic, one[1].target))
     topics: list[Asked] = []
     answers: Answers = {}
     for name, group in groupby(numbered, key=lambda one: one[1].topic):
@@ -69,7 +68,7 @@ def plan_cluster(
             topics.append((plan, tuple(group)))
         else:
             answers.update(_answered(cluster.source, plan, tuple(group), options))
-    return ClusterPlan(cluster, tuple(topics), answers, len(numbered))
+    return ClusterPlan(cluster, tuple(topics), answers, expanded)
 
 
 def _search(plans: Sequence[ClusterPlan], options: SeekOptions, spark: SparkSettings) -> None:
@@ -82,7 +81,7 @@ def _search(plans: Sequence[ClusterPlan], options: SeekOptions, spark: SparkSett
             Task(Sources(plan.cluster.store.url, plan.cluster.urls), piece, len(piece[1]))
             for plan, piece in pieces
         ]
-        found = map_on_workers(session, tasks, partial(answer, options), spark.note)
+        found = map_on_workers(session, tasks, partial(answer, options), spark)
         for (plan, _), answers in zip(pieces, found, strict=True):
             plan.answers.update(answers)
 

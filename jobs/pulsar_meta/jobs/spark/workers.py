@@ -14,7 +14,8 @@ from functools import cached_property, partial
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from pulsar_meta.codecs.errors import PulsarMetaError
+from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
+from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_sources import LIVE, open_entry_sources
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
@@ -71,9 +72,10 @@ class Task(Generic[Input]):
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What the sources of a partition noted; it stands before the results."""
+    """What the sources of a partition noted, and found damaged; it stands before the results."""
 
     texts: tuple[str, ...]
+    faults: tuple[DecodeError, ...]
 
 
 Numbered = tuple[int, Task[Input]]
@@ -83,13 +85,14 @@ def map_on_workers(
     session: SparkSession,
     tasks: Iterable[Task[Input]],
     work: Callable[[Opened, Input], Result],
-    note: Callable[[str], None],
+    spark: SparkSettings,
     *,
     streaming: bool = False,
 ) -> Iterator[Result]:
     """Yield what `work`, a function of a module, makes of each task, in the order of the tasks.
 
-    What the sources noted, and what they found damaged beside what was read, goes to `note`, each text once.
+    What the sources noted goes to `spark.note`, what they found damaged beside what was read to
+    `spark.report`, each text once.
 
     All tasks are one job. With `streaming` a job has a task for each core, so that no more results than
     these are in memory. A PulsarMetaError of a worker is raised here.
@@ -97,19 +100,38 @@ def map_on_workers(
     context = session.sparkContext
     cores = context.defaultParallelism
     waiting = enumerate(tasks)
-    noted: set[str] = set()
+    news = _News(spark)
     while some := list(islice(waiting, cores if streaming else None)):
         partitions = divide(some, cores if streaming else cores * PARTITIONS_PER_CORE)
         done = context.parallelize(partitions, len(partitions)).flatMap(partial(_do, work)).collect()
         for _, result in sorted(done, key=lambda one: one[0]):
             if isinstance(result, Notes):
-                for text in [one for one in result.texts if one not in noted]:
-                    noted.add(text)
-                    note(text)
+                news.pass_on(result)
             elif isinstance(result, PulsarMetaError):
                 raise result
             else:
                 yield result
+
+
+class _News:
+    """What sources met, passed on once though several workers opened the same."""
+
+    def __init__(self, spark: SparkSettings) -> None:
+        self._spark = spark
+        self._known: set[str] = set()
+
+    def pass_on(self, notes: Notes) -> None:
+        for text in notes.texts:
+            if self._is_new(text):
+                self._spark.note(text)
+        for fault in notes.faults:
+            if self._is_new(str(fault)):
+                self._spark.report(fault)
+
+    def _is_new(self, text: str) -> bool:
+        new = text not in self._known
+        self._known.add(text)
+        return new
 
 
 def divide(tasks: Sequence[Numbered[Input]], count: int) -> list[list[Numbered[Input]]]:
@@ -133,6 +155,6 @@ def _do(
             with sources.opened() as opened:
                 for number, task in numbered:
                     yield number, work(opened, task.input)
-                yield -1, Notes((*opened.entries.notes, *map(str, opened.entries.faults)))
+                yield -1, Notes(tuple(opened.entries.notes), tuple(opened.entries.faults))
     except PulsarMetaError as error:
         yield number, error
