@@ -57,6 +57,8 @@ def pulsar_meta_here(
         for change in (
             *streams,
             patch("sys.argv", ["pulsar-meta", *words]),
+            # Else the help says `python -m pytest` where that runs the tests.
+            patch.object(sys.modules["__main__"], "__package__", None),
             patch.dict(os.environ, {} if env is None else env, clear=env is not None),
             contextlib.chdir(folder or Path.cwd()),
         ):

@@ -193,6 +193,22 @@ def test_a_snapshot_on_stdin(run: Run, capture: Callable[[str], Path]) -> None:
     assert json.loads(done.stdout.splitlines()[0])["source"] == "-"
 
 
+@pytest.mark.parametrize("kind", ["Json", "Text", "Bytes", "json"])
+@pytest.mark.parametrize("from_stdin", [True, False])
+def test_a_forced_type_is_stronger_than_the_looks_of_a_snapshot(
+    run: Run, tmp_path: Path, kind: str, from_stdin: bool
+) -> None:
+    value = b'{"path": "/a", "version": 1, "value": "aGVsbG8="}'
+    (tmp_path / "value").write_bytes(value)
+    name, stdin = ("-", value) if from_stdin else ("value", b"")
+    document = documents(run("decode", name, "--type", kind, "-o", "json", stdin=stdin))
+    shown = json.loads(value) if kind.lower() == "json" else value.decode()
+    assert document["value"] == (b64encode(value).decode() if kind == "Bytes" else shown)
+    assert "path" not in document
+    as_snapshot = documents(run("decode", name, "-o", "ndjson", stdin=stdin))
+    assert (as_snapshot["path"], as_snapshot["value"]) == ("/a", "hello")
+
+
 def test_people_read_ranges_times_and_what_is_only_a_snapshot(
     run: Run, capture: Callable[[str], Path]
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.program import environment, pulsar_meta
+from tests.cli.program import environment, pulsar_meta_here
 
 COMMANDS = (
     "seek orders --index 5",
@@ -20,8 +20,11 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_without_java(capture: Callable[[str], Path], tmp_path: Path, command: str) -> None:
-    """Each run is a process of its own: in this one a Spark of other tests may be up already."""
+def test_without_java(
+    capture: Callable[[str], Path], tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a process of its own: a Spark of other tests, which may be up in this one, is not to be seen."""
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     folder = capture("pulsar-4.2.4")
     settings = environment(
         tmp_path,
@@ -29,12 +32,12 @@ def test_without_java(capture: Callable[[str], Path], tmp_path: Path, command: s
         PULSAR_META_STORE=f"snapshot:{folder / 'metadata.ndjson'}",
         PULSAR_META_ENTRIES=f"bookie-disk:{folder / 'bookie0'}",
     )
-    wanted = pulsar_meta(*command.split(), "--engine", "spark", env=settings)
+    wanted = pulsar_meta_here(*command.split(), "--engine", "spark", env=settings)
     assert (wanted.returncode, wanted.stdout) == (6, b"")
     assert wanted.stderr.startswith(b"pulsar-meta: Spark needs Java: there is no java in JAVA_HOME")
     assert wanted.stderr.count(b"\n") == 1
-    done = pulsar_meta(*command.split(), "--master", "local[1]", env=settings)
-    local = pulsar_meta(*command.split(), "--engine", "local", env=settings)
+    done = pulsar_meta_here(*command.split(), "--master", "local[1]", env=settings)
+    local = pulsar_meta_here(*command.split(), "--engine", "local", env=settings)
     assert (done.returncode, done.stdout) == (local.returncode, local.stdout)
     assert done.stderr.startswith(b"running without Spark: there is no java in JAVA_HOME")
     assert done.stderr.partition(b"\n")[2] == local.stderr

@@ -37,3 +37,19 @@ def test_one_code_and_one_text(command: str, kind: str, code: int, text: str, tm
     assert (done.returncode, done.stdout) == (code, b"")
     assert said.startswith(f"pulsar-meta: {file}: {text}")
     assert said.count("\n") == 1
+
+
+def test_decode_says_the_same_of_a_file_that_is_missing(tmp_path: Path) -> None:
+    done = pulsar_meta_here("decode", tmp_path / "missing", env=environment(tmp_path))
+    assert (done.returncode, done.stderr.decode()) == (3, f"pulsar-meta: {tmp_path}/missing: no such file\n")
+
+
+@pytest.mark.parametrize(
+    "words", ["compress-cursors --compression none --stdin --dry-run", "seek --index-file -"]
+)
+def test_lists_that_are_not_utf_8_name_the_line(words: str, tmp_path: Path) -> None:
+    env = environment(
+        tmp_path / "state", PULSAR_META_STORE=f"dir:{tmp_path}", PULSAR_META_ENTRIES="frames:/nowhere"
+    )
+    done = pulsar_meta_here(*words.split(), env=env, stdin=b"a\t1\n\xff\t2\n")
+    assert (done.returncode, done.stderr) == (2, b"pulsar-meta: stdin: line 2 is not UTF-8\n")

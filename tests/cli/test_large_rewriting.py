@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,14 +24,20 @@ CURSORS = 3 * ALONE
 WORDS = ("compress-cursors", "--compression", "zstd", "--threshold", "64", "--yes")
 
 
+@cache
+def cursors() -> dict[str, bytes]:
+    """Return the cursors by their paths."""
+    return {f"{TOPIC}/{number}": cursor(number) for number in range(CURSORS)}
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[zookeeper.ZookeeperServer]:
     """A real ZooKeeper with many cursors."""
     skip_or_fail(zookeeper.why_not())
     with zookeeper.ZookeeperServer(tmp_path / "zookeeper") as running:
         with open_store(f"zk://{running.address}", read_only=False) as store:
-            for number in range(CURSORS):
-                store.put(f"{TOPIC}/{number}", cursor(number), ABSENT)
+            done = store.put_many([(path, value, ABSENT) for path, value in cursors().items()])
+            assert None not in done
         yield running
 
 
@@ -46,7 +53,7 @@ def test_all_are_compressed_and_undone(server: zookeeper.ZookeeperServer, tmp_pa
     assert pulsar_meta("undo", summary["undo_file"], "--yes", env=env).returncode == 0
     with open_store(url) as store:
         values = {held.path: held.value for held in store.scan(TOPIC) if held.value}
-    assert values == {f"{TOPIC}/{number}": cursor(number) for number in range(CURSORS)}
+    assert values == cursors()
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from pulsar_meta.cli.render.rewriting import resume_command, undo_command
+from pulsar_meta.jobs.rewrite.rules import put_document_rule
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
-from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.directory import DirectoryStore
 from pulsar_meta.stores.snapshot import SnapshotStore
 from tests.cli.program import MAIN, environment, pulsar_meta_here, wait_until
@@ -336,6 +337,62 @@ def test_put_takes_what_decode_said(place: Place) -> None:
     assert place.store.read(ORDERS).value == held.value
 
 
+TRANSACTION = (
+    b'{"state":"OPEN","timeout":60.000000000,"createdAt":1795292202.248324148,"id":9007199254740993}'
+)
+
+
+def test_put_changes_nothing_in_json_but_what_was_edited(place: Place) -> None:
+    path = "/txn/id/1_0"
+    place.run("put", "--yes", "--raw", "--create", path, stdin=TRANSACTION)
+    shown = place.run("get", path, "-o", "json").stdout
+    assert b'"createdAt": 1795292202.248324148' in shown
+    assert place.json("put", "--yes", path, stdin=shown)["kept_for"] == {"already": 1}
+    # As jq 1.6 hands it on: numbers are doubles there.
+    document = json.loads(shown)
+    for left_out in ((), ("stored_text",)):
+        for name in left_out:
+            document.pop(name)
+        done = place.run("put", "--yes", path, stdin=json.dumps(document).encode())
+        assert b"1 kept: already 1" in done.stdout
+        assert b"value.createdAt: lost digits" in done.stderr
+    document["value"]["state"] = "ABORTED"
+    done = place.json("put", "--yes", path, stdin=json.dumps(document).encode())
+    assert place.store.read(path).value == TRANSACTION.replace(b"OPEN", b"ABORTED")
+    place.run("undo", "--yes", done["undo_file"])
+    assert place.store.read(path).value == TRANSACTION
+
+
+def test_every_value_that_is_read_and_put_back_stays_as_it_is(place: Place) -> None:
+    before = place.values()
+    shown = place.run("decode", "--store", place.url, "-o", "ndjson", "--show-passwords").stdout
+    for line in shown.splitlines():
+        document = json.loads(line)
+        rule = put_document_rule(document, 1)
+        seen = Versioned(document["path"], before[document["path"]], 1)
+        assert (rule(seen).action, rule(seen).reason) == ("keep", "already"), document["path"]
+
+
+def test_an_edit_of_which_it_is_not_clear_what_is_meant_is_refused(place: Place) -> None:
+    place.run("put", "--yes", "--raw", "--create", "/x", stdin=b'{"a":1,"a":2}')
+    document = place.json("get", "/x")
+    document["value"]["a"] = 3
+    refused = place.run("put", "--yes", "/x", stdin=json.dumps(document).encode(), code=4)
+    assert b"put value.a: it is there twice" in refused.stderr
+    assert place.store.read("/x").value == b'{"a":1,"a":2}'
+
+
+def test_a_record_with_its_fields_in_another_order_is_kept_until_it_is_edited(place: Place) -> None:
+    path = f"{ORDERS}/odd"
+    place.run("put", "--yes", "--raw", "--create", path, stdin=bytes.fromhex("48070801"))
+    document = place.json("get", path)
+    assert place.json("put", "--yes", path, stdin=json.dumps(document).encode())["rewritten"] == 0
+    document["value"]["cursorsLedgerId"] = 2
+    done = place.run("put", "--yes", path, stdin=json.dumps(document).encode())
+    assert b"another order" in done.stderr
+    assert place.store.read(path).value == bytes.fromhex("08024807")
+
+
 def test_put_and_rm_of_bytes(place: Place) -> None:
     done = place.json("put", "--yes", "/new/value", "--create", stdin=b'{"a":1}')
     assert place.store.read("/new/value").value == b'{"a":1}'
@@ -399,11 +456,11 @@ def test_a_signal_finishes_the_group_and_tells_how_to_go_on(many: Place, number:
         stderr=subprocess.PIPE,
         env=many.env,
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while many.values() == before and time.monotonic() < deadline:
         time.sleep(0.05)
     child.send_signal(number)
-    out, told = child.communicate(timeout=30)
+    out, told = child.communicate(timeout=120)
     assert child.returncode == code, told
     summary = json.loads(out)
     changed = [path for path, value in many.values().items() if value != before[path]]
@@ -490,7 +547,7 @@ def test_a_run_is_not_resumed_with_another_codec(many: Place) -> None:
     # Before its first record a run has written nothing, and may be followed by any other.
     wait_until(lambda: undo_file.exists() and undo_file.read_bytes().count(b"\n") > 1)
     child.kill()
-    child.wait(30)
+    child.wait(120)
     told = many.run(*words, "--compression", "lz4", "--resume", code=2).stderr
     assert b"of the codec 'zstd', not 'lz4'" in told
     many.run(*words, "--compression", "zstd", "--resume")
@@ -561,7 +618,7 @@ def test_cursors_with_properties_that_stay_compressed_are_named(place: Place) ->
 
 
 def test_a_release_that_was_never_tried_is_unknown(place: Place) -> None:
-    for version in ("4.1.0", "4.2.5", "5.0.0"):
+    for version in ("4.1.3", "4.2.5", "5.0.0"):
         found = place.run("check-readable", "--for-version", version, "-o", "json")
         verdicts = json.loads(found.stdout)
         assert {row["verdict"] for row in verdicts} == {"unknown"}
@@ -570,7 +627,7 @@ def test_a_release_that_was_never_tried_is_unknown(place: Place) -> None:
         assert account["checked"]["cursors"] == 83
         assert account["not_checked"]
         assert b"unknown" in place.run("check-readable", "--for-version", version).stdout
-    both = place.json("check-readable", "--for-version", "4.1.0", "--for-version", "4.2.4", code=1)
+    both = place.json("check-readable", "--for-version", "4.1.3", "--for-version", "4.2.4", code=1)
     assert [row["verdict"] for row in both].count("cannot-load") == 3
     fine = place.run("check-readable", "--for-version", "4.0.7", "-o", "json")
     assert json.loads(fine.stdout) == []

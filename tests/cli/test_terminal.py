@@ -87,3 +87,35 @@ def test_tables_fit(words: str, columns: int, env: dict[str, str]) -> None:
         assert words.startswith("dump-entries")
     if columns == 80 and "--estimate" in words:
         assert len([line for line in lines if line.startswith("public/default")]) == 5
+
+
+def test_what_is_said_during_a_rewrite_is_whole_lines(tmp_path: Path) -> None:
+    broken = f"managed-ledgers/public/default/persistent/{'long-name-' * 9}/cursor"
+    value = tmp_path / "store" / broken / ".value"
+    value.parent.mkdir(parents=True)
+    value.write_bytes(b"\xff\xff")
+    words = ["compress-cursors", "--compression", "zstd", "--yes", "--store", f"dir:{tmp_path / 'store'}"]
+    text = _escape_re.sub("", seen(*words, env=environment(tmp_path), columns=60))
+    (line,) = (line for line in text.splitlines() if f"/{broken}" in line)
+    assert line.endswith("broken protobuf")
+
+
+@pytest.mark.parametrize(
+    ("words", "columns"),
+    [
+        ("seek orders --index 5 --index 1234", 80),
+        ("top -n 3", 80),
+        ("top -n 3", 60),
+    ],
+)
+def test_narrow_tables_break_nothing_in_mid_word(words: str, columns: int, env: dict[str, str]) -> None:
+    text = _escape_re.sub("", seen(*words.split(), env=env, columns=columns))
+    rows = [line for line in text.splitlines() if "━" not in line and "checked" not in line]
+    assert any("──" in line for line in rows)
+    if words.startswith("seek"):
+        heading = next(line.split() for line in rows if "topic" in line)
+        assert heading == ["topic", "index", "status", "position", "indexes", "broker", "time", "entries"]
+        assert any("2026-11-21T  " in line for line in rows)
+        assert any("06:02:20.186Z" in line for line in rows)
+    assert not any("#…" in line or "…#" in line for line in rows)
+    assert not re.search(r"indiv\S*…", text)

@@ -74,6 +74,29 @@ def test_a_ledger_that_nobody_has_is_not_found(where: list[str], with_store: boo
     assert done.stderr == "pulsar-meta: no ledger 99999: no source has an entry of it\n"
 
 
+@pytest.mark.parametrize("command", ["dump-entries", "verify-entries", "plan-batches --keys a"])
+def test_sources_that_hold_nothing_of_what_is_asked_for(
+    command: str, where: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "none").write_bytes(b"")
+    sources = [*where[:2], "--entries", f"frames:{tmp_path / 'none'}"]
+    named = run(*command.split(), "18", *sources)
+    assert named.returncode == (1 if command == "verify-entries" else 3), named.stderr
+    assert "no source has" in named.stderr + named.stdout
+    if "plan" not in command:
+        every = run(command, *sources)
+        assert (every.returncode, "hold no ledger" in every.stderr) == (3, True)
+
+
+def test_a_store_without_topics_is_nothing_to_check(tmp_path: Path) -> None:
+    for command in ("check-readable --for-version 4.2.4", "check-index --all", "verify-entries --all"):
+        (tmp_path / "frames").write_bytes(b"")
+        words = [*command.split(), "--store", f"dir:{tmp_path}"]
+        words += [] if "readable" in command else ["--entries", f"frames:{tmp_path / 'frames'}"]
+        done = run(*words)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1), command
+
+
 def test_a_ledger_that_bookkeeper_does_not_know_is_a_fault(
     folder: Path, where: list[str], tmp_path: Path
 ) -> None:
@@ -210,11 +233,33 @@ def test_entries_from_a_time_on(where: list[str]) -> None:
     assert "after-last" in late.stderr
 
 
+def shown(*arguments: object) -> list[tuple[int, int]]:
+    done = run("dump-entries", *arguments, "-o", "ndjson")
+    assert done.returncode == 0, done.stderr
+    return [(one["ledger_id"], one["entry_id"]) for one in map(json.loads, done.stdout.splitlines())]
+
+
+@pytest.mark.parametrize("place", [["--index", 1234], ["--time"], ["--index", 5, "--index", 900]])
+def test_entries_found_by_index_or_time_are_filtered(
+    place: list[object], where: list[str], tmp_path: Path
+) -> None:
+    every = json.loads(run("dump-entries", "orders", *where, "-o", "json").stdout)
+    if place == ["--time"]:
+        place = ["--time", every[len(every) // 2]["broker_timestamp"]]
+    matching = set(shown("orders", "--where", "region=eu", *where))
+    found = shown("orders", *place, *where)
+    assert 0 < len(found) < len(every)
+    words, frames = ["orders", *place, "--where", "region=eu", *where], tmp_path / "frames"
+    assert shown(*words) == [one for one in found if one in matching]
+    assert run("dump-entries", *words, "-o", "raw", "--output", frames).returncode == 0
+    kept = map(json.loads, (tmp_path / "frames.idx").read_text().splitlines())
+    assert [(one["ledger"], one["entry"]) for one in kept] == shown(*words)
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["orders", "--index", "1", "--from", "2"], "--from"),
-        (["orders", "--index", "1", "--where", "a=b"], "--where"),
         (["18", "--index", "1"], "in topics"),
         (["orders", "--time", "2026"], "write 2026-01-01"),
         (["orders", "--time", "1795240940"], "write 1795240940000"),
@@ -262,3 +307,41 @@ def test_the_state_of_a_cursor_is_that_in_its_ledger(capture: Capture, tmp_path:
     (tmp_path / "none").write_bytes(b"")
     lost = run(*words, "--entries", f"frames:{tmp_path / 'none'}")
     assert (lost.returncode, "ledger 375, of which no source has an entry" in lost.stderr) == (3, True)
+
+
+@pytest.mark.parametrize("command", ["dump-entries", "verify-entries", "plan-batches --keys region"])
+def test_a_ledger_is_looked_for_in_every_topic(command: str, where: list[str]) -> None:
+    words = [*command.split(), "txn", "orders", "terminated", *where, "-o", "json"]
+    done = run(*words, "--ledger", 21)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stderr.splitlines()[-1])["checked"] | {"entries": 0} == {
+        "topics": 1, "ledgers": 1, "entries": 0,
+    }  # fmt: skip
+    some = run(*words, "--ledger", 21, "--ledger", 46, "--ledger", 99999)
+    assert (some.returncode, "none of 3 topics has ledger 99999" in some.stderr) == (3, True)
+    assert json.loads(some.stderr.splitlines()[-1])["checked"]["ledgers"] == 2
+    none = run(*words, "--ledger", 99999)
+    assert (none.returncode, none.stderr.count("\n")) == (3, 1)
+
+
+def test_plan_batches_says_what_it_looked_at(where: list[str], tmp_path: Path) -> None:
+    done = run("plan-batches", "orders", "terminated", "--keys", "region", *where)
+    assert (done.returncode, done.stderr) == (0, "checked: 2 topics, 7 ledgers, 170 entries\n")
+    few = run("plan-batches", "orders", "--keys", "region", "-n", 5, *where, "-o", "json")
+    assert json.loads(few.stderr)["checked"] == {"topics": 1, "ledgers": 1, "entries": 5}
+    none = run("plan-batches", "orders", "--keys", "region", "--from", "242:999", *where)
+    assert (none.returncode, "no entry lies within" in none.stderr) == (3, True)
+
+
+@pytest.mark.parametrize("command", ["seek orders --index 5", "build-index orders --dry-run"])
+def test_a_log_that_cannot_be_read_is_exit_4_and_the_answer_is_there(
+    command: str, folder: Path, where: list[str], tmp_path: Path
+) -> None:
+    disk = tmp_path / "bookie"
+    shutil.copytree(folder / "bookie0", disk)
+    (disk / "current" / "80000000.log").write_bytes(b"")
+    whole = run(*command.split(), *where)
+    done = run(*command.split(), *where[:2], "--entries", f"bookie-disk:{disk}?index=scan")
+    assert (whole.returncode, done.returncode) == (0, 4)
+    assert done.stderr.count("80000000.log") == 1
+    assert len(done.stdout.splitlines()) == len(whole.stdout.splitlines())

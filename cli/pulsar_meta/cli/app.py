@@ -96,7 +96,7 @@ def usage_failure(error: Any) -> UsageError:
 
 
 def writes_file(arguments: list[str]) -> bool:
-    """Tell whether a command line says --output."""
+    """Return whether a command line says --output."""
     return any(argument == "--output" or argument.startswith("--output=") for argument in arguments)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -18,7 +18,7 @@ from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.engine import LOCAL, SparkSettings, choose_engine_to_read
-from pulsar_meta.jobs.entries.entry_choice import Bound, Choice, Coverage, Limits, ranges
+from pulsar_meta.jobs.entries.entry_choice import Bound, Choice, Coverage, Limits, Place, ranges
 from pulsar_meta.jobs.entries.entry_dump import (
     DataEntry,
     DumpOptions,
@@ -33,11 +33,8 @@ from pulsar_meta.jobs.seek.questions import parse_index, parse_time
 from pulsar_meta.jobs.spark.entries import match_with_spark
 from pulsar_meta.jobs.spark.workers import Sources
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
-from pulsar_meta.jobs.topics.topic import MAX_ID, Report, parse_ledger_id, with_bookkeeper
+from pulsar_meta.jobs.topics.topic import MAX_ID, Ledger, parse_ledger_id, with_bookkeeper
 from pulsar_meta.stores.base import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 LIMITS = "Limits"
 PANEL = "Filter"
@@ -79,11 +76,14 @@ class EngineOptions:
         typer.Option("--conf", rich_help_panel=ENGINE, help="KEY=VALUE for Spark, repeatable."),
     ] = None
 
-    def spark(self, shell: Shell) -> SparkSettings:
-        """Return which Spark is meant; UsageError for a --conf that is not KEY=VALUE."""
-        return SparkSettings(
-            self.master or shell.settings.master or LOCAL, self._conf(), shell.verbose, shell.say
-        )
+    def spark(self, faults: Faults) -> SparkSettings:
+        """Return which Spark is meant, `faults` taking what its workers find damaged.
+
+        UsageError for a --conf that is not KEY=VALUE.
+        """
+        shell = faults.shell
+        master = self.master or shell.settings.master or LOCAL
+        return SparkSettings(master, self._conf(), shell.verbose, shell.say, faults)
 
     def _conf(self) -> dict[str, str]:
         pairs = [text.partition("=") for text in self.conf or ()]
@@ -92,9 +92,9 @@ class EngineOptions:
                 raise UsageError(f"--conf is KEY=VALUE, not {key!r}")
         return {key: value for key, _, value in pairs}
 
-    def chosen(self, shell: Shell, entries: int) -> str:
-        """Return "local" or "spark" for a command that reads so many entries; say why `auto` cannot."""
-        chosen, why = choose_engine_to_read(str(self.engine), entries, self.master)
+    def chosen(self, shell: Shell, ledgers: Iterable[Ledger], source: EntrySource) -> str:
+        """Return "local" or "spark" for a command that reads these ledgers; say why `auto` cannot."""
+        chosen, why = choose_engine_to_read(str(self.engine), ledgers, source, self.master)
         if why:
             shell.say(why)
         return chosen
@@ -134,12 +134,17 @@ class LimitOptions:
         return None if self.limit is None else min(self.limit, MAX_ID)
 
     @property
+    def ledgers(self) -> frozenset[int]:
+        """The ledgers that alone are meant, none for all; UsageError for what is no ledger id."""
+        return frozenset(map(parse_ledger_id, self.ledger or ()))
+
+    @property
     def limits(self) -> Limits:
-        """All but the count; UsageError for a bound that is none."""
+        """From where to where; UsageError for a bound that is none."""
         first, last = _bound(self.first), _bound(self.last)
         if first is not None and last is not None and first.is_behind(last):
             raise UsageError(f"--from {self.first} lies behind --to {self.last}")
-        return Limits(frozenset(map(parse_ledger_id, self.ledger or ())), first, last)
+        return Limits(first, last)
 
     def account(self, shell: Shell, coverage: Coverage, faults: Faults, *, named: bool) -> None:
         """Say what was looked at; what was asked for by name and not looked at ends the command with 3."""
@@ -177,19 +182,15 @@ class SoughtOptions:
         ),
     ] = None
 
-    def refuse(self, other: str) -> None:
-        """Raise UsageError where --index or --time is given beside another option."""
-        if self.index or self.time is not None:
-            raise UsageError(f"--index and --time go without {other}")
-
     def places(
         self, choices: Iterable[Choice], bounds: LimitOptions, source: EntrySource, faults: Faults
-    ) -> Iterator[tuple[Choice, Limits]]:
+    ) -> Iterator[Place]:
         """Yield what is to be shown: all within the limits, or what --index and --time find."""
         if not self.index and self.time is None:
             return ((choice, bounds.limits) for choice in choices)
         if bounds.first is not None or (self.index and bounds.last is not None):
-            self.refuse("--from" if bounds.first is not None else "--to")
+            other = "--from" if bounds.first is not None else "--to"
+            raise UsageError(f"--index and --time go without {other}")
         indexes = list(map(parse_index, self.index or ()))
         time = None if self.time is None else parse_time(self.time)
         return places(choices, indexes, time, bounds.limits, source, faults)
@@ -259,58 +260,55 @@ class Where:
 
 @dataclass(slots=True)
 class Matches:
-    """What a filter lets through of some choices, here or by Spark; counted as it is written."""
+    """What a filter lets through of some places, here or by Spark; counted as it is written."""
 
-    shell: Shell
+    faults: Faults
     engine: EngineOptions
     chosen: EntryFilter
     look: DumpOptions
     count: int | None
-    report: Report
     counts: FilterCounts
     coverage: Coverage
 
     def documents(
         self,
-        choices: Iterable[Choice],
-        limits: Limits,
+        places: Iterable[Place],
         source: EntrySource,
         store: Store | None,
         urls: list[str],
     ) -> Iterator[Document]:
         """Yield the documents of what matches, in reading order."""
-        planned = list(choices)
-        work = sum(ledger.entries or 0 for choice in planned for ledger in choice.ledgers)
-        if self.engine.chosen(self.shell, work) == "spark":
-            return islice(self._by_spark(planned, limits, source, store, urls), self.count)
-        entries = read_entries(iter(planned), limits, source, store, self.report, self.coverage)
-        return describe_matching(entries, self.chosen, self.counts, self.look, self.count, self.report)
+        planned = list(places)
+        ledgers = (ledger for choice, _ in planned for ledger in choice.ledgers)
+        if self.engine.chosen(self.faults.shell, ledgers, source) == "spark":
+            return islice(self._by_spark(planned, source, store, urls), self.count)
+        entries = read_entries(planned, source, store, self.faults, self.coverage)
+        return describe_matching(entries, self.chosen, self.counts, self.look, self.count, self.faults)
 
     def entries(
-        self, choices: Iterable[Choice], limits: Limits, source: EntrySource, store: Store | None
+        self, places: Iterable[Place], source: EntrySource, store: Store | None
     ) -> Iterator[tuple[DataEntry, EntryFormat]]:
         """Return the entries that match, as many as are wanted; UsageError where Spark is asked for."""
         if self.engine.engine is Engine.SPARK:
             raise UsageError("-o raw goes without Spark: leave --engine out")
-        entries = read_entries(iter(choices), limits, source, store, self.report, self.coverage)
+        entries = read_entries(places, source, store, self.faults, self.coverage)
         found = matching_entries(entries, self.chosen, self.counts)
         return islice(((entry, form) for entry, form, _ in found), self.count)
 
     def _by_spark(
         self,
-        choices: Iterable[Choice],
-        limits: Limits,
+        places: Sequence[Place],
         source: EntrySource,
         store: Store | None,
         urls: list[str],
     ) -> Iterator[Document]:
-        choices = list(choices)
-        self.coverage.topics += sum(choice.is_topic for choice in choices)
+        for choice, _ in places:
+            self.coverage.add(choice)
         sources = Sources(None if store is None else store.url, tuple(urls))
-        parts = [part for choice in choices for part in ranges(choice, limits, source)]
-        ledgers = with_bookkeeper(store, (part.ledger for part in parts), self.report)
+        parts = [part for choice, limits in places for part in ranges(choice, limits, source)]
+        ledgers = with_bookkeeper(store, (part.ledger for part in parts), self.faults)
         found = list(zip(parts, ledgers, strict=True))
-        spark = self.engine.spark(self.shell)
+        spark = self.engine.spark(self.faults)
         return match_with_spark(
-            sources, found, self.chosen, self.look, self.counts, self.coverage, self.report, spark
+            sources, found, self.chosen, self.look, self.counts, self.coverage, self.faults, spark
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ undo_files: list[Path] = []
 
 
 def wants_json(arguments: list[str]) -> bool:
-    """Tell whether the command line asked for JSON output, also where parsing it failed."""
+    """Return whether the command line asked for JSON output, also where parsing it failed."""
     for at, argument in enumerate(arguments):
         value = arguments[at + 1] if argument in ("-o", "--output-format") and at + 1 < len(arguments) else ""
         if argument.startswith("-o") and len(argument) > 2:
@@ -84,11 +85,13 @@ class Faults:
         for fault in source.faults:
             self(fault)
 
-
-def say_notes(shell: Shell, source: EntrySource) -> None:
-    """Say what a source of entries noted, and what it found damaged beside what was read."""
-    for text in (*source.notes, *map(str, source.faults)):
-        shell.say(text)
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Note the exit code with which a part of the command leaves, and go on."""
+        try:
+            yield
+        except typer.Exit as left:
+            self.note(left.exit_code)
 
 
 class Parts:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
-from pulsar_meta.codecs.errors import DecodeError, unreadable
+from pulsar_meta.codecs.errors import DecodeError, UsageError, unreadable
 
 STDIN: Final = "-"
 
@@ -47,3 +47,13 @@ def read_text(name: str | Path | None, source: str) -> str:
         return read_input(name).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DecodeError("not UTF-8", offset=error.start, source=source) from error
+
+
+def read_lines(name: str | Path | None) -> Iterator[str]:
+    """Yield the lines of a file or of stdin; UsageError for one that is not UTF-8, else as `open_input`."""
+    with open_input(name) as stream:
+        for number, line in enumerate(stream, start=1):
+            try:
+                yield line.decode()
+            except UnicodeDecodeError as error:
+                raise UsageError(f"line {number} is not UTF-8", source=input_name(name)) from error

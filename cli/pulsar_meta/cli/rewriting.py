@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -11,11 +13,10 @@ from typing import Annotated, Any
 import typer
 
 from pulsar_meta.cli.errors import undo_files
-from pulsar_meta.cli.outputs import talk
+from pulsar_meta.cli.outputs import drawn, progress_bar, talk
 from pulsar_meta.cli.render.rewriting import (
     PLAN,
     named,
-    progress_of_writes,
     question,
     question_lines,
     resume_command,
@@ -26,6 +27,7 @@ from pulsar_meta.cli.render.tables import Detail, Format
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import PulsarMetaError, UnreachableError, UsageError
+from pulsar_meta.jobs.restore.values import DIFFERENT, NO_PATH
 from pulsar_meta.jobs.rewrite.apply import Speed
 from pulsar_meta.jobs.rewrite.decision import NOT_THERE, Summary
 from pulsar_meta.jobs.rewrite.guards import LOADED_TOPIC, Overrides
@@ -39,6 +41,8 @@ SAFETY = "Safety"
 # What the servers call their limit, which is one of whole requests.
 LIMIT_OPTIONS = {"zk": "jute_maxbuffer", "etcd": "max_request_bytes", "etcds": "max_request_bytes"}
 REQUEST_ROOM = 4096
+# Reasons for which a value is not as it was asked for, and no guard's.
+UNDONE = ("packs-differently", UNKNOWN_FIELDS, DIFFERENT, NO_PATH)
 SUMMARY_FORMS = (Format.TABLE, Format.JSON, Format.NDJSON, Format.PLAIN)
 
 
@@ -157,11 +161,31 @@ def _write(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> None:
             taking_back = undo_command(sys.argv[1:], undo_file)
             shell.warn(f"whether it was written is not known; to take it back: {taking_back}")
 
-    with progress_of_writes(quiet=shell.quiet) as progress:
+    with _progress(shell) as progress:
         report = run(store, rewrite, terms, Listener(shell.warn, progress, halted))
     if store.checkpoint is not None:
         shell.say(f"the database as it was: {store.checkpoint}")
     _report(shell, report)
+
+
+@contextmanager
+def _progress(shell: Shell) -> Iterator[Callable[[int, Summary], None]]:
+    """Give what is called with each number of values that are done; drawn only where a person is watching."""
+    if not shell.is_watched:
+        yield lambda count, summary: None
+        return
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    column = TextColumn("values: {task.completed:.0f}, {task.fields[rate]:.0f}/s, {task.fields[saved]}")
+    bar = progress_bar(SpinnerColumn(), column, TimeElapsedColumn())
+    task = bar.add_task("values", total=None, rate=0.0, saved="")
+
+    def advance(count: int, summary: Summary) -> None:
+        saved = f"{abs(summary.saved)} bytes {'saved' if summary.saved >= 0 else 'more'}"
+        bar.update(task, advance=count, saved=saved, rate=bar.tasks[task].speed or 0.0)
+
+    with drawn(bar):
+        yield advance
 
 
 def _report(shell: Shell, report: Report) -> None:
@@ -185,7 +209,7 @@ def _report(shell: Shell, report: Report) -> None:
         raise typer.Exit(Exit.REFUSED)
     if summary.skipped_for[NOT_THERE]:
         raise typer.Exit(Exit.NOT_FOUND)
-    undone = summary.skipped_for["packs-differently"] + summary.skipped_for[UNKNOWN_FIELDS]
+    undone = sum(summary.skipped_for[reason] for reason in UNDONE)
     if summary.conflicts or summary.undecodable or undone:
         raise typer.Exit(Exit.FAULT)
 
@@ -218,7 +242,7 @@ def _show_plan(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> No
     decided = preview(store, rewrite, terms, summary, shell.warn)
     lines = (plan_line(seen, decision, with_new=rewrite.with_new) for seen, decision in decided)
     if shell.format is Format.NDJSON:
-        shell.emit(chain([plan_header(rewrite.command, identity)], lines), PLAN)
+        shell.emit(chain([plan_header(rewrite.command, identity, rewrite.counters)], lines), PLAN)
     elif shell.format is Format.JSON:
         for _ in lines:
             pass
@@ -230,7 +254,7 @@ def _show_plan(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> No
     _hint(shell, summary)
     if summary.skipped_for[NOT_THERE]:
         raise typer.Exit(Exit.NOT_FOUND)
-    if summary.undecodable:
+    if summary.undecodable or summary.skipped_for[DIFFERENT] or summary.skipped_for[NO_PATH]:
         raise typer.Exit(Exit.FAULT)
 
 
@@ -238,7 +262,7 @@ def _ask_and_write(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -
     if sys.stdin is None or not sys.stdin.isatty():
         raise UsageError("nothing is written without --yes where nobody can be asked (--dry-run shows what)")
     summary, first = foresee(store, rewrite, terms)
-    if not summary.rewritten:
+    if not summary.rewritten and not summary.counters:
         _report(shell, Report(summary))
         return
     document = summary.document(None)

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from pulsar_meta.cli.inputs import input_name, open_input
+from pulsar_meta.cli.inputs import input_name, read_lines
 from pulsar_meta.cli.settings import read_profile
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
@@ -113,6 +113,15 @@ class Search:
         ),
     ] = False
 
+    readable: Annotated[
+        bool,
+        typer.Option(
+            "--readable",
+            rich_help_panel=SEARCH,
+            help="Only what readers are given: nothing aborted, nothing behind an open transaction.",
+        ),
+    ] = False
+
     @property
     def options(self) -> SeekOptions:
         """The options for the job; UsageError for a position that is none."""
@@ -124,6 +133,7 @@ class Search:
             cursor=self.cursor,
             index_property=self.index_property,
             exhaustive=self.exhaustive,
+            readable=self.readable,
         )
 
 
@@ -140,6 +150,12 @@ class Asked:
     targets: tuple[Target, ...]
     listed: tuple[Question, ...]
 
+    @property
+    def names(self) -> list[str]:
+        """The topics that are named, each once."""
+        named = [self.topic] if self.topic else []
+        return list(dict.fromkeys(named + [question.topic for question in self.listed]))
+
     def of(self, store: Store, cursor: str | None) -> list[Question]:
         """Return the questions for one cluster, topic by topic; NotFoundError for an empty namespace.
 
@@ -151,7 +167,7 @@ class Asked:
         return [Question(name, *target) for name in names for target in self.targets] + list(self.listed)
 
 
-def asked(topic: str | None, wanted: Wanted) -> Asked:
+def asked(topic: str | None, wanted: Wanted, *, readable: bool = False) -> Asked:
     """Return what the command line asks for; UsageError where that is nothing, or has no topic."""
     targets = tuple(_targets(wanted))
     if topic and wanted.namespace:
@@ -160,6 +176,8 @@ def asked(topic: str | None, wanted: Wanted) -> Asked:
         raise UsageError("which topic? pulsar-meta seek TOPIC --index N")
     if wanted.namespace and not targets:
         raise UsageError("--namespace needs --index, --time or --expired: what is looked for in its topics")
+    if wanted.expired is not None and readable:
+        raise UsageError("--expired goes without --readable: what is aborted or open expires, too")
     if not targets and wanted.index_file is None:
         raise UsageError("what is looked for? Give --index, --time, --expired or --index-file")
     listed = _listed(wanted.index_file, topic) if wanted.index_file is not None else ()
@@ -176,12 +194,7 @@ def _targets(wanted: Wanted) -> list[Target]:
 
 
 def _listed(file: str, topic: str | None) -> tuple[Question, ...]:
-    source = input_name(file)
-    try:
-        with open_input(file) as stream:
-            return tuple(read_questions((line.decode() for line in stream), source, topic))
-    except UnicodeDecodeError as error:
-        raise UsageError(f"cannot read the questions: {error}", source=source) from error
+    return tuple(read_questions(read_lines(file), input_name(file), topic))
 
 
 Clusters = Annotated[

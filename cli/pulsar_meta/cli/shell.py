@@ -40,6 +40,7 @@ from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.settings import Settings, load_settings
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.jobs.topics.segments import old_part
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
 
@@ -100,6 +101,11 @@ class Shell:
     def speaks_json(self) -> bool:
         """Whether errors and counts on stderr are JSON objects, as the output is."""
         return self.format in (Format.JSON, Format.NDJSON)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a person sees progress that is drawn on stderr."""
+        return not self.quiet and sys.stderr.isatty()
 
     @property
     def settings(self) -> Settings:
@@ -165,16 +171,23 @@ class Shell:
         sink.flush()
 
     def say(self, text: str) -> None:
-        """Tell something on stderr, unless --quiet."""
+        """Write a line to stderr, unless --quiet."""
         if not self.quiet:
             talk(text)
 
     def warn(self, text: str) -> None:
-        """Tell something on stderr that must not be missed, --quiet or not."""
+        """Write a line to stderr that must not be missed, --quiet or not."""
         talk(f"pulsar-meta: {text}")
 
+    def warn_of_old_parts(self, store: Store, names: Iterable[str]) -> None:
+        """Say which of these names leave segments out: those of what was migrated to a scalable topic."""
+        for name in names:
+            said = old_part(store, name)
+            if said is not None:
+                self.warn(said)
+
     def detail(self, text: str) -> None:
-        """Tell something on stderr with --verbose."""
+        """Write a line to stderr with --verbose."""
         if self.verbose:
             talk(text)
 
@@ -197,7 +210,7 @@ class Shell:
     @contextmanager
     def progress(self, total: int | None = None, unit: str = "") -> Iterator[Progress]:
         """Show a progress bar on stderr where a person is watching it."""
-        if self.quiet or not sys.stderr.isatty():
+        if not self.is_watched:
             yield Progress()
             return
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn

@@ -27,6 +27,8 @@ BYTES: Final = (Format.RAW,)
 READ: Final = "Read"
 SEARCH: Final = "Search"
 STORE: Final = "Work on a store"
+CHECK: Final = "Find what is wrong"
+KEEP: Final = "Keep, compare, bring back"
 REWRITE: Final = "Rewrite, with undo"
 BROKERS: Final = "Brokers"
 FRAMES: Final = "Frames and batches"
@@ -35,29 +37,39 @@ COMMANDS: Final[dict[str, Command]] = {
     "decode": Command("pulsar_meta.cli.commands.decode:decode", READ, (*TEXT, Format.RAW)),
     "encode": Command("pulsar_meta.cli.commands.encode:encode", READ, (Format.RAW, Format.NDJSON)),
     "dump-entries": Command("pulsar_meta.cli.commands.dump_entries:dump_entries", READ, (*ROWS, Format.RAW)),
+    "whois": Command("pulsar_meta.cli.commands.whois:whois", READ, ROWS),
+    "ledgers": Command("pulsar_meta.cli.commands.ledgers:ledgers", READ, ROWS),
+    "disk": Command("pulsar_meta.cli.commands.disk:disk", READ, ROWS),
+    "show-cursor": Command("pulsar_meta.cli.commands.show_cursor:show_cursor", READ, ROWS),
     "seek": Command("pulsar_meta.cli.commands.seek:seek", SEARCH, (*ROWS, Format.PARQUET)),
+    "check": Command("pulsar_meta.cli.commands.check:check", CHECK, ROWS),
+    "check-index": Command("pulsar_meta.cli.commands.check_index:check_index", CHECK, ROWS),
+    "check-readable": Command("pulsar_meta.cli.commands.check_readable:check_readable", CHECK, ROWS),
+    "verify-entries": Command("pulsar_meta.cli.commands.verify_entries:verify_entries", CHECK, ROWS),
     "lookup": Command("pulsar_meta.cli.commands.lookup:lookup", BROKERS, ROWS),
     "brokers": Command("pulsar_meta.cli.commands.brokers:brokers", BROKERS, ROWS),
     "lookup-properties": Command("pulsar_meta.cli.commands.brokers:lookup_properties", BROKERS, TEXT),
     "compress-cursors": Command("pulsar_meta.cli.commands.compress:compress_cursors", REWRITE, ROWS),
     "compress-ledgers": Command("pulsar_meta.cli.commands.compress:compress_ledgers", REWRITE, ROWS),
+    "convert-cursor": Command("pulsar_meta.cli.commands.convert_cursor:convert_cursor", REWRITE, ROWS),
     "undo": Command("pulsar_meta.cli.commands.undo:undo", REWRITE, ROWS),
-    "check-readable": Command("pulsar_meta.cli.commands.check_readable:check_readable", REWRITE, ROWS),
     "ls": Command("pulsar_meta.cli.commands.store:ls", STORE, ROWS),
     "get": Command("pulsar_meta.cli.commands.store:get", STORE, (*ROWS, Format.RAW)),
     "tree": Command("pulsar_meta.cli.commands.store:tree", STORE, ROWS),
     "top": Command("pulsar_meta.cli.commands.top:top", STORE, (*ROWS, Format.HTML)),
-    "history": Command("pulsar_meta.cli.commands.history:history_of", STORE, ROWS),
+    "snapshot": Command("pulsar_meta.cli.commands.snapshot:snapshot", KEEP, TEXT),
+    "diff": Command("pulsar_meta.cli.commands.diff:diff", KEEP, ROWS),
+    "history": Command("pulsar_meta.cli.commands.history:history_of", KEEP, ROWS),
+    "restore": Command("pulsar_meta.cli.commands.restore:restore", KEEP, ROWS),
+    "rebuild": Command("pulsar_meta.cli.commands.rebuild:rebuild", KEEP, ROWS),
     "put": Command("pulsar_meta.cli.commands.put:put", STORE, ROWS),
     "rm": Command("pulsar_meta.cli.commands.put:rm", STORE, ROWS),
     "properties": Command("pulsar_meta.cli.commands.properties:properties", READ, ROWS),
     "set-property": Command("pulsar_meta.cli.commands.properties:set_property", REWRITE, ROWS),
     "unset-property": Command("pulsar_meta.cli.commands.properties:unset_property", REWRITE, ROWS),
     "build-index": Command("pulsar_meta.cli.commands.build_index:build_index", REWRITE, ROWS),
-    "check-index": Command("pulsar_meta.cli.commands.check_index:check_index", SEARCH, ROWS),
     "strip-metadata": Command("pulsar_meta.cli.commands.frame_metadata:strip_metadata", FRAMES, BYTES),
     "attach-metadata": Command("pulsar_meta.cli.commands.frame_metadata:attach_metadata", FRAMES, BYTES),
-    "verify-entries": Command("pulsar_meta.cli.commands.verify_entries:verify_entries", FRAMES, ROWS),
     "plan-batches": Command("pulsar_meta.cli.commands.batches:plan_batches", FRAMES, ROWS),
     "pack-entries": Command("pulsar_meta.cli.commands.batches:pack_entries", FRAMES, BYTES),
 }

@@ -24,7 +24,7 @@ from pulsar_meta.jobs.batches.batch_plan import BatchPlan, plan_entries
 from pulsar_meta.jobs.batches.batching import Batching, Rule
 from pulsar_meta.jobs.batches.outgoing import Numbering, messages_of_lines
 from pulsar_meta.jobs.batches.packing import Packing, pack_messages
-from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, choose
+from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, choose
 from pulsar_meta.jobs.entries.entry_dump import read_entries
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.spark.entries import BatchRule, plan_with_spark
@@ -91,20 +91,27 @@ def plan_batches(
     """
     if as_proposed and strategy is not Strategy.SAME_VALUES:
         raise UsageError("--as-proposed is a rule by itself: leave --strategy out")
-    rule: Rule = "as-proposed" if as_proposed else strategy.value
-    batching = Batching(parse_keys(keys), rule, max_messages, max_bytes, not one_schema)
-    faults, limits = Faults(shell), bounds.limits
+    condition: Rule = "as-proposed" if as_proposed else strategy.value
+    batching = Batching(parse_keys(keys), condition, max_messages, max_bytes, not one_schema)
+    faults, coverage = Faults(shell), Coverage()
     with ExitStack() as stack:
         opened = stack.enter_context(shell.store(store)) if store or shell.settings.store else None
         urls = shell.entries_urls(entries)
         source = stack.enter_context(open_entry_sources(urls, opened))
-        choices = list(choose(names, opened, source, faults))
-        work = _Plans(shell, faults, tuple(urls), opened, choices, limits, bounds.count, batching, rebatch)
-        entry_count = sum(ledger.entries or 0 for choice in choices for ledger in choice.ledgers)
-        spark = engine.chosen(shell, entry_count) == "spark"
+        if opened is not None:
+            shell.warn_of_old_parts(opened, names)
+        choices = list(choose(names, opened, source, faults, ledgers=bounds.ledgers))
+        rule = BatchRule(bounds.limits, bounds.count, batching, rebatch)
+        work = _Plans(faults, coverage, tuple(urls), opened, choices, rule)
+        ledgers = (ledger for choice in choices for ledger in choice.ledgers)
+        spark = engine.chosen(shell, ledgers, source) == "spark"
         plans = work.by_spark(engine) if spark else work.here(source)
-        topics = ({"topic": choice.name, **plan} for choice, plan in zip(choices, plans, strict=True))
+        topics = (
+            {"topic": choice.name, **choice.segment, **plan}
+            for choice, plan in zip(choices, plans, strict=True)
+        )
         shell.emit(topics, Detail(_lines, fields=_FIELDS), single=len(names) == len(choices) == 1)
+        bounds.account(shell, coverage, faults, named=True)
         faults.end(source)
 
 
@@ -112,26 +119,24 @@ def plan_batches(
 class _Plans:
     """A plan for each choice, here or by Spark."""
 
-    shell: Shell
     faults: Faults
+    coverage: Coverage
     urls: tuple[str, ...]
     store: Store | None
     choices: Sequence[Choice]
-    limits: Limits
-    count: int | None
-    batching: Batching
-    rebatch: bool
+    rule: BatchRule
 
     def here(self, source: EntrySource) -> Iterator[Document]:
         for choice in self.choices:
-            entries = read_entries(iter([choice]), self.limits, source, self.store, self.faults)
-            plan = BatchPlan(self.batching, rebatch=self.rebatch)
-            yield plan_entries(plan, entries, self.count, self.faults)
+            places = [(choice, self.rule.limits)]
+            entries = read_entries(places, source, self.store, self.faults, self.coverage)
+            plan = BatchPlan(self.rule.batching, rebatch=self.rule.rebatch)
+            yield plan_entries(plan, entries, self.rule.count, self.faults)
 
     def by_spark(self, how: EngineOptions) -> Iterator[Document]:
         sources = Sources(None if self.store is None else self.store.url, self.urls)
-        rule = BatchRule(self.limits, self.count, self.batching, self.rebatch)
-        return plan_with_spark(sources, self.choices, rule, self.faults, how.spark(self.shell))
+        spark = how.spark(self.faults)
+        return plan_with_spark(sources, self.choices, self.rule, self.coverage, self.faults, spark)
 
 
 def pack_entries(

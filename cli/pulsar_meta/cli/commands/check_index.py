@@ -14,7 +14,6 @@ from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, IndexProperty, StoreUrl
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Exit, Shell
-from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.entries.entry_choice import METADATA, NO_METADATA, Coverage
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
@@ -22,13 +21,21 @@ from pulsar_meta.jobs.index.check import check_indexes
 from pulsar_meta.jobs.spark.indexes import check_indexes_with_spark
 from pulsar_meta.jobs.spark.workers import Sources
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
-from pulsar_meta.jobs.topics.scope import Scope
-from pulsar_meta.jobs.topics.topic import Topic, all_named, topics_in, with_bookkeeper
+from pulsar_meta.jobs.topics.topic import Topic, chosen_by_name, with_bookkeeper
 from pulsar_meta.stores.base import Store
 
 ABSENT = "absent"
 COUNTS = ("gaps", "overlaps", "steps_back", "without_index", "unreadable", "missing")
-COLUMNS = ("topic", "ledger_id", "ok", "entries", "first_index", "last_index", *COUNTS, "property")
+COLUMNS = (
+    "topic",
+    "ledger_id",
+    "ok",
+    "entries",
+    "first_index",
+    "last_index",
+    *COUNTS,
+    "property",
+)
 
 
 def check_index(
@@ -58,6 +65,7 @@ def check_index(
     """
     urls, faults, coverage = shell.entries_urls(entries), Faults(shell), Coverage()
     with shell.store(store) as opened:
+        shell.warn_of_old_parts(opened, names or [])
         topics = list(_topics(opened, names or [], everything, faults, coverage))
         checked = _checked(faults, opened, urls, topics, index_property, engine)
         documents = _counted(shell, checked, coverage, faults)
@@ -74,14 +82,13 @@ def _topics(
     store: Store, names: Sequence[str], everything: bool, faults: Faults, coverage: Coverage
 ) -> Iterator[Topic]:
     """Yield the topics, each ledger with what BookKeeper says of it where the store has that."""
-    if everything == bool(names):
-        raise UsageError("which topics? Name topics or namespaces (tenant/namespace), or give --all")
+    found = chosen_by_name(store, names, faults, everything=everything)
     known = has_metadata(store)
     if not known:
         coverage.not_checked[METADATA] = NO_METADATA
-    found = topics_in(store, Scope(), faults) if everything else all_named(store, names, faults)
     topics = list(found)
-    coverage.topics += len(topics)
+    for topic in topics:
+        coverage.add(topic)
     ledgers = with_bookkeeper(
         store if known else None, (one for topic in topics for one in topic.ledgers), faults
     )
@@ -93,14 +100,14 @@ def _checked(
     faults: Faults, store: Store, urls: Sequence[str], topics: Sequence[Topic], key: str, how: EngineOptions
 ) -> Iterator[Document]:
     shell = faults.shell
-    entries = sum(ledger.entries or 0 for topic in topics for ledger in topic.ledgers)
-    if how.chosen(shell, entries) == "local":
-        count = sum(len(topic.ledgers) for topic in topics)
-        with open_entry_sources(urls, store) as source, shell.progress(count, "ledgers") as progress:
-            yield from check_indexes(source, topics, key, progress.advance)
+    ledgers = [ledger for topic in topics for ledger in topic.ledgers]
+    with open_entry_sources(urls, store) as source:
+        if how.chosen(shell, ledgers, source) == "local":
+            with shell.progress(len(ledgers), "ledgers") as progress:
+                yield from check_indexes(source, topics, key, progress.advance)
             faults.ask(source)
-        return
-    yield from check_indexes_with_spark(Sources(store.url, tuple(urls)), topics, key, how.spark(shell))
+            return
+    yield from check_indexes_with_spark(Sources(store.url, tuple(urls)), topics, key, how.spark(faults))
 
 
 def _counted(
@@ -131,6 +138,6 @@ VIEW = View(
     tuple(map(_heading, COLUMNS)),
     _row,
     frozenset(map(_heading, ("ledger_id", *COLUMNS[3:-1]))),
-    fields=COLUMNS,
+    fields=(*COLUMNS, "scalable_topic"),
     rare=frozenset(map(_heading, COUNTS)),
 )

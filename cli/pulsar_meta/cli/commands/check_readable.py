@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Annotated, Any
 
 import typer
 
-from pulsar_meta.cli.options import StoreUrl
+from pulsar_meta.cli.options import EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.names import MANAGED_LEDGERS
-from pulsar_meta.jobs.rewrite.readable import Readability
-from pulsar_meta.jobs.rewrite.releases import parse_version
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.rewrite.readable import Readability, Readers
+from pulsar_meta.jobs.rewrite.releases import Form, Verdict, parse_version
+from pulsar_meta.jobs.topics.nearest import missing
 
 
 def check_readable(
@@ -21,25 +24,35 @@ def check_readable(
         list[str], typer.Option("--for-version", metavar="V", help="A Pulsar release (repeatable).")
     ],
     store: StoreUrl = None,
+    entries: EntriesUrls = None,
 ) -> None:
     """List the topics and cursors that a broker of a release could not load; exit 1 if there are any.
 
     Where no broker of that release was ever tried with such a record the verdict is unknown, which by itself
-    is no fault.
+    is no fault. A store without topics is exit 3. With --entries also the states in cursors' ledgers: older
+    releases know no bit sets of single acknowledgements there and would deliver those messages again
+    (convert-cursor makes ranges of them).
 
     Examples:
       pulsar-meta check-readable --store rocksdb:data/metadata --for-version 4.2.4
     """
     for version in for_version:
         parse_version(version)
-    found = Readability()
-    with shell.store(store) as opened:
+    reads_bits = Readers(tuple(for_version)).verdict(Form.BIT_SETS)[0] is Verdict.LOADS
+    urls = [] if reads_bits else list(entries or shell.settings.entries)
+    with ExitStack() as stack:
+        opened = stack.enter_context(shell.store(store))
+        source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
+        found = Readability(source)
         shell.emit(found.documents(opened.scan(MANAGED_LEDGERS), for_version), FAULTS)
-    unknown = (
-        {}
-        if not found.unknown
-        else {counted(found.unknown, "records"): "whether these releases can load them is unknown"}
-    )
+        if not found.topics and not found.cursors:
+            raise missing(opened, MANAGED_LEDGERS)
+    unknown = {}
+    if found.unknown:
+        unknown[counted(found.unknown, "records")] = "whether these releases can load them is unknown"
+    if found.in_ledgers:
+        why = "give --entries" if source is None else "no source has their last entries"
+        unknown[f"the state of {counted(found.in_ledgers, 'cursors')} in their ledgers"] = why
     shell.account({"topics": found.topics, "cursors": found.cursors}, unknown)
     if found.faults:
         raise typer.Exit(Exit.FAULT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from pulsar_meta.cli.render.rewriting import estimate_table, estimate_view
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.rewriting import AllowOtherStore, BulkOptions, WriteOptions, open_for_writing, write
+from pulsar_meta.cli.scope_options import SCOPE, ScopeOptions
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.compression import CODECS
 from pulsar_meta.codecs.errors import UsageError
@@ -30,41 +30,12 @@ from pulsar_meta.jobs.rewrite.rules import (
     WhereThere,
 )
 from pulsar_meta.jobs.rewrite.run import rewrite_values
-from pulsar_meta.jobs.topics.scope import Kind, Scope, check_named, select, select_listed
+from pulsar_meta.jobs.topics.scope import Kind, Scope, check_named
 from pulsar_meta.stores.base import Store, Versioned
 
-SCOPE = "Which ones (default: all)"
 CursorOption = Annotated[
     list[str] | None, typer.Option("--cursor", rich_help_panel=SCOPE, help="Name or glob (repeatable).")
 ]
-
-
-@dataclass(frozen=True)
-class ScopeOptions:
-    """Which topics are meant."""
-
-    tenant: Annotated[
-        list[str] | None, typer.Option("--tenant", rich_help_panel=SCOPE, help="Name or glob (repeatable).")
-    ] = None
-    namespace: Annotated[
-        list[str] | None,
-        typer.Option("--namespace", rich_help_panel=SCOPE, help="tenant/namespace or glob (repeatable)."),
-    ] = None
-    topic: Annotated[
-        list[str] | None, typer.Option("--topic", rich_help_panel=SCOPE, help="Name or glob (repeatable).")
-    ] = None
-    stdin: Annotated[
-        bool, typer.Option("--stdin", rich_help_panel=SCOPE, help="Topics or paths from stdin, one a line.")
-    ] = False
-
-    def scope(self, cursors: list[str] | None = None) -> Scope:
-        """Return the scope that these options and the cursors' names make."""
-        return Scope(
-            tuple(self.tenant or ()),
-            tuple(self.namespace or ()),
-            tuple(self.topic or ()),
-            tuple(cursors or ()),
-        )
 
 
 @dataclass(frozen=True)
@@ -112,7 +83,7 @@ def compress_cursors(
         bool, typer.Option("--only-with-properties", help="Only cursors that have properties.")
     ] = False,
 ) -> None:
-    """Compress stored cursors, or store them uncompressed.
+    """Compress stored cursors, or store them uncompressed: all of them, or those chosen.
 
     Brokers compress a cursor only when they next write it. Cursors with properties are not compressed, since
     Pulsar 4.2.4 and 5.0.0-M1 cannot load them so, unless all releases of --for-version can; those that are
@@ -124,7 +95,7 @@ def compress_cursors(
       pulsar-meta compress-cursors --plan plan.ndjson --yes
     """
     rule = _rule("cursor", how, only_with_properties=only_with_properties)
-    _compress(shell, store, _Request(rule, where.scope(cursor), where.stdin, how), writing, bulk)
+    _compress(shell, store, _Request(rule, where, tuple(cursor or ()), how), writing, bulk)
 
 
 def compress_ledgers(
@@ -135,37 +106,37 @@ def compress_ledgers(
     writing: WriteOptions,
     store: StoreUrl = None,
 ) -> None:
-    """Compress the stored ledger lists of topics, or store them uncompressed.
+    """Compress the stored ledger lists of topics, or store them uncompressed: of all, or of those chosen.
 
     Examples:
       pulsar-meta compress-ledgers --estimate --store etcd://etcd1:2379
       pulsar-meta compress-ledgers --from-conf broker.conf --dry-run
     """
-    request = _Request(_rule("ledger", how), where.scope(), where.stdin, how)
+    request = _Request(_rule("ledger", how), where, (), how)
     _compress(shell, store, request, writing, bulk)
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
     rule: Recompression
-    scope: Scope
-    stdin: bool
+    where: ScopeOptions
+    cursors: tuple[str, ...]
     how: CompressOptions
 
     @property
     def command(self) -> str:
         return f"compress-{self.rule.kind}s"
 
-    def values(self, store: Store) -> Iterator[Versioned]:
+    @property
+    def scope(self) -> Scope:
+        return self.where.scope(self.cursors)
 
-        if self.stdin:
-            return select_listed(store, sys.stdin, self.scope, self.rule.kind)
-        return select(store, self.scope, self.rule.kind)
+    def values(self, store: Store) -> Iterator[Versioned]:
+        return self.where.values(store, self.rule.kind, self.cursors)
 
 
 def _rule(kind: Kind, how: CompressOptions, *, only_with_properties: bool = False) -> Recompression:
     """Return the rule that the options ask for; UsageError where they clash."""
-
     codec, threshold = how.compression, how.threshold
     if how.by is not None and not how.estimate:
         raise UsageError("--by is for --estimate")
@@ -181,10 +152,9 @@ def _rule(kind: Kind, how: CompressOptions, *, only_with_properties: bool = Fals
 
 def _check_plan_alone(request: _Request) -> None:
     """Raise UsageError where a plan is to be applied and something else says what is meant, too."""
-
     how = request.how
     alone = CompressOptions(plan=how.plan, allow_other_store=how.allow_other_store)
-    if how != alone or request.scope != Scope() or request.stdin or request.rule.only_with_properties:
+    if how != alone or request.where.chosen or request.cursors or request.rule.only_with_properties:
         raise UsageError("--plan says what is to be done to which values: no other option may")
 
 
@@ -196,10 +166,12 @@ def _compress(
         _check_plan_alone(request)
     if how.estimate:
         writing = replace(writing, dry_run=True)
+    request.where.check_answer(writing)
     with open_for_writing(shell, url, writing) as store:
         readers = Readers.of(store, tuple(writing.for_version or ()))
         rule = replace(request.rule, readers=readers)
         check_named(store, request.scope)
+        shell.warn_of_old_parts(store, request.scope.topics)
         if how.estimate:
             _estimate(shell, store, replace(request, rule=rule))
             return
@@ -218,7 +190,6 @@ def _compress(
 
 
 def _estimate(shell: Shell, store: Store, request: _Request) -> None:
-
     by = request.how.by
     rows = list(estimate(request.values(store), request.rule, by))
     shell.emit(rows, estimate_table(by) if shell.format is Format.TABLE else estimate_view(by))

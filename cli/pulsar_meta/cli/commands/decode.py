@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from pulsar_meta.cli.inputs import STDIN, open_input
 from pulsar_meta.cli.options import StoreUrl
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.shell import Shell
@@ -16,10 +17,10 @@ from pulsar_meta.cli.values import emit_values, place
 from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
 from pulsar_meta.codecs.documents.document import DecodeOptions
 from pulsar_meta.codecs.documents.kinds import ENVELOPED, KINDS, checked_kind, kind_of
+from pulsar_meta.codecs.documents.value import JSON_KINDS
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.jobs.values.value_inputs import (
-    STDIN,
     InputForm,
     ValueInput,
     is_one_value,
@@ -27,6 +28,9 @@ from pulsar_meta.jobs.values.value_inputs import (
     values_of_files,
     values_of_store,
 )
+
+# What these are made of may look like a snapshot.
+READ_AS_TEXT = (*JSON_KINDS, "Text", "Bytes")
 
 
 def decode(
@@ -57,9 +61,10 @@ def decode(
 ) -> None:
     """Show what values of a metadata store say: managed ledgers, cursors, ledger metadata, and the rest.
 
-    The kind comes from --type, else from the path, else from the content; where several fit, give --type. -o
-    raw writes the bytes of one value, out of the envelope if it is in one. Broken values are reported and the
-    others shown, with exit code 4; 3 where nothing lies at or below a path.
+    The kind comes from --type, else from the path, else from the content; where several fit, give --type.
+    With --type Json, Text or Bytes a file is one value, also where it looks like a snapshot. -o raw writes
+    the bytes of one value, out of the envelope if it is in one. Broken values are reported and the others
+    shown, with exit code 4; 3 where nothing lies at or below a path.
 
     Examples:
       pulsar-meta decode cursor.bin --type ManagedCursorInfo
@@ -67,7 +72,8 @@ def decode(
       pulsar-meta decode --store rocksdb:data/metadata /managed-ledgers -o json
     """
     options = DecodeOptions(kind and checked_kind(kind), max_size, show_passwords)
-    form = InputForm(_text_form(from_hex, from_base64, lines), lines, max_size)
+    snapshots = options.kind not in READ_AS_TEXT
+    form = InputForm(_text_form(from_hex, from_base64, lines), lines, max_size, snapshots)
     inputs = inputs or ([] if store or sys.stdin.isatty() else [STDIN])
     store = store or _store_of_paths(shell, inputs)
     values = _open_inputs(shell, inputs, store, form)
@@ -97,7 +103,7 @@ def _open_inputs(shell: Shell, inputs: list[str], store: str | None, form: Input
     if store is None:
         if not inputs:
             raise UsageError("nothing to decode: name files, - for stdin, or --store URL")
-        yield from values_of_files(inputs, form)
+        yield from values_of_files(inputs, form, open_input)
         return
     with shell.store(store) as opened:
         for prefix in inputs or ["/"]:

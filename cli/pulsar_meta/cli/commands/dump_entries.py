@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -29,11 +29,12 @@ from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.frames.entry_json import PAYLOAD_FORMS
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.jobs.entries.entry_choice import Coverage, choose
+from pulsar_meta.jobs.entries.entry_choice import Coverage, Place, choose
 from pulsar_meta.jobs.entries.entry_dump import DataEntry, DumpOptions, describe_entries, read_entries
 from pulsar_meta.jobs.entries.entry_filter import FilterCounts
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
+from pulsar_meta.jobs.transactions.outcomes import Outcomes
 from pulsar_meta.stores.base import Store
 
 SIZE_UNIT = 2**20
@@ -64,6 +65,13 @@ def dump_entries(
     max_size: Annotated[
         int, typer.Option("--max-size", min=1, metavar="MIB", help="Largest payload to decompress.")
     ] = 256,
+    transactions: Annotated[
+        bool,
+        typer.Option(
+            "--transactions",
+            help="Say of each entry what became of its transaction, and whether readers are given it.",
+        ),
+    ] = False,
     template: LineTemplate = None,
     bounds: LimitOptions = LimitOptions(),  # noqa: B008
     sought: SoughtOptions = SoughtOptions(),  # noqa: B008
@@ -86,6 +94,7 @@ def dump_entries(
       pulsar-meta dump-entries 42 --deep --payload text -o ndjson
       pulsar-meta dump-entries orders --where "region=eu and not retired"
       pulsar-meta dump-entries orders --time 2026-08-20 --format '{index}'
+      pulsar-meta dump-entries orders --transactions --from -10
     """
     look, line = _look(deep, payload, max_size * SIZE_UNIT), chosen_template(shell, template, ENTRY_TYPES)
     faults, coverage = Faults(shell), Coverage()
@@ -96,30 +105,45 @@ def dump_entries(
         opened = _store(shell, store, names or [], everything)
         if opened is not None:
             stack.enter_context(opened)
+            shell.warn_of_old_parts(opened, names or [])
         urls = shell.entries_urls(entries)
         source = stack.enter_context(open_entry_sources(urls, opened))
-        choices = choose(names or [], opened, source, faults, everything=everything)
+        choices = choose(names or [], opened, source, faults, everything=everything, ledgers=bounds.ledgers)
+        places = sought.places(choices, bounds, source, faults)
+        if transactions and (chosen is not None or shell.format is Format.RAW):
+            raise UsageError("--transactions goes without --where and -o raw")
         if chosen is not None:
-            sought.refuse("--where")
-            matches = Matches(shell, engine, chosen, look, bounds.count, faults, FilterCounts(), coverage)
+            matches = Matches(faults, engine, chosen, look, bounds.count, FilterCounts(), coverage)
             if shell.format is Format.RAW:
-                _emit_frames(shell, matches.entries(choices, bounds.limits, source, opened))
+                _emit_frames(shell, matches.entries(places, source, opened))
             else:
-                _emit(shell, matches.documents(choices, bounds.limits, source, opened, urls), look.deep, line)
+                _emit(shell, matches.documents(places, source, opened, urls), look.deep, line)
             shell.say(matches.counts.summary())
         else:
-            places = sought.places(choices, bounds, source, faults)
-            found = (
-                one
-                for choice, limits in places
-                for one in read_entries(iter([choice]), limits, source, opened, faults, coverage)
-            )
+
+            def described(some: Iterable[Place]) -> Iterator[Document]:
+                return describe_entries(
+                    read_entries(some, source, opened, faults, coverage), look, None, faults
+                )
+
             if shell.format is Format.RAW:
+                found = read_entries(places, source, opened, faults, coverage)
                 _emit_frames(shell, islice(found, bounds.count))
             else:
-                _emit(shell, describe_entries(found, look, bounds.count, faults), look.deep, line)
+                outcomes = Outcomes(opened, source, faults)
+                shown = _with_outcomes(places, described, outcomes) if transactions else described(places)
+                _emit(shell, islice(shown, bounds.count), look.deep, line)
+                coverage.undecided(outcomes.unknown)
         bounds.account(shell, coverage, faults, named=bool(names) or everything)
         faults.end(source)
+
+
+def _with_outcomes(
+    places: Iterable[Place], described: Callable[[Iterable[Place]], Iterator[Document]], outcomes: Outcomes
+) -> Iterator[Document]:
+    """Yield the documents of entries with what became of their transactions."""
+    for place in places:
+        yield from outcomes.add(described([place]), place[0].ledgers)
 
 
 def _emit(shell: Shell, documents: Iterator[Document], deep: bool, line: Template | None) -> None:

@@ -15,12 +15,10 @@ from pulsar_meta.cli.inputs import STDIN, read_text
 from pulsar_meta.cli.options import Codec
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.shell import Shell
-from pulsar_meta.codecs.documents.document import Encoded, encode_document
+from pulsar_meta.codecs.documents.document import ORDER_LOST, Encoded, encode_document, rounded_note
 from pulsar_meta.codecs.documents.kinds import ENVELOPED, checked_kind
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.json_text import read_json_sequence
-
-ORDER_LOST = "the fields of the decoded value stood in another order or form; these bytes mean the same"
 
 
 def encode(
@@ -67,7 +65,7 @@ def encode(
 
 def _documents(text: str, source: str) -> Iterator[object]:
     """Yield the documents in JSON text: one, a list of them, or one after the other (NDJSON)."""
-    for found in read_json_sequence(text, source=source):
+    for found in read_json_sequence(text, source=source, literal=True):
         yield from found if isinstance(found, list) else [found]
 
 
@@ -83,6 +81,8 @@ def _encoded(
             raise DecodeError(error.message.removeprefix("document: "), source=place) from error
         if not encoded.order_kept:
             shell.warn(f"{place}: {ORDER_LOST}")
+        if encoded.rounded:
+            shell.warn(f"{place}: {rounded_note(encoded.rounded)}")
         if compression not in (None, Codec.NONE):
             _warn_of_bare(shell, document, bare)
         yield encoded

@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.options import StoreUrl, Where
+from pulsar_meta.cli.render.changes import change_summary
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.documents.document import DecodeOptions
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.jobs.values.history import NAMED, history
+from pulsar_meta.jobs.values.history import history
 from pulsar_meta.jobs.values.places import path_of
 
 COLUMNS = ["time", "transaction", "change", "version", "size", "writer", "differences"]
@@ -45,17 +46,4 @@ def history_of(
 
 def _row(document: Document) -> list[str]:
     cells = [str(document.get(name, "")) for name in COLUMNS[:-1]]
-    return [*cells, _summary(document["differences"])]
-
-
-def _summary(differences: list[Document]) -> str:
-    named = "; ".join(
-        f"{one['field'].removeprefix('value.')}: {_text(one['before'])} -> {_text(one['after'])}"
-        for one in differences[:NAMED]
-    )
-    more = len(differences) - NAMED
-    return f"{named}; {more} more" if more > 0 else named
-
-
-def _text(value: object) -> str:
-    return "(none)" if value is None else str(value)
+    return [*cells, change_summary(document["differences"])]

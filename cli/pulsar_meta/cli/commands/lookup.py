@@ -27,7 +27,7 @@ INSTEAD: Final = {"lookupProperties": "--property KEY=VALUE", "listenerName": "-
 
 _FIELDS = (
     "topic", "status", "error", "broker", "broker_service_url", "broker_service_url_tls", "authoritative",
-    "proxy_through_service_url",
+    "proxy_through_service_url", "scalable_topic", "segment_state", "controller",
 )  # fmt: skip
 
 
@@ -83,7 +83,8 @@ def lookup(
     """Ask brokers where a topic is served, with lookup properties, and show every hop with its time.
 
     The name of a partitioned topic stands for all its partitions, if the broker can be asked for their
-    number without creating some (Pulsar 3.0.6, 3.3.1, 4.0; --verbose says where it cannot).
+    number without creating some (Pulsar 3.0.6, 3.3.1, 4.0; --verbose says where it cannot). That of a
+    scalable topic (topic://tenant/namespace/name, Pulsar 5) stands for its segments, sealed ones included.
 
     Speaks the binary protocol, since HTTP lookups carry no properties. It does what a client does, so a
     bundle without an owner is assigned one. Exit code 3 where there is no such topic, 6 where a
@@ -148,7 +149,8 @@ def _lines(document: Document) -> Iterator[str]:
         yield f"note   {note}"
     if document["status"] == "found":
         through = ", through the service URL" if document["proxy_through_service_url"] else ""
-        yield f"{document['topic']} is served by {document['broker']}{through}"
+        sealed = " (sealed)" if document.get("segment_state") == "SEALED" else ""
+        yield f"{document['topic']}{sealed} is served by {document['broker']}{through}"
 
 
 def _said(hop: Document) -> str:

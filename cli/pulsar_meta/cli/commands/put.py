@@ -12,12 +12,11 @@ from pulsar_meta.cli.inputs import read_input
 from pulsar_meta.cli.options import StoreUrl
 from pulsar_meta.cli.rewriting import WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Shell
-from pulsar_meta.codecs.documents.document import encode_document
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.json_text import read_json
-from pulsar_meta.jobs.rewrite.rules import put_rule, remove_rule
+from pulsar_meta.jobs.rewrite.rules import put_document_rule, put_rule, remove_rule
 from pulsar_meta.jobs.rewrite.run import rewrite_one
-from pulsar_meta.jobs.values.places import path_of
+from pulsar_meta.jobs.values.places import one_path_of, path_of
 from pulsar_meta.stores.base import ABSENT
 
 Where = Annotated[list[str], typer.Argument(help="/a/path, topic NAME, cursor TOPIC NAME, ledger ID …")]
@@ -42,16 +41,19 @@ def put(
       pulsar-meta put topic public/default/orders --file orders.json
       pulsar-meta put /admin/flags/x --version 3 --raw < value
     """
-    path = path_of(where)
+    # What is no place at all is refused before stdin is waited for.
+    path_of(where)
     data = read_input(file)
     if not data and file is None and not raw:
         raise UsageError("nothing came on stdin; an empty value is written with --raw")
-    value, held = _value(data, raw=raw)
+    document = None if raw else _document(data)
+    held = None if document is None else _version(document)
     expected = ABSENT if create else version if version is not None else held
     if expected is None:
         raise UsageError("which version is it to replace? --version V, as read; --create for a new one")
-    rule = put_rule(value, expected)
+    rule = put_rule(data, expected) if document is None else put_document_rule(document, expected)
     with open_for_writing(shell, store, writing) as opened:
+        path = one_path_of(opened, where)
         write(shell, opened, rewrite_one("put", opened, path, rule), writing)
 
 
@@ -67,23 +69,19 @@ def rm(
     Examples:
       pulsar-meta rm /admin/policies/old/ns --store zk://zk1:2181 --version 3
     """
-    path = path_of(where)
     with open_for_writing(shell, store, writing) as opened:
+        path = one_path_of(opened, where)
         rule = remove_rule(version, opened.children(path))
         write(shell, opened, rewrite_one("rm", opened, path, rule), writing)
 
 
-def _value(data: bytes, *, raw: bool) -> tuple[bytes, int | None]:
-    """Return (the bytes to store, the version in the document or None)."""
-    document = None if raw else _document(data)
-    if document is None:
-        return data, None
+def _version(document: dict[str, object]) -> int | None:
+    """Return the version in a document, None where there is none."""
     version = document.get("version")
     # Beyond 2^53 it is a string of digits.
     if version is not None and not re.fullmatch(r"-?\d{1,19}", str(version)):
         raise UsageError("the document's version is no number")
-    encoded = encode_document(document, place="put ")
-    return encoded.data, None if version is None else encoded.version
+    return None if version is None else int(str(version))
 
 
 def _document(data: bytes) -> dict[str, object] | None:
@@ -91,7 +89,7 @@ def _document(data: bytes) -> dict[str, object] | None:
     if not data.lstrip().startswith((b"{", b"[")):
         return None
     try:
-        document = read_json(data)
+        document = read_json(data, literal=True)
     except DecodeError:
         return None
     if isinstance(document, list) and len(document) == 1:

@@ -23,8 +23,9 @@ from pulsar_meta.codecs.metadata.managed_meaning import position_meaning
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
-from pulsar_meta.jobs.topics.cursors import state_of
-from pulsar_meta.jobs.values.places import paths_of, places_below
+from pulsar_meta.jobs.topics.bookkeeper import has_metadata
+from pulsar_meta.jobs.topics.recovery import recovered
+from pulsar_meta.jobs.values.places import paths_of, places_below, places_listed
 from pulsar_meta.jobs.values.store_tree import list_children, walk
 from pulsar_meta.jobs.values.value_inputs import ValueInput, value_at
 from pulsar_meta.proto.MLDataFormats_pb2 import PositionInfo
@@ -46,7 +47,8 @@ def ls(
       pulsar-meta ls topic public/default/orders -l --store rocksdb:data/metadata
     """
     with shell.store(store) as opened:
-        paths = places_below(opened, where or ["/"])
+        shell.warn_of_old_parts(opened, (where or [])[1:2])
+        paths = places_listed(opened, where or ["/"])
         label = _label(where or ["/"], len(paths))
         view = (
             View(
@@ -79,7 +81,10 @@ def get(
         bool, typer.Option("--show-passwords", help="Do not redact passwords and other secrets.")
     ] = False,
 ) -> None:
-    """Show one value, decoded; its bytes with -o raw. Of a partitioned topic those of all partitions.
+    """Show one value, decoded; its bytes with -o raw.
+
+    Of a partitioned topic those of all partitions, of a scalable topic those of all segments; the list of its
+    segments is at /topics/TENANT/NAMESPACE/NAME.
 
     The state of a cursor that is in use lies in a ledger of its own: it is shown where --entries has that.
 
@@ -91,12 +96,13 @@ def get(
     """
     options = DecodeOptions(kind and checked_kind(kind), show_secrets=show_passwords)
     with shell.store(store) as opened:
+        shell.warn_of_old_parts(opened, where[1:2])
         values = [value_at(opened, path) for path in paths_of(opened, where)]
         if shell.format is not Format.RAW:
             with _States(shell, opened, entries or shell.settings.entries) as states:
                 return emit_values(shell, values, options, single=len(values) == 1, complete=states.add)
     if len(values) > 1:
-        raise UsageError("-o raw is for one value: name a partition")
+        raise UsageError("-o raw is for one value: name a partition or a segment")
     if values[0].error is not None:
         raise values[0].error
     return shell.emit_bytes([values[0].data])
@@ -113,6 +119,10 @@ class _States(ExitStack):
     def _source(self) -> EntrySource:
         return self.enter_context(open_entry_sources(self._urls, self._store))
 
+    @cached_property
+    def _bookkeeper(self) -> Store | None:
+        return self._store if has_metadata(self._store) else None
+
     def add(self, value: ValueInput, document: Document) -> PulsarMetaError | None:
         """Add a cursor's true state to its document; return why it cannot be had."""
         meaning = document.get("meaning") or {}
@@ -122,12 +132,18 @@ class _States(ExitStack):
         if not self._urls:
             self._shell.warn(f"{place(value)}: {where} and is not shown: give --entries URL")
             return None
-        found = state_of(decode_cursor(value.data), self._source)
-        if not isinstance(found.state, PositionInfo):
-            return NotFoundError(f"{where}, of which no source has an entry", source=place(value))
-        position = {"position": f"{found.ledger_id}:{found.entry_id}"}
-        meaning["ledger_state"] = position | position_meaning(found.state)
-        return None
+        found = recovered(decode_cursor(value.data), self._bookkeeper, self._source)
+        state = found.state
+        if isinstance(state.state, PositionInfo):
+            position = {"position": f"{state.ledger_id}:{state.entry_id}"}
+            meaning["ledger_state"] = position | position_meaning(state.state)
+        if found.recovery.believed == "ledger":
+            return None
+        if state.fault is not None:
+            return state.fault.within(place(value))
+        lost = found.recovery.believed == "rewind" or state.state is not None
+        why = found.recovery.why if lost else f"{where}, of which no source has an entry"
+        return NotFoundError(why, source=place(value))
 
 
 def tree(
@@ -145,6 +161,7 @@ def tree(
       pulsar-meta tree /managed-ledgers/public --store snapshot:all.ndjson -d 3
     """
     with shell.store(store) as opened:
+        shell.warn_of_old_parts(opened, (where or [])[1:2])
         found = Parts(shell, (walk(opened, path, depth) for path in places_below(opened, where or ["/"])))
         shell.emit(found, TREE)
     found.check()

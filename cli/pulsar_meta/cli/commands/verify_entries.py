@@ -63,23 +63,26 @@ def verify_entries(
     faults, limits, coverage = Faults(shell), bounds.limits, Coverage()
     with ExitStack() as stack:
         opened = stack.enter_context(shell.store(store)) if store or shell.settings.store else None
+        if opened is not None:
+            shell.warn_of_old_parts(opened, names or [])
         urls = shell.entries_urls(entries)
         source = stack.enter_context(open_entry_sources(urls, opened))
-        choices = choose(names or [], opened, source, faults, everything=everything)
+        choices = choose(names or [], opened, source, faults, everything=everything, ledgers=bounds.ledgers)
         planned = plan_checks(choices, limits, source, opened, faults, coverage)
         tasks = first_checks(planned, bounds.count, source)
-        work = sum(task.part.ledger.entries or 0 for task in tasks)
-        spark = engine.chosen(shell, work) == "spark"
+        spark = engine.chosen(shell, (task.part.ledger for task in tasks), source) == "spark"
         store_url, size = opened.url if opened else None, max_size * SIZE_UNIT
-        check = _by_spark(shell, engine, urls, store_url, size) if spark else check_here(source, size)
+        check = _by_spark(faults, engine, urls, store_url, size) if spark else check_here(source, size)
         shell.emit(_faults(run_checks(tasks, check), coverage, faults), _VIEW)
         coverage.ledgers = len(tasks)
         bounds.account(shell, coverage, faults, named=bool(names) or everything)
         faults.end(source)
 
 
-def _by_spark(shell: Shell, how: EngineOptions, urls: list[str], store: str | None, max_size: int) -> Checker:
-    return check_with_spark(Sources(store, tuple(urls)), max_size, how.spark(shell))
+def _by_spark(
+    faults: Faults, how: EngineOptions, urls: list[str], store: str | None, max_size: int
+) -> Checker:
+    return check_with_spark(Sources(store, tuple(urls)), max_size, how.spark(faults))
 
 
 def _faults(reports: Iterator[LedgerReport], coverage: Coverage, faults: Faults) -> Iterator[Document]:
@@ -89,6 +92,7 @@ def _faults(reports: Iterator[LedgerReport], coverage: Coverage, faults: Faults)
         for fault in report.faults:
             faults.note(Exit.FAULT)
             yield {
+                **report.segment,
                 "ledger_id": fault.ledger_id,
                 "entry_id": fault.entry_id,
                 "layer": fault.layer,
@@ -100,4 +104,5 @@ def _row(document: Document) -> list[str]:
     return [f"{document['ledger_id']}:{document['entry_id']}", document["layer"], document["fault"]]
 
 
-_VIEW = View(("position", "layer", "fault"), _row, fields=("ledger_id", "entry_id", "layer", "fault"))
+_FIELDS = ("ledger_id", "entry_id", "layer", "fault", "topic", "scalable_topic")
+_VIEW = View(("position", "layer", "fault"), _row, fields=_FIELDS)

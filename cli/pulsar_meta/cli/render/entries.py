@@ -22,14 +22,15 @@ ENTRY_FIELDS: Final = (
     "ledger_id", "entry_id", "index", "first_index", "last_index", "broker_timestamp",
     "metadata.publish_time", "metadata.producer_name", "metadata.sequence_id",
     "metadata.num_messages_in_batch", "size", "metadata.compression", "frame_checksum", "digest",
-    "metadata.properties", "unopened",
+    "metadata.properties", "unopened", "transaction", "transaction_state", "readable", "topic",
+    "scalable_topic",
 )  # fmt: skip
 MESSAGE_FIELDS: Final = (
     "ledger_id", "entry_id", "message.batch_index", "message.index", "broker_timestamp",
     "metadata.publish_time", "metadata.producer_name", "message.metadata.sequence_id", "message.metadata.key",
     "message.metadata.event_time", "message.payload_size", "frame_checksum", "digest",
     "message.metadata.properties", "message.payload", "message.payload_sha256", "message.payload_file",
-    "unopened",
+    "unopened", "transaction", "transaction_state", "readable", "topic", "scalable_topic",
 )  # fmt: skip
 NUMBERS: Final = frozenset({"index", "sequence", "messages", "size (bytes)"})
 NONE: Final = "-"
@@ -71,7 +72,8 @@ ENTRY_TYPES: Final = {
     "event_time": "int64", "producer_name": "string", "sequence_id": "int64", "key": "string",
     "num_messages_in_batch": "int32", "compression": "string", "size": "int64", "payload_size": "int64",
     "payload": "string", "payload_sha256": "string", "payload_file": "string", "frame_checksum": "string",
-    "digest": "string", "unopened": "string",
+    "digest": "string", "unopened": "string", "transaction": "string", "transaction_state": "string",
+    "readable": "bool", "topic": "string", "scalable_topic": "string",
 }  # fmt: skip
 
 
@@ -145,11 +147,18 @@ def _properties(metadata: Document) -> str:
 def _note(document: Document, own: Document | None = None) -> str:
     metadata = document["metadata"]
     notes = [document["unopened"]] if "unopened" in document else list(_shape(metadata))
+    if "log" in document:
+        notes = [f"{document['unopened'].removeprefix('no frame: ')}: {_records(document['log'])}"]
+    notes += [_records(reading) for reading in document.get("readings", ())]
+    if document.get("message", {}).get("snapshot"):
+        notes.append(_snapshot(document["message"]["snapshot"]))
     if "compacted_from" in document:
         place = document["compacted_from"]
         notes.append(f"compacted from {place['ledger_id']}:{place['entry_id']}")
     if "txnid_most_bits" in metadata:
-        notes.append(f"txn {metadata['txnid_most_bits']}:{metadata.get('txnid_least_bits', 0)}")
+        txn = f"txn {metadata['txnid_most_bits']}:{metadata.get('txnid_least_bits', 0)}"
+        notes.append(f"{txn} {document['transaction_state']}" if "transaction_state" in document else txn)
+    notes += _readable(document)
     if own is not None:
         notes += [word for word in ("compacted_out", "null_value") if own.get(word)]
     if "broker_metadata" in document:
@@ -158,6 +167,44 @@ def _note(document: Document, own: Document | None = None) -> str:
     if "where" in document:
         notes.append(f"decided by the {document['where']['decided_at']}")
     return ", ".join(notes) or NONE
+
+
+def _readable(document: Document) -> Iterator[str]:
+    """Yield why readers are not given a message that nothing else in the note takes from them."""
+    readable, state = document.get("readable", True), document.get("transaction_state")
+    if readable is None:
+        yield "may not be readable"
+    elif not readable and "marker_type" not in document["metadata"] and state not in ("aborted", "open"):
+        yield "behind an open transaction"
+
+
+def _records(log: Document) -> str:
+    """Return the records of an entry of a log, each with its transaction first."""
+    return "; ".join(" ".join(_record(record)) for record in log["records"])
+
+
+def _record(record: Document) -> Iterator[str]:
+    yield f"txn {record['txn']}"
+    yield str(record.get("metadata_op") or record.get("pending_ack_op"))
+    # A name that is not UTF-8 is an object, and a status that nobody knows a number.
+    yield from (str(record[name]) for name in ("new_status", "ack_type") if name in record)
+    yield from map(str, record.get("partitions", ()))
+    for one in record.get("subscriptions", ()):
+        yield f"{one.get('subscription', NONE)} of {one.get('topic', NONE)}"
+    for one in record.get("pending_ack_metadata", ()):
+        yield f"{one.get('ledgerId', NONE)}:{one.get('entryId', NONE)}"
+
+
+def _snapshot(snapshot: Document) -> str:
+    """Return what a snapshot of a transaction buffer says, in a few words."""
+    parts = []
+    newest = snapshot.get("snapshot") or snapshot
+    if "maxReadPositionLedgerId" in newest:
+        parts.append(f"up to {newest['maxReadPositionLedgerId']}:{newest['maxReadPositionEntryId']}")
+    parts.append(f"{len(newest.get('aborts') or ())} aborted")
+    if "indexList" in snapshot:
+        parts.append(f"{len(snapshot['indexList'] or ())} segments")
+    return f"snapshot of {snapshot['topicName']}: {', '.join(parts)}"
 
 
 def _shape(metadata: Document) -> Iterator[str]:

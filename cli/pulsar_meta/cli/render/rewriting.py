@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import shlex
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.render.text import counted, harmless, size
-from pulsar_meta.jobs.rewrite.decision import Decided, Effect, Summary
+from pulsar_meta.jobs.rewrite.decision import Decided, Effect
 
 
 def summary_lines(document: dict[str, Any], undo: str | None = None) -> Iterator[str]:
@@ -22,6 +20,8 @@ def summary_lines(document: dict[str, Any], undo: str | None = None) -> Iterator
         reasons = ", ".join(f"{reason} {count}" for reason, count in document[f"{name}_for"].items())
         yield f"{document[name]} {name}" + (f": {reasons}" if reasons else "")
     yield f"{counted(document['conflicts'], 'conflicts')}, {document['undecodable']} undecodable"
+    for path, number in document.get("counters", {}).items():
+        yield f"the next number of {path}: {number}; a counter never goes back, nor by undo"
     if undo is not None:
         yield f"undo with: {undo}"
 
@@ -66,6 +66,8 @@ def question(document: dict[str, Any]) -> str:
     parts = [
         f"{_TO_DO[name]} {counted(count, 'values')}" for name, count in effects(document).items() if count
     ]
+    if document.get("counters"):
+        parts.append("move counters forward")
     return f"{', '.join(parts)}?"
 
 
@@ -122,27 +124,6 @@ def resume_command(arguments: Sequence[str], undo_file: Path) -> str:
     if "--resume" not in words:
         words.append("--resume")
     return shlex.join(words)
-
-
-@contextmanager
-def progress_of_writes(*, quiet: bool) -> Iterator[Callable[[int, Summary], None]]:
-    """Give what is called with each number of values that are done; on stderr, only at a terminal."""
-    if quiet or sys.stderr is None or not sys.stderr.isatty():
-        yield lambda count, summary: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    column = TextColumn("values: {task.completed:.0f}, {task.fields[rate]:.0f}/s, {task.fields[saved]}")
-    console = Console(stderr=True)
-    with Progress(SpinnerColumn(), column, TimeElapsedColumn(), console=console, transient=True) as bar:
-        task = bar.add_task("values", total=None, rate=0.0, saved="")
-
-        def advance(count: int, summary: Summary) -> None:
-            saved = f"{abs(summary.saved)} bytes {'saved' if summary.saved >= 0 else 'more'}"
-            bar.update(task, advance=count, saved=saved, rate=bar.tasks[task].speed or 0.0)
-
-        yield advance
 
 
 _ESTIMATE = (

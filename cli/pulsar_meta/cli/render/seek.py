@@ -15,7 +15,8 @@ TYPES: Final = {
     "cluster": "string", "topic": "string", "index": "int64", "time": "int64", "status": "string",
     "ledger_id": "int64", "entry_id": "int64", "batch_index": "int32", "first_index": "int64",
     "last_index": "int64", "broker_timestamp": "int64", "publish_time": "int64", "clock": "string",
-    "oldest_expired": "bool", "entries_read": "int64", "reason": "string",
+    "oldest_expired": "bool", "transaction": "string", "entries_read": "int64", "reason": "string",
+    "snapshot": "string", "scalable_topic": "string",
 }  # fmt: skip
 FIELDS: Final = frozenset(TYPES)
 POSITION: Final = parse_template("{ledger_id}:{entry_id}:{batch_index}", TYPES)
@@ -61,6 +62,7 @@ TABLE: Final[dict[str, Callable[[Document], str]]] = {
     "indexes": _indexes,
     "broker time": _time("broker_timestamp"),
     "publish time": _time("publish_time"),
+    "transaction": _text("transaction"),
     "entries read": _text("entries_read"),
     "reason": _text("reason"),
 }

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import csv
-import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain, islice
+from textwrap import wrap
 from typing import IO, Any, Final
 
-from pulsar_meta.cli.render.text import IN_JSON, cell_width, folded, harmless, in_a_cell, json_line, one_line
+from pulsar_meta.cli.render.text import (
+    IN_JSON,
+    cell_width,
+    folded,
+    harmless,
+    in_a_cell,
+    is_time,
+    json_line,
+    one_line,
+)
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.json_literals import LITERALS, Style
 from pulsar_meta.codecs.json_text import Document
 
 # What a cell has where there is nothing to show.
 NOTHING = ("", "-")
-# In a table on a terminal columns are made no narrower than a time is, those of names and texts a bit more.
-TIME_WIDTH: Final = 24
+# In a table on a terminal columns are made no narrower than this; those of names, times and texts a bit more.
+WORD_WIDTH: Final = 24
+HOUR_WIDTH: Final = 13
 NAME_WIDTH: Final = 16
 TEXT_WIDTH: Final = 12
 GAP: Final = "  "
+_INDENTED: Final = Style(indent="  ")
 
 
 class Format(StrEnum):
@@ -88,8 +100,7 @@ def write_json(documents: Iterable[Document], out: IO[str], *, single: bool) -> 
 
 
 def _indented(document: Document) -> str:
-    text = json.dumps(json.loads(json_line(document)), ensure_ascii=False, indent=2)
-    return harmless(text, IN_JSON)
+    return harmless(_INDENTED.text(LITERALS.decode(json_line(document))), IN_JSON)
 
 
 def write_ndjson(documents: Iterable[Document], out: IO[str]) -> None:
@@ -135,7 +146,7 @@ def _csv_cell(document: Document, name: str) -> str:
 def write_table(documents: Iterable[Document], out: IO[str], view: View | Detail) -> None:
     """Draw a table for eyes, without columns that are empty in every row.
 
-    On a terminal that it is too wide for, headings and texts are folded between words and the middle of long
+    On a terminal that it is too wide for, headings, texts and times are folded and the middle of long
     names is left out; where that is not enough, each row becomes a paragraph, with nothing left out.
     """
     if isinstance(view, Detail):
@@ -161,7 +172,7 @@ def table_lines(documents: Iterable[Document], view: View, width: int | None) ->
         return
     for number, row in enumerate(rows):
         yield from ("",) * (number > 0)
-        yield from _paragraph(row, view, shown)
+        yield from _paragraph(row, view, shown, width)
 
 
 def _says(cell: str, view: View, at: int) -> bool:
@@ -177,11 +188,16 @@ class _Column:
         self.right = name in view.right
         self.natural = max((cell_width(cell) for cell in cells), default=0)
         self.width = max(self.natural, cell_width(name))
-        self.least = min(map(_least_width, cells), default=TIME_WIDTH)
+        self.least = min(map(_least_width, cells), default=WORD_WIDTH)
 
     def fold_heading(self) -> None:
         """Be no wider than the cells and each word of the heading ask for."""
         self.width = max([self.natural, *map(cell_width, self.name.split())])
+
+    def fold_times(self) -> None:
+        """Be as narrow as an hour, where the cells are times."""
+        if all(is_time(cell) or cell in NOTHING for cell in self.cells):
+            self.least = HOUR_WIDTH
 
     def lines(self, text: str) -> list[str]:
         """Return the lines of a cell, each as wide as the column."""
@@ -195,7 +211,7 @@ class _Column:
 
 def _least_width(cell: str) -> int:
     """Return how narrow a column with this cell may become: text is folded, names are shortened."""
-    return TEXT_WIDTH if " " in cell else NAME_WIDTH if "/" in cell else TIME_WIDTH
+    return TEXT_WIDTH if " " in cell else NAME_WIDTH if "/" in cell else WORD_WIDTH
 
 
 def fit(columns: Sequence[_Column], width: int | None) -> bool:
@@ -204,6 +220,14 @@ def fit(columns: Sequence[_Column], width: int | None) -> bool:
         return True
     for column in columns:
         column.fold_heading()
+    if _narrow(columns, width):
+        return True
+    for column in columns:
+        column.fold_times()
+    return _narrow(columns, width)
+
+
+def _narrow(columns: Sequence[_Column], width: int) -> bool:
     while (over := _together(columns) - width) > 0:
         flexible = [column for column in columns if column.width > column.least]
         if not flexible:
@@ -232,8 +256,11 @@ def _row_lines(cells: Sequence[list[str]], columns: Sequence[_Column]) -> Iterat
         yield GAP.join((lines[at:] or empty)[0] for lines, empty in zip(cells, blank, strict=True))
 
 
-def _paragraph(row: Sequence[str], view: View, shown: Sequence[int]) -> Iterator[str]:
+def _paragraph(row: Sequence[str], view: View, shown: Sequence[int], width: int | None) -> Iterator[str]:
     margin = max(len(view.columns[at]) for at in shown)
+    room = max(TEXT_WIDTH, (width or 0) - margin - len(GAP))
     for at in shown:
-        if row[at] not in NOTHING:
-            yield f"{view.columns[at]:>{margin}}  {row[at]}"
+        if row[at].strip() not in NOTHING:
+            first, *others = wrap(row[at], room, break_long_words=False, break_on_hyphens=False)
+            yield f"{view.columns[at]:>{margin}}{GAP}{first}"
+            yield from (" " * margin + GAP + line for line in others)

@@ -24,6 +24,7 @@ _IN_A_CELL: Final = _ESCAPES | {9: "\\t", 10: "\\n", 13: "\\r", 92: "\\\\"}
 IN_JSON: Final = {code: f"\\u{code:04x}" for code in _ESCAPES if code >= 127}
 
 
+_iso_time_re: Final = re.compile(r"\b([0-9]{4}-[0-9]{2}-[0-9]{2}T)([0-9]{2}:[0-9:.]+Z)")
 _line_end_re = re.compile(r"\s*[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]\s*")
 
 
@@ -50,11 +51,14 @@ def cell_width(text: str) -> int:
 
 
 def folded(text: str, width: int) -> list[str]:
-    """Return `text` in lines of at most `width` columns: broken between words, long ones without middle."""
+    """Return `text` in lines of at most `width` columns: broken between words, long ones without middle.
+
+    A time may be broken between its date and its hour.
+    """
     if cell_width(text) <= width:
         return [text]
     lines = [""]
-    for word in text.split(" "):
+    for word in _iso_time_re.sub(r"\1 \2", text).split(" "):
         word = without_middle(word, width)
         longer = f"{lines[-1]} {word}" if lines[-1] else word
         if cell_width(longer) <= width:
@@ -62,6 +66,11 @@ def folded(text: str, width: int) -> list[str]:
         else:
             lines.append(word)
     return lines
+
+
+def is_time(text: str) -> bool:
+    """Return whether a text is a point in time as this program writes it."""
+    return _iso_time_re.fullmatch(text) is not None
 
 
 def without_middle(text: str, width: int) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from pulsar_meta.cli.render.text import counted
-from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.json_literals import Style
+from pulsar_meta.codecs.json_text import Document, dumps
 from pulsar_meta.codecs.secrets import REDACTED
 from pulsar_meta.codecs.times import iso_time
+
+_INDENTED: Final = Style(indent="  ")
 
 
 def document_lines(document: dict[str, Any]) -> Iterable[str]:
@@ -66,7 +68,7 @@ def managed_ledger_lines(document: Document) -> Iterator[str]:
     special = {item["ledger_id"]: item for item in meaning.get("ledgers", ())}
     for ledger in sorted(value.get("ledgerInfo", ()), key=lambda item: int(item.get("ledgerId", -1))):
         yield ledger_line(ledger, open_ledger, special)
-    yield from _pairs("property", meaning.get("properties"))
+    yield from pair_lines("property", meaning.get("properties"))
     yield from unknown_lines(value)
 
 
@@ -100,19 +102,19 @@ def cursor_lines(document: Document) -> Iterator[str]:
     if "ledger_state" in meaning:
         state = meaning["ledger_state"]
         yield f"  the state, as entry {state['position']} has it: mark-delete position {state['mark_delete']}"
-        yield from _acknowledged(state)
+        yield from acknowledged_lines(state)
     elif "cursor_ledger" in meaning and "acked_ranges" not in meaning:
         yield "  individually acknowledged after it: not in this record, but in the cursor's ledger"
     else:
-        yield from _acknowledged(meaning)
+        yield from acknowledged_lines(meaning)
     if meaning.get("last_active"):
         yield f"  last active: {meaning['last_active']}"
-    yield from _pairs("property", meaning.get("properties"))
-    yield from _pairs("subscription property", meaning.get("cursor_properties"))
+    yield from pair_lines("property", meaning.get("properties"))
+    yield from pair_lines("subscription property", meaning.get("cursor_properties"))
     yield from unknown_lines(document["value"])
 
 
-def _acknowledged(meaning: Document) -> Iterator[str]:
+def acknowledged_lines(meaning: Document) -> Iterator[str]:
     """Yield what is acknowledged after the mark-delete position."""
     if "acked_ranges" in meaning:
         entries, ranges = (counted(meaning[f"acked_{name}"], name) for name in ("entries", "ranges"))
@@ -137,18 +139,40 @@ def ledger_metadata_lines(document: Document) -> Iterator[str]:
     )
     for ensemble in meaning["ensembles"]:
         yield f"  from entry {ensemble['first_entry']}: {', '.join(ensemble['bookies'])}"
-    yield from _pairs("custom", meaning.get("custom"))
+    yield from pair_lines("custom", meaning.get("custom"))
     yield from unknown_lines(value)
+
+
+def scalable_topic_lines(document: Document) -> Iterator[str]:
+    """Yield a line for each segment of a scalable topic, and its properties."""
+    meaning, value = document["meaning"], document["value"]
+    if "segments" not in meaning:
+        yield from generic_lines(document)
+        return
+    counts = f"{meaning['active_segments']} active, {meaning['sealed_segments']} sealed"
+    yield f"  {meaning['scalable_topic']}, epoch {value['epoch']}, segments: {counts}"
+    yield from map(_segment_line, meaning["segments"])
+    yield from pair_lines("property", meaning.get("properties"))
+    if value.get("autoScalePolicy"):
+        yield f"  auto-scale policy: {dumps(value['autoScalePolicy'])}"
+
+
+def _segment_line(segment: Document) -> str:
+    facts = [segment["state"], f"hashes {segment['hashes']}"]
+    for name in ("parents", "children"):
+        facts += [f"{name} {', '.join(map(str, segment[name]))}"] if name in segment else []
+    facts += [f"{name} {segment[name]}" for name in ("created", "sealed") if name in segment]
+    return f"  segment {segment['segment_id']}: {', '.join([*facts, segment['topic']])}"
 
 
 def generic_lines(document: Document) -> Iterator[str]:
     """Yield a value that speaks for itself, indented, and what it means."""
     value = document["value"]
-    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+    text = value if isinstance(value, str) else _INDENTED.text(value)
     for line in text.splitlines():
         yield f"  {line}"
     for name, one in document["meaning"].items():
-        shown = one if isinstance(one, str) else json.dumps(one, ensure_ascii=False)
+        shown = one if isinstance(one, str) else dumps(one)
         yield f"  {name.replace('_', ' ')}: {shown}"
 
 
@@ -168,7 +192,8 @@ def unknown_lines(value: Any, path: str = "") -> Iterator[str]:
             yield from unknown_lines(member, here)
 
 
-def _pairs(what: str, pairs: Document | None) -> Iterable[str]:
+def pair_lines(what: str, pairs: Document | None) -> Iterable[str]:
+    """Return a line for each of some properties, secrets redacted."""
     return [
         f"  {what} {name} = {'(redacted)' if value == REDACTED else value}"
         for name, value in (pairs or {}).items()
@@ -184,4 +209,5 @@ _BODIES: dict[str, Callable[[Document], Iterator[str]]] = {
     "ManagedCursorInfo": cursor_lines,
     "PositionInfo": cursor_lines,
     "LedgerMetadata": ledger_metadata_lines,
+    "ScalableTopic": scalable_topic_lines,
 }

@@ -1,0 +1,150 @@
+"""`check`: what is wrong in a store, why, and the way out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from typing import Annotated
+
+import typer
+
+from pulsar_meta.cli.options import StoreUrl
+from pulsar_meta.cli.render.tables import View
+from pulsar_meta.cli.shell import Exit, Shell
+from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.jobs.check.catalogue import chosen_codes
+from pulsar_meta.jobs.check.codes import Finding, Severity
+from pulsar_meta.jobs.check.run import CheckOptions, Checkup, checkup
+from pulsar_meta.jobs.check.scope import check_there
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.rewrite.releases import parse_version
+from pulsar_meta.jobs.seek.questions import parse_duration
+
+FIELDS = ("code", "severity", "topic", "cursor", "ledger_id", "path", "message", "evidence", "repair")
+
+
+def check(
+    shell: Shell,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC|NAMESPACE",
+            help="Topics, or tenant/namespace; default: everything.",
+            show_default=False,
+        ),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All that the store has.")] = False,
+    store: StoreUrl = None,
+    entries: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--entries", help="Also look whether entries are there: bookie-disk:, bookie: (repeatable)."
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="CODE", help="Only these codes or groups of them.")
+    ] = None,
+    excluded: Annotated[
+        list[str] | None, typer.Option("--except", metavar="CODE", help="All but these codes or groups.")
+    ] = None,
+    severity: Annotated[
+        Severity, typer.Option("--severity", help="This severity and graver ones.")
+    ] = Severity.NOTE,
+    min_age: Annotated[
+        str,
+        typer.Option(
+            "--min-age", metavar="TIME", help="How old a ledger is that nobody names: 90s, 12h, 7d."
+        ),
+    ] = "1d",
+    idle: Annotated[
+        str, typer.Option("--idle", metavar="TIME", help="How long a subscription may go unused: 12h, 30d.")
+    ] = "30d",
+    for_version: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--for-version", metavar="V", help="A Pulsar release that has to load it all (repeatable)."
+        ),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 with warnings, too.")] = False,
+) -> None:
+    """Report what is wrong in a store: topics that do not load, lost data, what loading would destroy.
+
+    A line a finding: severity, code, where, what. docs/findings.md has for each code what it means, how
+    brokers behave, and what to do. Nothing is changed. Exit 1 where there is an error.
+
+    Examples:
+      pulsar-meta check --store zk://zk1:2181
+      pulsar-meta check public/default/orders --entries bookie:
+      pulsar-meta check --store snapshot:all.ndjson --severity error -o ndjson
+    """
+    if everything and names:
+        raise UsageError("name topics, or give --all, not both")
+    options = CheckOptions(
+        chosen_codes(only or (), excluded or ()),
+        _age(min_age),
+        _releases(for_version or ()),
+        _age(idle),
+    )
+    urls = list(entries or shell.settings.entries)
+    counts: Counter[Severity] = Counter()
+    with ExitStack() as stack:
+        opened = stack.enter_context(shell.store(store))
+        source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
+        progress = stack.enter_context(shell.progress(unit="values"))
+        run = checkup(opened, source, names or (), options, progress.advance, urls=urls)
+        shell.emit(_shown(run.findings(), severity, counts), VIEW)
+        check_there(opened, run.scope, sum(counts.values()) + run.checked["topics"])
+        for text in () if source is None else (*source.notes, *map(str, source.faults)):
+            shell.warn(text)
+    _account(shell, run)
+    if run.unreachable is not None:
+        raise run.unreachable
+    if counts[Severity.ERROR] or (strict and counts[Severity.WARNING]):
+        raise typer.Exit(Exit.FAULT)
+
+
+def _age(text: str) -> int:
+    """Return milliseconds."""
+    return 0 if text == "0" else parse_duration(text) * 1000
+
+
+def _releases(versions: Iterable[str]) -> tuple[str, ...]:
+    given = tuple(versions)
+    for version in given:
+        parse_version(version)
+    return given
+
+
+def _shown(findings: Iterable[Finding], severity: Severity, counts: Counter[Severity]) -> Iterator[Document]:
+    for finding in findings:
+        if finding.severity.rank <= severity.rank:
+            counts[finding.severity] += 1
+            yield finding.document()
+
+
+def _account(shell: Shell, run: Checkup) -> None:
+    shell.account({"ledgers": len(run.listing.rows), **run.checked}, run.not_checked)
+
+
+def _row(finding: Document) -> list[str]:
+    place = finding.get("topic") or finding.get("path") or ""
+    ledger = finding.get("ledger_id")
+    return [
+        finding["severity"],
+        finding["code"],
+        place,
+        finding.get("cursor", ""),
+        "" if ledger is None else str(ledger),
+        finding["message"],
+        finding.get("repair", ""),
+    ]
+
+
+VIEW = View(
+    ["severity", "code", "where", "cursor", "ledger", "what", "repair"],
+    _row,
+    frozenset({"ledger"}),
+    fields=FIELDS,
+)

@@ -1,0 +1,151 @@
+"""`disk`: what takes the place on bookies' disks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from enum import StrEnum
+from pathlib import PurePath
+from typing import Annotated
+
+import typer
+
+from pulsar_meta.cli.errors import Faults
+from pulsar_meta.cli.options import EntriesUrls, StoreUrl
+from pulsar_meta.cli.render.tables import View
+from pulsar_meta.cli.render.text import counted, size
+from pulsar_meta.cli.shell import Shell
+from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.disk.usage import (
+    DELETED,
+    ORPHAN,
+    Ownership,
+    Usage,
+    by_log,
+    by_subscription,
+    by_topic,
+    ownership,
+    total_of,
+    usage_of,
+)
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.stores.base import Store
+
+
+class By(StrEnum):
+    """What a line is about."""
+
+    TOPIC = "topic"
+    SUBSCRIPTION = "subscription"
+    LOG = "log"
+
+
+def disk(
+    shell: Shell,
+    entries: EntriesUrls = None,
+    store: StoreUrl = None,
+    by: Annotated[
+        By | None, typer.Option("--by", help="A line for each. Default: topic; log without a store.")
+    ] = None,
+) -> None:
+    """Show what takes the place on disks: topics and what belongs to them, subscriptions, entry logs.
+
+    By topic: the bytes of its data, cursors, compacted data, indexes of delayed messages and schemas, and
+    those of ledgers that nobody names (orphan) or that BookKeeper does not know (deleted: garbage collection
+    takes them). By subscription: what each holds, and what nothing but it holds. By log: how much of each
+    entry log is live, and the dead bytes that compaction would free. Each bookie's copy counts.
+
+    Examples:
+      pulsar-meta disk --entries bookie-disk:data/bookie --store zk://zk1:2181
+      pulsar-meta disk --by subscription --entries bookie-disk:data/bookie
+      pulsar-meta disk --by log --entries bookie-disk:data/bookie
+    """
+    urls, faults, unseen = shell.entries_urls(entries), Faults(shell), dict[str, str]()
+    with ExitStack() as stack:
+        has_store = store is not None or shell.settings.store is not None
+        opened = stack.enter_context(shell.store(store)) if has_store else None
+        if opened is None and by not in (None, By.LOG):
+            raise UsageError(f"--by {by}: whose ledgers are is in the store, give --store URL")
+        source = stack.enter_context(open_entry_sources(urls, opened))
+        usage = usage_of(source, faults)
+        owned = None if opened is None else ownership(opened, source, usage, faults, unseen.__setitem__)
+        _emit(shell, by or (By.LOG if opened is None else By.TOPIC), opened, source, usage, owned, faults)
+        _account(shell, usage, owned, unseen)
+        faults.end(source)
+
+
+def _emit(
+    shell: Shell,
+    by: By,
+    store: Store | None,
+    source: EntrySource,
+    usage: Usage,
+    owned: Ownership | None,
+    faults: Faults,
+) -> None:
+    if by is By.LOG or store is None or owned is None:
+        rows = list(by_log(source, usage, owned, faults))
+        shell.emit(rows, LOGS)
+        _sum_up(shell, rows)
+    elif by is By.SUBSCRIPTION:
+        found = list(by_subscription(store, source, usage, faults))
+        shell.emit(sorted(found, key=lambda row: -(row["size"] or 0)), SUBSCRIPTIONS)
+    else:
+        shell.emit(by_topic(usage, owned), TOPICS)
+
+
+def _sum_up(shell: Shell, rows: Iterable[Document]) -> None:
+    """Say of a person's table what all logs come to."""
+    rows = list(rows)
+    parts = [f"{size(total_of(rows, name))} {name}" for name in ("live", "dead")]
+    logs = counted(len(rows), "entry logs")
+    shell.say(f"{size(total_of(rows, 'size'))} in {logs}: {', '.join(parts)} (compaction frees what is dead)")
+
+
+def _account(shell: Shell, usage: Usage, owned: Ownership | None, unseen: dict[str, str]) -> None:
+    total = usage.total
+    left_out = dict(unseen)
+    if owned is None:
+        left_out["owners"] = "no --store"
+    elif not owned.knows_ledgers:
+        left_out["BookKeeper's metadata"] = "the store has none below /ledgers"
+    shell.account({"ledgers": len(usage.ledgers), "entries": total.entries}, left_out)
+
+
+def _topic_row(row: Document) -> list[str]:
+    return [row["name"] or "", row["role"], *(str(row[name]) for name in ("ledgers", "entries", "size"))]
+
+
+def _subscription_row(row: Document) -> list[str]:
+    numbers = ("" if row[name] is None else str(row[name]) for name in ("ledgers", "size", "alone"))
+    return [row["topic"], row["cursor"] or "(no subscription)", *numbers]
+
+
+def _log_row(row: Document) -> list[str]:
+    names = ("size", "live", "dead", DELETED, ORPHAN, "ledgers", "live_ledgers")
+    numbers = ("" if row[name] is None else str(row[name]) for name in names)
+    return [PurePath(row["log"]).name, row["bookie"] or "", "sealed" if row["sealed"] else "open", *numbers]
+
+
+TOPICS = View(
+    ["name", "as", "ledgers", "entries", "bytes"],
+    _topic_row,
+    frozenset({"ledgers", "entries", "bytes"}),
+    fields=("name", "role", "ledgers", "entries", "size"),
+)
+SUBSCRIPTIONS = View(
+    ["topic", "subscription", "ledgers", "bytes", "by it alone"],
+    _subscription_row,
+    frozenset({"ledgers", "bytes", "by it alone"}),
+    fields=("topic", "cursor", "ledgers", "size", "alone"),
+)
+LOGS = View(
+    ["log", "bookie", "state", "bytes", "live", "dead", DELETED, ORPHAN, "ledgers", "live ledgers"],
+    _log_row,
+    frozenset({"bytes", "live", "dead", DELETED, ORPHAN, "ledgers", "live ledgers"}),
+    fields=(
+        "log", "bookie", "sealed", "size", "ledgers", "live_ledgers", "live", "dead", "deleted", "orphan",
+    ),
+)  # fmt: skip

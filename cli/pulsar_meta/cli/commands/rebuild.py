@@ -1,0 +1,162 @@
+"""`rebuild`: metadata made again from bookies' disks alone."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pulsar_meta.access.credentials import read_secret
+from pulsar_meta.cli.errors import Faults
+from pulsar_meta.cli.inputs import read_lines
+from pulsar_meta.cli.options import EntriesUrls
+from pulsar_meta.cli.render.tables import View
+from pulsar_meta.cli.shell import Shell
+from pulsar_meta.codecs.errors import GuardError, UsageError
+from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.times import iso_time
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.rebuild.names import Named, names_in_store, read_names
+from pulsar_meta.jobs.rebuild.rebuilt import Known, rebuilt_values, unnamed_groups, write_rebuilt
+
+
+def rebuild(
+    shell: Shell,
+    entries: EntriesUrls = None,
+    names: Annotated[
+        Path | None,
+        typer.Option("--names", help="The topics of ledgers, a line each, as --unnamed writes it."),
+    ] = None,
+    old_store: Annotated[
+        str | None,
+        typer.Option("--with", metavar="STORE", help="An old store or snapshot that has names of topics."),
+    ] = None,
+    list_unnamed: Annotated[
+        bool, typer.Option("--unnamed", help="List topics without a name, as the file of --names to fill in.")
+    ] = False,
+    cluster: Annotated[
+        str, typer.Option("--cluster", help="What brokers call their cluster (clusterName).")
+    ] = "standalone",
+    password: Annotated[
+        str | None,
+        typer.Option(
+            "--password", help="The password of ledgers: file:PATH or env:NAME. Default: the empty one."
+        ),
+    ] = None,
+    lost_bookie: Annotated[
+        list[str] | None,
+        typer.Option("--lost-bookie", help="The id of a bookie whose disks are not here (repeatable)."),
+    ] = None,
+    ack_quorum: Annotated[
+        int | None,
+        typer.Option("--ack-quorum", min=1, help="What brokers waited for. Default: the write quorum."),
+    ] = None,
+) -> None:
+    """Make a store again from bookies' disks: a snapshot in --output FILE, a report on stdout.
+
+    Stop the bookies first, and copy their disks: they delete ledgers that no store names. Every ledger on the
+    disks gets a record, closed at its last entry; its bytes, digest type, ensemble and write quorum are what
+    its entries show. Data ledgers that belong together become topics: by cursors that name them, and by
+    indexes and sequence ids that go on. Their names are mostly not on the disks: --with has those of an
+    older store, however old, --names the rest; else a topic is lost-found/ledgers/ledger-N. Namespaces are
+    made to keep everything for ever: change that when subscriptions are in place.
+
+    The report has a line for each value: certain, likely, lost+found, invented, or refused where a value
+    would be wrong. Subscriptions, schemas and what transactions need (clients that use them cannot connect)
+    are not made again yet. Nothing is written but FILE.
+
+    Examples:
+      pulsar-meta rebuild --entries bookie-disk:copy --unnamed -o ndjson > names
+      pulsar-meta rebuild --entries bookie-disk:copy --names names --output found
+      pulsar-meta rebuild --with snapshot:monday.ndjson.zst --output found
+      pulsar-meta rebuild --lost-bookie bk3:3181 --output found.ndjson.zst -o csv
+    """
+    faults = Faults(shell)
+    known = Known(
+        password=b"" if password is None else read_secret(password, "--password").encode(),
+        lost=tuple(lost_bookie or ()),
+        ack_quorum=ack_quorum,
+        names={} if names is None else read_names(read_lines(names), str(names)),
+        old_names={} if old_store is None else _old_names(shell, old_store, faults),
+        cluster=cluster,
+    )
+    with open_entries(shell.entries_urls(entries)) as source:
+        if list_unnamed:
+            shell.emit(unnamed_groups(source, faults, known), UNNAMED)
+        else:
+            _write(shell, source, known, faults)
+        faults.end(source)
+
+
+def _old_names(shell: Shell, url: str, faults: Faults) -> dict[int, Named]:
+    with shell.store(url) as store:
+        return names_in_store(store, faults)
+
+
+def _write(shell: Shell, source: EntrySource, known: Known, faults: Faults) -> None:
+    """Write the snapshot, then the report; a ledger that is refused ends the command with 7."""
+    if shell.output is None:
+        raise UsageError("give --output FILE for the snapshot: stdout has the report")
+    values = rebuilt_values(source, faults, known)
+    written = write_rebuilt(values, source.ledgers(), shell.output, _head())
+    replace(shell, output=None).emit((one.document() for one in written), VIEW)
+    if any(one.certainty == "refused" and one.facts for one in written):
+        faults.note(GuardError.exit_code)
+    counts = {
+        "ledgers": sum("ledger_id" in one.facts for one in written),
+        "topics": sum("topic" in one.facts for one in written),
+        "values": sum(one.value is not None for one in written),
+    }
+    shell.account(counts, NOT_MADE)
+
+
+def _head() -> Document:
+    taken = iso_time(time.time_ns() // 1_000_000)
+    return {"rebuilt": True, "taken": taken, "tool": f"pulsar-meta {version('pulsar-meta')}"}
+
+
+def _row(line: Document) -> list[str]:
+    named = ("kind", "entries", "last_entry", "size", "digest_type")
+    cells = ["" if line.get(name) is None else str(line[name]) for name in named]
+    quorum = f"{line['ensemble_size']}/{line['write_quorum']}" if "ensemble_size" in line else ""
+    if "topic" in line:
+        cells[0] = f"ledgers {', '.join(map(str, line['ledgers']))}"
+    return [line["path"], line["certainty"], *cells, quorum, "; ".join(line["evidence"])]
+
+
+def _unnamed_row(line: Document) -> list[str]:
+    times = (iso_time(line[name]) or "" for name in ("first_time", "last_time"))
+    payloads = (one["payload"] for one in line["payloads"])
+    ledgers, producers = ", ".join(map(str, line["ledgers"])), ", ".join(line["producers"])
+    return [str(line["ledger_id"]), ledgers, str(line["messages"]), *times, producers, " | ".join(payloads)]
+
+
+# What a store has beside, and why it is not in the snapshot.
+NOT_MADE = {
+    "subscriptions, schemas, what transactions need": "not made again yet",
+    "policies, properties, custom metadata of ledgers": "not on the disks",
+}
+VIEW = View(
+    ["path", "certainty", "holds", "entries", "last", "bytes", "digest", "E/Qw", "by"],
+    _row,
+    frozenset({"entries", "last", "bytes"}),
+    fields=(
+        "path", "certainty", "ledger_id", "kind", "entries", "last_entry", "size", "digest_type",
+        "ensemble_size", "write_quorum", "ensembles", "missing", "fenced", "topic", "ledgers", "messages",
+        "first_time", "last_time", "evidence",
+    ),
+)  # fmt: skip
+UNNAMED = View(
+    ["ledger", "ledgers", "messages", "first time", "last time", "producers", "payloads"],
+    _unnamed_row,
+    frozenset({"ledger", "messages"}),
+    fields=(
+        "ledger_id", "topic", "ledgers", "messages", "first_time", "last_time", "producers", "payloads",
+        "evidence",
+    ),
+)  # fmt: skip

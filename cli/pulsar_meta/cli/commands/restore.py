@@ -1,0 +1,206 @@
+"""`restore`: values of a snapshot, or of another store, brought into a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain
+from typing import Annotated, Final
+
+import typer
+
+from pulsar_meta.access.scratch import ScratchDirectory
+from pulsar_meta.cli.errors import Faults
+from pulsar_meta.cli.options import EntriesUrls, StoreUrl
+from pulsar_meta.cli.render.text import counted
+from pulsar_meta.cli.rewriting import BulkOptions, WriteOptions, open_for_writing, write
+from pulsar_meta.cli.shell import Shell
+from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.restore.floors import counters_forward, missing_bucket
+from pulsar_meta.jobs.restore.remains import Remains, State
+from pulsar_meta.jobs.restore.survey import Survey, survey_source, survey_target
+from pulsar_meta.jobs.restore.topics import Belongings
+from pulsar_meta.jobs.restore.values import restore_values
+from pulsar_meta.jobs.topics.scope import is_namespace
+from pulsar_meta.jobs.values.counters import IDGEN
+from pulsar_meta.jobs.values.left_out import copied
+from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.stores.rocksdb import database_of
+from pulsar_meta.stores.rocksdb_writer import create_database, is_nowhere
+
+CHOICE = "Which topics (default: every value of the source)"
+
+
+@dataclass(frozen=True)
+class TopicOptions:
+    """Of which topics everything is brought back, and nothing else."""
+
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", rich_help_panel=CHOICE, help="Name or glob (repeatable).")
+    ] = None
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option("--namespace", rich_help_panel=CHOICE, help="tenant/namespace or glob (repeatable)."),
+    ] = None
+    with_policies: Annotated[
+        bool,
+        typer.Option(
+            "--with-policies", rich_help_panel=CHOICE, help="Also the policies of tenant and namespace."
+        ),
+    ] = False
+    also_unindexed: Annotated[
+        bool,
+        typer.Option(
+            "--also-unindexed",
+            rich_help_panel=CHOICE,
+            help="With --entries: also ledgers that are in entry logs only, since the bookie deleted them.",
+        ),
+    ] = False
+
+    def names(self) -> list[str]:
+        """Return topics and namespaces; UsageError for options that are about them where none is named."""
+        for name in self.namespace or ():
+            if not is_namespace(name):
+                raise UsageError(f"{name!r}: a namespace is tenant/namespace")
+        names = [*(self.topic or ()), *(self.namespace or ())]
+        if not names and (self.with_policies or self.also_unindexed):
+            raise UsageError("--with-policies and --also-unindexed are for --topic and --namespace")
+        return names
+
+
+def restore(
+    shell: Shell,
+    source: Annotated[str, typer.Argument(help="Where values come from: any URL that --store takes.")],
+    choice: TopicOptions,
+    writing: WriteOptions,
+    bulk: BulkOptions,
+    store: StoreUrl = None,
+    entries: EntriesUrls = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite/--if-absent",
+            help="Replace values that are there and differ, or leave and name them.",
+        ),
+    ] = False,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Also from a snapshot that was cut short or changed.")
+    ] = False,
+) -> None:
+    """Bring the values of a snapshot, or of another store, into a store, which may have some already.
+
+    Nothing is removed. What sessions, brokers and bookies make by themselves stays out. At the end counters
+    go forward, so that no ledger id is given out twice: past the source's own counter, every ledger that
+    either store names, and every ledger on the disks of --entries. That is the one thing that undo leaves.
+
+    With --topic or --namespace everything that belongs to these comes back: their records, cursors, schemas,
+    partitions, and BookKeeper's metadata of their ledgers. --entries then says of which ledgers bookies still
+    have entries; the others stay out.
+
+    Examples:
+      pulsar-meta restore snapshot:monday.ndjson --store zk://zk1:2181 --dry-run
+      pulsar-meta restore zk://zk1:2181 --store oxia://oxia:6648 --yes
+      pulsar-meta restore 'zk-files:/zk?at=2026-05-01T03:00' --topic orders
+    """
+    faults, names = Faults(shell), choice.names()
+    with ExitStack() as stack:
+        url = f"{source}?partial" if partial and source.startswith("snapshot:") else source
+        values = stack.enter_context(shell.store(url))
+        target = stack.enter_context(_target(shell, store, writing, stack))
+        with shell.progress(unit="values") as progress:
+            found = survey_source(
+                values,
+                faults,
+                partial=partial,
+                migrated=writing.allow_migration,
+                progress=progress.advance,
+            )
+        surveys = [found, survey_target(target, faults)]
+        disks, logged = _disks(shell, entries, target, stack), set[int]()
+        if disks is not None:
+            surveys.append(Survey())
+            logged = surveys[-1].take_entries(disks, faults)
+        chosen = None
+        if names:
+            remains = None if disks is None else Remains(disks, logged, choice.also_unindexed)
+            chosen = Belongings(values, names, choice.with_policies, disks, remains)
+            _account_topics(shell, chosen)
+        else:
+            _account(shell, values, found, disks)
+
+        def wanted() -> Iterable[Versioned]:
+            return chosen.values() if chosen else chain(copied(values), missing_bucket(surveys))
+
+        rewrite = restore_values(wanted, counters_forward(values, target, surveys), overwrite=overwrite)
+        with faults.going_on():
+            write(shell, target, rewrite, writing, bulk)
+        faults.end(disks)
+
+
+def _target(shell: Shell, url: str | None, writing: WriteOptions, stack: ExitStack) -> Store:
+    """Open the store that values go to; a database that is not there is made, for a plan somewhere else."""
+    chosen = url or shell.settings.store or ""
+    if not chosen.startswith("rocksdb:") or not is_nowhere(database_of(chosen)):
+        return open_for_writing(shell, url, writing)
+    shell.say(f"{chosen}: nothing there yet: a new database")
+    if writing.yes and not writing.dry_run:
+        create_database(database_of(chosen), chosen)
+        return open_for_writing(shell, chosen, writing)
+    if not writing.dry_run:
+        raise UsageError("a new database is not made without --yes (--dry-run shows what would be in it)")
+    scratch = ScratchDirectory()
+    stack.callback(scratch.cleanup)
+    create_database(scratch.path / "metadata", chosen)
+    return shell.store(f"rocksdb:{scratch.path / 'metadata'}")
+
+
+def _disks(shell: Shell, urls: list[str] | None, target: Store, stack: ExitStack) -> EntrySource | None:
+    chosen = list(urls or shell.settings.entries)
+    return stack.enter_context(open_entry_sources(chosen, target)) if chosen else None
+
+
+def _account(shell: Shell, source: Store, found: Survey, disks: EntrySource | None) -> None:
+    """Say what is restored, what stays out, and which ids nobody could ask for."""
+    left_out = {counted(number, "values"): why for why, number in sorted(found.left_out.items())}
+    if source.next_sequence(IDGEN) is None:
+        left_out["ids of ledgers that are gone"] = "the source does not say its counter"
+    elif disks is None:
+        left_out["disks"] = "no --entries"
+    shell.account({"values": found.values}, left_out)
+
+
+def _account_topics(shell: Shell, chosen: Belongings) -> None:
+    """Say what belongs to the topics, and of which ledgers there is nothing left."""
+    values = sum(1 for _ in chosen.values())
+    counts = {"values": values, **{name: chosen.counts[name] for name in ("topics", "cursors", "schemas")}}
+    left_out = {}
+    if chosen.missing:
+        left_out[counted(chosen.missing, "ledgers")] = "named, but the source has no metadata of them"
+    if chosen.remains is None:
+        left_out["entries"] = "no --entries"
+    shell.account({**counts, "ledgers": chosen.counts["ledgers"]}, left_out)
+    if chosen.remains is None:
+        return
+    states = chosen.remains.counts
+    parts = [f"{states[state]} {text}" for state, text in STATES.items() if states[state]]
+    shell.say(f"ledgers {chosen.counts['ledgers']}: {', '.join(parts)}; cursors {chosen.counts['cursors']}")
+    if states["unindexed"]:
+        shell.warn(UNINDEXED)
+    if states["gone"]:
+        shell.warn("ledgers that are gone stay out, and out of the records of their topics")
+
+
+STATES: Final[dict[State, str]] = {
+    "whole": "whole",
+    "partly": "in part",
+    "unindexed": "in entry logs only",
+    "gone": "gone",
+}
+UNINDEXED: Final = (
+    "ledgers in entry logs only were deleted by the bookie, and stay out without --also-unindexed; it serves"
+    " them again once its indexes are built anew (bookkeeper shell, on the stopped bookie:"
+    " rebuild-db-ledgers-index, then rebuild-db-ledger-locations-index)"
+)

@@ -1,0 +1,155 @@
+"""How a person reads subscriptions: a line each, one with everything, and what became of one over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pulsar_meta.cli.render.tables import Detail, View
+from pulsar_meta.cli.render.values import acknowledged_lines, pair_lines
+from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.times import iso_time
+
+
+def place_of(document: Document) -> str:
+    """Return where a subscription's state lies, or why it is not known."""
+    match document["state"]:
+        case "ledger":
+            return f"ledger {document['state_ledger']} entry {document['state_entry']}"
+        case "unknown" | "fails" | "rewind" as state:
+            return f"{state}: {document['why']}"
+        case state:
+            return str(state)
+
+
+def backlog_of(document: Document) -> str:
+    """Return the backlog in entries, or the least that it can be."""
+    if document["backlog"] is not None or document["backlog_at_least"] is None:
+        return _number(document["backlog"])
+    return f"{document['backlog_at_least']} or more"
+
+
+def _line(document: Document) -> list[str]:
+    last = document["last_active"]
+    numbers = (document[name] for name in ("backlog_messages", *COUNTS))
+    return [
+        document["topic"],
+        document["cursor"],
+        document["position"] or "",
+        backlog_of(document),
+        *map(_number, numbers),
+        "" if last is None else iso_time(last),
+        place_of(document),
+    ]
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _heading(name: str) -> str:
+    return name.replace("_", " ")
+
+
+COUNTS = ("acked_ranges", "partial_batches")
+LINE_FIELDS = (
+    "topic", "cursor", "position", "state", "state_ledger", "state_entry", "backlog", "backlog_at_least",
+    "backlog_messages", "acked_ranges", "acked_entries", "partial_batches", "last_active", "why",
+    "scalable_topic",
+)  # fmt: skip
+LINES = View(
+    ["topic", "cursor", "position", "backlog", "messages", *map(_heading, COUNTS), "last active", "state"],
+    _line,
+    frozenset({"backlog", "messages", *map(_heading, COUNTS)}),
+    fields=LINE_FIELDS,
+    rare=frozenset(map(_heading, COUNTS)),
+)
+
+
+def _details(document: Document) -> Iterator[str]:
+    yield f"{document['topic']}  {document['cursor']}"
+    position = document["position"] or "not known"
+    yield f"  a broker that loads the topic goes on after {position} ({document['state']}: {document['why']})"
+    messages = document["backlog_messages"]
+    in_messages = "" if messages is None else f", {messages} messages"
+    yield f"  backlog: {backlog_of(document) or 'not known'} entries{in_messages}"
+    if document["last_active"] is not None:
+        yield f"  last active: {iso_time(document['last_active'])}"
+    if "note" in document:
+        yield f"  note: {document['note']}"
+    yield from _record(document["record"])
+    if "cursor_ledger" in document:
+        yield from _ledger(document)
+    yield from _pending(document)
+    for limit in document["limits"]:
+        left = limit["limit"] - limit["used"]
+        reached = f"{left} left" if left > 0 else f"REACHED: {limit['beyond']}"
+        origin = "default" if limit["from"] == "default" else f"of {limit['from']}"
+        yield f"  {limit['setting']}: {limit['used']} of {limit['limit']} ({origin}), {reached}"
+
+
+def _pending(document: Document) -> Iterator[str]:
+    """Yield what is acknowledged in open transactions."""
+    for ack in document["pending_acks"]:
+        upto = "all up to " if ack["type"] == "cumulative" else ""
+        runs = ", ".join("-".join(map(str, sorted(set(run)))) for run in ack.get("acked", ()))
+        part = f", batch indexes {runs} of {ack['batch_size']}" if "acked" in ack else ""
+        yield f"  acknowledged in the open transaction {ack['txn']}: {upto}{ack['position']}{part}"
+    if "pending_acks_unknown" in document:
+        yield f"  acknowledgments in open transactions may be others: {document['pending_acks_unknown']}"
+
+
+def _record(record: Document) -> Iterator[str]:
+    codec = "plain" if record["codec"] is None else record["codec"]
+    yield f"record {record['path']}  version {record['version']}, {record['size']} bytes, {codec}"
+    yield f"  mark-delete position: {record.get('mark_delete', 'none')}"
+    yield from acknowledged_lines(record)
+    yield from pair_lines("property", record.get("properties"))
+    yield from pair_lines("subscription property", record.get("cursor_properties"))
+
+
+def _ledger(document: Document) -> Iterator[str]:
+    ledger, state = document["cursor_ledger"], document.get("ledger_state")
+    known = {"unread": "not looked up", "absent": "BookKeeper does not know it", "broken": "broken metadata"}
+    what = known.get(ledger["metadata"]) or f"{ledger['state']}, last entry {ledger['last_entry']}"
+    yield f"cursor ledger {ledger['ledger_id']}  {what.replace('None', 'not written down')}"
+    if state is None:
+        yield "  its entries are not here"
+        return
+    yield f"  entry {state['position']}: mark-delete position {state['mark_delete']}, form {state['form']}"
+    yield from acknowledged_lines(state)
+    yield from pair_lines("property", state.get("properties"))
+
+
+DETAIL_FIELDS = (
+    *LINE_FIELDS, "record", "ledger_state", "cursor_ledger", "pending_acks", "pending_acks_unknown", "limits",
+    "note",
+)  # fmt: skip
+DETAIL = Detail(_details, fields=DETAIL_FIELDS)
+
+
+def _history(document: Document) -> list[str]:
+    properties = ", ".join(f"{name}={value}" for name, value in document["properties"].items())
+    place = f"{document['ledger_id']}:{document['entry_id']}"
+    counts = (str(document[name]) for name in ("acked_ranges", "acked_entries", "partial_batches"))
+    return [document["cursor"], place, document["position"], document["form"], *counts, properties]
+
+
+HISTORY_FIELDS = (
+    "topic", "cursor", "ledger_id", "entry_id", "position", "form", "acked_ranges", "acked_entries",
+    "partial_batches", "properties",
+)  # fmt: skip
+HISTORY = View(
+    [
+        "cursor",
+        "entry",
+        "position",
+        "form",
+        "acked ranges",
+        "acked entries",
+        "partial batches",
+        "properties",
+    ],
+    _history,
+    frozenset({"acked ranges", "acked entries", "partial batches"}),
+    fields=HISTORY_FIELDS,
+)

@@ -1,0 +1,152 @@
+"""`rebuild`: a snapshot from disks alone, and what it says of what it does not know."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.jobs.topics.topic import read_topic
+from pulsar_meta.stores.registry import open_store
+from tests.cli.values import Run
+
+
+def test_bookkeepers_part_of_a_store(capture: Callable[[str], Path], run: Run, tmp_path: Path) -> None:
+    folder, target = capture("pulsar-4.2.4-3bookies"), tmp_path / "found.ndjson.zst"
+    ran = run("rebuild", "--entries", f"bookie-disk:{folder}", "--output", str(target), "-o", "json")
+    assert ran.returncode == 0, ran.stderr
+    lines = {line["path"]: line for line in json.loads(ran.stdout)}
+    with open_store(f"snapshot:{target}") as store, open_store(f"snapshot:{folder}/metadata.ndjson") as old:
+        made = {held.path: held.value for held in store.scan()}
+        assert store.origin["counters"]["/ledgers/idgen"] > max(
+            line["ledger_id"] for line in lines.values() if "ledger_id" in line
+        )
+        for path in ("INSTANCEID", *(f"cookies/{name}" for name in old.children("/ledgers/cookies"))):
+            assert made[f"/ledgers/{path}"] == old.read(f"/ledgers/{path}").value
+    assert made.keys() == lines.keys()
+    assert lines["/ledgers/LAYOUT"]["certainty"] == "invented"
+    unsure = [line for line in lines.values() if line["certainty"] == "likely" and "ledger_id" in line]
+    assert {evidence for line in unsure for evidence in line["evidence"]} == {
+        "other orders of its bookies fit as well"
+    }
+    kinds = {line["kind"] for line in lines.values() if "kind" in line}
+    assert {"data", "cursor", "schema"} <= kinds <= {
+        "data", "cursor", "schema", "compacted", "delayed-index-bucket", "transaction-log",
+    }  # fmt: skip
+
+
+def test_names_that_a_person_gives(capture: Callable[[str], Path], run: Run, tmp_path: Path) -> None:
+    folder, target, names = capture("pulsar-4.2.4"), tmp_path / "found.ndjson", tmp_path / "names"
+    disks = ("--entries", f"bookie-disk:{folder}")
+    ran = run("rebuild", *disks, "--unnamed", "-o", "ndjson")
+    assert ran.returncode == 0, ran.stderr
+    wanted = {"orders", "parted-partition-0", "parted-partition-1", "parted-partition-2", "late-index"}
+    with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
+        true = {name: read_topic(store, TopicName.parse(name)) for name in sorted(wanted)}
+    named = {ledger.ledger_id: name for name, topic in true.items() for ledger in topic.ledgers}
+    lines = [json.loads(line) for line in ran.stdout.splitlines()]
+    for line in lines:
+        line["topic"] = next((named[one] for one in line["ledgers"] if one in named), None)
+    names.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    ran = run("rebuild", *disks, "--names", str(names), "--cluster", "east", "--output", str(target))
+    assert ran.returncode == 0, ran.stderr
+    with open_store(f"snapshot:{target}") as store:
+        for name, topic in true.items():
+            made = read_topic(store, TopicName.parse(name))
+            told = {one.ledger_id: one.entries for one in topic.ledgers if one.entries}
+            assert told.items() <= {one.ledger_id: one.entries for one in made.ledgers}.items()
+        assert json.loads(store.read("/admin/partitioned-topics/public/default/persistent/parted").value) == {
+            "partitions": 3, "deleted": False,
+        }  # fmt: skip
+        for namespace in ("public/default", "lost-found/ledgers"):
+            policies = json.loads(store.read(f"/admin/policies/{namespace}").value)
+            assert set(policies["retention_policies"].values()) == {-1}
+            assert policies["replication_clusters"] == ["east"]
+        assert len(store.children("/managed-ledgers/lost-found/ledgers/persistent")) > 20
+    ran = run("rebuild", *disks, "--names", str(names), "--unnamed", "-o", "ndjson")
+    assert len(ran.stdout.splitlines()) == len(lines) - sum(line["topic"] is not None for line in lines)
+
+
+def test_names_of_an_old_store(capture: Callable[[str], Path], run: Run, tmp_path: Path) -> None:
+    folder, target = capture("pulsar-4.2.4"), tmp_path / "found.ndjson"
+    old = f"snapshot:{folder / 'metadata-after-step-2.ndjson'}"
+    disks = ("--entries", f"bookie-disk:{folder}")
+    ran = run("rebuild", *disks, "--with", old, "--output", str(target), "-o", "json")
+    assert ran.returncode == 0, ran.stderr
+    topics = [line for line in json.loads(ran.stdout) if "topic" in line]
+    assert sum(line["certainty"] == "lost+found" for line in topics) < 3
+    with open_store(f"snapshot:{target}") as store, open_store(f"snapshot:{folder}/metadata.ndjson") as new:
+        # A ledger that came after the old store was written is where it belongs.
+        made, true = (read_topic(one, TopicName.parse("orders")) for one in (store, new))
+        assert {one.ledger_id for one in true.ledgers if one.entries} <= {
+            one.ledger_id for one in made.ledgers
+        }
+        assert made.ledgers[-1].ledger_id > 200
+    ran = run("rebuild", *disks, "--with", f"snapshot:{tmp_path / 'no'}", "--output", str(target))
+    assert ran.returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nonsense\n", b"line 1"),
+        ('{"ledger_id": "6", "topic": "x"}\n', b"line 1"),
+        ('\n{"ledger_id": 6, "topic": "a/b"}\n', b"line 2"),
+        ('{"ledger_id": 99999, "topic": "x"}\n', b"99999"),
+    ],
+)
+def test_names_that_cannot_be(
+    capture: Callable[[str], Path], run: Run, tmp_path: Path, text: str, words: bytes
+) -> None:
+    names, target = tmp_path / "names", tmp_path / "found"
+    names.write_text(text)
+    disks = ("--entries", f"bookie-disk:{capture('pulsar-2.8.2')}")
+    ran = run("rebuild", *disks, "--names", str(names), "--output", str(target))
+    assert ran.returncode == 2
+    assert words in ran.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["names"]
+
+
+def test_a_wrong_password_is_refused(capture: Callable[[str], Path], run: Run, tmp_path: Path) -> None:
+    secret, target = tmp_path / "secret", tmp_path / "found.ndjson"
+    secret.write_text("hunter2\n")
+    disks = f"bookie-disk:{capture('pulsar-2.8.2')}"
+    ran = run(
+        "rebuild", "--entries", disks, "--output", str(target), "--password", f"file:{secret}", "-o", "csv"
+    )
+    assert ran.returncode == 7
+    assert b"hunter2" not in ran.stdout + ran.stderr
+    assert b"its master key is not that of the password given" in ran.stdout
+    with open_store(f"snapshot:{target}") as store:
+        assert not list(store.scan("/ledgers/00"))
+
+
+def test_what_cannot_be_rebuilt(capture: Callable[[str], Path], run: Run, tmp_path: Path) -> None:
+    folder, target = capture("pulsar-4.2.4"), str(tmp_path / "found.ndjson")
+    ran = run("rebuild", "--entries", f"bookie-disk:{folder}")
+    assert ran.returncode == 2
+    assert b"--output" in ran.stderr
+    nameless = tmp_path / "nameless"
+    shutil.copytree(folder / "bookie0", nameless)
+    (nameless / "current" / "VERSION").unlink()
+    ran = run("rebuild", "--entries", f"bookie-disk:{nameless}", "--output", target)
+    assert ran.returncode == 2
+    assert b"VERSION" in ran.stderr
+    other = capture("pulsar-4.0.7")
+    disks = [f"--entries=bookie-disk:{one / 'bookie0'}" for one in (folder, other)]
+    ran = run("rebuild", *disks, "--output", target)
+    assert ran.returncode == 7
+    assert b"disks of 2 clusters" in ran.stderr
+    assert not Path(target).exists()
+
+
+def test_an_exit_code_for_a_place_that_cannot_be_written(
+    capture: Callable[[str], Path], run: Run, tmp_path: Path
+) -> None:
+    disks = f"bookie-disk:{capture('pulsar-4.2.4')}"
+    ran = run("rebuild", "--entries", disks, "--output", str(tmp_path / "no" / "found"))
+    assert ran.returncode == 2, ran.stderr

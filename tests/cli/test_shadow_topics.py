@@ -1,0 +1,138 @@
+"""Shadow topics in the commands: the ledgers of the source everywhere, and what is said without it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from tests.cli.program import as_text, environment, pulsar_meta_here
+from tests.seek_truth import compare_capture, read_truth
+
+Run = Callable[..., "CompletedProcess[str]"]
+DEFAULT = "persistent://public/default"
+DELETED = f"{DEFAULT}/of-deleted"
+
+
+@pytest.fixture
+def folder(capture: Callable[[str], Path]) -> Path:
+    return capture("pulsar-4.2.4-shadows")
+
+
+@pytest.fixture
+def run(folder: Path, tmp_path: Path) -> Run:
+    """Return a function that runs pulsar-meta on a copy of the store and on the bookie of the capture."""
+    shutil.copytree(folder / "rocksdb", tmp_path / "rocksdb")
+    told = environment(
+        tmp_path,
+        PULSAR_META_STORE=f"rocksdb:{tmp_path / 'rocksdb'}",
+        PULSAR_META_ENTRIES=f"bookie-disk:{folder / 'bookie0'}",
+    )
+    return lambda *arguments: as_text(pulsar_meta_here(*arguments, env=told))
+
+
+def entries_of(told: dict[str, Any]) -> int:
+    return len({(message["l"], message["e"]) for message in told["messages"]})
+
+
+@pytest.mark.parametrize("name", ["shadow", "of-short", "of-shadow", "of-terminated", "of-parted"])
+def test_what_is_counted_is_what_the_broker_reads(run: Run, folder: Path, name: str) -> None:
+    truth = read_truth(folder)
+    told = [one for topic, one in truth.items() if topic.removeprefix(f"{DEFAULT}/").startswith(name)]
+    count = sum(map(entries_of, told))
+    for command in ("dump-entries", "verify-entries", "check-index"):
+        done = run(command, name, "-o", "json")
+        summary = json.loads(done.stderr.splitlines()[-1])
+        assert (done.returncode, summary["not_checked"]) == (0, {}), command
+        assert summary["checked"]["entries"] == count, command
+
+
+def test_every_index_and_time_is_the_brokers(folder: Path) -> None:
+    table = compare_capture(folder)
+    assert table.wrong == []
+    assert table.indexes == table.indexes_right > 1000
+
+
+def test_seek_finds_what_came_after_the_snapshot(run: Run, folder: Path) -> None:
+    last = read_truth(folder)[f"{DEFAULT}/shadow"]["messages"][-1]
+    done = run("seek", "shadow", "--index", str(last["ix"]))
+    assert (done.returncode, done.stdout) == (0, f"{last['l']}:{last['e']}:{last['b']}\n")
+
+
+@pytest.mark.parametrize("command", ["dump-entries", "verify-entries", "check-index"])
+def test_without_its_source_the_snapshot_is_read_and_named(run: Run, command: str) -> None:
+    done = run(command, "of-deleted", "-o", "json")
+    error, account = map(json.loads, done.stderr.splitlines())
+    assert (done.returncode, error["error"], error["source"]) == (3, "not-found", DELETED)
+    assert f"no record of its source {DEFAULT}/deleted" in error["message"]
+    assert list(account["not_checked"]) == [DELETED]
+    assert account["checked"]["entries"] > 0
+
+
+def test_seek_without_the_source(run: Run) -> None:
+    found = run("seek", "of-deleted", "--index", "3", "-o", "json")
+    (answer,) = json.loads(found.stdout)
+    assert (found.returncode, answer["status"]) == (0, "found")
+    assert "snapshot" in answer
+    account = json.loads(found.stderr.splitlines()[-1])
+    assert list(account["not_checked"]) == [DELETED]
+    assert run("seek", "of-deleted", "--index", "5000").returncode == 3
+    assert run("seek", "of-deleted", "--expired", "1").returncode == 3
+
+
+def test_properties_are_the_sources(run: Run) -> None:
+    own, source = (json.loads(run("properties", name, "-o", "json").stdout) for name in ("shadow", "source"))
+    assert own == [one | {"topic": f"{DEFAULT}/shadow", "shadow_of": f"{DEFAULT}/source"} for one in source]
+    table = run("properties", "shadow", "-o", "table").stdout
+    assert "shadow of" in table.lower()
+    assert f"{DEFAULT}/source" in table
+    lost = run("properties", "of-deleted")
+    assert (lost.returncode, "only the ledgers in its own record" in lost.stderr) == (3, True)
+
+
+def test_check_index_names_the_source(run: Run) -> None:
+    documents = json.loads(run("check-index", "shadow", "-o", "json").stdout)
+    assert {one["shadow_of"] for one in documents} == {f"{DEFAULT}/source"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["build-index", "shadow"],
+        ["build-index", "of-parted"],
+        ["set-property", "shadow", "7", "a=b"],
+        ["unset-property", "of-parted-partition-1", "6", "a"],
+        ["build-index", "of-deleted"],
+    ],
+)
+def test_properties_of_a_shadows_ledgers_are_not_written(run: Run, arguments: list[str]) -> None:
+    done = run(*arguments, "--yes", "--allow-loaded")
+    assert (done.returncode, done.stdout) == (7, "")
+    assert "a shadow topic" in done.stderr
+    assert "\n" not in done.stderr.strip()
+
+
+def test_build_index_of_a_namespace_leaves_shadows_out(run: Run) -> None:
+    done = run("build-index", "public/default", "--yes", "--allow-loaded", "-o", "json")
+    summary = json.loads(done.stdout)
+    assert (done.returncode, summary["skipped_for"]) == (0, {"shadow": 8})
+    assert "8 shadow topics left out" in done.stderr
+    checked = json.loads(run("check-index", "shadow", "of-shadow", "-o", "json").stdout)
+    # The source of this one is a shadow, which has only its own list.
+    assert {one["property"] for one in checked if one["topic"].endswith("/shadow")} == {"right"}
+
+
+def test_check_finds_what_is_wrong_with_shadows_and_nothing_else(run: Run) -> None:
+    done = run("check", "--all", "--severity", "warning", "-o", "ndjson")
+    found = {one["code"]: one["topic"] for one in map(json.loads, done.stdout.splitlines())}
+    assert done.returncode == 1
+    assert found == {
+        "shadow-without-source": DELETED,
+        "shadow-lists-deleted-ledgers": f"{DEFAULT}/of-trimmed",
+    }
+    assert len(done.stdout.splitlines()) == 2
