@@ -3,7 +3,8 @@
     python -m tests.capture_report FOLDER...
 
 FOLDER is an unpacked capture (fixtures/captures/NAME.tar.xz with its truth beside it, or a new one).
-Values and messages go through the commands themselves: `decode`, `encode`, `dump-entries --deep`.
+Values, messages and cursors go through the commands themselves: `decode`, `encode`, `dump-entries --deep`,
+`show-cursor`.
 Ends with exit code 1 where anything is wrong or not explained.
 """
 
@@ -28,6 +29,7 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.stores.registry import open_store
 from tests.cli.program import pulsar_meta_here
+from tests.cursor_truth import CursorTable, compare_cursors
 from tests.seek_truth import (
     SeekTable,
     Truth,
@@ -132,9 +134,8 @@ def shown(folder: Path, topics: list[str]) -> Iterator[tuple[dict[str, Any], dic
     """Yield (entry, message) of topics; an entry that is not opened has one None."""
     sources = [part for url in bookie_urls(folder) for part in ("--entries", url)]
     store = f"snapshot:{folder / 'metadata.ndjson'}"
-    text = run(
-        "dump-entries", *topics, "--deep", "--payload", "hash", "-o", "ndjson", "--store", store, *sources
-    )
+    how = ("--deep", "--payload", "hash", "--transactions", "-o", "ndjson")
+    text = run("dump-entries", *topics, *how, "--store", store, *sources)
     for entry in map(json.loads, text.splitlines()):
         for message in entry["messages"] or [None]:
             yield entry, message
@@ -154,12 +155,20 @@ def report_messages(folder: Path, truth: dict[str, Truth]) -> MessageTable:
             for message in truth[topic]["messages"]
         }
     table.more = len(set(held) - matched)
+    transactional = {
+        ledger for topic in topics if is_transactional(topic) for ledger in ledgers_of(truth[topic])
+    }
+    for place in sorted(set(held) - matched):
+        entry = held[place][0]
+        if entry["ledger_id"] in transactional and entry["readable"] is not False:
+            table.wrong.append(f"{place}: readable is {entry['readable']}, and no reader was given it")
     return table
 
 
 def ledgers_of(told: Truth) -> list[int]:
     """Return the ids of a topic's ledgers as the broker told them."""
-    return [ledger["ledgerId"] for ledger in told["internal-info"]["ledgers"]]
+    kept = "internal-info" if "internal-info" in told else "internalStats"
+    return [ledger["ledgerId"] for ledger in told[kept]["ledgers"]]
 
 
 def match_message(
@@ -178,6 +187,8 @@ def match_message(
     faults: list[str] = []
     if entry is None:
         faults = ["not shown"]
+    elif entry["readable"] is not True:
+        faults = ["said not to be for readers, who were given it"]
     elif message is not None:
         faults = list(differences(topic, told, entry, message))
     elif "num_chunks_from_msg" in entry["metadata"]:
@@ -225,7 +236,9 @@ def differences(
         yield "a wrong checksum"
 
 
-def lines_of(folder: Path, values: ValueTable, messages: MessageTable, seek: SeekTable) -> Iterable[str]:
+def lines_of(
+    folder: Path, values: ValueTable, messages: MessageTable, seek: SeekTable, cursors: CursorTable
+) -> Iterable[str]:
     """Yield the report of one capture."""
     yield f"## {folder.name}"
     yield ""
@@ -247,7 +260,12 @@ def lines_of(folder: Path, values: ValueTable, messages: MessageTable, seek: See
     for what, counts in (("index", seek.by_index), ("time", seek.by_time)):
         yield f"the broker's own answers by {what}: {counts.total()}"
         yield from (f"  {count:6} {reason}" for reason, count in counts.most_common())
-    faults = [*values.wrong, *messages.wrong, *seek.wrong]
+    yield (
+        f"cursors in the truth: {cursors.told}; as the broker said: {cursors.right};"
+        f" of these with their state in a ledger: {cursors.in_ledgers}"
+    )
+    yield from (f"  {count:6} {reason}" for reason, count in cursors.by_reason.most_common())
+    faults = [*values.wrong, *messages.wrong, *seek.wrong, *cursors.wrong]
     yield f"wrong or not explained: {len(faults)}"
     yield from (f"  {fault}" for fault in faults[:20])
     yield ""
@@ -260,9 +278,9 @@ def main(folders: list[str]) -> int:
     worst = 0
     for folder in map(Path, folders):
         values, seek = report_values(folder), compare_capture(folder)
-        messages = report_messages(folder, read_truth(folder))
-        print("\n".join(lines_of(folder, values, messages, seek)))
-        worst |= bool(values.wrong or messages.wrong or seek.wrong)
+        messages, cursors = report_messages(folder, read_truth(folder)), compare_cursors(folder)
+        print("\n".join(lines_of(folder, values, messages, seek, cursors)))
+        worst |= bool(values.wrong or messages.wrong or seek.wrong or cursors.wrong)
     return worst
 
 

@@ -37,6 +37,11 @@ settings.register_profile(
 settings.load_profile("patient")
 if not os.access(REPOSITORY, os.W_OK):
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", f"{tempfile.gettempdir()}/hypothesis-{os.getuid()}")
+# Of every Spark that a test starts, in this process or below another: the launcher and what it launches.
+for _variable in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
+    os.environ.setdefault(_variable, " ".join(java.BRIEF))
+# Folders whose tests run servers, and wait for them.
+WITH_SERVERS = [Path(__file__).parent / folder for folder in ("chaos", "stores", "jobs/rewrite")]
 _roots = count()
 
 
@@ -156,9 +161,27 @@ def nothing_frozen() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put what needs Spark first: one worker does it then, with one Spark, while others do the rest."""
-    items.sort(key=lambda item: "spark" not in item.keywords or "interop" in item.keywords)
+    """Let the first of two workers begin with Spark, the second with servers, and both end with short tests.
+
+    A worker gets its half in this order, and what is stolen from it is the end of that: so one Spark and one
+    server of each kind do, and no worker is left alone with minutes of work.
+    """
+    kinds: dict[str, list[pytest.Item]] = {"spark": [], "servers": [], "short": []}
+    for item in items:
+        kinds[_kind(item)].append(item)
+    first = max(len(items) // 2 - len(kinds["spark"]), 0)
+    short = kinds["short"]
+    items[:] = [*kinds["spark"], *short[:first], *kinds["servers"], *short[first:]]
+
+
+def _kind(item: pytest.Item) -> str:
+    if "interop" in item.keywords:
+        return "short"
+    if "spark" in item.keywords:
+        return "spark"
+    return "servers" if item.path.parent in WITH_SERVERS else "short"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from pulsar_meta.jobs.rewrite.apply import Sender, Speed
 from pulsar_meta.jobs.rewrite.batches import Batches
-from pulsar_meta.jobs.rewrite.decision import Decided, Decision, Rule, Summary
+from pulsar_meta.jobs.rewrite.decision import Decided, Decision, Rule, Summary, by_rule
 from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.undo_log import UndoLog
@@ -17,7 +17,7 @@ class Run(Sender):
     """A sender that takes the rule for what moved with the decisions, and lets its threads end."""
 
     def apply(self, decided: Iterable[Decided], decide: Rule) -> Summary:
-        self.decide = decide
+        self.decide = by_rule(decide)
         with Batches(self.batches.store, self.speed.concurrency) as self.batches:
             return self.send(decided)
 
@@ -34,7 +34,7 @@ def make_run(
 ) -> Run:
     guards = Guards.of(store, overrides or Overrides(), readers or Readers())
     batches = Batches(store, 1)
-    return Run(batches, guards, undo, _no_rule, speed or Speed(), warn=warn, strict=strict)
+    return Run(batches, guards, undo, by_rule(_no_rule), speed or Speed(), warn=warn, strict=strict)
 
 
 def _no_rule(seen: Versioned) -> Decision:

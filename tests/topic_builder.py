@@ -43,6 +43,11 @@ class MemoryEntries(BaseSource):
     def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
         return (self.read(ledger_id, one) for one in self.entry_ids(ledger_id, first, last))
 
+    def put(self, ledger_id: int, entry_id: int, data: bytes) -> None:
+        """Hold an entry with this data of its client."""
+        entry = encode_bookie_entry(ledger_id, entry_id, entry_id - 1, len(data), data)
+        self.held.setdefault(ledger_id, {})[entry_id] = entry
+
     def close(self) -> None:
         pass
 

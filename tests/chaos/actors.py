@@ -19,7 +19,7 @@ from pulsar_meta.jobs.rewrite.batches import Batches
 from pulsar_meta.jobs.rewrite.rules import MinGain, Recompression
 from pulsar_meta.jobs.rewrite.run_files import read_identity
 from pulsar_meta.jobs.rewrite.undo import leave_touched, undone
-from pulsar_meta.jobs.rewrite.undo_log import UndoLog, read_records
+from pulsar_meta.jobs.rewrite.undo_log import UndoLog
 from pulsar_meta.jobs.rewrite.worker import decide_ahead
 from pulsar_meta.jobs.topics.scope import Scope, select
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
@@ -79,7 +79,7 @@ def undo(url: str, undo_file: str, own: str) -> None:
     with open_store(url, read_only=False) as store:
         log = UndoLog(Path(own), "undo", read_identity(store), resume=True)
         batches = Batches(store, 16)
-        make_run(store, log).apply(undone(read_records(Path(undo_file)), batches), leave_touched)
+        make_run(store, log).apply(undone(Path(undo_file), batches), leave_touched)
         batches.close()
         log.close()
 

@@ -41,7 +41,9 @@ def reader(name: str, options: Mapping[str, str], only: list[str] | None = None)
 
 
 def test_spark_sources_have_the_old_columns() -> None:
-    assert {name: source({}).schema() for name, source in sources().items()} == OLD["spark"]
+    """What came later stands behind them."""
+    for name, old in OLD["spark"].items():
+        assert f"{sources()[name]({}).schema()}, ".startswith(f"{old}, ")
 
 
 def test_spark_sources_take_the_old_options_of_entries() -> None:

@@ -293,7 +293,7 @@ def _tell_after_revert(version: str, directory: Path, fixed: dict[str, str]) -> 
     with pulsar:
         again = _told(pulsar)
     cured = {name: again[name] for name in lost}
-    _write_json(directory / "truth-after-revert.json", cured)
+    write_json(directory / "truth-after-revert.json", cured)
     print(f"{version}: loads again with plain cursors: {', '.join(lost)}", flush=True)
 
 
@@ -304,9 +304,9 @@ def _kill_after_last_words(version: str, directory: Path, killed: Path, fixed: d
             last_words(Driver(pulsar, java))
         pulsar.kill()
         pulsar.save_data(killed)
-        _write_metadata(killed / "metadata.ndjson", dump(pulsar))
+        write_metadata(killed / "metadata.ndjson", dump(pulsar))
         pulsar.start()
-        _write_json(killed / "truth.json", _told(pulsar))
+        write_json(killed / "truth.json", _told(pulsar))
     print(f"{version}: killed after its last words", flush=True)
 
 
@@ -316,12 +316,12 @@ def _run_step(pulsar: PulsarStandalone, number: int, step: Callable[[Driver], No
         step(Driver(pulsar, java))
         java.call(f"{JAVA}:close")
     if number == len(STEPS):
-        _write_json(directory / "truth.json", _told(pulsar))
+        write_json(directory / "truth.json", _told(pulsar))
     # Before 2.11 the metadata is in ZooKeeper, which is in the same process.
     values = dump(pulsar) if pulsar.uses_zookeeper else None
     pulsar.kill() if step is crash else pulsar.stop()
     suffix = "" if number == len(STEPS) else f"-after-step-{number}" + ("-killed" if step is crash else "")
-    _write_metadata(directory / f"metadata{suffix}.ndjson", dump(pulsar) if values is None else values)
+    write_metadata(directory / f"metadata{suffix}.ndjson", dump(pulsar) if values is None else values)
     print(f"{pulsar.version}: step {number} of {len(STEPS)} done", flush=True)
 
 
@@ -332,11 +332,12 @@ def _told(pulsar: PulsarStandalone) -> dict[str, Any]:
     return told
 
 
-def _write_json(file: Path, value: object) -> None:
+def write_json(file: Path, value: object) -> None:
+    """Write the truth of a capture."""
     file.write_text(json.dumps(value, ensure_ascii=False, sort_keys=True))
 
 
-def _write_metadata(file: Path, values: list[dict[str, Any]]) -> None:
+def write_metadata(file: Path, values: list[dict[str, Any]]) -> None:
     """Write values in the form of a `snapshot:` store."""
     with file.open("w") as lines:
         for value in values:

@@ -62,6 +62,30 @@ def remove_ledger_property(topic: str, ledger: int, key: str) -> None:
     managed_ledger(topic).asyncRemoveLedgerProperty(ledger, key).get()
 
 
+def batch_acks(topic: str, subscription: str) -> dict[str, list[int]]:
+    """Return the words of the bit set of each batch that a loaded cursor has acknowledged in part.
+
+    By `ledger:entry`; a set bit is an index that is still to be acknowledged.
+    """
+    for cursor in managed_ledger(topic).getCursors():
+        if str(cursor.getName()) == subscription:
+            field = JClass("org.apache.bookkeeper.mledger.impl.ManagedCursorImpl").class_.getDeclaredField(
+                "batchDeletedIndexes"
+            )
+            field.setAccessible(True)
+            held = field.get(cursor)
+            return {} if held is None else {_place(one): _words(held.get(one)) for one in held.keySet()}
+    raise KeyError(subscription)
+
+
+def _place(position: Any) -> str:
+    return f"{position.getLedgerId()}:{position.getEntryId()}"
+
+
+def _words(bits: Any) -> list[int]:
+    return [int(word) for word in bits.toLongArray()]
+
+
 def init_cluster(uri: str, options: dict[str, str]) -> None:
     """Write a new cluster's metadata, as `pulsar initialize-cluster-metadata` does."""
     setup = JClass("org.apache.pulsar.PulsarClusterMetadataSetup")

@@ -1,9 +1,10 @@
 """The jars of a published Pulsar version, resolved once by Maven and kept outside the tree.
 
 `resolve("4.2.4")` returns a directory with the about 330 jars that `pulsar-broker` needs at run time
-(BookKeeper, ZooKeeper and the Java clients are among them). It lies in the user's cache directory
-(`$XDG_CACHE_HOME/pulsar-meta/jars/VERSION`), so the minutes are spent once a machine. NoJars says why
-there are none. `python -m tests.servers.jars VERSION…` resolves beforehand.
+(BookKeeper, ZooKeeper and the Java clients are among them), from 5.0 on also the client for scalable
+topics. It lies in the user's cache directory (`$XDG_CACHE_HOME/pulsar-meta/jars/VERSION`), so the minutes
+are spent once a machine. NoJars says why there are none. `python -m tests.servers.jars VERSION…` resolves
+beforehand.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ _POM: Final = """<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>pulsar-meta</groupId><artifactId>jars</artifactId><version>1</version>
   <dependencyManagement><dependencies>{boms}</dependencies></dependencyManagement>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.pulsar</groupId><artifactId>pulsar-broker</artifactId><version>{version}</version>
-    </dependency>
-  </dependencies>
+  <dependencies>{artifacts}</dependencies>
 </project>
 """
+_ARTIFACT: Final = (
+    "<dependency><groupId>org.apache.pulsar</groupId>"
+    "<artifactId>{}</artifactId><version>{}</version></dependency>"
+)
 _BOM: Final = (
     "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
     "<type>pom</type><scope>import</scope></dependency>"
@@ -66,7 +67,7 @@ def resolve(version: str) -> Path:
     """Return the directory with the jars of `version`, asking Maven the first time; else NoJars."""
     if not re.fullmatch(r"[0-9][0-9A-Za-z.-]*", version):
         raise NoJars(f"{version!r} is no version of Pulsar")
-    home = cache_directory() / version
+    home = _home(version)
     if home.is_dir():
         return home
     if shutil.which("java") is None:
@@ -77,6 +78,19 @@ def resolve(version: str) -> Path:
         if not home.is_dir():
             _resolve_into(home, version)
     return home
+
+
+def _home(version: str) -> Path:
+    """Return where the jars of a version lie; those of 5.0 without its client, once kept, lie beside."""
+    return cache_directory() / "+".join([version, *_artifacts(version)[1:]])
+
+
+def _artifacts(version: str) -> list[str]:
+    return ["pulsar-broker", *(["pulsar-client-v5"] if _major(version) >= 5 else [])]
+
+
+def _major(version: str) -> int:
+    return int(version.split(".")[0])
 
 
 def classpath(version: str) -> str:
@@ -110,8 +124,9 @@ def _resolve_into(home: Path, version: str) -> None:
 
 
 def _pom(version: str) -> str:
-    boms = _GRADLE_BOMS if int(version.split(".")[0]) >= 5 else (("org.apache.pulsar", "pulsar", version),)
-    return _POM.format(version=version, boms="".join(_BOM.format(*bom) for bom in boms))
+    boms = _GRADLE_BOMS if _major(version) >= 5 else (("org.apache.pulsar", "pulsar", version),)
+    artifacts = "".join(_ARTIFACT.format(artifact, version) for artifact in _artifacts(version))
+    return _POM.format(artifacts=artifacts, boms="".join(_BOM.format(*bom) for bom in boms))
 
 
 def _settings(project: Path) -> list[str]:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final
 
 OLDEST: Final = 17
+# A Java of a test lives for seconds: what it would compile well and collect in parallel never pays.
+BRIEF: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 def executable() -> str | None:

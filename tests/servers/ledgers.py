@@ -79,6 +79,11 @@ def read(uri: str, ledger: int, digest: str = "CRC32C", password: bytes = PASSWO
     return [bytes(entry.getEntry()) for entry in entries]
 
 
+def delete(uri: str, ledger: int) -> None:
+    """Delete a ledger; bookies drop its entries at their next garbage collection."""
+    _client(uri).deleteLedger(ledger)
+
+
 def _client(uri: str) -> Any:
     if uri not in _clients:
         configuration = JClass("org.apache.bookkeeper.conf.ClientConfiguration")()

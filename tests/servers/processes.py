@@ -137,7 +137,7 @@ class Process(Servers):
                 raise ServerFailed(f"{self.name} ended with {self._popen.returncode}:\n{self.log_tail()}")
             if time.monotonic() > deadline:
                 raise ServerFailed(f"{self.name} is not ready after {seconds:g} s:\n{self.log_tail()}")
-            time.sleep(0.1)
+            time.sleep(0.03)
 
     def log_tail(self, size: int = 4000) -> str:
         """Return the last `size` bytes of the log as text."""

@@ -6,6 +6,7 @@ with ZookeeperServer(tmp_path) as server:
 
 from __future__ import annotations
 
+import os
 import socket
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.servers import java
 from tests.servers.processes import free_port
 from tests.servers.restartable import RestartableServer, skip_or_fail
 
+_NEEDED = ("commons-io", "jackson", "jul-to", "log4j", "metrics-core", "netty", "slf4j", "snappy", "zoo")
 _LOG4J = """\
 status = error
 rootLogger.level = warn
@@ -49,15 +51,15 @@ class ZookeeperServer(RestartableServer):
 
     def command(self) -> list[str]:
         log = f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}"
-        classes = str(_pyspark() / "jars" / "*")
         main = "org.apache.zookeeper.server.ZooKeeperServerMain"
         return [
             java.executable() or "java",
             "-Xmx256m",
+            *java.BRIEF,
             log,
             *self._java_options,
             "-cp",
-            classes,
+            _classes(),
             main,
             str(self._config),
         ]
@@ -79,6 +81,12 @@ def four_letters(port: int, word: bytes) -> bytes:
             return connection.makefile("rb").read()
     except OSError:
         return b""
+
+
+def _classes() -> str:
+    """Return the class path: those of the jars that pyspark brings that ZooKeeper needs."""
+    jars = (_pyspark() / "jars").glob("*.jar")
+    return os.pathsep.join(sorted(str(jar) for jar in jars if jar.name.startswith(_NEEDED)))
 
 
 def _pyspark() -> Path:

@@ -29,3 +29,13 @@ def full_names(topics: list[str]) -> list[str]:
     """Return the full name of each topic as TopicName reads it, or what it threw."""
     names = JClass("org.apache.pulsar.common.naming.TopicName")
     return each(topics, lambda topic: str(names.get(topic).toString()))
+
+
+def scalable_paths(topics: list[str]) -> list[str]:
+    """Return where the broker of Pulsar 5 keeps the record of each scalable topic, or what was thrown."""
+    names = JClass("org.apache.pulsar.common.naming.TopicName")
+    resources = JClass("org.apache.pulsar.broker.resources.ScalableTopicResources")
+    store = JClass("org.apache.pulsar.metadata.impl.LocalMemoryMetadataStore")
+    configuration = JClass("org.apache.pulsar.metadata.api.MetadataStoreConfig").builder().build()
+    held = resources(store("memory:local", configuration), 10)
+    return each(topics, lambda topic: str(held.topicPath(names.get(topic))))

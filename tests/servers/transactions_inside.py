@@ -1,0 +1,75 @@
+"""What a running broker itself knows of transactions, asked in its JVM (see `tests.servers.inside`)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from jpype import JClass, JString
+
+from tests.servers.inside import broker
+
+SECONDS = 60
+
+
+def transaction_buffer(topic: str) -> dict[str, Any]:
+    """Return where readers of a topic stop and how many transactions are open."""
+    buffer = _topic(topic).getTransactionBuffer()
+    deadline = time.monotonic() + SECONDS
+    while str(buffer.getStats(False).state) not in ("Ready", "NoSnapshot"):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{topic}: its transaction buffer is not ready")
+        time.sleep(0.2)
+    stats = buffer.getStats(False)
+    return {
+        "state": str(stats.state),
+        "max_read_position": str(stats.maxReadPosition),
+        "open": int(stats.ongoingTxnSize),
+        "aborted": int(stats.totalAbortedTransactions),
+    }
+
+
+def pending_acks(topic: str, subscription: str) -> dict[str, Any]:
+    """Return what a subscription holds acknowledged in open transactions, by transaction."""
+    handle = _topic(topic).getSubscription(JString(subscription)).getPendingAckHandle()
+    handle.pendingAckHandleFuture().get(SECONDS, JClass("java.util.concurrent.TimeUnit").SECONDS)
+    individual, cumulative = (
+        _field(handle, "individualAckOfTransaction"),
+        _field(handle, "cumulativeAckOfTransaction"),
+    )
+    return {
+        "individual": {}
+        if individual is None
+        else {
+            _txn(one.getKey()): sorted(_position(place) for place in one.getValue().values())
+            for one in individual.entrySet()
+        },
+        "cumulative": None
+        if cumulative is None
+        else {_txn(cumulative.getKey()): _position(cumulative.getValue())},
+    }
+
+
+def _topic(topic: str) -> Any:
+    return broker().getBrokerService().getTopic(topic, True).get().get()
+
+
+def _field(holder: Any, name: str) -> Any:
+    field = holder.getClass().getDeclaredField(name)
+    field.setAccessible(True)
+    return field.get(holder)
+
+
+def _txn(identity: Any) -> str:
+    return f"{int(identity.getMostSigBits())}:{int(identity.getLeastSigBits())}"
+
+
+def _position(place: Any) -> list[Any]:
+    """Return ledger, entry, and the words of the bits that are not acknowledged (none: the whole entry)."""
+    utility = "org.apache.bookkeeper.mledger.impl.AckSetStateUtil"
+    words = JClass(utility).getAckSetArrayOrNull(place)
+    return [
+        int(place.getLedgerId()),
+        int(place.getEntryId()),
+        [] if words is None else [int(word) for word in words],
+    ]
