@@ -23,6 +23,7 @@ from statistics import median
 
 import zstandard
 
+from pulsar_meta.cli.inputs import open_input
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
 from pulsar_meta.codecs.json_text import dumps
 from pulsar_meta.codecs.metadata.cursor import decode_cursor
@@ -134,7 +135,7 @@ def scan(folder: Path) -> None:
             return sum(decode_cursor(found.value).cursorsLedgerId for found in store.scan("/"))
 
     def documents() -> int:
-        values = values_of_files([str(snapshot)], InputForm())
+        values = values_of_files([str(snapshot)], InputForm(), open_input)
         return sum(
             len(dumps(decode_document(value.data, source="s", path=value.path).document)) for value in values
         )

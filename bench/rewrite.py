@@ -86,7 +86,7 @@ class GeneratedStore(BaseStore):
         """No owners, no brokers."""
         return []
 
-    def scan(self, prefix: str = "/") -> Iterator[Versioned]:
+    def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
         """Make the cursors one by one."""
         for number in range(self.count):
             if is_within(path(number), prefix):

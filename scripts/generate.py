@@ -1,4 +1,4 @@
-"""Generate what is generated: protobuf modules (--proto) and the command reference (--docs).
+"""Generate what is generated: protobuf modules (--proto), the references of commands and findings (--docs).
 
 `--check` generates into a temporary directory and fails on any difference with the tree.
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PROTO = ROOT / "proto"
 REFERENCE = Path("docs") / "commands.md"
+FINDINGS = Path("docs") / "findings.md"
 
 
 def generate_proto(into: Path) -> list[Path]:
@@ -56,6 +57,17 @@ def generate_docs() -> str:
     return "\n".join(parts)
 
 
+def generate_findings() -> str:
+    """Return the reference of what `check` finds."""
+    page: str = import_module("pulsar_meta.jobs.check.catalogue").findings_page()
+    return page
+
+
+def pages() -> dict[Path, str]:
+    """Return the generated pages by their paths in the tree."""
+    return {REFERENCE: generate_docs(), FINDINGS: generate_findings()}
+
+
 def check() -> list[Path]:
     """Return the generated files in the tree that differ from what would be generated."""
     with tempfile.TemporaryDirectory() as directory:
@@ -65,9 +77,9 @@ def check() -> list[Path]:
             for path in generate_proto(fresh)
             if not (PROTO / path).exists() or not filecmp.cmp(fresh / path, PROTO / path, shallow=False)
         ]
-    reference = ROOT / REFERENCE
-    if not reference.exists() or reference.read_text(encoding="utf-8") != generate_docs():
-        stale.append(REFERENCE)
+    for path, text in pages().items():
+        if not (ROOT / path).exists() or (ROOT / path).read_text(encoding="utf-8") != text:
+            stale.append(path)
     return stale
 
 
@@ -80,7 +92,8 @@ def main() -> None:
     if options.proto:
         generate_proto(PROTO)
     if options.docs:
-        (ROOT / REFERENCE).write_text(generate_docs(), encoding="utf-8")
+        for path, text in pages().items():
+            (ROOT / path).write_text(text, encoding="utf-8")
     if options.check and (stale := check()):
         sys.exit(f"generated files are stale (make proto, make docs): {', '.join(map(str, stale))}")
 

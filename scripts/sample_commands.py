@@ -175,6 +175,13 @@ def over_entries(both: tuple[str, ...], disk: tuple[str, ...], topics: Sequence[
         yield from in_forms(("verify-entries", *disk), [form])
         yield from in_forms(("check-index", "--all", *both), [form])
     yield from in_forms(("check-index", "public/default", "--faulty", *both), TEXTS)
+    yield from in_forms(("show-cursor", "public/default", *both), FORMS)
+    yield from in_forms(("ledgers", *disk), FORMS)
+    yield from in_forms(("ledgers", "--by-log", *disk), FORMS)
+    for by in ("topic", "subscription", "log"):
+        yield from in_forms(("disk", "--by", by, *both), FORMS)
+    whose = [ledger for topic in topics for ledger in map(str, topic.ledgers[:1])]
+    yield from in_forms(("whois", *whose, *both), FORMS)
     for topic in [*topics, Topic("parted", (), ())]:
         yield from in_forms(("dump-entries", topic.name, "-n", "30", *both), ("plain", "table", "csv"))
         yield from in_forms(("dump-entries", topic.name, "--deep", "--from", "-3", *both), ("plain", "json"))
@@ -187,6 +194,7 @@ def over_entries(both: tuple[str, ...], disk: tuple[str, ...], topics: Sequence[
             yield from in_forms(("plan-batches", topic.name, "--keys", "region", *both), ("plain", "json"))
     for payload in ("text", "base64", "hash"):
         yield from in_forms(("dump-entries", "orders", "--payload", payload, "-n", "5", *both), FORMS)
+    yield from in_forms(("dump-entries", "txn", "--transactions", *both), FORMS)
     for level in ("entry", "message", "any"):
         words = ("dump-entries", "with-properties", "--where", "region=eu or k", "--level", level)
         yield from in_forms((*words, *both), ("plain", "json"))
@@ -198,6 +206,7 @@ def over_seeks(both: tuple[str, ...], topics: Sequence[Topic]) -> Iterator[Comma
     """Yield seeks."""
     for topic in topics:
         asked = [word for index in (0, 1, 25, 10**6) for word in ("--index", str(index))]
+        yield Command(("seek", topic.name, *asked, "--readable", *both, "-o", "json"))
         yield from in_forms(("seek", topic.name, *asked, *both), ("plain", "json"))
         yield Command(("seek", topic.name, "--time", "2026-11-20T12:00:00Z", "--time", "0", *both))
         for cursor in topic.cursors[:1]:
