@@ -45,7 +45,7 @@ test: setup servers ## Every check and every test that needs no jars from Maven
 
 interop: setup servers maven ## Against real Pulsar and BookKeeper (VERSIONS="4.2.4 4.0.7", FULL=1 for the full sizes)
 	PULSAR_VERSIONS="$(VERSIONS)" PULSAR_META_FULL="$(FULL)" $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup \
-	  -p tests.servers.report -rs -m "interop and not chaos" $(ARGS)
+	  -p tests.servers.report -rsR --reruns 1 -m "interop and not chaos" $(ARGS)
 
 chaos: setup servers ## Crash runs in their full sizes
 	$(BIN)/python -m pytest -m chaos $(ARGS)

@@ -45,6 +45,9 @@ COLLECTING: Final = {
     "entryLogFilePreallocationEnabled": "false",
 }
 PATIENCE: Final = 60
+# A compaction begins some seconds after ledgers were deleted; one that was missed does not come again.
+COMPACTION_SECONDS: Final = 30
+ATTEMPTS: Final = 6
 
 
 class Layout(Bookies):
@@ -155,7 +158,17 @@ def per_ledger(into: Path) -> None:
 
 
 def compacting(into: Path, suffix: str) -> None:
-    """Killed while there was a file with this suffix (`.compacting`, `.compacted`) of a compaction."""
+    """Killed while there was a file with this suffix (`.compacting`, `.compacted`) of a compaction.
+
+    The file may come and go unseen, so bookies are made until one was killed in time.
+    """
+    for _ in range(ATTEMPTS - 1):
+        with suppress(TimeoutError):
+            return _compacting(into, suffix)
+    _compacting(into, suffix)
+
+
+def _compacting(into: Path, suffix: str) -> None:
     rate = {"compactionRateByEntries": "50"} if suffix == ".compacting" else {}
     with Layout(
         {**COLLECTING, **rate, "logSizeLimit": "400000", "useTransactionalCompaction": "true"}
@@ -210,7 +223,7 @@ def compile_provider(classes: Path) -> Path | None:
 
 def _kill_at(bookie: Layout, suffix: str) -> None:
     """Kill the bookie while a file with this suffix has bytes: it is let run for moments and looked at."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + COMPACTION_SECONDS
     while not _has_bytes(bookie.current, suffix):
         if time.monotonic() > deadline:
             raise TimeoutError(f"no file with {suffix}")
