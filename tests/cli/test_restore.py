@@ -227,6 +227,9 @@ def test_a_killed_run_is_gone_on_with_and_undone(server: str, root: str, tmp_pat
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert 0 < len(values_of(server).keys() & values.keys()) < len(values)
+    with open_store(server) as store:
+        # It moves first.
+        assert (store.next_sequence("/ledgers/idgen") or 0) >= 5000
     again = subprocess.run([PROGRAM, *words, "--resume"], capture_output=True)
     assert again.returncode == 0, again.stderr
     now = values_of(server)

@@ -164,7 +164,8 @@ def compacting(into: Path, suffix: str) -> None:
     """
     for _ in range(ATTEMPTS - 1):
         with suppress(TimeoutError):
-            return _compacting(into, suffix)
+            _compacting(into, suffix)
+            return
     _compacting(into, suffix)
 
 

@@ -111,6 +111,8 @@ def test_every_moment_is_as_the_server_had_it(packing: str, steps: int, tmp_path
     data = tmp_path / "data"
     assert len(list((data / "version-2").glob("snapshot.*"))) > 2
     assert len(moments) > steps // 3
+    nodes = sum(map(len, moments.values()))
+    print(f"{packing}: {len(moments)} moments of {steps} steps, {nodes} nodes compared")
     for zxid, tree in moments.items():
         assert tree_of(f"zk-files:{data}?zxid={zxid:#x}") == tree, f"{zxid:#x}"
 

@@ -280,6 +280,11 @@ class BaseStore(ABC):
             return None
 
 
+def stands_still(store: Store) -> bool:
+    """Return whether a store, while it is open, never shows anything else: it is a copy, or a view of one."""
+    return store.scans_one_moment and not store.networked
+
+
 def checked(path: str) -> str:
     """Return `path` if a value can be written there; UsageError for empty parts, `.`, `..` or NUL."""
     parts = path.split("/")

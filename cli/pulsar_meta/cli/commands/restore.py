@@ -19,7 +19,7 @@ from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
-from pulsar_meta.jobs.restore.floors import counters_forward, missing_bucket
+from pulsar_meta.jobs.restore.floors import floors_of, missing_bucket
 from pulsar_meta.jobs.restore.remains import Remains, State
 from pulsar_meta.jobs.restore.survey import Survey, survey_source, survey_target
 from pulsar_meta.jobs.restore.topics import Belongings
@@ -92,9 +92,9 @@ def restore(
 ) -> None:
     """Bring the values of a snapshot, or of another store, into a store, which may have some already.
 
-    Nothing is removed. What sessions, brokers and bookies make by themselves stays out. At the end counters
-    go forward, so that no ledger id is given out twice: past the source's own counter, every ledger that
-    either store names, and every ledger on the disks of --entries. That is the one thing that undo leaves.
+    Nothing is removed. What sessions, brokers and bookies make by themselves stays out. Before the first
+    value counters go forward, so that no ledger id is given out twice: past the source's own counter, every
+    ledger that either store names, and every ledger on the disks of --entries. That alone undo leaves.
 
     With --topic or --namespace everything that belongs to these comes back: their records, cursors, schemas,
     partitions, and BookKeeper's metadata of their ledgers. --entries then says of which ledgers bookies still
@@ -134,7 +134,7 @@ def restore(
         def wanted() -> Iterable[Versioned]:
             return chosen.values() if chosen else chain(copied(values), missing_bucket(surveys))
 
-        rewrite = restore_values(wanted, counters_forward(values, target, surveys), overwrite=overwrite)
+        rewrite = restore_values(wanted, floors_of(values, target, surveys), overwrite=overwrite)
         with faults.going_on():
             write(shell, target, rewrite, writing, bulk)
         faults.end(disks)

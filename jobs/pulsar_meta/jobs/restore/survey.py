@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -70,16 +70,22 @@ class Survey:
         return logged
 
     def _take_ids(self, held: Versioned, report: Report) -> None:
-        ledger_id = ledger_of_path(held.path)
-        if ledger_id is not None:
-            self.ids.add(ledger_id)
-            return
         try:
-            for owner in named_by(held, None, lambda path, why: None):
-                self.ids.add(owner.ledger_id)
+            for ledger_id in named_ids(held):
+                self.ids.add(ledger_id)
         except DecodeError as error:
             self.broken += 1
             report(error)
+
+
+def named_ids(held: Versioned) -> Iterator[int]:
+    """Yield the ids of the ledgers that a value is about; DecodeError where it is broken."""
+    ledger_id = ledger_of_path(held.path)
+    if ledger_id is not None:
+        yield ledger_id
+        return
+    for owner in named_by(held, None, lambda path, why: None):
+        yield owner.ledger_id
 
 
 def survey_source(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable
 from typing import Final
 
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.jobs.restore.floors import Floors
 from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches, chunks
 from pulsar_meta.jobs.rewrite.decision import Decided, Decision, keep, skip, write
 from pulsar_meta.jobs.rewrite.run import Rewrite
@@ -17,10 +18,8 @@ DIFFERENT: Final = "different"
 NO_PATH: Final = "no-path"
 
 
-def restore_values(
-    values: Callable[[], Iterable[Versioned]], counters: Mapping[str, int], *, overwrite: bool
-) -> Rewrite:
-    """Return what brings values into a store, and then moves its counters forward.
+def restore_values(values: Callable[[], Iterable[Versioned]], floors: Floors, *, overwrite: bool) -> Rewrite:
+    """Return what moves the counters of a store forward, and then brings values into it.
 
     What is there and equal is kept; what is there and different, too, unless `overwrite`. Nothing is removed.
     """
@@ -34,7 +33,8 @@ def restore_values(
         lambda batches: _decided(values(), batches, overwrite=overwrite),
         again,
         with_new=True,
-        counters=counters,
+        counters=floors.counters,
+        further=floors.further,
     )
 
 

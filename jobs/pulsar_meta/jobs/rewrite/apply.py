@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
@@ -66,6 +66,8 @@ class Sender:
     warn: Callable[[str], None] = lambda text: None
     advance: Callable[[int], None] = lambda count: None
     strict: bool = False
+    # Does what has to be in the store before these changes are.
+    prepare: Callable[[Sequence[Change]], None] = lambda changes: None
     _group: list[Decided] = field(default_factory=list, init=False)
     _bytes: int = field(default=0, init=False)
     _due: float = field(default_factory=time.monotonic, init=False)
@@ -138,6 +140,7 @@ class Sender:
         allowed, changes = self._allowed(group)
         if not allowed:
             return []
+        self.prepare(changes)
         self.undo.append(changes)
         versions, refused = self._write(changes)
         found = self._look_again(changes, versions, refused)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +39,8 @@ class Rewrite:
     `decided` is called once for each pass over the store; `decide` decides anew about a value that moved
     since. `single`: it is about one value, and a refusal ends it. `with_new`: its plan has to carry the new
     values. `codec`: what every value is given, where that is what it is about. `counters`: the numbers that
-    sequential nodes below these paths get at least, once the values are there; that cannot be undone.
+    sequential nodes below these paths get at least, before the first value is written; `further` returns
+    those that changes ask for besides, before these are sent. No counter goes back, nor by undo.
     """
 
     command: str
@@ -49,6 +50,7 @@ class Rewrite:
     with_new: bool = False
     codec: str | None = None
     counters: Mapping[str, int] = field(default_factory=dict)
+    further: Callable[[Sequence[Change]], Mapping[str, int]] = lambda changes: {}
 
 
 def rewrite_values(
@@ -135,10 +137,11 @@ def run(store: Store, rewrite: Rewrite, terms: Terms, listener: Listener) -> Rep
     path = undo_path(rewrite.command, identity, named=terms.undo_file, resume=terms.resume)
     undo = UndoLog(path, rewrite.command, identity, resume=terms.resume, codec=rewrite.codec)
     summary = Summary()
+    guards = terms.guards(store)
     with stop_on_signals() as stop, closing(undo), Batches(store, terms.speed.concurrency) as batches:
         sender = Sender(
             batches,
-            terms.guards(store),
+            guards,
             undo,
             rewrite.decide,
             terms.speed,
@@ -147,12 +150,14 @@ def run(store: Store, rewrite: Rewrite, terms: Terms, listener: Listener) -> Rep
             listener.warn,
             lambda count: listener.progress(count, summary),
             rewrite.single,
+            lambda changes: _forward(store, rewrite.further(changes), summary),
         )
         try:
+            guards.check_migration()
+            # Before the values: a store must never name an id that its generator has yet to give out.
+            _forward(store, rewrite.counters, summary)
             with closing(rewrite.decided(batches)) as decided:
                 sender.send(decided)
-            if stop.signal is None:
-                summary.counters = _forward(store, rewrite.counters)
         except BaseException as error:
             if undo.written:
                 listener.halted(path, error)
@@ -206,9 +211,11 @@ def _foreseen(
             yield seen, decision
 
 
-def _forward(store: Store, counters: Mapping[str, int]) -> dict[str, int]:
-    """Move counters of sequential nodes forward; return the numbers that come next."""
-    return {path: store.advance_sequence(path, floor) for path, floor in counters.items()}
+def _forward(store: Store, counters: Mapping[str, int], summary: Summary) -> None:
+    """Move counters of sequential nodes forward; the summary has the numbers that come next."""
+    for path, floor in counters.items():
+        if summary.counters.get(path, 0) < floor:
+            summary.counters[path] = store.advance_sequence(path, floor)
 
 
 def foresee(store: Store, rewrite: Rewrite, terms: Terms) -> tuple[Summary, list[Decided]]:

@@ -14,7 +14,7 @@ from pulsar_meta.codecs.snapshot_lines import Sums
 from pulsar_meta.jobs.values.history import differences
 from pulsar_meta.jobs.values.left_out import why_left_out
 from pulsar_meta.jobs.values.remembered import Remembered
-from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.stores.base import Store, Versioned, stands_still
 from pulsar_meta.stores.snapshot import check_sums
 
 
@@ -106,7 +106,7 @@ def _judged(
 
 def _now(store: Store, path: str, held: Versioned | None, terms: Terms) -> Versioned | None:
     """Return what a live store has there now; of a copy, what it had."""
-    if store.scans_one_moment and not store.networked:
+    if stands_still(store):
         return held
     try:
         found = store.read(path)

@@ -11,6 +11,7 @@ Sources: apache/pulsar PulsarLedgerIdGenerator.java, DistributedIdGenerator.java
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from pulsar_meta.codecs.names import LEDGERS
@@ -23,9 +24,12 @@ PRODUCER_NAMES: Final = "/counters/producer-name"
 _bucket_re = re.compile(rf"^{IDGEN_LONG}/HOB-(\d+)$")
 
 
-def read_counters(store: Store) -> dict[str, int]:
-    """Return by path which number comes next, for the counters that a store has, or that its copy noted."""
-    long = [bucket_path(number) for number in long_buckets(store)]
+def read_counters(store: Store, buckets: Iterable[int]) -> dict[str, int]:
+    """Return by path which number comes next, for the counters that a store has, or that its copy noted.
+
+    `buckets` are the numbers of its `HOB-` nodes.
+    """
+    long = [bucket_path(number) for number in buckets]
     found = {path: store.next_sequence(path) for path in (IDGEN, *long, PRODUCER_NAMES)}
     return {path: number for path, number in found.items() if number is not None}
 

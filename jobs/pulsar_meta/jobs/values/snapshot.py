@@ -17,7 +17,7 @@ from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.snapshot_lines import Sums
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.rewrite.run_files import read_identity
-from pulsar_meta.jobs.values.counters import read_counters
+from pulsar_meta.jobs.values.counters import long_buckets, read_counters
 from pulsar_meta.jobs.values.redacted import redacted_value
 from pulsar_meta.jobs.values.remembered import Remembered
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
@@ -76,7 +76,7 @@ def _head(store: Store, tool: str, *, redacted: bool) -> Document:
     head: Document = {
         "store": origin.get("store") or read_identity(store).document(),
         "taken": origin.get("taken") or iso_time(time.time_ns() // 1_000_000),
-        "counters": read_counters(store),
+        "counters": read_counters(store, long_buckets(store)),
         "tool": tool,
     }
     return head | {"redacted": True} if redacted or origin.get("redacted") else head

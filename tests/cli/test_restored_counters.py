@@ -1,0 +1,119 @@
+"""`restore`: no value that names a ledger is written before the counter is past that ledger's id."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName
+from pulsar_meta.jobs.restore.floors import floors_of
+from pulsar_meta.jobs.restore.survey import named_ids, survey_source, survey_target
+from pulsar_meta.jobs.restore.values import restore_values
+from pulsar_meta.jobs.rewrite.guards import Overrides
+from pulsar_meta.jobs.rewrite.run import Listener, Terms, run
+from pulsar_meta.jobs.values.counters import IDGEN
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
+from pulsar_meta.stores.base import ABSENT, Store, Versioned
+from pulsar_meta.stores.registry import open_store
+from pulsar_meta.stores.snapshot_writer import SnapshotWriter
+from tests.cli.values import PROGRAM
+from tests.servers.etcd import EtcdServer
+
+
+def topic(name: str, ledger_id: int) -> tuple[str, bytes]:
+    """Return the path and the record of a topic of one ledger."""
+    info = ManagedLedgerInfo()
+    info.ledgerInfo.add(ledgerId=ledger_id, entries=1, size=1, timestamp=1)
+    return TopicName.parse(name).path, info.SerializeToString()
+
+
+def highest_named(store: Store) -> int:
+    """Return the highest id that anything in a store names, -1 for none."""
+    values = [held for place in (LEDGERS, MANAGED_LEDGERS) for held in store.scan(place)]
+    return max((ledger_id for held in values for ledger_id in named_ids(held)), default=-1)
+
+
+def many(file: Path) -> str:
+    """Return the URL of a snapshot of 1500 topics, whose ids nothing but they themselves say."""
+    writer = SnapshotWriter(file, {})
+    for at in range(1500):
+        writer.add(Versioned(*topic(f"persistent://t/n/{at}", 70_000 - at), 0))
+    writer.finish({})
+    return f"snapshot:{file}"
+
+
+@pytest.mark.parametrize("written", [0, 1, 100_000, 200_000])
+def test_a_restore_that_is_killed(written: int, tmp_path: Path) -> None:
+    """Before its first undo record, at it, and while it writes; then gone on with."""
+    target, undo_file = tmp_path / "metadata", tmp_path / "undo"
+    words = ["restore", many(tmp_path / "many"), "--store", f"rocksdb:{target}", "--yes"]
+    words += ["--undo-file", str(undo_file)]
+    process = subprocess.Popen([PROGRAM, *words, "--rate", "3000"], stderr=subprocess.DEVNULL)
+
+    def reached() -> bool:
+        if not written:
+            return bool(list(tmp_path.glob("metadata.checkpoint-*")))
+        return undo_file.exists() and undo_file.stat().st_size >= written
+
+    while process.poll() is None and not reached():
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    with open_store(f"rocksdb:{target}") as store:
+        assert highest_named(store) < (store.next_sequence(IDGEN) or 0) or highest_named(store) == -1
+        left = sum(1 for _ in store.scan("/managed-ledgers"))
+    assert left < 1500
+    again = subprocess.run([PROGRAM, *words, *(["--resume"] if written else [])], capture_output=True)
+    assert again.returncode == 0, again.stderr
+    with open_store(f"rocksdb:{target}") as store:
+        assert highest_named(store) == 70_000 < (store.next_sequence(IDGEN) or 0)
+
+
+def test_the_order_of_writes_on_a_server(etcd_server: EtcdServer, tmp_path: Path) -> None:
+    """etcd numbers its writes. The source is live: it gets a ledger after it was looked at."""
+    first, later = (topic(f"persistent://floors/n/{name}", 0)[0] for name in ("first", "later"))
+    url = f"etcd://{etcd_server.address}"
+    with open_store(url, read_only=False) as target:
+        ahead = max(highest_named(target), target.next_sequence(IDGEN) or 0)
+        with open_store(f"dir:{tmp_path}", read_only=False) as source:
+            source.put(first, topic("x", ahead + 40)[1], ABSENT)
+            surveys = [survey_source(source, _fail), survey_target(target, _fail)]
+            floors = floors_of(source, target, surveys)
+            source.put(later, topic("x", ahead + 90)[1], ABSENT)
+            rewrite = restore_values(lambda: _in_turn(source, first, later), floors, overwrite=False)
+            terms = Terms(Overrides(loaded=True), undo_file=tmp_path.with_name("undo"))
+            report = run(target, rewrite, terms, Listener())
+        counter = target.read(IDGEN).version
+        assert target.next_sequence(IDGEN) == report.summary.counters[IDGEN] == ahead + 91
+        assert counter < target.read(first).version
+        assert counter < target.read(later).version
+        assert floors.counters[IDGEN] == ahead + 41
+
+
+def _in_turn(source: Store, *paths: str) -> Iterator[Versioned]:
+    yield from map(source.read, paths)
+
+
+def _fail(error: Exception) -> None:
+    raise error
+
+
+def test_no_counter_goes_back(tmp_path: Path) -> None:
+    """Nor is one moved where it is as far already, by a restore or by its undo."""
+    target, undo_file = f"rocksdb:{tmp_path / 'metadata'}", tmp_path / "undo"
+    words: Iterable[str] = ["--store", target, "--yes"]
+    first = ["restore", many(tmp_path / "many"), *words, "--undo-file", str(undo_file)]
+    subprocess.run([PROGRAM, *first], check=True, capture_output=True)
+    with open_store(target, read_only=False) as store:
+        store.advance_sequence(IDGEN, 90_000)
+    for again in (first[:-2], ["undo", str(undo_file), *words]):
+        subprocess.run(
+            [PROGRAM, *again], check=True, capture_output=True, env={"XDG_STATE_HOME": str(tmp_path)}
+        )
+        with open_store(target) as store:
+            assert store.next_sequence(IDGEN) == 90_000
