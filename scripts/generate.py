@@ -49,9 +49,11 @@ def help_of(command: list[str]) -> str:
 
 def generate_docs() -> str:
     """Return the command reference."""
-    commands = import_module("pulsar_meta.cli.commands").COMMANDS
+    table = import_module("pulsar_meta.cli.commands")
+    nouns = {name: [name] for name in table.NOUNS}
+    commands = {name: name.split() for name in table.COMMANDS}
     parts = ["# Commands\n\nGenerated from `--help` by `make docs`.\n"]
-    for name in ([], *([name] for name in commands)):
+    for name in ([], *nouns.values(), *commands.values()):
         title = " ".join(["pulsar-meta", *name])
         parts.append(f"## {title}\n\n```text\n{help_of(list(name))}\n```\n")
     return "\n".join(parts)

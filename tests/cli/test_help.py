@@ -15,7 +15,7 @@ import pytest
 from typer.models import OptionInfo
 from typer.testing import CliRunner
 
-from pulsar_meta.cli.app import build_app
+from pulsar_meta.cli.app import build_app, named
 from pulsar_meta.cli.commands import COMMANDS
 from pulsar_meta.cli.options import check_form, flattened
 from pulsar_meta.cli.render.help import ENVIRONMENT
@@ -29,7 +29,8 @@ ROOT = Path(__file__).parent.parent.parent
 
 def page(*command: str, width: int) -> list[str]:
     with patch.dict(os.environ, {"COLUMNS": str(width)}):
-        result = CliRunner().invoke(build_app(command[0] if command else None), [*command, "--help"])
+        words = [word for name in command for word in name.split()]
+        result = CliRunner().invoke(build_app(named(words)), [*words, "--help"])
     assert result.exit_code == 0
     return result.output.splitlines()
 
@@ -96,6 +97,7 @@ def test_the_program_alone_shows_the_help_and_is_a_usage_error(tmp_path: Path) -
         ("compres-cursors", "compress-cursors"),
         ("dump-entires x", "dump-entries"),
         ("decode --stor x", "--store"),
+        ("repair partitons x", "partitions"),
         ("decode --hexx x", "--hex"),
     ],
 )

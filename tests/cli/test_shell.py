@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.cli import outputs
-from pulsar_meta.cli.commands import COMMANDS
+from pulsar_meta.cli.commands import COMMANDS, NOUNS
 from pulsar_meta.cli.errors import wants_json
 from pulsar_meta.cli.render import tables
 from pulsar_meta.cli.render.text import counted, folded
@@ -246,7 +246,7 @@ def test_a_missing_file_is_one_line_and_exit_3() -> None:
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_has_help_with_an_example(command: str) -> None:
-    result = run_here(command, "--help")
+    result = run_here(*command.split(), "--help")
     assert result.returncode == 0
     assert f"pulsar-meta {command}" in result.stdout
     assert "Example" in result.stdout
@@ -254,7 +254,17 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
 
 def test_help_lists_every_command() -> None:
     told = run("--help").stdout
-    assert all(command in told for command in COMMANDS)
+    assert all(command.split()[0] in told for command in COMMANDS)
+    of_two_words = [command.split() for command in COMMANDS if " " in command]
+    assert {noun for noun, _ in of_two_words} == set(NOUNS)
+    assert all(verb in run_here(noun, "--help").stdout for noun, verb in of_two_words)
+
+
+@pytest.mark.parametrize("noun", sorted(NOUNS))
+def test_a_noun_alone_names_its_help(noun: str) -> None:
+    result = run_here(noun)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert f"pulsar-meta {noun} --help" in result.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

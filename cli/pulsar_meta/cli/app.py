@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pulsar_meta.cli.commands import COMMANDS
+from pulsar_meta.cli.commands import COMMANDS, NOUNS
 from pulsar_meta.cli.errors import os_failure, report, wants_json
 from pulsar_meta.cli.options import flattened
 from pulsar_meta.cli.outputs import replace_closed_streams
@@ -43,7 +43,7 @@ def root(
 
 
 def build_app(only: str | None = None) -> typer.Typer:
-    """Return the Typer application with every command, or with just the one that is about to run."""
+    """Return the Typer application with every command, or with just the one, or the noun, about to run."""
     app = typer.Typer(
         name="pulsar-meta",
         cls=HelpfulGroup,
@@ -52,14 +52,33 @@ def build_app(only: str | None = None) -> typer.Typer:
         add_completion=only is None,
     )
     app.callback()(root)
+    nouns: dict[str, typer.Typer] = {"": app}
     for name, command in COMMANDS.items():
-        if only in (None, name):
-            module, _, function = command.target.partition(":")
-            called = getattr(import_module(module), function)
-            app.command(name, cls=HelpfulCommand, help=called.__doc__, rich_help_panel=command.group)(
-                swallow_pipe(flattened(called, command.forms))
-            )
+        noun, _, verb = name.rpartition(" ")
+        if only not in (None, name, noun):
+            continue
+        if noun not in nouns:
+            nouns[noun] = _noun(app, noun)
+        module, _, function = command.target.partition(":")
+        called = getattr(import_module(module), function)
+        nouns[noun].command(verb, cls=HelpfulCommand, help=called.__doc__, rich_help_panel=command.group)(
+            swallow_pipe(flattened(called, command.forms))
+        )
     return app
+
+
+def _noun(app: typer.Typer, name: str) -> typer.Typer:
+    """Add what has commands of two words, and return it."""
+    heading, text = NOUNS[name]
+    noun = typer.Typer(cls=HelpfulGroup, pretty_exceptions_enable=False)
+    app.add_typer(noun, name=name, help=text, rich_help_panel=heading)
+    return noun
+
+
+def named(arguments: list[str]) -> str | None:
+    """Return the command, or the noun, that a command line begins with; None where that cannot be said."""
+    first, both = arguments[:1], " ".join(arguments[:2])
+    return next((one for one in (*first, both) if one in COMMANDS or one in NOUNS), None)
 
 
 def swallow_pipe(command: Callable[..., None]) -> Callable[..., None]:
@@ -144,7 +163,7 @@ def run(arguments: list[str]) -> PulsarMetaError:
     gc.disable()
     first = arguments[0] if arguments else None
     try:
-        app = build_app(first if first in COMMANDS else None)
+        app = build_app(named(arguments))
         if first is None:
             app(["--help"], standalone_mode=False)
             sys.exit(Exit.USAGE)

@@ -33,6 +33,10 @@ REWRITE: Final = "Rewrite, with undo"
 BROKERS: Final = "Brokers"
 FRAMES: Final = "Frames and batches"
 
+# Commands of two words, by the first: its heading, and what the second ones have in common.
+NOUNS: Final[dict[str, tuple[str, str]]] = {
+    "repair": (REWRITE, "Repair what check finds: a verb for each wound, by plan, with undo."),
+}
 COMMANDS: Final[dict[str, Command]] = {
     "decode": Command("pulsar_meta.cli.commands.decode:decode", READ, (*TEXT, Format.RAW)),
     "encode": Command("pulsar_meta.cli.commands.encode:encode", READ, (Format.RAW, Format.NDJSON)),
@@ -52,6 +56,9 @@ COMMANDS: Final[dict[str, Command]] = {
     "compress-cursors": Command("pulsar_meta.cli.commands.compress:compress_cursors", REWRITE, ROWS),
     "compress-ledgers": Command("pulsar_meta.cli.commands.compress:compress_ledgers", REWRITE, ROWS),
     "convert-cursor": Command("pulsar_meta.cli.commands.convert_cursor:convert_cursor", REWRITE, ROWS),
+    "repair partitions": Command(
+        "pulsar_meta.cli.commands.repair_partitions:repair_partitions", REWRITE, ROWS
+    ),
     "undo": Command("pulsar_meta.cli.commands.undo:undo", REWRITE, ROWS),
     "ls": Command("pulsar_meta.cli.commands.store:ls", STORE, ROWS),
     "get": Command("pulsar_meta.cli.commands.store:get", STORE, (*ROWS, Format.RAW)),

@@ -37,11 +37,12 @@ class HelpfulCommand(TyperCommand):
 
 
 class HelpfulGroup(TyperGroup):
-    """The program itself, whose help page lists the commands."""
+    """The program itself, or what has commands of two words; the help page lists the commands."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the page."""
-        formatter.write(_page(program_page(self, ctx.command_path, self.get_params(ctx), _width())))
+        page = program_page if ctx.parent is None else noun_page
+        formatter.write(_page(page(self, ctx.command_path, self.get_params(ctx), _width())))
 
 
 def _width() -> int:
@@ -67,6 +68,12 @@ def command_page(command: Any, path: str, params: Sequence[Any], width: int) -> 
 
 def program_page(group: Any, path: str, params: Sequence[Any], width: int) -> Iterator[Sequence[str]]:
     """Yield the blocks of the program's own page."""
+    *what, more = noun_page(group, path, params, width)
+    yield from (*what, _definitions("Environment", ENVIRONMENT, width), more)
+
+
+def noun_page(group: Any, path: str, params: Sequence[Any], width: int) -> Iterator[Sequence[str]]:
+    """Yield the blocks of the page of what has commands."""
     yield [f"Usage: {path} [OPTIONS] COMMAND [ARGUMENTS]"]
     yield from _text(group.help, width)
     ordered = sorted(enumerate(group.commands.values()), key=lambda item: _first(group, item[1]))
@@ -74,7 +81,6 @@ def program_page(group: Any, path: str, params: Sequence[Any], width: int) -> It
         texts = {member.name: _first_paragraph(member.help) for member in members}
         yield _definitions(str(heading), texts, width, names=max(map(len, group.commands)))
     yield _definitions("Options", {_option_name(param): _option_text(param) for param in params}, width)
-    yield _definitions("Environment", ENVIRONMENT, width)
     yield [f"{path} COMMAND --help says more about each command."]
 
 

@@ -30,7 +30,7 @@ def named_topics(store: Store, name: TopicName) -> list[TopicName]:
         return [segment.topic for segment in scalable.segments]
     count = partition_count(store, name)
     if count > MANY:
-        found = _with_record(store, name, count)
+        found = partitions_with_record(store, name, count)
         missing = next(
             (number for number, topic in enumerate(found) if topic.partition != number), len(found)
         )
@@ -95,11 +95,12 @@ def held_partitions(store: Store, name: TopicName) -> tuple[list[TopicName], int
     count = partition_count(store, name)
     if count <= MANY:
         return _each(name, count), 0
-    found = _with_record(store, name, count)
+    found = partitions_with_record(store, name, count)
     return found, count - len(found)
 
 
-def _with_record(store: Store, name: TopicName, count: int) -> list[TopicName]:
+def partitions_with_record(store: Store, name: TopicName, count: int) -> list[TopicName]:
+    """Return the partitions below that number that have a record, in order, by one listing."""
     parent, _, first = name.with_partition(0).path.rpartition("/")
     prefix = first.removesuffix("0")
     ends = (child.removeprefix(prefix) for child in store.children(parent) if child.startswith(prefix))

@@ -1,0 +1,54 @@
+"""What the verbs of `repair` have in common: what they say, what they ask, how they write."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from pulsar_meta.cli.rewriting import SAFETY, WriteOptions, write
+from pulsar_meta.cli.shell import Shell
+from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.jobs.repair.repair import Repair
+from pulsar_meta.jobs.rewrite.decision import Decided
+from pulsar_meta.stores.base import Store
+
+Confirm = Annotated[
+    str | None,
+    typer.Option(
+        "--confirm",
+        metavar="TOPIC",
+        rich_help_panel=SAFETY,
+        help="The topic's full name, written out: asked for where something is lost.",
+    ),
+]
+
+
+def carry_out(
+    shell: Shell, store: Store, repair: Repair, writing: WriteOptions, confirm: str | None = None
+) -> None:
+    """Say what was found, have losses confirmed, then write, or show the plan; ends as `write` does.
+
+    UsageError where something is lost, nobody can be asked, and `confirm` is not what has to be written out.
+    """
+    shell.account(repair.checked, repair.not_checked)
+    for text in repair.said:
+        shell.say(text)
+    for text in repair.losses:
+        shell.warn(text)
+    if repair.confirm is not None and not writing.dry_run and any(map(_writes, repair.decided)):
+        _have_confirmed(repair.confirm, confirm)
+    write(shell, store, repair.rewrite(), writing)
+
+
+def _writes(one: Decided) -> bool:
+    return one[1].action == "rewrite"
+
+
+def _have_confirmed(wanted: str, given: str | None) -> None:
+    if given is None and sys.stdin is not None and sys.stdin.isatty():
+        given = typer.prompt(f"This cannot be made good again. To go on write {wanted}", err=True)
+    if given != wanted:
+        said = "" if given is None else f", not {given}"
+        raise UsageError(f"something is lost by this: --confirm {wanted}{said} (--dry-run shows what)")

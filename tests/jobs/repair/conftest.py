@@ -1,0 +1,60 @@
+"""A captured cluster that is wounded, repaired as the command does it, and looked at by the doctor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.check.codes import Finding
+from pulsar_meta.jobs.repair.repair import Repair
+from pulsar_meta.jobs.rewrite.decision import Summary
+from pulsar_meta.jobs.rewrite.guards import Overrides
+from pulsar_meta.jobs.rewrite.run import Listener, Terms, run
+from pulsar_meta.jobs.rewrite.undo import put_back
+from pulsar_meta.stores.memory import MemoryStore
+from tests.wounds import examined, healthy
+
+
+@dataclass
+class Patient:
+    """A store in memory; `folder` takes undo files."""
+
+    store: MemoryStore
+    folder: Path
+    undo_files: list[Path] = field(default_factory=list)
+
+    def found(self, *names: str, source: EntrySource | None = None) -> list[tuple[str, int | None]]:
+        """Return what the doctor finds of topics, but for notes: codes and ledgers."""
+        return [(one.code, one.ledger_id) for one in self.findings(*names, source=source)]
+
+    def findings(self, *names: str, source: EntrySource | None = None) -> list[Finding]:
+        """Return what the doctor finds of topics, but for notes."""
+        return [one for one in examined(self.store, source, *names) if one.severity != "note"]
+
+    def values(self) -> dict[str, bytes]:
+        """Return all bytes of the store by path."""
+        return {path: held.value for path, held in self.store.values.items()}
+
+    def apply(self, repair: Repair) -> Summary:
+        """Do what a repair says, by the one write path."""
+        undo_file = self.folder / f"{len(self.undo_files)}.undo.ndjson"
+        self.undo_files.append(undo_file)
+        report = run(self.store, repair.rewrite(), Terms(undo_file=undo_file), Listener())
+        assert report.summary.conflicts == report.summary.refused == 0
+        return report.summary
+
+    def take_back(self) -> None:
+        """Undo the last repair, which may put back what no broker can load."""
+        terms = Terms(Overrides(unreadable=True), undo_file=self.folder / f"{len(self.undo_files)}.back")
+        report = run(self.store, put_back(self.store, self.undo_files.pop()), terms, Listener())
+        assert report.summary.conflicts == report.summary.skipped == 0
+
+
+@pytest.fixture
+def patient(capture: Callable[[str], Path], tmp_path: Path) -> Patient:
+    """The store of a stopped 4.2.4, to be wounded."""
+    return Patient(healthy(capture("pulsar-4.2.4")), tmp_path)
