@@ -113,3 +113,23 @@ def test_bad_input(healthy: list[object], arguments: list[str], code: int, text:
     done = run(*healthy, *arguments)
     assert (done.returncode, text in done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_before_an_upgrade(healthy: list[object]) -> None:
+    done = run(*healthy, "--before-upgrade", "4.2.4", "-o", "json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["verdict"], found["version"], found["from"]) == (
+        1,
+        "not-safe",
+        "4.2.4",
+        [],
+    )
+    [reason] = found["reasons"]
+    assert reason["reason"] == "compressed-cursor-with-properties"
+    assert (reason["count"], len(reason["places"])) == (3, 3)
+    assert json.loads(done.stderr)["not_checked"]["entries"] == "no --entries"
+    plain = run(*healthy, "--before-upgrade", "4.2.9")
+    assert plain.returncode == 0
+    assert plain.stdout.startswith("unknown\tverdict\t-\tto Pulsar 4.2.9")
+    assert run(*healthy, "--before-upgrade", "new").returncode == 2
+    assert run(*healthy, "plain", "--before-upgrade", "4.2.4").returncode == 2

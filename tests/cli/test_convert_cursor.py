@@ -147,6 +147,8 @@ def test_what_a_release_reads_of_bit_sets(three: Place) -> None:
     lost = [(name, "cannot-load") for name in ("batch-idx", "holes", "huge", "longs")]
     for version in ("2.11.0", "3.0.9", "3.3.4"):
         assert verdicts(version, 1) == lost
+    upgrade = json.loads(three.run("check", "--before-upgrade", "3.0.9", "-o", "json", code=1).stdout)
+    assert [one["count"] for one in upgrade["reasons"] if one["reason"] == "bit-sets-in-cursor-ledger"] == [4]
     done = three.run("check-readable", "--for-version", "2.11.0", entries=False)
     assert "not checked: the state of 6 cursors in their ledgers (give --entries)" in done.stderr
     three.run("convert-cursor", "--all", "--to", "ranges", "--yes")

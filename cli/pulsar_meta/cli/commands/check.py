@@ -18,6 +18,7 @@ from pulsar_meta.jobs.check.catalogue import chosen_codes
 from pulsar_meta.jobs.check.codes import Finding, Severity
 from pulsar_meta.jobs.check.run import CheckOptions, Checkup, checkup
 from pulsar_meta.jobs.check.scope import check_there
+from pulsar_meta.jobs.check.upgrade import Upgrade, survey
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.rewrite.releases import parse_version
 from pulsar_meta.jobs.seek.questions import parse_duration
@@ -67,6 +68,14 @@ def check(
             "--for-version", metavar="V", help="A Pulsar release that has to load it all (repeatable)."
         ),
     ] = None,
+    before_upgrade: Annotated[
+        str | None,
+        typer.Option(
+            "--before-upgrade",
+            metavar="V",
+            help="One verdict instead: can all of it go to that release, up or down, and what decides it.",
+        ),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 with warnings, too.")] = False,
 ) -> None:
     """Report what is wrong in a store: topics that do not load, lost data, what loading would destroy.
@@ -74,17 +83,26 @@ def check(
     A line a finding: severity, code, where, what. docs/findings.md has for each code what it means, how
     brokers behave, and what to do. Nothing is changed. Exit 1 where there is an error.
 
+    With --before-upgrade: safe, not-safe (exit 1) or unknown, with the reasons: records and states that the
+    release does not know, what is wrong anyway, since every topic is loaded anew, and what has not ended.
+    What nobody tried is unknown, which by itself is exit 0.
+
     Examples:
       pulsar-meta check --store zk://zk1:2181
       pulsar-meta check public/default/orders --entries bookie:
       pulsar-meta check --store snapshot:all.ndjson --severity error -o ndjson
+      pulsar-meta check --entries bookie: --before-upgrade 4.0.7
     """
     if everything and names:
         raise UsageError("name topics, or give --all, not both")
+    if before_upgrade is not None and (names or for_version or only or excluded):
+        raise UsageError(
+            "--before-upgrade is about all of the store: no topics, --for-version, --only, --except"
+        )
     options = CheckOptions(
         chosen_codes(only or (), excluded or ()),
         _age(min_age),
-        _releases(for_version or ()),
+        _releases(for_version or ([] if before_upgrade is None else [before_upgrade])),
         _age(idle),
     )
     urls = list(entries or shell.settings.entries)
@@ -93,6 +111,10 @@ def check(
         opened = stack.enter_context(shell.store(store))
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
         progress = stack.enter_context(shell.progress(unit="values"))
+        if before_upgrade is not None:
+            upgrade = survey(opened, source, before_upgrade, options, progress.advance, urls=urls)
+            _show_upgrade(shell, upgrade)
+            return
         run = checkup(opened, source, names or (), options, progress.advance, urls=urls)
         shell.emit(_shown(run.findings(), severity, counts), VIEW)
         check_there(opened, run.scope, sum(counts.values()) + run.checked["topics"])
@@ -103,6 +125,39 @@ def check(
         raise run.unreachable
     if counts[Severity.ERROR] or (strict and counts[Severity.WARNING]):
         raise typer.Exit(Exit.FAULT)
+
+
+def _show_upgrade(shell: Shell, upgrade: Upgrade) -> None:
+    """Show the verdict; exit 1 where it is not safe, 6 where bookies did not answer."""
+    found = upgrade.verdict()
+    head = {"reason": "verdict", "verdict": found["verdict"], "message": f"to Pulsar {upgrade.version}"}
+    shell.emit([found] if shell.speaks_json else [head, *found["reasons"]], REASONS, single=True)
+    _account(shell, upgrade.run)
+    if upgrade.run.unreachable is not None:
+        raise upgrade.run.unreachable
+    if found["verdict"] == "not-safe":
+        raise typer.Exit(Exit.FAULT)
+
+
+def _reason_row(reason: Document) -> list[str]:
+    places, count = reason.get("places", []), reason.get("count", 0)
+    more = f" and {count - len(places)} more" if places and count > len(places) else ""
+    return [
+        reason["verdict"],
+        reason["reason"],
+        str(count or ""),
+        reason["message"],
+        ", ".join(places) + more,
+        reason.get("cure", ""),
+    ]
+
+
+REASONS = View(
+    ["verdict", "reason", "count", "what", "where", "before it"],
+    _reason_row,
+    frozenset({"count"}),
+    fields=("verdict", "reason", "count", "message", "places", "cure"),
+)
 
 
 def _age(text: str) -> int:

@@ -95,7 +95,7 @@ UNREADABLE: Final = Code(
     errors=("IllegalReferenceCountException: refCnt: 0", "Error while recovering cursor"),
     comes="Compression switched on (`managedCursorInfoCompressionType`), then an upgrade or a downgrade;"
     " 4.2.4 cannot load what it wrote itself.",
-    cure="Write the record back plain: `compress-cursors --codec none`.",
+    cure="Write the record back plain: `compress-cursors --compression none`.",
     unless="A release that was never tried with it: then it is a note.",
 )
 WITHOUT_PARENT: Final = Code(

@@ -25,6 +25,16 @@ class Form(StrEnum):
     CURSOR = "compressed-cursor"
     CURSOR_WITH_PROPERTIES = "compressed-cursor-with-properties"
     BIT_SETS = "bit-sets-in-cursor-ledger"
+    LEDGER_PROPERTIES = "ledger-properties"
+    SEGMENTED_SNAPSHOTS = "segmented-transaction-snapshots"
+    BATCHED_LOG = "batched-transaction-log"
+    BUCKETS = "delayed-delivery-buckets"
+    SHADOW = "shadow-topic"
+    SCALABLE = "scalable-topic"
+    TRANSACTION_RECORDS = "transactions-in-the-store"
+    V1_NAME = "v1-topic-name"
+    BOOKKEEPER_3 = "ledger-metadata-3"
+    ROCKSDB_6 = "rocksdb-tables-6"
 
 
 class Verdict(StrEnum):
@@ -70,6 +80,20 @@ _WITHOUT_BITS: Final = (
 # Read and not run: what fails in 4.2.4 came with apache/pulsar#25336 of March 2026, which reads cursors with
 # LightProto; its MetaStoreImpl.parseManagedCursorInfo frees the bytes that strings are read from later.
 _OLD_READER: Final = "of 2025, before apache/pulsar#25336 changed the reader in March 2026 (read, not run)"
+_NEWEST: Final = _V("5.0.0-M1")
+_NOT_RUN: Final = "(read, not run)"
+
+
+def _came_with(form: Form, release: str, evidence: str) -> tuple[Row, Row]:
+    """Return that a form is known from a release on, and to none before."""
+    first = _V(f"{release}-0")
+    before = (first[0], first[1] - 1, 99, 1) if first[1] else (first[0] - 1, 99, 99, 1)
+    return (
+        Row(form, _START, before, Verdict.CANNOT_LOAD, evidence),
+        Row(form, first, _NEWEST, Verdict.LOADS, evidence),
+    )
+
+
 TABLE: Final = (
     Row(
         Form.LEDGER,
@@ -99,7 +123,7 @@ TABLE: Final = (
         _V("2.10.5"),
         _V("2.10.99"),
         Verdict.LOADS,
-        "MetaStoreImpl of 2.10.5 has the reader (not run)",
+        "MetaStoreImpl of 2.10.5 has the reader (read, not run)",
     ),
     Row(
         Form.CURSOR,
@@ -142,10 +166,51 @@ TABLE: Final = (
         Row(Form.BIT_SETS, first, last, Verdict.CANNOT_LOAD, _WITHOUT_BITS)
         for first, last in ((_START, _V("3.0.9")), (_V("3.1.0-0"), _V("3.3.4")))
     ),
-    Row(Form.BIT_SETS, _V("3.0.10"), _V("3.0.99"), Verdict.LOADS, f"{_BITS_CAME} (not run)"),
-    Row(Form.BIT_SETS, _V("3.3.5"), _V("3.3.99"), Verdict.LOADS, f"{_BITS_CAME} (not run)"),
+    Row(Form.BIT_SETS, _V("3.0.10"), _V("3.0.99"), Verdict.LOADS, f"{_BITS_CAME} (read, not run)"),
+    Row(Form.BIT_SETS, _V("3.3.5"), _V("3.3.99"), Verdict.LOADS, f"{_BITS_CAME} (read, not run)"),
     Row(Form.BIT_SETS, _V("4.0.0"), _V("5.0.0-M1"), Verdict.LOADS, "4.0.7 and 4.2.4 loaded them"),
+    # What earlier releases make of them when they write the record nobody tried: no row, unknown.
+    Row(Form.LEDGER_PROPERTIES, _V("4.2.0"), _NEWEST, Verdict.LOADS, "4.2.4 and 5.0.0-M1 kept them"),
+    *_came_with(
+        Form.SEGMENTED_SNAPSHOTS,
+        "3.0.0",
+        f"PIP-196 came with 3.0.0: 2.11.0 has no class for them, 3.0.7 has {_NOT_RUN}",
+    ),
+    *_came_with(Form.BATCHED_LOG, "2.11.0", f"PIP-160, apache/pulsar#16617, came with 2.11.0 {_NOT_RUN}"),
+    *_came_with(
+        Form.BUCKETS, "3.0.0", f"PIP-195 came with 3.0.0: 2.11.0 has no class for them, 3.0.7 has {_NOT_RUN}"
+    ),
+    *_came_with(
+        Form.SHADOW, "3.0.0", f"PIP-180: 2.11.0 has no class for shadows, 3.0.7 has; 4.2.4 ran {_NOT_RUN}"
+    ),
+    *_came_with(Form.SCALABLE, "5.0.0", f"PIP-460: 5.0.0-M1 ran them, 4.2.4 has no such domain {_NOT_RUN}"),
+    *_came_with(
+        Form.TRANSACTION_RECORDS,
+        "5.0.0",
+        f"5.0.0-M1 keeps them below /txn, 4.2.4 reads logs and markers only {_NOT_RUN}",
+    ),
+    Row(Form.V1_NAME, _START, _V("4.99.99"), Verdict.LOADS, "4.0.7 served them"),
+    Row(
+        Form.V1_NAME,
+        _V("5.0.0-0"),
+        _NEWEST,
+        Verdict.CANNOT_LOAD,
+        "5.0.0-M1: V1 topic names (with cluster component) are no longer supported (PIP-457)",
+    ),
+    *_came_with(
+        Form.BOOKKEEPER_3, "2.4.0", f"BookKeeper 4.9 brought it, which came with Pulsar 2.4.0 {_NOT_RUN}"
+    ),
+    Row(
+        Form.ROCKSDB_6,
+        _START,
+        _V("4.99.99"),
+        Verdict.CANNOT_LOAD,
+        "rocksdbjni 7.9.2 of 4.2.4 refused to open a database that 5.0.0-M1 had written",
+    ),
+    Row(Form.ROCKSDB_6, _NEWEST, _NEWEST, Verdict.LOADS, "5.0.0-M1 wrote them"),
 )
+# Between them releases were run; of those beyond nothing is known.
+TRIED: Final = (_V("2.8.2"), _NEWEST)
 
 
 def is_release(text: str) -> bool:

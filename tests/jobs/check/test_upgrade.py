@@ -1,0 +1,174 @@
+"""Whether a store can go to another release: the verdict, and what decides it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.check.run import CheckOptions
+from pulsar_meta.jobs.check.upgrade import is_live_step, survey
+from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.stores.memory import MemoryStore
+from pulsar_meta.stores.registry import open_store
+from tests.wounds import healthy
+
+Capture = Callable[[str], Path]
+PLAIN = TopicName.parse("public/default/plain").path
+
+
+def verdict(store: Store, version: str, source: EntrySource | None = None) -> tuple[str, dict[str, Any]]:
+    found = survey(store, source, version, CheckOptions(releases=(version,))).verdict()
+    return found["verdict"], {one["reason"]: one for one in found["reasons"]}
+
+
+def put(store: MemoryStore, path: str, value: bytes) -> MemoryStore:
+    store.values[path] = Versioned(path, value, 0)
+    return store
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "expected", "reasons"),
+    [
+        ("pulsar-4.0.7", "3.0.7", "safe", set()),
+        ("pulsar-4.0.7", "4.2.4", "not-safe", {"compressed-cursor-with-properties"}),
+        ("pulsar-4.0.7", "4.2.5", "unknown", {"compressed-cursor-with-properties"}),
+        ("pulsar-4.2.4", "4.0.7", "unknown", {"ledger-properties"}),
+        ("pulsar-5.0.0-M1", "4.0.7", "not-safe", {"ledger-properties", "rocksdb-tables-6"}),
+        ("pulsar-4.2.4-3bookies", "4.2.4", "safe", set()),
+    ],
+)
+def test_captures(capture: Capture, name: str, version: str, expected: str, reasons: set[str]) -> None:
+    with open_store(f"rocksdb:{capture(name)}/rocksdb") as store:
+        found, why = verdict(store, version)
+    assert (found, set(why)) == (expected, reasons)
+
+
+def test_what_nobody_tried_is_unknown(capture: Capture) -> None:
+    found, why = verdict(healthy(capture("pulsar-4.2.4-3bookies")), "6.1.0")
+    assert (found, why["release-untried"]["verdict"]) == ("unknown", "unknown")
+
+
+def test_states_in_ledgers_are_looked_at_where_entries_are_given(capture: Capture) -> None:
+    folder = capture("pulsar-4.2.4-killed")
+    store = healthy(folder)
+    assert verdict(store, "3.0.7")[1]["cursor-states-unseen"]["count"] == 1
+    assert "cursor-states-unseen" not in verdict(store, "4.0.7")[1]
+    with open_entries([f"bookie-disk:{folder}"]) as source:
+        # That cursor has no single acknowledgements.
+        assert set(verdict(store, "3.0.7", source)[1]) == {"ledger-properties"}
+
+
+def test_partitions_need_their_record_from_4_1_on(capture: Capture) -> None:
+    store = healthy(capture("pulsar-4.2.4-3bookies"))
+    del store.values["/admin/partitioned-topics/public/default/persistent/parted"]
+    assert verdict(store, "4.0.7")[0] != "not-safe"
+    found, why = verdict(store, "4.2.4")
+    assert (found, why["partition-without-parent"]["count"]) == ("not-safe", 3)
+
+
+def _shadow(store: MemoryStore) -> None:
+    info = decode_managed_ledger(store.values[PLAIN].value)
+    info.properties.add(key="PULSAR.SHADOW_SOURCE", value="persistent://public/default/orders")
+    put(store, PLAIN, info.SerializeToString())
+
+
+def _offloaded(store: MemoryStore) -> None:
+    info = decode_managed_ledger(store.values[PLAIN].value)
+    context = info.ledgerInfo[0].offloadContext
+    context.uidMsb, context.uidLsb, context.complete, context.timestamp = 1, 2, True, 3
+    context.driverMetadata.name = "azureblob"
+    put(store, PLAIN, info.SerializeToString())
+
+
+def _copied(store: MemoryStore, path: str) -> None:
+    put(store, path, store.values[PLAIN].value)
+    del store.values[PLAIN]
+
+
+@pytest.mark.parametrize(
+    ("change", "version", "reason", "expected"),
+    [
+        (_shadow, "2.11.0", "shadow-topic", "not-safe"),
+        (_offloaded, "4.2.4", "offload-driver", "unknown"),
+        (
+            lambda store: _copied(store, "/managed-ledgers/public/cluster/old/persistent/plain"),
+            "5.0.0-M1",
+            "v1-topic-name",
+            "not-safe",
+        ),
+        (
+            lambda store: put(store, "/txn/id/0_0", b'{"state":"OPEN"}'),
+            "4.2.4",
+            "transactions-in-the-store",
+            "not-safe",
+        ),
+        (
+            lambda store: put(store, "/pulsar/migration-coordinator/migration", b'{"phase":"COPYING"}'),
+            "4.2.4",
+            "store-migration",
+            "not-safe",
+        ),
+        (
+            lambda store: put(store, "/ledgers/underreplication/ledgers/0000/0001/urL0000000007", b"x"),
+            "4.2.4",
+            "replication-unfinished",
+            "unknown",
+        ),
+        (
+            lambda store: put(
+                store, "/loadbalance/brokers/b:8080", json.dumps({"brokerVersion": "2.8.2"}).encode()
+            ),
+            "4.2.4",
+            "release-step",
+            "unknown",
+        ),
+        (lambda store: put(store, PLAIN, b"\xff"), "4.2.4", "record-undecodable", "not-safe"),
+        (
+            lambda store: _copied(
+                store, "/managed-ledgers/public/default/persistent/__transaction_buffer_snapshot_segments"
+            ),
+            "2.11.0",
+            "segmented-transaction-snapshots",
+            "not-safe",
+        ),
+    ],
+)
+def test_what_decides(
+    capture: Capture, change: Callable[[MemoryStore], None], version: str, reason: str, expected: str
+) -> None:
+    store = healthy(capture("pulsar-4.2.4-3bookies"))
+    assert reason not in verdict(store, version)[1]
+    change(store)
+    assert verdict(store, version)[1][reason]["verdict"] == expected
+
+
+def test_scalable_topics_do_not_go_below_5(capture: Capture) -> None:
+    store = healthy(capture("pulsar-5.0.0-M1-scalable"))
+    assert verdict(store, "4.2.4")[1]["scalable-topic"]["verdict"] == "not-safe"
+    assert "scalable-topic" not in verdict(store, "5.0.0-M1")[1]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "promised"),
+    [
+        ((3, 0), (4, 0), True),
+        ((3, 2), (4, 4), True),
+        ((4, 0), (3, 0), True),
+        ((2, 11), (3, 0), True),
+        ((3, 2), (5, 0), False),
+        ((2, 8), (2, 10), False),
+        ((2, 11), (4, 0), False),
+    ],
+)
+def test_steps_that_the_project_promises(
+    before: tuple[int, int], after: tuple[int, int], promised: bool
+) -> None:
+    assert is_live_step(before, after) is promised
