@@ -9,7 +9,7 @@ COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --
 PROTOS := $(wildcard proto/pulsar_meta/proto/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java servers maven demo test lint proto interop chaos bench growth docs lock clean
+.PHONY: help setup java servers maven demo test lint proto interop chaos bench growth copies docs lock clean
 
 help: ## List what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -53,10 +53,13 @@ chaos: setup servers ## Crash runs in their full sizes
 	$(BIN)/python -m pytest -m chaos $(ARGS)
 
 bench: setup java ## The ratios that the issues ask for
-	@for bench in $(filter-out bench/growth.py,$(wildcard bench/*.py)); do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
+	@for bench in $(filter-out bench/growth.py bench/copies.py,$(wildcard bench/*.py)); do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
 
 growth: setup ## Time and memory of commands over growing stores (an hour; ARGS="--sizes 2000 20000 200000")
 	$(BIN)/python bench/growth.py $(ARGS)
+
+copies: setup servers ## Time and memory of snapshot, restore and diff of a million values (an hour)
+	$(BIN)/python -m bench.copies $(ARGS)
 
 proto: setup ## Generate the Python code of the .proto files
 	$(BIN)/python scripts/generate.py --proto

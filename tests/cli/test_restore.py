@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from pulsar_meta.codecs.errors import ConflictError
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.jobs.restore.topics import Belongings
 from pulsar_meta.jobs.rewrite.guards import MIGRATION
+from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.values.left_out import copied
 from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.registry import open_store
@@ -286,7 +287,7 @@ def test_a_deleted_topic_comes_back(database: str, run: Run, tmp_path: Path) -> 
     before = values_of(target)
     topic = TopicName.parse("compacted")
     with open_store(target, read_only=False) as store:
-        gone = list(Belongings(store, [str(topic)]).values())
+        gone = list(Belongings(store, chosen_topics(store, [str(topic)])).values())
         for held in sorted(gone, key=lambda held: held.path, reverse=True):
             store.delete(held.path, held.version)
     entries = f"bookie-disk:{Path(database.partition(':')[2]).parent / 'bookie0'}"
@@ -305,6 +306,32 @@ def test_topics_that_are_not_there(database: str, run: Run, tmp_path: Path) -> N
     assert run("restore", database, "--topic", "no-such", *words).returncode == 3
     assert run("restore", database, "--namespace", "no-slash", *words).returncode == 2
     assert run("restore", database, "--with-policies", *words).returncode == 2
+    assert run("restore", database, "--topic", "no-such-*", *words).returncode == 3
+    listed = run("restore", database, "--stdin", *words, stdin=b"compacted\nno-such\n")
+    assert listed.returncode == 3
+    assert b"no-such" in listed.stderr
+    assert not list((tmp_path / "target").iterdir())
+
+
+def test_the_topics_are_walked_once(
+    database: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan, and the run, have what the count had: disks and cursors' ledgers are read but once."""
+    walks = []
+    whole = Belongings.values
+
+    def counted(self: Belongings) -> Iterator[Versioned]:
+        walks.append(self)
+        return whole(self)
+
+    monkeypatch.setattr(Belongings, "values", counted)
+    target = fill(f"dir:{tmp_path / 'target'}", {"/admin/x": b""})
+    words = ["--store", target, "--allow-unreadable", "--stdin", "-o", "ndjson"]
+    for more, parts in (["--dry-run"], 1), (["--yes"], 2):
+        ran = run("restore", database, *words, *more, stdin=b"compacted\n")
+        assert ran.returncode == 0, ran.stderr
+        assert len(walks) == parts
+    assert TopicName.parse("compacted").path in values_of(target)
 
 
 def test_a_database_that_is_not_there_is_made(database: str, run: Run, tmp_path: Path) -> None:

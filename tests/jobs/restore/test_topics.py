@@ -14,6 +14,7 @@ from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.restore.remains import Remains
 from pulsar_meta.jobs.restore.topics import Belongings
 from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of
+from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.topics.topic import read_topic
 from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.registry import open_store
@@ -23,6 +24,12 @@ from pulsar_meta.stores.registry import open_store
 def store(capture: Callable[[str], Path]) -> Iterator[Store]:
     with open_store(f"rocksdb:{capture('pulsar-4.2.4') / 'rocksdb'}") as opened:
         yield opened
+
+
+def belongings(
+    store: Store, name: str, *, policies: bool = False, remains: Remains | None = None
+) -> Belongings:
+    return Belongings(store, chosen_topics(store, [name]), policies, None, remains)
 
 
 def created_for(held: Versioned) -> str:
@@ -48,7 +55,7 @@ def test_ledgers_of_each_topic_and_no_others(store: Store) -> None:
     names = {(topic.partitioned or topic) for held in records if (topic := TopicName.from_path(held.path))}
     checked = 0
     for name in sorted(names, key=str):
-        found = list(Belongings(store, [str(name)]).values())
+        found = list(belongings(store, str(name)).values())
         paths = [held.path for held in found]
         assert len(paths) == len(set(paths))
         owners = {created_for(held) for held in found if ledger_of_path(held.path) is not None}
@@ -62,7 +69,7 @@ def test_ledgers_of_each_topic_and_no_others(store: Store) -> None:
 
 
 def test_a_namespace_is_all_of_its_topics_once(store: Store) -> None:
-    found = [held.path for held in Belongings(store, ["public/default"], policies=True).values()]
+    found = [held.path for held in belongings(store, "public/default", policies=True).values()]
     assert len(found) == len(set(found))
     below = {held.path for held in store.scan("/managed-ledgers/public/default/persistent") if held.value}
     assert below <= set(found)
@@ -83,9 +90,7 @@ def test_what_is_not_on_the_disks_stays_out(store: Store, capture: Callable[[str
         for unindexed_too, left_out in ((False, {hidden, logged}), (True, {hidden})):
             some = cast(EntrySource, _Without(source, {hidden, logged}))
             remains = Remains(some, {logged}, unindexed_too)
-            found = {
-                held.path: held for held in Belongings(store, [str(topic.name)], remains=remains).values()
-            }
+            found = {held.path: held for held in belongings(store, str(topic.name), remains=remains).values()}
             assert (remains.counts["gone"], remains.counts["unindexed"]) == (1, 1)
             assert not {ledger_path(one) for one in left_out} & found.keys()
             kept = [one.ledger_id for one in topic.ledgers if one.ledger_id not in left_out]

@@ -15,8 +15,9 @@ from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.rewriting import BulkOptions, WriteOptions, open_for_writing, write
+from pulsar_meta.cli.scope_options import SCOPE, ScopeOptions
 from pulsar_meta.cli.shell import Shell
-from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.restore.floors import floors_of, missing_bucket
@@ -24,56 +25,39 @@ from pulsar_meta.jobs.restore.remains import Remains, State
 from pulsar_meta.jobs.restore.survey import Survey, survey_source, survey_target
 from pulsar_meta.jobs.restore.topics import Belongings
 from pulsar_meta.jobs.restore.values import restore_values
-from pulsar_meta.jobs.topics.scope import is_namespace
+from pulsar_meta.jobs.topics.scope import check_named
 from pulsar_meta.jobs.values.counters import IDGEN
 from pulsar_meta.jobs.values.left_out import copied
+from pulsar_meta.jobs.values.remembered import Remembered
 from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.rocksdb import database_of
 from pulsar_meta.stores.rocksdb_writer import create_database, is_nowhere
 
-CHOICE = "Which topics (default: every value of the source)"
-
 
 @dataclass(frozen=True)
 class TopicOptions:
-    """Of which topics everything is brought back, and nothing else."""
+    """What else comes back with topics that are chosen."""
 
-    topic: Annotated[
-        list[str] | None, typer.Option("--topic", rich_help_panel=CHOICE, help="Name or glob (repeatable).")
-    ] = None
-    namespace: Annotated[
-        list[str] | None,
-        typer.Option("--namespace", rich_help_panel=CHOICE, help="tenant/namespace or glob (repeatable)."),
-    ] = None
     with_policies: Annotated[
         bool,
         typer.Option(
-            "--with-policies", rich_help_panel=CHOICE, help="Also the policies of tenant and namespace."
+            "--with-policies", rich_help_panel=SCOPE, help="Also the policies of tenant and namespace."
         ),
     ] = False
     also_unindexed: Annotated[
         bool,
         typer.Option(
             "--also-unindexed",
-            rich_help_panel=CHOICE,
+            rich_help_panel=SCOPE,
             help="With --entries: also ledgers that are in entry logs only, since the bookie deleted them.",
         ),
     ] = False
-
-    def names(self) -> list[str]:
-        """Return topics and namespaces; UsageError for options that are about them where none is named."""
-        for name in self.namespace or ():
-            if not is_namespace(name):
-                raise UsageError(f"{name!r}: a namespace is tenant/namespace")
-        names = [*(self.topic or ()), *(self.namespace or ())]
-        if not names and (self.with_policies or self.also_unindexed):
-            raise UsageError("--with-policies and --also-unindexed are for --topic and --namespace")
-        return names
 
 
 def restore(
     shell: Shell,
     source: Annotated[str, typer.Argument(help="Where values come from: any URL that --store takes.")],
+    where: ScopeOptions,
     choice: TopicOptions,
     writing: WriteOptions,
     bulk: BulkOptions,
@@ -96,7 +80,7 @@ def restore(
     value counters go forward, so that no ledger id is given out twice: past the source's own counter, every
     ledger that either store names, and every ledger on the disks of --entries. That alone undo leaves.
 
-    With --topic or --namespace everything that belongs to these comes back: their records, cursors, schemas,
+    Of the topics that are chosen everything comes back and nothing else: their records, cursors, schemas,
     partitions, and BookKeeper's metadata of their ledgers. --entries then says of which ledgers bookies still
     have entries; the others stay out.
 
@@ -105,7 +89,8 @@ def restore(
       pulsar-meta restore zk://zk1:2181 --store oxia://oxia:6648 --yes
       pulsar-meta restore 'zk-files:/zk?at=2026-05-01T03:00' --topic orders
     """
-    faults, names = Faults(shell), choice.names()
+    faults = Faults(shell)
+    _check(where, choice, writing)
     with ExitStack() as stack:
         url = f"{source}?partial" if partial and source.startswith("snapshot:") else source
         values = stack.enter_context(shell.store(url))
@@ -123,21 +108,30 @@ def restore(
         if disks is not None:
             surveys.append(Survey())
             logged = surveys[-1].take_entries(disks, faults)
-        chosen = None
-        if names:
+        if where.chosen:
             remains = None if disks is None else Remains(disks, logged, choice.also_unindexed)
-            chosen = Belongings(values, names, choice.with_policies, disks, remains)
-            _account_topics(shell, chosen)
+            check_named(values, where.scope())
+            topics = where.values(values, "ledger")
+            chosen = Belongings(values, topics, choice.with_policies, disks, remains)
+            held = stack.enter_context(Remembered())
+            _gather(shell, chosen, held)
         else:
             _account(shell, values, found, disks)
 
         def wanted() -> Iterable[Versioned]:
-            return chosen.values() if chosen else chain(copied(values), missing_bucket(surveys))
+            return held if where.chosen else chain(copied(values), missing_bucket(surveys))
 
         rewrite = restore_values(wanted, floors_of(values, target, surveys), overwrite=overwrite)
         with faults.going_on():
             write(shell, target, rewrite, writing, bulk)
         faults.end(disks)
+
+
+def _check(where: ScopeOptions, choice: TopicOptions, writing: WriteOptions) -> None:
+    """Raise UsageError for options that do not go together."""
+    where.check_answer(writing)
+    if choice != TopicOptions() and not where.chosen:
+        raise UsageError("--with-policies and --also-unindexed are for topics that are chosen (--topic, …)")
 
 
 def _target(shell: Shell, url: str | None, writing: WriteOptions, stack: ExitStack) -> Store:
@@ -172,10 +166,15 @@ def _account(shell: Shell, source: Store, found: Survey, disks: EntrySource | No
     shell.account({"values": found.values}, left_out)
 
 
-def _account_topics(shell: Shell, chosen: Belongings) -> None:
-    """Say what belongs to the topics, and of which ledgers there is nothing left."""
-    values = sum(1 for _ in chosen.values())
-    counts = {"values": values, **{name: chosen.counts[name] for name in ("topics", "cursors", "schemas")}}
+def _gather(shell: Shell, chosen: Belongings, held: Remembered) -> None:
+    """Keep what belongs to the topics for the plan and the writes; say what it is, and what of it is gone.
+
+    NotFoundError for no topic at all.
+    """
+    held.add(chosen.values())
+    if not chosen.counts["topics"]:
+        raise NotFoundError("no such topic", source=chosen.store.url)
+    counts = {"values": len(held), **{name: chosen.counts[name] for name in ("topics", "cursors", "schemas")}}
     left_out = {}
     if chosen.missing:
         left_out[counted(chosen.missing, "ledgers")] = "named, but the source has no metadata of them"

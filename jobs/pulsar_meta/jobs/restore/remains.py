@@ -46,7 +46,7 @@ class Remains:
         return "whole" if last is None or here > last else "partly"
 
     def _entries_here(self, ledger_id: int) -> int:
-        # The same ledgers are asked for when they are counted, for the plan, and for the writes.
+        # Shadow topics name the ledgers of their source.
         if ledger_id not in self._held:
             self._held[ledger_id] = sum(1 for _ in self.source.entry_ids(ledger_id))
         return self._held[ledger_id]

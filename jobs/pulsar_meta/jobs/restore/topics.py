@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from pulsar_meta.codecs.errors import NotFoundError
@@ -13,10 +13,10 @@ from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.restore.remains import Remains
 from pulsar_meta.jobs.topics.owners import SCHEMAS, named_by
-from pulsar_meta.jobs.topics.scope import POLICIES, chosen_topics
+from pulsar_meta.jobs.topics.scope import POLICIES
 from pulsar_meta.jobs.transactions.pending_acks import pending_logs
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
-from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 LOCAL_POLICIES = "/admin/local-policies"
 
@@ -25,14 +25,14 @@ LOCAL_POLICIES = "/admin/local-policies"
 class Belongings:
     """The values of `store` that belong to topics, each once, a ledger's record before what names it.
 
-    `names` are topics, or namespaces (`tenant/namespace`); globs are taken. `entries` knows the state of
-    cursors that lies in ledgers; with `remains`, ledgers of which nothing is left stay out, and out of the
-    topic's record. `counts` says how many topics, cursors, ledgers and schemas there were, `missing` how many
-    ledgers BookKeeper's metadata does not have.
+    `topics` are the records of topics. `entries` knows the state of cursors that lies in ledgers; with
+    `remains`, ledgers of which nothing is left stay out, and out of the topic's record. Once `values` were
+    taken, `counts` says how many topics, cursors, ledgers and schemas there were, `missing` how many ledgers
+    BookKeeper's metadata does not have.
     """
 
     store: Store
-    names: Sequence[str]
+    topics: Iterable[Versioned]
     policies: bool = False
     entries: EntrySource | None = None
     remains: Remains | None = None
@@ -41,13 +41,10 @@ class Belongings:
     _given: set[str] = field(default_factory=set)
 
     def values(self) -> Iterator[Versioned]:
-        """Yield them. NotFoundError for a name that no topic has; DecodeError for a record that is broken."""
-        self.counts.clear()
-        self.missing = 0
-        self._given.clear()
-        if self.remains is not None:
-            self.remains.counts.clear()
-        for record in chosen_topics(self.store, self.names):
+        """Yield them, once. NotFoundError for a topic that is not there; DecodeError for a broken record."""
+        for record in self.topics:
+            if record.version == ABSENT:
+                raise NotFoundError(f"nothing at {record.path}", source=self.store.url)
             topic = TopicName.from_path(record.path)
             if topic is not None and record.path not in self._given:
                 yield from self._of_topic(topic)

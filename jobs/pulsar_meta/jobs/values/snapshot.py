@@ -55,16 +55,18 @@ def take_snapshot(
     head = _head(store, tool, redacted=redact)
     _check_target(target, head, resume=resume)
     shown = redacted_value if redact else None
-    with closing(SnapshotWriter(target, head)) as writer, Remembered() as seen:
-        last = _keep(writer, target, seen) if resume else None
-        kept = writer.sums.values
-        writer.take_its_name()
-        values = _counted(store.scan(after=last), progress)
-        if store.scans_one_moment and last is None:
-            _write(writer, values, shown)
+    begun = resume and next(kept_values(target), None) is not None
+    with closing(SnapshotWriter(target, head)) as writer:
+        if store.scans_one_moment and not begun:
+            writer.take_its_name()
+            _write(writer, _counted(store.scan(), progress), shown)
             return _finish(writer, Taken(writer.sums))
-        _write(writer, _noted(values, seen), shown)
-        return _second_look(store, writer, head, seen, Taken(writer.sums, kept), shown)
+        with Remembered() as seen:
+            last = _keep(writer, target, seen) if resume else None
+            kept = writer.sums.values
+            writer.take_its_name()
+            _write(writer, _noted(_counted(store.scan(after=last), progress), seen), shown)
+            return _second_look(store, writer, head, seen, Taken(writer.sums, kept), shown)
 
 
 Shown = Callable[[Versioned], Versioned] | None
