@@ -7,11 +7,14 @@ from typing import Annotated
 
 import typer
 
+from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.rewriting import SAFETY, WriteOptions, write
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.repair.repair import Repair
 from pulsar_meta.jobs.rewrite.decision import Decided
+from pulsar_meta.jobs.topics.topic import Report
 from pulsar_meta.stores.base import Store
 
 Confirm = Annotated[
@@ -25,13 +28,26 @@ Confirm = Annotated[
 ]
 
 
+def warned(shell: Shell) -> Report:
+    """Return what says what is damaged elsewhere: a store that needs repairs may need several."""
+    return lambda error: shell.warn(redact(str(error)))
+
+
 def carry_out(
-    shell: Shell, store: Store, repair: Repair, writing: WriteOptions, confirm: str | None = None
+    shell: Shell,
+    store: Store,
+    repair: Repair,
+    writing: WriteOptions,
+    confirm: str | None = None,
+    source: EntrySource | None = None,
 ) -> None:
     """Say what was found, have losses confirmed, then write, or show the plan; ends as `write` does.
 
-    UsageError where something is lost, nobody can be asked, and `confirm` is not what has to be written out.
+    `source` is where entries were read, of which is said what was damaged there. UsageError where something
+    is lost, nobody can be asked, and `confirm` is not what has to be written out.
     """
+    for text in () if source is None else (*source.notes, *map(str, source.faults)):
+        shell.warn(text)
     shell.account(repair.checked, repair.not_checked)
     for text in repair.said:
         shell.say(text)

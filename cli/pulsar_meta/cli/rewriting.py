@@ -27,6 +27,7 @@ from pulsar_meta.cli.render.tables import Detail, Format
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import PulsarMetaError, UnreachableError, UsageError
+from pulsar_meta.jobs.repair.repair import UNDECIDED
 from pulsar_meta.jobs.restore.values import DIFFERENT, NO_PATH
 from pulsar_meta.jobs.rewrite.apply import Speed
 from pulsar_meta.jobs.rewrite.decision import NOT_THERE, Summary
@@ -42,7 +43,7 @@ SAFETY = "Safety"
 LIMIT_OPTIONS = {"zk": "jute_maxbuffer", "etcd": "max_request_bytes", "etcds": "max_request_bytes"}
 REQUEST_ROOM = 4096
 # Reasons for which a value is not as it was asked for, and no guard's.
-UNDONE = ("packs-differently", UNKNOWN_FIELDS, DIFFERENT, NO_PATH)
+UNDONE = ("packs-differently", UNKNOWN_FIELDS, DIFFERENT, NO_PATH, UNDECIDED)
 SUMMARY_FORMS = (Format.TABLE, Format.JSON, Format.NDJSON, Format.PLAIN)
 
 
@@ -254,7 +255,7 @@ def _show_plan(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> No
     _hint(shell, summary)
     if summary.skipped_for[NOT_THERE]:
         raise typer.Exit(Exit.NOT_FOUND)
-    if summary.undecodable or summary.skipped_for[DIFFERENT] or summary.skipped_for[NO_PATH]:
+    if summary.undecodable or any(summary.skipped_for[one] for one in (DIFFERENT, NO_PATH, UNDECIDED)):
         raise typer.Exit(Exit.FAULT)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -16,16 +17,17 @@ from pulsar_meta.jobs.rewrite.guards import Overrides
 from pulsar_meta.jobs.rewrite.run import Listener, Terms, run
 from pulsar_meta.jobs.rewrite.undo import put_back
 from pulsar_meta.stores.memory import MemoryStore
+from tests.wounds import Patient as Wounded
 from tests.wounds import examined, healthy
 
 
 @dataclass
-class Patient:
+class Patient(Wounded):
     """A store in memory; `folder` takes undo files."""
 
     store: MemoryStore
-    folder: Path
-    undo_files: list[Path] = field(default_factory=list)
+    folder: Path = field(kw_only=True)
+    undo_files: list[Path] = field(default_factory=list, kw_only=True)
 
     def found(self, *names: str, source: EntrySource | None = None) -> list[tuple[str, int | None]]:
         """Return what the doctor finds of topics, but for notes: codes and ledgers."""
@@ -57,4 +59,4 @@ class Patient:
 @pytest.fixture
 def patient(capture: Callable[[str], Path], tmp_path: Path) -> Patient:
     """The store of a stopped 4.2.4, to be wounded."""
-    return Patient(healthy(capture("pulsar-4.2.4")), tmp_path)
+    return Patient(healthy(capture("pulsar-4.2.4")), Random(1), folder=tmp_path)

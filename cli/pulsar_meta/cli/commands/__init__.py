@@ -56,6 +56,9 @@ COMMANDS: Final[dict[str, Command]] = {
     "compress-cursors": Command("pulsar_meta.cli.commands.compress:compress_cursors", REWRITE, ROWS),
     "compress-ledgers": Command("pulsar_meta.cli.commands.compress:compress_ledgers", REWRITE, ROWS),
     "convert-cursor": Command("pulsar_meta.cli.commands.convert_cursor:convert_cursor", REWRITE, ROWS),
+    "repair ledger-metadata": Command(
+        "pulsar_meta.cli.commands.repair_ledger_metadata:repair_ledger_metadata", REWRITE, ROWS
+    ),
     "repair partitions": Command(
         "pulsar_meta.cli.commands.repair_partitions:repair_partitions", REWRITE, ROWS
     ),

@@ -94,6 +94,28 @@ def found_ledgers(
         yield _examined(source, ledger_id, held, striping, password, report)
 
 
+def found_ledger(
+    source: EntrySource,
+    ledger_id: int,
+    report: Report,
+    *,
+    password: bytes = b"",
+    usual: Sequence[Quorum] = (),
+) -> FoundLedger | None:
+    """Return one ledger as its entries on the disks show it, None where they have no entry of it.
+
+    `usual` are the quorums that others have, the most usual first; of those that fit they are preferred.
+    Damage goes to `report`; UnreachableError from the source.
+    """
+    held = _held([(bookie or "", disk) for bookie, disk in by_bookie(source)], ledger_id)
+    if not any(map(len, held.values())):
+        return None
+    possible = stripings(held)
+    order = dict.fromkeys([*usual, *usual_quorums([possible])])
+    striping = chosen(possible, list(order)) or _everywhere(held)
+    return _examined(source, ledger_id, held, striping, password, report)
+
+
 def master_key(password: bytes) -> bytes:
     """Return what bookies keep of a ledger's password."""
     # SHA-1 is part of the format.

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from pulsar_meta.jobs.rewrite.batches import Batches
-from pulsar_meta.jobs.rewrite.decision import Decided, Decision, by_rule, keep, write
+from pulsar_meta.jobs.rewrite.decision import Decided, Decision, by_rule, keep, skip, write
 from pulsar_meta.jobs.rewrite.plan import leave_moved
 from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.stores.base import ABSENT, Versioned
+
+# The reason to leave a value as it is because what is at hand does not say what it should be.
+UNDECIDED: Final = "undecided"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,11 @@ def becoming(seen: Versioned, value: bytes, *, note: str | None = None) -> Decid
     same = seen.version != ABSENT and seen.value == value
     decision: Decision = keep(seen, "already") if same else write(seen, value)
     return seen, decision._replace(note=note)
+
+
+def undecided(seen: Versioned, why: str) -> Decided:
+    """Return the decision to leave a value, since what is at hand does not say what it should be."""
+    return seen, skip(seen, UNDECIDED, note=why)
 
 
 def removed(seen: Versioned) -> Decided:

@@ -1,0 +1,331 @@
+"""`repair ledger-metadata`: BookKeeper's metadata of ledgers that Pulsar names, where it is gone or garbage.
+
+Of a ledger of a topic that is not its last, the list says where it ends. The last one, and what cursors,
+schemas and compaction name, is written OPEN, without an end: whoever opens it next recovers it, and the
+bookies say where it ends. What a list cannot say (quorums, bookies, digest type, password) is taken from
+the disks where these are given, else from another ledger of the same kind. Which bookies had it is not known
+then: unless all bookies have every entry, all of them become its ensemble, each with every entry by the
+metadata, and a reader asks one after the other.
+
+Sources: apache/bookkeeper PendingReadOp, LedgerRecoveryOp (an entry is missing when write quorum less ack
+quorum and one bookies say so: with an ack quorum of 1 all of them); apache/pulsar LedgerMetadataUtils.java,
+ManagedLedgerImpl.initialize. What brokers did with such metadata was tried on 4.0.7 and 4.2.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.frames.bookie_entry import DigestType
+from pulsar_meta.codecs.metadata.ledger_metadata import (
+    CURRENT_VERSION,
+    LedgerMetadata,
+    decode_ledger_metadata,
+    encode_ledger_metadata,
+)
+from pulsar_meta.codecs.names import (
+    LEDGERS,
+    MANAGED_LEDGERS,
+    TopicName,
+    encode_name,
+    ledger_of_path,
+    ledger_path,
+)
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.rebuild.ledgers import FoundLedger, found_ledger
+from pulsar_meta.jobs.rebuild.striping import Quorum
+from pulsar_meta.jobs.repair.repair import Repair, becoming, undecided
+from pulsar_meta.jobs.rewrite.decision import Decided, keep
+from pulsar_meta.jobs.rewrite.rules import current
+from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of
+from pulsar_meta.jobs.topics.owners import Owner, named_by, owner_in_custom, owners_of
+from pulsar_meta.jobs.topics.partitions import held_partitions
+from pulsar_meta.jobs.topics.topic import Ledger, Report, Topic, parse_ledger_id, read_topic
+from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
+from pulsar_meta.stores.base import ABSENT, Store, Versioned
+
+COOKIES: Final = f"{LEDGERS}/cookies"
+DEADLINE: Final = (
+    "bookies delete the entries of ledgers without metadata at their next garbage collection: what they have"
+    " deleted does not come back with the metadata"
+)
+NO_DISKS: Final = "bookies are asked by metadata: only their disks (bookie-disk:) show ledgers without"
+
+
+class Named(NamedTuple):
+    """A ledger that something names; `listed` is what the topic's list says of it, `last`: it is its last."""
+
+    owner: Owner
+    listed: Ledger | None = None
+    last: bool = False
+
+    @property
+    def who(self) -> str:
+        """Who names it, for people."""
+        of = f" of {self.owner.cursor}" if self.owner.cursor else ""
+        return f"{self.owner.role}{of} of {self.owner.name}"
+
+
+def repair_ledger_metadata(
+    store: Store, source: EntrySource | None, names: Sequence[str], report: Report, *, again: bool = False
+) -> Repair:
+    """Return what gives ledgers their metadata: those named by number, and those that the topics named name.
+
+    Metadata that can be decoded stays, unless `again`: then it is made anew. `source` has disks of bookies.
+    NotFoundError for a topic that is not there, and for a ledger that nobody names; damage goes to `report`.
+    """
+    named = {one.owner.ledger_id: one for one in _named(store, source, names, report)}
+    disks = source if source is not None and all(part.bookies is not None for part in source.parts) else None
+    maker = _Maker(store, disks, report)
+    decided, said = list[Decided](), list[str]()
+    for ledger_id, one in sorted(named.items()):
+        seen = current(store, ledger_path(ledger_id))
+        decision, text = maker.decided(seen, one, again=again)
+        decided.append(decision)
+        said += [f"ledger {ledger_id}, {one.who}: {text}"] if text else []
+    if any(seen.version == ABSENT for seen, _ in decided):
+        said.append(DEADLINE)
+    why = "no --entries" if source is None else NO_DISKS
+    return Repair(
+        "ledger-metadata",
+        tuple(decided),
+        checked={"ledgers": len(decided)},
+        not_checked={} if disks is not None else {"disks": why},
+        said=tuple(said),
+    )
+
+
+def _named(store: Store, source: EntrySource | None, names: Sequence[str], report: Report) -> Iterator[Named]:
+    ids = [parse_ledger_id(name) for name in names if name.isdecimal()]
+    for ledger_id, found in owners_of(ids, store, source, report).items():
+        if not found:
+            raise NotFoundError(
+                f"no topic, cursor or schema names ledger {ledger_id}: nothing reads it", source=store.url
+            )
+        yield _with_list(store, found[0])
+    for name in names:
+        if not name.isdecimal():
+            for topic in held_partitions(store, TopicName.parse(name))[0]:
+                yield from _of_topic(store, source, topic)
+
+
+def _with_list(store: Store, owner: Owner) -> Named:
+    """Return a ledger with what the list of its topic says of it."""
+    if owner.role != "data":
+        return Named(owner)
+    topic = read_topic(store, TopicName.parse(owner.name))
+    return next(one for one in _listed(topic) if one.owner.ledger_id == owner.ledger_id)
+
+
+def _listed(topic: Topic) -> Iterator[Named]:
+    """Yield the ledgers of a topic's list; a shadow's belong to its source."""
+    name = topic.shadow.source if topic.shadow is not None and topic.shadow.source else topic.name
+    for at, ledger in enumerate(topic.ledgers):
+        owner = Owner(ledger.ledger_id, "data", name, None, topic.path)
+        yield Named(owner, ledger, at == len(topic.ledgers) - 1)
+
+
+def _of_topic(store: Store, source: EntrySource | None, name: TopicName) -> Iterator[Named]:
+    yield from _listed(read_topic(store, name))
+    for child in store.children(name.path):
+        held = current(store, f"{name.path}/{child}")
+        # A cursor that cannot be read names nothing.
+        with suppress(DecodeError):
+            yield from map(Named, named_by(held, source, lambda path, why: None))
+
+
+@dataclass(slots=True)
+class _Maker:
+    """Makes metadata, from `disks` where these are given."""
+
+    store: Store
+    disks: EntrySource | None
+    report: Report
+    # What BookKeeper says of another ledger, by role and topic.
+    _patterns: dict[tuple[str, str], LedgerMetadataFormat | None] | None = None
+    _bookies: tuple[str, ...] | None = None
+
+    def decided(self, seen: Versioned, named: Named, *, again: bool) -> tuple[Decided, str]:
+        """Return what becomes of a ledger's metadata, and a sentence about it, empty where it stays."""
+        held = _decoded(seen)
+        if held is not None and not again:
+            return (seen, keep(seen, "already")), ""
+        if named.listed is not None and named.listed.offload and named.listed.offload.bookkeeper_deleted:
+            return (seen, keep(seen, "offloaded")), ""
+        pattern = self._pattern(named)
+        found = self._on_disks(named, pattern)
+        why = _why_not(named, found, self.disks, pattern)
+        if why is not None:
+            return undecided(seen, why), ""
+        metadata = self._drawn(pattern, found)
+        end = _end(metadata, named, found)
+        custom = _custom(named.owner) if held is None else [(p.key, p.value) for p in held.customMetadata]
+        for key, value in custom:
+            metadata.customMetadata.add(key=key, value=value)
+        if held is not None and held.HasField("ctime"):
+            metadata.ctime = held.ctime
+        value = encode_ledger_metadata(LedgerMetadata(CURRENT_VERSION, metadata))
+        return becoming(seen, value), f"{end}; {self._whence(metadata, found)}"
+
+    def _on_disks(self, named: Named, pattern: LedgerMetadataFormat | None) -> FoundLedger | None:
+        if self.disks is None:
+            return None
+        usual = [] if pattern is None else [Quorum(pattern.ensembleSize, pattern.quorumSize)]
+        password = b"" if pattern is None else pattern.password
+        return found_ledger(self.disks, named.owner.ledger_id, self.report, password=password, usual=usual)
+
+    def _drawn(self, pattern: LedgerMetadataFormat | None, found: FoundLedger | None) -> LedgerMetadataFormat:
+        """Return quorums, bookies, digest and password."""
+        drawn = LedgerMetadataFormat(state=LedgerMetadataFormat.OPEN, length=0)
+        if pattern is not None:
+            drawn.digestType, drawn.password = pattern.digestType, pattern.password
+        if found is None:
+            assert pattern is not None
+            self._draw_ensemble(drawn, pattern)
+            return drawn
+        quorum = found.striping.quorum
+        drawn.ensembleSize, drawn.quorumSize = quorum.ensemble, quorum.write
+        acks = quorum.write if pattern is None else pattern.ackQuorumSize
+        drawn.ackQuorumSize = 1 if found.striping.misfits else min(acks, quorum.write)
+        drawn.password = b"" if pattern is None else pattern.password
+        if found.digest_type is not None:
+            drawn.MergeFrom(_digest(found.digest_type))
+        for segment in found.striping.segments:
+            drawn.segment.add(firstEntryId=segment.first_entry, ensembleMember=segment.members)
+        return drawn
+
+    def _draw_ensemble(self, drawn: LedgerMetadataFormat, pattern: LedgerMetadataFormat) -> None:
+        members = sorted({one for part in pattern.segment for one in part.ensembleMember})
+        everywhere = pattern.quorumSize == pattern.ensembleSize == len(members)
+        known = self._known() or tuple(members)
+        if everywhere and set(known) <= set(members):
+            drawn.ensembleSize, drawn.quorumSize = pattern.ensembleSize, pattern.quorumSize
+            drawn.ackQuorumSize = pattern.ackQuorumSize
+        else:
+            drawn.ensembleSize = drawn.quorumSize = len(known)
+            drawn.ackQuorumSize = 1
+            members = list(known)
+        drawn.segment.add(firstEntryId=0, ensembleMember=members)
+
+    def _known(self) -> tuple[str, ...]:
+        """Return the bookies that have a cookie."""
+        if self._bookies is None:
+            self._bookies = tuple(sorted(self.store.children(COOKIES)))
+        return self._bookies
+
+    def _whence(self, metadata: LedgerMetadataFormat, found: FoundLedger | None) -> str:
+        members = metadata.segment[0].ensembleMember
+        if found is not None:
+            unsure = f" ({', '.join(found.unsure)})" if found.unsure else ""
+            return f"bookies and digest by the disks{unsure}"
+        if metadata.ackQuorumSize == 1 and len(members) > 1:
+            return (
+                f"which of {len(members)} bookies had it is not known: each is asked in turn, and all of them"
+                " have to be up (--entries with their disks says which)"
+            )
+        return "bookies and digest as of its neighbours"
+
+    def _pattern(self, named: Named) -> LedgerMetadataFormat | None:
+        """Return what BookKeeper says of a ledger of the same kind, best of the same topic."""
+        if self._patterns is None:
+            self._patterns = {}
+        role = "compacted" if named.owner.role == "compacted" else "data"
+        key = role, named.owner.name
+        if key not in self._patterns:
+            self._patterns[key] = self._near(named) if role == "data" else None
+            if self._patterns[key] is None:
+                self._patterns[key] = self._anywhere(role)
+        return self._patterns[key]
+
+    def _near(self, named: Named) -> LedgerMetadataFormat | None:
+        if named.owner.path is None or named.owner.role != "data":
+            return None
+        with suppress(NotFoundError, DecodeError):
+            topic = read_topic(self.store, TopicName.parse(named.owner.name))
+            ids = sorted(
+                (one.ledger_id for one in topic.ledgers),
+                key=lambda one: abs(one - named.owner.ledger_id),
+            )
+            found = (_decoded(current(self.store, ledger_path(one))) for one in ids)
+            return next((one for one in found if one is not None and one.segment), None)
+        return None
+
+    def _anywhere(self, role: str) -> LedgerMetadataFormat | None:
+        for record in self.store.scan(LEDGERS):
+            ledger_id, held = ledger_of_path(record.path), _decoded(record)
+            if ledger_id is None or held is None or not held.segment:
+                continue
+            owner = owner_in_custom(ledger_id, bookkeeper_ledger_of(ledger_id, record).custom)
+            if owner is not None and (owner.role == "compacted") == (role == "compacted"):
+                return held
+        return None
+
+
+def _digest(name: DigestType) -> LedgerMetadataFormat:
+    # Fields that are required are merged as little as others.
+    return LedgerMetadataFormat(digestType=name)
+
+
+def _decoded(seen: Versioned) -> LedgerMetadataFormat | None:
+    """Return what a ledger's metadata says, None where there is none, or it cannot be decoded."""
+    try:
+        return None if seen.version == ABSENT else decode_ledger_metadata(seen.value).metadata
+    except DecodeError:
+        return None
+
+
+def _why_not(
+    named: Named, found: FoundLedger | None, disks: EntrySource | None, pattern: LedgerMetadataFormat | None
+) -> str | None:
+    """Return why no metadata can be made, None where it can."""
+    middle = named.listed is not None and not named.last
+    if middle and found is None and disks is not None and disks.whole_ledgers:
+        return "the disks have no entry of it: where these are all, it is lost (repair missing-ledger)"
+    if found is not None and found.refused is not None:
+        return found.refused
+    if found is None and pattern is None:
+        return "no other ledger says how such ledgers are: give the bookies' disks with --entries"
+    if middle and named.listed is not None and not named.listed.counted and found is None:
+        return "the list counts no entry of it, and only the disks say how many it has: give --entries"
+    return None
+
+
+def _end(metadata: LedgerMetadataFormat, named: Named, found: FoundLedger | None) -> str:
+    """Close the ledger where its end is known; return a sentence about it."""
+    listed = named.listed
+    if listed is None or named.last:
+        return "OPEN, so that whoever opens it recovers it"
+    counted = listed.counted or (0 if found is None else found.last_entry + 1)
+    metadata.state, metadata.lastEntryId = LedgerMetadataFormat.CLOSED, counted - 1
+    whole = found is not None and found.last_entry == counted - 1 and found.length is not None
+    metadata.length = (found.length or 0) if found is not None and whole else listed.size or 0
+    fewer = ""
+    if found is not None and found.last_entry < counted - 1:
+        fewer = f" (the disks given end at {found.last_entry})"
+    return f"CLOSED at entry {counted - 1}, {metadata.length} bytes{fewer}"
+
+
+def _custom(owner: Owner) -> Iterable[tuple[str, bytes]]:
+    """Return what Pulsar would have noted with the ledger."""
+    yield "application", b"pulsar"
+    match owner.role:
+        case "data" | "cursor":
+            path = TopicName.parse(owner.name).path.removeprefix(f"{MANAGED_LEDGERS}/")
+            yield "component", b"managed-ledger"
+            yield "pulsar/managed-ledger", path.encode()
+            if owner.cursor is not None:
+                yield "pulsar/cursor", encode_name(owner.cursor).encode()
+        case "compacted":
+            yield "component", b"compacted-ledger"
+            yield "pulsar/compactedTopic", owner.name.encode()
+        case "schema":
+            yield "component", b"schema"
+            yield "pulsar/schemaId", owner.name.encode()
+        case "delayed-index-bucket":
+            yield "component", b"delayed-index-bucket"
+            yield "pulsar/delayedIndexTopic", owner.name.encode()
+            yield "pulsar/delayedIndexCursor", encode_name(owner.cursor or "").encode()
