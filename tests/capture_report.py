@@ -30,6 +30,7 @@ from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.stores.registry import open_store
 from tests.cli.program import pulsar_meta_here
 from tests.cursor_truth import CursorTable, compare_cursors
+from tests.message_truth import RowTable, compare_rows
 from tests.seek_truth import (
     SeekTable,
     Truth,
@@ -237,7 +238,12 @@ def differences(
 
 
 def lines_of(
-    folder: Path, values: ValueTable, messages: MessageTable, seek: SeekTable, cursors: CursorTable
+    folder: Path,
+    values: ValueTable,
+    messages: MessageTable,
+    rows: RowTable,
+    seek: SeekTable,
+    cursors: CursorTable,
 ) -> Iterable[str]:
     """Yield the report of one capture."""
     yield f"## {folder.name}"
@@ -255,6 +261,11 @@ def lines_of(
         + "; ".join([*(f"{reason}: {count}" for reason, count in sorted(messages.otherwise.items())), ""])
         + f"entries or messages that no consumer was given: {messages.more}"
     )
+    compared = "; ".join(f"{how}: {count}" for how, count in sorted(rows.found.items()))
+    yield (
+        f"messages as rows, of those readers are given: {compared};"
+        f" values as the client decoded them: {rows.values.total()}"
+    )
     yield f"indexes asked: {seek.indexes}; as the truth: {seek.indexes_right}"
     yield f"times asked: {seek.times}; as by reading every entry: {seek.times_right}"
     for what, counts in (("index", seek.by_index), ("time", seek.by_time)):
@@ -265,7 +276,7 @@ def lines_of(
         f" of these with their state in a ledger: {cursors.in_ledgers}"
     )
     yield from (f"  {count:6} {reason}" for reason, count in cursors.by_reason.most_common())
-    faults = [*values.wrong, *messages.wrong, *seek.wrong, *cursors.wrong]
+    faults = [*values.wrong, *messages.wrong, *rows.wrong, *seek.wrong, *cursors.wrong]
     yield f"wrong or not explained: {len(faults)}"
     yield from (f"  {fault}" for fault in faults[:20])
     yield ""
@@ -279,8 +290,9 @@ def main(folders: list[str]) -> int:
     for folder in map(Path, folders):
         values, seek = report_values(folder), compare_capture(folder)
         messages, cursors = report_messages(folder, read_truth(folder)), compare_cursors(folder)
-        print("\n".join(lines_of(folder, values, messages, seek, cursors)))
-        worst |= bool(values.wrong or messages.wrong or seek.wrong or cursors.wrong)
+        rows = compare_rows(folder)
+        print("\n".join(lines_of(folder, values, messages, rows, seek, cursors)))
+        worst |= bool(values.wrong or messages.wrong or rows.wrong or seek.wrong or cursors.wrong)
     return worst
 
 

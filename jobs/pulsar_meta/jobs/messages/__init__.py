@@ -1,0 +1,1 @@
+"""Messages as rows: entries opened, chunks joined, values by the topic's own schemas, as Arrow batches."""

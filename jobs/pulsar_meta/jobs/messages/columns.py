@@ -1,0 +1,225 @@
+"""The columns of messages, and the Arrow batches that they are gathered into.
+
+What is the same for all messages of an entry is taken once an entry and repeated by Arrow; only columns
+that are wanted are looked at. Needs pyarrow and NumPy.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pulsar_meta.codecs.columns.column import wrapped
+from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.frames.entry_json import properties_of
+from pulsar_meta.codecs.frames.frame import Frame
+from pulsar_meta.codecs.protobuf.to_json import readable
+from pulsar_meta.codecs.schemas.stored import schema_version
+from pulsar_meta.codecs.transactions.log_entries import TxnId
+from pulsar_meta.jobs.topics.topic import Position
+from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata, SingleMessageMetadata
+
+# Rows, and bytes of payload, that a batch has at most before it is handed on.
+ROWS_AT_ONCE: Final = 8192
+BYTES_AT_ONCE: Final = 32 << 20
+
+Metadata = MessageMetadata | SingleMessageMetadata
+
+TOPIC, SCALABLE = "topic", "scalable_topic"
+PAYLOAD, VALUE, ERROR = "payload", "value", "error"
+
+# Times are milliseconds since the epoch; numbers are Java's longs, as in `pulsar_entries`.
+SCHEMA: Final = pa.schema(
+    [
+        (TOPIC, pa.string()),
+        (SCALABLE, pa.string()),
+        ("ledger_id", pa.int64()),
+        ("entry_id", pa.int64()),
+        ("batch_index", pa.int32()),
+        ("index", pa.int64()),
+        ("key", pa.string()),
+        ("key_bytes", pa.binary()),
+        ("ordering_key", pa.binary()),
+        ("properties", pa.map_(pa.string(), pa.string())),
+        ("publish_time", pa.int64()),
+        ("event_time", pa.int64()),
+        ("broker_timestamp", pa.int64()),
+        ("producer_name", pa.string()),
+        ("sequence_id", pa.int64()),
+        ("schema_version", pa.int64()),
+        ("transaction", pa.string()),
+        ("null_value", pa.bool_()),
+        (PAYLOAD, pa.binary()),
+        (VALUE, pa.string()),
+        (ERROR, pa.string()),
+    ]
+)
+COLUMNS: Final = tuple(SCHEMA.names)
+
+
+def checked_columns(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of columns, all where none is given; UsageError for one that there is not."""
+    for name in names:
+        if name not in COLUMNS:
+            raise UsageError(f"messages have no column {name!r}; there are {', '.join(COLUMNS)}")
+    return tuple(names) or COLUMNS
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """Return the Arrow schema of some columns, in their order."""
+    return pa.schema([SCHEMA.field(name) for name in columns])
+
+
+def key_bytes(metadata: Metadata) -> bytes | None:
+    """Return the bytes of a message's key, None where it has none."""
+    if not _has_key(metadata):
+        return None
+    text = metadata.partition_key
+    raw = text if isinstance(text, bytes) else text.encode()
+    if not metadata.partition_key_b64_encoded:
+        return raw
+    try:
+        return base64.b64decode(raw, validate=True)
+    except binascii.Error:
+        return raw
+
+
+def transaction_of(metadata: MessageMetadata) -> TxnId | None:
+    """Return the transaction in which an entry was published, None for none."""
+    if not (metadata.HasField("txnid_most_bits") and metadata.HasField("txnid_least_bits")):
+        return None
+    return TxnId(metadata.txnid_most_bits, metadata.txnid_least_bits)
+
+
+def _has_key(metadata: Metadata) -> bool:
+    return metadata.HasField("partition_key") and not metadata.null_partition_key
+
+
+def _key(metadata: Metadata, frame: Frame) -> str | None:
+    return readable(metadata.partition_key) if _has_key(metadata) else None
+
+
+def _ordering_key(metadata: Metadata, frame: Frame) -> bytes | None:
+    return metadata.ordering_key if metadata.HasField("ordering_key") else None
+
+
+def _event_time(metadata: Metadata, frame: Frame) -> int | None:
+    """Return when a message says that it happened: 0 is what clients write for nothing."""
+    time = metadata.event_time if metadata.HasField("event_time") else frame.metadata.event_time
+    return wrapped(time) or None
+
+
+def _sequence_id(metadata: Metadata, frame: Frame) -> int:
+    """Return a message's own sequence id, else that of its batch (as MessageImpl.java)."""
+    if metadata.HasField("sequence_id"):
+        return wrapped(metadata.sequence_id)
+    return wrapped(frame.metadata.sequence_id)
+
+
+_OF_ENTRY: Final[Mapping[str, Callable[[Frame], Any]]] = {
+    "publish_time": lambda frame: wrapped(frame.metadata.publish_time),
+    "broker_timestamp": lambda frame: _wrapped(frame.broker_timestamp),
+    "producer_name": lambda frame: readable(frame.metadata.producer_name),
+    "schema_version": lambda frame: schema_version(frame.metadata.schema_version),
+    "transaction": lambda frame: _text(transaction_of(frame.metadata)),
+}
+_OF_MESSAGE: Final[Mapping[str, Callable[[Metadata, Frame], Any]]] = {
+    "key": _key,
+    "key_bytes": lambda metadata, frame: key_bytes(metadata),
+    "ordering_key": _ordering_key,
+    "properties": lambda metadata, frame: list(properties_of(metadata.properties).items()),
+    "event_time": _event_time,
+    "sequence_id": _sequence_id,
+    "null_value": lambda metadata, frame: metadata.null_value,
+}
+
+
+def _wrapped(number: int | None) -> int | None:
+    return None if number is None else wrapped(number)
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+class Rows:
+    """Messages gathered into a batch; `names` are what constant columns (topic, scalable_topic) hold."""
+
+    def __init__(self, columns: Sequence[str], names: Mapping[str, str | None]) -> None:
+        """`columns`: those that the batches have, in order."""
+        self.columns, self._names = tuple(columns), names
+        self._entry = [(name, _OF_ENTRY[name]) for name in columns if name in _OF_ENTRY]
+        self._message = [(name, _OF_MESSAGE[name]) for name in columns if name in _OF_MESSAGE]
+        self._payload = PAYLOAD in columns
+        self._frame: Frame | None = None
+        self._clear()
+
+    @property
+    def full(self) -> bool:
+        """Whether the batch should be handed on."""
+        return self.count >= ROWS_AT_ONCE or self._bytes >= BYTES_AT_ONCE
+
+    def entry(self, place: Position, frame: Frame | None) -> None:
+        """Begin an entry; `frame` None where none can be read."""
+        self._frame = frame
+        self._places.append(place)
+        self._counts.append(0)
+        for name, of in self._entry:
+            self._values[name].append(None if frame is None else of(frame))
+
+    def message(
+        self,
+        metadata: Metadata | None,
+        payload: memoryview | bytes | None,
+        *,
+        batch_index: int | None = None,
+        index: int | None = None,
+        value: str | None = None,
+        error: str | None = None,
+    ) -> None:
+        """Add a message of the entry that was begun last; `metadata` None where none can be read."""
+        frame = self._frame
+        for name, of in self._message:
+            self._values[name].append(None if metadata is None or frame is None else of(metadata, frame))
+        values = self._values
+        values["batch_index"].append(batch_index)
+        values["index"].append(_wrapped(index))
+        values[VALUE].append(value)
+        values[ERROR].append(error)
+        if self._payload:
+            values[PAYLOAD].append(payload)
+            self._bytes += 0 if payload is None else len(payload)
+        self._counts[-1] += 1
+        self.count += 1
+
+    def take(self) -> pa.RecordBatch:
+        """Return what was gathered and begin anew."""
+        counts = np.array(self._counts, np.int64)
+        entries = None if (counts == 1).all() else pa.array(np.repeat(np.arange(len(counts)), counts))
+        arrays = [self._array(name, entries) for name in self.columns]
+        self._clear()
+        return pa.RecordBatch.from_arrays(arrays, schema=schema_of(self.columns))
+
+    def _array(self, name: str, entries: pa.Array | None) -> pa.Array:
+        kind = SCHEMA.field(name).type
+        if name in self._names or name in (TOPIC, SCALABLE):
+            return pa.repeat(pa.scalar(self._names.get(name), kind), self.count)
+        if name in ("ledger_id", "entry_id"):
+            part = 0 if name == "ledger_id" else 1
+            held = pa.array([place[part] for place in self._places], kind)
+        else:
+            held = pa.array(self._values[name], kind)
+            if name not in _OF_ENTRY:
+                return held
+        return held if entries is None else held.take(entries)
+
+    def _clear(self) -> None:
+        self._places: list[Position] = []
+        self._counts: list[int] = []
+        self._values: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+        self.count = self._bytes = 0

@@ -1,0 +1,286 @@
+"""The messages of a range of entries as Arrow batches.
+
+The order of decisions is that of Pulsar's own consumer: markers are no messages, what is encrypted cannot be
+looked into, chunks are joined, the rest is decompressed and split. What cannot be read is a row with `error`.
+
+Sources: apache/pulsar ConsumerImpl.java (messageReceived, processMessageChunk), MessageImpl.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.frames.batch import (
+    DEFAULT_MAX_SIZE,
+    Message,
+    decompress_payload,
+    open_entry,
+)
+from pulsar_meta.codecs.frames.entry_json import properties_of
+from pulsar_meta.codecs.frames.frame import Frame
+from pulsar_meta.codecs.frames.raw_message import decode_raw_message
+from pulsar_meta.codecs.schemas.stored import schema_version
+from pulsar_meta.entries.base import EntrySource, entry_of, read_each
+from pulsar_meta.jobs.entries.entry_choice import Range
+from pulsar_meta.jobs.entries.entry_dump import DataEntry, data_entry, find_frame, whole_copy
+from pulsar_meta.jobs.entries.filters import Filter
+from pulsar_meta.jobs.messages.chunks import Chunks, Joined
+from pulsar_meta.jobs.messages.columns import (
+    COLUMNS,
+    PAYLOAD,
+    SCALABLE,
+    TOPIC,
+    VALUE,
+    Metadata,
+    Rows,
+    key_bytes,
+    transaction_of,
+)
+from pulsar_meta.jobs.messages.counts import MessageCounts
+from pulsar_meta.jobs.messages.schemas import TopicSchemas
+from pulsar_meta.jobs.topics.placement import placement
+from pulsar_meta.jobs.topics.topic import Ledger, Position
+from pulsar_meta.jobs.transactions.outcomes import Transactions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ENCRYPTED = "encrypted"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageOptions:
+    """Which messages, and which columns of them. All values are plain, so that they travel to workers.
+
+    `where` looks at properties. `from_index`: messages with a lower index are left out. `latest`: of these
+    positions (ledger, entry, batch index or -1) alone. `max_size`: of what is decompressed, in bytes.
+    """
+
+    columns: tuple[str, ...] = COLUMNS
+    where: Filter | None = None
+    from_index: int | None = None
+    max_size: int = DEFAULT_MAX_SIZE
+    latest: frozenset[tuple[int, int, int]] | None = None
+
+
+@dataclass(slots=True)
+class MessageReader:
+    """Reads the messages of one topic, range by range; `counts` has what became of its entries.
+
+    `topic` is its name, which a shadow has though its ledgers are another's; None for ledgers by number.
+    `ledgers` returns all ledgers of the topic in reading order, which are asked for where chunks of a message
+    lie outside a range. With `transactions` only what readers are given is a row. `schemas` may be None.
+    """
+
+    topic: str | None
+    source: EntrySource
+    options: MessageOptions
+    ledgers: Callable[[], Sequence[Ledger]]
+    schemas: TopicSchemas | None = None
+    transactions: Transactions | None = None
+    counts: MessageCounts = field(default_factory=MessageCounts)
+
+    def read(self, part: Range) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a range, its ledger with what BookKeeper says of it; in reading order.
+
+        A message in chunks is where its last chunk is. UnreachableError.
+        """
+        yield from _RangeReader(self, part).batches()
+
+
+class _RangeReader:
+    def __init__(self, reader: MessageReader, part: Range) -> None:
+        self._reader, self._part, self._counts = reader, part, reader.counts
+        self._options, self._form = reader.options, part.ledger.format
+        names = {TOPIC: reader.topic, SCALABLE: part.segment.get(SCALABLE)}
+        self._rows = Rows(self._options.columns, names)
+        self._opens = not {PAYLOAD, VALUE, "error"}.isdisjoint(self._options.columns)
+        self._chunks = Chunks(reader.source, part, reader.ledgers)
+        self._place = Position(0, 0)
+        self._fault: str | None = None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for entry_id, found in self._entries():
+            self._place, self._fault = Position(self._part.ledger.ledger_id, entry_id), None
+            self._entry(found)
+            if self._rows.full:
+                yield self._rows.take()
+        for joined in self._chunks.unfinished():
+            self._place, self._fault = joined.place, None
+            self._joined(joined)
+        if self._rows.count:
+            yield self._rows.take()
+
+    def _entries(self) -> Iterator[tuple[int, DataEntry | DecodeError]]:
+        """Yield the entries that are held, each with its data or why it cannot be had; count the others."""
+        part, source, counts = self._part, self._reader.source, self._counts
+        ledger_id, placed, here, held = part.ledger.ledger_id, placement(part.ledger, source), 0, 0
+        for entry_id, outcome in read_each(source, ledger_id, part.first, part.last):
+            if isinstance(outcome, NotFoundError):
+                continue
+            held += 1
+            here += placed.count(entry_id, entry_id)
+            try:
+                entry = data_entry(entry_of(outcome), self._form)
+                if entry.digest == "bad":
+                    entry = whole_copy(entry, source, self._form, lambda fault: None)
+                yield entry_id, entry
+            except DecodeError as error:
+                yield entry_id, error
+        last = part.first - 1 if part.last is None else part.last
+        counts.entries += held
+        counts.missing += max(0, placed.count(part.first, last) - here)
+        counts.elsewhere += max(0, placed.elsewhere(part.first, last) - (held - here))
+
+    def _entry(self, found: DataEntry | DecodeError) -> None:
+        if isinstance(found, DecodeError):
+            self._broken(None, str(found))
+            return
+        frame, compacted_from, reason = find_frame(found.data, self._form)
+        if frame is None:
+            if self._form.content is None:
+                self._broken(None, f"no frame: {reason}")
+            return
+        if compacted_from is not None:
+            origin = decode_raw_message(found.data).message_id
+            self._place = Position(origin.ledgerId, origin.entryId)
+        if found.digest == "bad":
+            self._fault = "its digest does not fit"
+        elif frame.checksum == "bad":
+            self._fault = "the checksum of its frame does not fit"
+        if frame.metadata.HasField("marker_type"):
+            self._counts.markers += 1
+        elif self._is_readable(frame):
+            self._frame(frame)
+
+    def _is_readable(self, frame: Frame) -> bool:
+        transactions = self._reader.transactions
+        if transactions is None:
+            return True
+        readable = transactions.readable(self._place, transaction_of(frame.metadata))
+        self._counts.undecided += readable is None
+        self._counts.hidden += readable is False
+        return readable is True
+
+    def _frame(self, frame: Frame) -> None:
+        metadata = frame.metadata
+        if metadata.encryption_keys:
+            self._encrypted(frame)
+        elif metadata.num_chunks_from_msg > 1:
+            joined = self._chunks.take(self._place, frame)
+            if joined is not None:
+                self._joined(joined)
+        elif not metadata.HasField("num_messages_in_batch"):
+            self._single(frame, frame.payload)
+        else:
+            self._batch(frame)
+
+    def _encrypted(self, frame: Frame) -> None:
+        """A row for the entry: of a batch even its properties are encrypted."""
+        batch = frame.metadata.HasField("num_messages_in_batch")
+        if batch and self._options.where is not None:
+            self._counts.unfiltered += 1
+            return
+        self._counts.encrypted += 1
+        self._rows.entry(self._place, frame)
+        text = f"{ENCRYPTED}: a batch of {frame.message_count} messages" if batch else ENCRYPTED
+        self._add(frame.metadata, None, index=frame.index, error=text)
+
+    def _single(self, frame: Frame, stored: memoryview | bytes) -> None:
+        payload: memoryview | None = None
+        fault = self._fault
+        if self._opens:
+            try:
+                payload = decompress_payload(frame.metadata, stored, max_size=self._options.max_size)
+            except DecodeError as error:
+                fault = fault or str(error)
+        self._rows.entry(self._place, frame)
+        self._message(
+            frame, Message(None, frame.index, frame.metadata, payload or memoryview(b"")), fault, payload
+        )
+
+    def _batch(self, frame: Frame) -> None:
+        try:
+            opened = open_entry(frame, max_size=self._options.max_size, partly=True)
+        except DecodeError as error:
+            self._broken(frame, str(error))
+            return
+        self._rows.entry(self._place, frame)
+        for message in opened.messages:
+            if not message.compacted_out:
+                self._message(frame, message, self._fault, message.payload)
+        if opened.fault is not None:
+            self._failed(f"after {len(opened.messages)} messages of {frame.message_count}: {opened.fault}")
+
+    def _joined(self, joined: Joined) -> None:
+        if joined.error is None:
+            self._single(joined.frame, joined.payload)
+            return
+        self._rows.entry(joined.place, joined.frame)
+        self._failed(joined.error, joined.frame)
+
+    def _message(self, frame: Frame, message: Message, fault: str | None, payload: memoryview | None) -> None:
+        """Add a message; `fault` says what is wrong with its entry."""
+        value = None
+        if VALUE in self._options.columns and payload is not None:
+            value, why = self._value(frame, message)
+            fault = fault or why
+        self._add(
+            message.metadata,
+            payload,
+            batch_index=message.batch_index,
+            index=message.index,
+            value=value,
+            error=fault,
+        )
+        if fault is not None:
+            self._counts.error(self._named(message.batch_index), fault)
+
+    def _value(self, frame: Frame, message: Message) -> tuple[str | None, str | None]:
+        schemas = self._reader.schemas
+        version = schema_version(frame.metadata.schema_version)
+        if schemas is None or version is None or version < 0:
+            return None, None
+        payload = None if message.metadata.null_value else bytes(message.payload)
+        return schemas.value(version, payload, key_bytes(message.metadata))
+
+    def _add(
+        self,
+        metadata: Metadata,
+        payload: memoryview | None,
+        *,
+        batch_index: int | None = None,
+        index: int | None = None,
+        value: str | None = None,
+        error: str | None = None,
+    ) -> None:
+        if not self._is_wanted(metadata, batch_index, index):
+            self._counts.filtered += 1
+            return
+        self._counts.rows += 1
+        self._rows.message(metadata, payload, batch_index=batch_index, index=index, value=value, error=error)
+
+    def _is_wanted(self, metadata: Metadata, batch_index: int | None, index: int | None) -> bool:
+        options = self._options
+        if options.from_index is not None and index is not None and index < options.from_index:
+            return False
+        if options.latest is not None:
+            return (*self._place, -1 if batch_index is None else batch_index) in options.latest
+        return options.where is None or options.where.holds(properties_of(metadata.properties))
+
+    def _broken(self, frame: Frame | None, error: str) -> None:
+        """A row for an entry of which no message can be read."""
+        self._rows.entry(self._place, frame)
+        self._failed(self._fault or error, frame)
+
+    def _failed(self, error: str, frame: Frame | None = None) -> None:
+        self._counts.rows += 1
+        self._counts.error(self._named(None), error)
+        self._rows.message(None if frame is None else frame.metadata, None, error=error)
+
+    def _named(self, batch_index: int | None) -> str:
+        place = f"entry {self._place.ledger_id}:{self._place.entry_id}"
+        return place if batch_index is None else f"{place}:{batch_index}"

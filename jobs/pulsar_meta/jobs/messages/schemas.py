@@ -1,0 +1,109 @@
+"""The schemas of topics: read from the store and from the ledgers that its records name, by version.
+
+Sources: apache/pulsar BookkeeperSchemaStorage.java (getSchemaEntry, findSchemaEntryByVersion),
+TopicName.getSchemaName, PersistentTopic.getSchemaId (a shadow uses its source's).
+"""
+
+from __future__ import annotations
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, decoding
+from pulsar_meta.codecs.names import TopicName, encode_name
+from pulsar_meta.codecs.protobuf.parse import parse_message
+from pulsar_meta.codecs.schemas.stored import Schema, StoredSchema, decode_stored_schema
+from pulsar_meta.codecs.schemas.values import ValueDecoder, value_decoder
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.entries.entry_dump import data_entry, whole_copy
+from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
+from pulsar_meta.jobs.topics.owners import SCHEMAS
+from pulsar_meta.jobs.topics.shadow import ShadowSources
+from pulsar_meta.jobs.topics.topic import topic_of
+from pulsar_meta.proto.SchemaStorageFormat_pb2 import IndexEntry, SchemaLocator
+from pulsar_meta.stores.base import Store
+
+
+def schema_path(topic: TopicName) -> str:
+    """Return where the store keeps the schema of a topic: partitions and segments share their topic's."""
+    name = topic.partitioned or topic
+    local = name.local.rpartition("/")[0] if name.domain == "segment" else name.local
+    return f"{SCHEMAS}/{name.namespace_name}/{encode_name(local)}"
+
+
+class TopicSchemas:
+    """The schemas of one topic, each read and made ready once."""
+
+    def __init__(self, store: Store, source: EntrySource, topic: str) -> None:
+        """Nothing is read before a value is asked for."""
+        self._store, self._source, self._topic = store, source, TopicName.parse(topic)
+        self._places: dict[int, IndexEntry] | None = None
+        self._decoders: dict[int, ValueDecoder | str] = {}
+
+    def value(self, version: int, payload: bytes | None, key: bytes | None) -> tuple[str | None, str | None]:
+        """Return (JSON text, why there is none) of a message of this version; both None where it says none.
+
+        `payload` is None for a null value. UnreachableError from store or source.
+        """
+        decoder = self._decoders.get(version)
+        if decoder is None:
+            decoder = self._decoders[version] = self._decoder(version)
+        if isinstance(decoder, str):
+            return None, None if payload is None else decoder
+        try:
+            return decoder(payload, key), None
+        except DecodeError as error:
+            return None, f"value: {error}"
+
+    def read(self, version: int) -> Schema:
+        """Return a version of the schema; NotFoundError, DecodeError where it is nowhere or broken."""
+        if self._places is None:
+            self._places = self._located()
+        place = self._places.get(version) or self._earlier(version)
+        if place is None:
+            raise NotFoundError(f"the topic's schema has no version {version}")
+        return self._stored(place).schema
+
+    def _decoder(self, version: int) -> ValueDecoder | str:
+        try:
+            return value_decoder(self.read(version))
+        except (NotFoundError, DecodeError) as error:
+            return f"value: schema version {version}: {error}"
+
+    def _located(self) -> dict[int, IndexEntry]:
+        """Return where each version lies, by the topic's own record, of a shadow else by its source's."""
+        try:
+            record = self._store.read(schema_path(self._topic))
+        except NotFoundError:
+            record = self._store.read(schema_path(self._shadowed()))
+        with decoding(record.path):
+            locator = parse_message(SchemaLocator, record.value)
+        return {entry.version: entry for entry in (*locator.index, locator.info)}
+
+    def _shadowed(self) -> TopicName:
+        """Return the source of which the topic is a shadow; NotFoundError."""
+        try:
+            own = topic_of(self._store.read(self._topic.path))
+            source = ShadowSources(self._store).of(self._topic, own.properties)
+        except PulsarMetaError:
+            source = None
+        if source is None:
+            raise NotFoundError("the store has no schema of the topic")
+        return TopicName.parse(source)
+
+    def _earlier(self, version: int) -> IndexEntry | None:
+        """Return where a version lies that the record no longer lists: the oldest that it has names it."""
+        places = self._places
+        if not places:
+            return None
+        oldest = places[min(places)]
+        found = {one.version: one for one in self._stored(oldest).earlier if one.position.ledgerId >= 0}
+        return found.get(version)
+
+    def _stored(self, place: IndexEntry) -> StoredSchema:
+        where = f"{place.position.ledgerId}:{place.position.entryId}"
+        form = EntryFormat()
+        entry = data_entry(self._source.read(place.position.ledgerId, place.position.entryId), form)
+        if entry.digest == "bad":
+            entry = whole_copy(entry, self._source, form, lambda fault: None)
+        if entry.digest == "bad":
+            raise DecodeError(f"entry {where}: its digest does not fit")
+        with decoding(what=f"entry {where}"):
+            return decode_stored_schema(entry.data)

@@ -1,0 +1,164 @@
+"""A capture's truth against messages as rows: every message that the Java client read, column by column."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.entries.entry_choice import Coverage, Limits, choose
+from pulsar_meta.jobs.messages.counts import MessageCounts
+from pulsar_meta.jobs.messages.reading import MessageOptions
+from pulsar_meta.jobs.messages.stream import read_messages
+from pulsar_meta.stores.registry import open_store
+from tests.seek_truth import bookie_urls, is_encrypted, is_transactional, read_truth
+
+# Topic, ledger, entry, batch index or -1: shadows share ledgers.
+Place = tuple[str, int, int, int]
+
+SAME = "the same"
+ENCRYPTED = "encrypted: the same but for the payload, which no row has"
+# The names of the truth, and what a message is without them.
+FIELDS = {
+    "prod": "producer_name",
+    "seq": "sequence_id",
+    "pt": "publish_time",
+    "bt": "broker_timestamp",
+    "key": "key",
+}
+
+
+@dataclass
+class RowTable:
+    """The truth's messages against rows; `values`: those that the Java client decoded, by type."""
+
+    found: Counter[str] = field(default_factory=Counter)
+    values: Counter[str] = field(default_factory=Counter)
+    more: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+def rows_of(
+    folder: Path, topics: list[str], *, readable: bool = True
+) -> tuple[dict[Place, Document], MessageCounts]:
+    """Return the rows of topics by their places, and what was counted."""
+    counts, rows, faults = MessageCounts(), dict[Place, Document](), list[Any]()
+    with (
+        open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store,
+        open_entries(bookie_urls(folder)) as source,
+    ):
+        places = ((choice, Limits()) for choice in choose(topics, store, source, faults.append))
+        options, seen = MessageOptions(), Coverage()
+        for batch in read_messages(
+            places, source, store, options, faults.append, counts, seen, readable=readable
+        ):
+            for row in batch.to_pylist():
+                batch_index = -1 if row["batch_index"] is None else row["batch_index"]
+                rows[row["topic"], row["ledger_id"], row["entry_id"], batch_index] = row
+    assert faults == []
+    return rows, counts
+
+
+def compare_rows(folder: Path) -> RowTable:
+    """Return how the rows of a capture compare with its truth."""
+    table, truth = RowTable(), read_truth(folder)
+    topics = sorted(topic for topic, told in truth.items() if told.get("messages"))
+    rows, _ = rows_of(folder, topics)
+    for topic in topics:
+        values = {(one["l"], one["e"], one["b"]): one for one in truth[topic].get("values", ())}
+        for told in truth[topic]["messages"]:
+            place = (told["l"], told["e"], -1 if told.get("b") is None else told["b"])
+            row = rows.pop((topic, *place), None)
+            faults = ["no row"] if row is None else list(differences(topic, told, row))
+            if row is not None and place in values and not faults:
+                faults += wrong_value(values[place], row)
+                table.values[str(values[place]["type"])] += 1
+            if faults:
+                table.wrong.append(f"{topic} {place}: {', '.join(faults)}")
+            else:
+                table.found[ENCRYPTED if is_encrypted(topic) else SAME] += 1
+    table.more = len(rows)
+    for left, row in rows.items():
+        if not is_encrypted(row["topic"]):
+            table.wrong.append(f"{left}: a row that no reader was given")
+    return table
+
+
+def differences(topic: str, told: dict[str, Any], row: Document) -> Iterator[str]:
+    """Yield what is not as the client saw it."""
+    for name, column in FIELDS.items():
+        if name in told and row[column] != told[name]:
+            yield f"{column} {row[column]}, the truth has {told[name]}"
+    if (row["event_time"] or 0) != told["et"]:
+        yield "another event time"
+    if dict(row["properties"]) != told["props"]:
+        yield "other properties"
+    # Batches in transactions count one, which the client does not know.
+    if told.get("ix") is not None and row["index"] != told["ix"] and not is_transactional(topic):
+        yield f"index {row['index']}, the truth has {told['ix']}"
+    if is_encrypted(topic) and row["payload"] is None:
+        return
+    if hashlib.sha256(row["payload"]).hexdigest()[:16] != told["sha"]:
+        yield "another payload"
+
+
+def wrong_value(told: dict[str, Any], row: Document) -> list[str]:
+    """Return what is wrong with the value of a row, by what Java's client made of it."""
+    if row["schema_version"] != told["version"]:
+        return [f"schema version {row['schema_version']}, the truth has {told['version']}"]
+    mine = None if row["value"] is None else json.loads(row["value"])
+    kind, text = told["type"], told["value"]
+    if kind == "KEY_VALUE":
+        theirs: Any = {"key": of_java("?", text[0]), "value": of_java("?", text[1])}
+    else:
+        theirs = None if kind in (None, "BYTES") else of_java(kind, text)
+    return [] if same(mine, theirs) else [f"value {mine}, the truth has {theirs}"]
+
+
+def of_java(kind: str, text: str | None) -> Any:
+    """Return a value as JSON has it, by how Java prints it."""
+    if text is None:
+        return None
+    if kind in ("DATE", "TIME", "TIMESTAMP"):
+        return int(text)
+    if kind in ("STRING", "INSTANT", "LOCAL_DATE", "LOCAL_TIME", "LOCAL_DATE_TIME"):
+        return text
+    return text if text in ("NaN", "Infinity", "-Infinity") else json.loads(text)
+
+
+def same(mine: Any, theirs: Any) -> bool:
+    """Return whether two values mean the same: long numbers are digits here, bytes base64, times ISO 8601."""
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        return mine.keys() == theirs.keys() and all(same(mine[name], theirs[name]) for name in mine)
+    if isinstance(mine, list) and isinstance(theirs, list):
+        return len(mine) == len(theirs) and all(map(same, mine, theirs))
+    if isinstance(mine, str) and type(theirs) is int:
+        return int(mine) == theirs if mine.lstrip("-").isdecimal() else milliseconds(mine) == theirs
+    if isinstance(mine, str) and isinstance(theirs, str) and mine != theirs:
+        return mine in (f"{theirs}:00", theirs.replace(".500Z", ".5Z"), base64_of(theirs)) or mine == {
+            "NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}.get(theirs)  # fmt: skip
+    return bool(mine == theirs)
+
+
+def base64_of(text: str) -> str:
+    """Return bytes that Avro prints as characters of Latin-1 as base64."""
+    import base64
+
+    return base64.b64encode(text.encode("latin-1", "replace")).decode()
+
+
+def milliseconds(text: str) -> int:
+    """Return the milliseconds of an ISO 8601 time in UTC."""
+    from datetime import UTC, datetime
+
+    moment = datetime.fromisoformat(text)
+    return int(
+        Decimal((moment - datetime.fromtimestamp(0, UTC)).total_seconds()).scaleb(3).to_integral_value()
+    )
