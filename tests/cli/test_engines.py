@@ -34,7 +34,7 @@ def test_without_java(
     )
     wanted = pulsar_meta_here(*command.split(), "--engine", "spark", env=settings)
     assert (wanted.returncode, wanted.stdout) == (6, b"")
-    assert wanted.stderr.startswith(b"pulsar-meta: Spark needs Java: there is no java in JAVA_HOME")
+    assert wanted.stderr.startswith(b"pulsar-meta: Spark cannot run: there is no java in JAVA_HOME")
     assert wanted.stderr.count(b"\n") == 1
     done = pulsar_meta_here(*command.split(), "--master", "local[1]", env=settings)
     local = pulsar_meta_here(*command.split(), "--engine", "local", env=settings)

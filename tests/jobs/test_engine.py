@@ -35,7 +35,7 @@ class Holding(BaseSource):
 
 @pytest.fixture(autouse=True)
 def java(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "why_no_java", lambda: None)
+    monkeypatch.setattr(engine, "why_no_spark", lambda: None)
 
 
 def test_a_claim_of_many_entries_does_not_start_spark(capture: Callable[[str], Path]) -> None:

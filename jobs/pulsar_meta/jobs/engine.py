@@ -9,7 +9,7 @@ from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.java import why_no_java
+from pulsar_meta.jobs.java import why_no_spark
 from pulsar_meta.jobs.topics.topic import Ledger
 
 # A local search answers thousands of questions in the seconds that Spark takes to start.
@@ -48,7 +48,7 @@ def choose_engine(asked: str, questions: int, master: str | None = None) -> tupl
         return asked, None
     if master is None and questions < WORTH_SPARK:
         return "local", None
-    missing = why_no_java()
+    missing = why_no_spark()
     return ("spark", None) if missing is None else ("local", f"running without Spark: {missing}")
 
 

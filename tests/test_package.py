@@ -1,0 +1,144 @@
+"""What is published: an sdist and a wheel with the same modules, which run where they are installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SNAPSHOT = f"snapshot:{ROOT / 'fixtures' / 'release-0.1' / 'before.ndjson'}"
+SOURCE_ROOTS = ("access", "brokers", "cli", "codecs", "entries", "jobs", "proto", "stores")
+SPARK = ("pyspark", "py4j")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the sdist of this tree, and the wheel that was built from the sdist."""
+    directory = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory), str(ROOT)],
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
+    return directory
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (found,) = built.glob("*.whl")
+    return found
+
+
+def modules(names: list[str]) -> set[str]:
+    return {name for name in names if name.endswith((".py", ".pyi"))}
+
+
+def test_sdist_and_wheel_have_the_same_modules_as_the_tree(built: Path, wheel: Path) -> None:
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        inside = [name.split("/", 1)[-1] for name in archive.getnames()]
+    of_sdist = modules(
+        [
+            name.split("/", 1)[1]
+            for name in inside
+            if name.startswith(tuple(f"{root}/" for root in SOURCE_ROOTS))
+        ]
+    )
+    with zipfile.ZipFile(wheel) as archive:
+        of_wheel = modules(archive.namelist())
+    of_tree = {
+        str(path.relative_to(ROOT / root))
+        for root in SOURCE_ROOTS
+        for path in (ROOT / root).rglob("*.py*")
+        if path.suffix in {".py", ".pyi"}
+    }
+    assert of_sdist == of_wheel == of_tree
+
+
+@pytest.fixture(scope="module")
+def without_spark(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel and every dependency but pyspark: its `bin`."""
+    home = tmp_path_factory.mktemp("installed")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    (packages,) = home.glob("lib/python*/site-packages")
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if not path.name.startswith((*SPARK, "pulsar_meta", "_editable", "__editable__")):
+            (packages / path.name).symlink_to(path)
+    install = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--quiet"]
+    subprocess.run([*install, "--no-deps", "--no-index", str(wheel)], check=True, timeout=120)
+    return home / "bin"
+
+
+def run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env={**clean_environment(), **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def clean_environment() -> Mapping[str, str]:
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PULSAR_META"))
+    }
+
+
+def assert_runs(program: list[str], cwd: Path) -> None:
+    """The program lists a store and decodes a value of it."""
+    listed = run(*program, "ls", "--store", SNAPSHOT, "/managed-ledgers", cwd=cwd)
+    assert (listed.returncode, bool(listed.stdout)) == (0, True), listed.stderr
+    version = run(*program, "--version", cwd=cwd)
+    assert version.stdout.startswith("pulsar-meta ")
+
+
+def test_everything_but_spark_runs_without_pyspark(without_spark: Path, tmp_path: Path) -> None:
+    assert_runs([str(without_spark / "pulsar-meta")], tmp_path)
+    assert_runs([str(without_spark / "python"), "-m", "pulsar_meta"], tmp_path)
+    frames = f"frames:{ROOT / 'fixtures' / 'release-0.1' / 'frames'}"
+    ask = [str(without_spark / "pulsar-meta"), "verify-entries", "--entries", frames]
+    here = run(*ask, cwd=tmp_path)
+    assert (here.returncode, here.stderr) == (0, "checked: 1 ledger, 12 entries\n")
+    spark = run(*ask, "--engine", "spark", cwd=tmp_path)
+    assert spark.returncode == 6
+    assert spark.stderr.splitlines() == [
+        "pulsar-meta: Spark cannot run: pyspark is not installed (pip install pyspark)"
+    ]
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("installer", ["pipx", "uv"])
+def test_an_installer_brings_the_clients_of_live_stores(installer: str, wheel: Path, tmp_path: Path) -> None:
+    """`pipx install`, `uv tool install` of the wheel, and what it needs from PyPI, in an empty directory."""
+    places = {
+        "PIPX_HOME": str(tmp_path / "home"),
+        "PIPX_BIN_DIR": str(tmp_path / "bin"),
+        "UV_TOOL_DIR": str(tmp_path / "home"),
+        "UV_TOOL_BIN_DIR": str(tmp_path / "bin"),
+    }
+    tool = [
+        sys.executable,
+        "-m",
+        *(["pipx", "install"] if installer == "pipx" else ["uv", "tool", "install"]),
+    ]
+    installed = run(*tool, str(wheel), cwd=tmp_path, **places)
+    assert installed.returncode == 0, installed.stderr
+    program = str(tmp_path / "bin" / "pulsar-meta")
+    assert_runs([program], tmp_path)
+    for store in ("zk://127.0.0.1:1", "etcd://127.0.0.1:1", "oxia://127.0.0.1:1"):
+        away = run(program, "ls", "--store", store, "/", cwd=tmp_path)
+        assert (away.returncode, "not installed" in away.stderr) == (6, False), away.stderr
+    shutil.rmtree(tmp_path / "home")
