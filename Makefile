@@ -69,7 +69,7 @@ dist: setup ## Build the sdist and the wheel
 	$(BIN)/python -m build --no-isolation --outdir dist
 
 pex: dist ## Build dist/pulsar-meta.pex, one file with everything but pyspark, for machines without a network
-	$(BIN)/python -m pex dist/*.whl --exclude pyspark --exclude py4j --python $(BIN)/python \
+	$(BIN)/python -m pex dist/*.whl --venv-repository $(VENV) --exclude pyspark --exclude py4j \
 	  --script pulsar-meta --output-file dist/pulsar-meta.pex
 
 docs: setup ## Generate docs/commands.md from --help
