@@ -9,10 +9,10 @@ COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --
 PROTOS := $(wildcard proto/pulsar_meta/proto/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java servers maven demo test lint proto interop chaos bench growth copies dist pex docs lock clean
+.PHONY: help setup java servers maven demo test lint proto interop chaos bench growth copies dist release-check pex docs lock clean
 
 help: ## List what can be made
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 $(BIN)/pulsar-meta: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pulsar-meta needs Python 3.11 or newer")'
@@ -67,6 +67,9 @@ proto: setup ## Generate the Python code of the .proto files
 dist: setup ## Build the sdist and the wheel
 	@rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist
+
+release-check: setup ## Check that TAG=v1.2.3 is the version of the package and has its part in the CHANGELOG
+	@$(BIN)/python scripts/release.py "$(TAG)"
 
 pex: dist ## Build dist/pulsar-meta.pex, one file with everything but pyspark, for machines without a network
 	$(BIN)/python -m pex dist/*.whl --venv-repository $(VENV) --exclude pyspark --exclude py4j \

@@ -1,0 +1,76 @@
+"""Files that other programs read: the Dockerfile, GitHub's workflows and issue forms, a release's tag."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+GITHUB = ROOT / ".github"
+
+
+def checked(*command: str) -> subprocess.CompletedProcess[str]:
+    program, *arguments = command
+    return subprocess.run(
+        [str(Path(sys.executable).parent / program), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_dockerfile_has_no_fault_that_hadolint_knows() -> None:
+    done = checked("hadolint", str(ROOT / "Dockerfile"))
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_image_has_two_targets_and_no_root() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    for target in ("plain", "java"):
+        stage = text.split(f" AS {target}\n")[1].split("\nFROM ")[0]
+        assert re.findall(r"^USER (.*)$", stage, re.MULTILINE) == ["10000"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "files"),
+    [
+        ("vendor.github-workflows", sorted(GITHUB.glob("workflows/*.yml"))),
+        (
+            "vendor.github-issue-forms",
+            [GITHUB / "ISSUE_TEMPLATE" / f"{name}.yml" for name in ("fault", "wish")],
+        ),
+        ("vendor.github-issue-config", [GITHUB / "ISSUE_TEMPLATE" / "config.yml"]),
+    ],
+)
+def test_github_understands_its_files(schema: str, files: list[Path]) -> None:
+    done = checked("check-jsonschema", "--builtin-schema", schema, *map(str, files))
+    assert done.returncode == 0, done.stdout
+
+
+def test_workflows_call_targets_that_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    called = {
+        name
+        for path in GITHUB.glob("workflows/*.yml")
+        for name in re.findall(r"run: make ([a-z-]+)", path.read_text())
+    }
+    assert called
+    assert called <= targets
+
+
+def test_a_tag_that_does_not_fit_publishes_nothing() -> None:
+    spec = importlib.util.spec_from_file_location("release", ROOT / "scripts" / "release.py")
+    assert spec is not None
+    assert spec.loader is not None
+    release = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(release)
+    changelog = "# Changelog\n\n## 1.2.3\n\n- …\n"
+    assert release.why_not("v1.2.3", "1.2.3", changelog) is None
+    assert "v1.2.3 is its tag" in release.why_not("v1.2.4", "1.2.3", changelog)
+    assert "no part" in release.why_not("v1.2.4", "1.2.4", changelog)
