@@ -111,6 +111,17 @@ class EntrySource(Protocol):
         """Yield each copy of an entry that can be read, in the order in which they are asked for."""
         ...
 
+    def objects(self, *, again: bool = False) -> Iterator[tuple[int, str]]:
+        """Yield (ledger, UUID of the offload) of each copy of a ledger in tiered storage.
+
+        As of when the source was opened, or listed `again`.
+        """
+        ...
+
+    def lacking(self, ledger_id: int, entry_id: int) -> frozenset[str]:
+        """Return the bookies that should have an entry, were asked, and say that they have not got it."""
+        ...
+
     def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[Located] | None:
         """Return where a ledger's entries lie, each once; None where the bytes do not lie in entry logs.
 
@@ -194,6 +205,14 @@ class BaseSource(Closing):
         """Yield the entry, if it can be read."""
         with suppress(NotFoundError, DecodeError):
             yield self.read(ledger_id, entry_id)
+
+    def lacking(self, ledger_id: int, entry_id: int) -> frozenset[str]:
+        """Return nothing: nobody is asked."""
+        return frozenset()
+
+    def objects(self, *, again: bool = False) -> Iterator[tuple[int, str]]:
+        """Yield nothing: this is no tiered storage."""
+        yield from ()
 
     def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[Located] | None:
         """Return None: the bytes are not in files that could be mapped."""

@@ -80,6 +80,14 @@ class LiveBookies(BaseSource):
             return found
         raise found
 
+    def lacking(self, ledger_id: int, entry_id: int) -> frozenset[str]:
+        """Return the bookies that should have an entry, were asked, and say that they have not got it."""
+        ensembles = self._cluster.ensembles(ledger_id)
+        answers = {
+            one: self._ask(ensembles, one, [entry_id])[entry_id] for one in ensembles.replicas(entry_id)
+        }
+        return frozenset(one for one, answer in answers.items() if isinstance(answer, NotFoundError))
+
     def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
         """Yield a ledger's entries within [first, last], in order; missing ones are passed over."""
         wanted = iter(self.entry_ids(ledger_id, first, last))

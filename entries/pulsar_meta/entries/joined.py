@@ -110,6 +110,15 @@ class JoinedEntries(Closing):
         for source in self.sources:
             yield from source.copies(ledger_id, entry_id)
 
+    def lacking(self, ledger_id: int, entry_id: int) -> frozenset[str]:
+        """Return the bookies that should have an entry, were asked, and say that they have not got it."""
+        return frozenset().union(*(source.lacking(ledger_id, entry_id) for source in self.sources))
+
+    def objects(self, *, again: bool = False) -> Iterator[tuple[int, str]]:
+        """Yield (ledger, UUID of the offload) of each copy of a ledger in tiered storage."""
+        for source in self.sources:
+            yield from source.objects(again=again)
+
     def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[Located] | None:
         """Return where a ledger's entries lie, each once; None where a source has no such places."""
         parts = [source.located(ledger_id, first, last) for source in self.sources]

@@ -103,6 +103,14 @@ class OffloadedEntries(OffloadedLedgers):
         if not self._names and not self._opened:
             raise NotFoundError(NOTHING, source=url)
 
+    def objects(self, *, again: bool = False) -> Iterator[tuple[int, str]]:
+        """Yield (ledger, UUID of the offload) of each offload that has an index here."""
+        names = ObjectFiles(self._files.url).sizes() if again else self._sizes
+        for name in sorted(names):
+            match = _index_re.fullmatch(name)
+            if match:
+                yield int(match["ledger"]), match["key"].rpartition("-ledger-")[0]
+
     def ledgers(self) -> list[int]:
         """Return the ids of all ledgers that have objects here, in order."""
         return sorted({*self._names, *self._opened})

@@ -89,6 +89,12 @@ class MapFileEntries(OffloadedLedgers):
         """Return the ids of all ledgers that are here, in order."""
         return sorted(self._folders)
 
+    def objects(self, *, again: bool = False) -> Iterator[tuple[int, str]]:
+        """Yield (ledger, UUID of the offload) of each folder, as of when they were listed."""
+        for ledger_id, urls in self._folders.items():
+            for url in urls:
+                yield ledger_id, url.rstrip("/").rpartition("/")[2].partition("-")[2]
+
     def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
         """Yield a ledger's entries within [first, last], in order; DecodeError where the file is broken."""
         found = self._open(ledger_id)

@@ -11,6 +11,7 @@ from pulsar_meta.jobs.check import (
     bookies,
     cluster,
     cookies,
+    copies,
     cursors,
     entries,
     ledgers,
@@ -41,7 +42,12 @@ class Group(NamedTuple):
 GROUPS: Final[dict[str, Group]] = {
     "records": Group("Records", records.CODES, records.TOPIC_CHECKS),
     "ledgers": Group("Ledgers", ledgers.CODES, ledgers.TOPIC_CHECKS, False),
-    ENTRIES: Group("Entries (with `--entries`)", entries.CODES, entries.TOPIC_CHECKS, False),
+    ENTRIES: Group(
+        "Entries (with `--entries`)",
+        entries.CODES + copies.CODES,
+        entries.TOPIC_CHECKS + copies.TOPIC_CHECKS + schemas.TOPIC_CHECKS,
+        False,
+    ),
     "cursors": Group("Cursors", cursors.CODES + pointers.CODES, cursors.TOPIC_CHECKS + pointers.TOPIC_CHECKS),
     "segments": Group("Segments of scalable topics", segments.CODES),
     "orphans": Group("Orphans", orphans.CODES),

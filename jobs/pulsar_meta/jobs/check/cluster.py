@@ -7,12 +7,15 @@ Sources: apache/pulsar SystemTopicBasedTopicPoliciesService, PulsarLedgerIdGener
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from pulsar_meta.codecs.names import LEDGERS, SHORT_LEDGER_LIMIT
+from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, SHORT_LEDGER_LIMIT
 from pulsar_meta.jobs.check.codes import Code, Finding, Severity
+from pulsar_meta.jobs.check.ledgers import WITHOUT_METADATA
 from pulsar_meta.jobs.check.listing import Listing
 from pulsar_meta.jobs.check.pointers import POINTER_LOST
+from pulsar_meta.jobs.check.records import LEFTOVER
 from pulsar_meta.jobs.check.sight import Sight
 from pulsar_meta.stores.base import Store
 
@@ -44,6 +47,16 @@ ID_AHEAD: Final = Code(
     unless="A snapshot: its counter is older than its values.",
 )
 CODES: Final = (SYSTEM_TOPIC, ID_AHEAD)
+_POLICIES: Final = "/admin/policies/"
+_LOCAL_POLICIES: Final = "/admin/local-policies/"
+_SCHEMAS: Final = "/schemas/"
+_BY_NAMESPACE: Final = (
+    *(_POLICIES, _LOCAL_POLICIES, _SCHEMAS),
+    *("/admin/partitioned-topics/", f"{MANAGED_LEDGERS}/"),
+)
+_DOMAINS: Final = ("persistent", "non-persistent", "topic", "segment")
+# Heartbeats of brokers lie in namespaces that nobody made.
+_OWN_TENANTS: Final = ("pulsar", "sla-monitor")
 GENERATOR: Final = f"{LEDGERS}/idgen"
 _SYSTEM: Final = (
     "__change_events",
@@ -65,11 +78,61 @@ def blocked(sight: Sight, found: Sequence[Finding], store: Store) -> Iterator[Fi
         return
     topics = len(store.children(sight.path.rpartition("/")[0]))
     name = sight.name.namespace_name
+    last = sight.ledgers[-1].ledger_id if sight.ledgers else None
+    older = last is not None and all(
+        one.code == WITHOUT_METADATA.name and one.ledger_id == last for one in errors
+    )
+    what = "they load, with what it said before its last ledger" if older else "they may not load"
     yield SYSTEM_TOPIC.found(
-        f"brokers read it when they load topics of {name}: its {topics} topics may not load",
+        f"brokers read it when they load topics of {name}, which has {topics}: {what}",
         evidence={"namespace": name, "topics": topics, "because": errors[0].code},
         **sight.where(),
     )
+
+
+@dataclass(slots=True)
+class Namespaces:
+    """The namespaces that have policies, and those that have anything else, each with a path of it."""
+
+    with_policies: set[str] = field(default_factory=set)
+    others: dict[str, str] = field(default_factory=dict)
+
+    def note(self, path: str, value: bytes) -> None:
+        """Take a record; that of a topic, of a schema, or one below /admin."""
+        for parent in _BY_NAMESPACE if value else ():
+            if path.startswith(parent):
+                name = _namespace_of(path.removeprefix(parent), parent)
+                if name is not None and parent == _POLICIES:
+                    self.with_policies.add(name)
+                elif name is not None:
+                    self.others.setdefault(name, path)
+
+    def findings(self, store: Store) -> Iterator[Finding]:
+        """Yield the namespaces that have no policies and still something, also at a second look."""
+        if not self.with_policies:
+            return
+        for name, path in sorted(self.others.items()):
+            if name in self.with_policies or name.partition("/")[0] in _OWN_TENANTS:
+                continue
+            policies, left = store.read_many([f"{_POLICIES}{name}", path])
+            if policies is None and left is not None:
+                yield LEFTOVER.found(
+                    f"the namespace {name} has no policies, and there still is {path}",
+                    path=f"{_POLICIES}{name}",
+                    evidence={"namespace": name, "there": path},
+                )
+
+
+def _namespace_of(below: str, parent: str) -> str | None:
+    """Return the namespace of a path below one of the parents, None for a tenant's."""
+    parts = below.split("/")
+    if parent in (_POLICIES, _LOCAL_POLICIES):
+        # A namespace of V1 has its cluster between, and lies itself below what looks like one.
+        return below if len(parts) in (2, 3) else None
+    if parent == _SCHEMAS:
+        return "/".join(parts[:-1]) if len(parts) in (3, 4) else None
+    at = next((at for at, part in enumerate(parts) if part in _DOMAINS and at >= 2), None)
+    return None if at is None or at > 3 or len(parts) <= at + 1 else "/".join(parts[:at])
 
 
 def generator(store: Store, listing: Listing) -> Iterator[Finding]:

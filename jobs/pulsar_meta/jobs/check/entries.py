@@ -65,7 +65,7 @@ def entries_there(sight: Sight) -> Iterator[Finding]:
     if source is None or sight.is_shadow:
         return
     for ledger in sight.ledgers:
-        last = _last_expected(sight, ledger)
+        last = last_expected(sight, ledger)
         if last is not None:
             yield from _of_ledger(sight, source, ledger, last)
 
@@ -73,7 +73,7 @@ def entries_there(sight: Sight) -> Iterator[Finding]:
 TOPIC_CHECKS: Final[tuple[Check, ...]] = (entries_there,)
 
 
-def _last_expected(sight: Sight, ledger: Ledger) -> int | None:
+def last_expected(sight: Sight, ledger: Ledger) -> int | None:
     """Return the last entry that the metadata and the list agree on; None where there is none to look for."""
     facts = sight.facts(ledger.ledger_id)
     gone = ledger.offload is not None and ledger.offload.bookkeeper_deleted

@@ -13,6 +13,7 @@ from typing import Final
 from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.jobs.check.codes import Code, Finding, Severity, Where
 from pulsar_meta.jobs.check.listing import mark_of
+from pulsar_meta.jobs.check.records import LEFTOVER
 from pulsar_meta.jobs.check.sight import Check, Sight
 from pulsar_meta.jobs.topics.topic import Ledger, Position
 
@@ -160,6 +161,15 @@ def without_metadata(sight: Sight) -> Iterator[Finding]:
     """Ledgers of the list that BookKeeper does not know."""
     if sight.is_shadow:
         return
+    if _looks_deleted(sight):
+        yield LEFTOVER.found(
+            f"it has no subscription, and BookKeeper knows none of its {len(sight.ledgers)} ledgers: what a"
+            " deletion leaves that is cut short; if it was none, all its entries are lost",
+            severity=Severity.WARNING,
+            evidence={"ledgers": [ledger.ledger_id for ledger in sight.ledgers[:10]]},
+            **sight.where(),
+        )
+        return
     for ledger in sight.ledgers:
         gone = ledger.offload is not None and ledger.offload.bookkeeper_deleted
         if ledger.metadata == "absent" and not gone:
@@ -169,6 +179,16 @@ def without_metadata(sight: Sight) -> Iterator[Finding]:
                 yield _missing(sight, ledger, is_last=is_last)
             elif is_last:
                 yield from _missing_last(sight, ledger)
+
+
+def _looks_deleted(sight: Sight) -> bool:
+    """Return whether all ledgers of a topic are gone that nobody subscribes to; in a pass nobody knows.
+
+    A broker deletes the cursors first, then the ledgers, then the record.
+    """
+    if not sight.whole or sight.cursors or not any(ledger.counted for ledger in sight.ledgers):
+        return False
+    return all(ledger.metadata == "absent" for ledger in sight.ledgers)
 
 
 def _missing(sight: Sight, ledger: Ledger, *, is_last: bool) -> Finding:

@@ -142,10 +142,15 @@ LEFTOVER: Final = Code(
     "leftover",
     Severity.NOTE,
     "What a deletion left behind",
-    means="A record of something whose deletion began and did not end.",
-    broker="It keeps refusing the name, or ignores it.",
-    comes="A broker that was stopped in the middle of deleting a namespace or a partitioned topic.",
+    means="Records of something whose deletion began and did not end: a namespace or a partitioned topic that"
+    " is marked as deleted; what lies below the name of a namespace that has no policies; a topic without a"
+    " subscription of whose ledgers BookKeeper knows none (a warning: all of it may also have been lost).",
+    broker="It keeps refusing the name, or ignores it. Of the topic nothing can be read.",
+    comes="A broker that was stopped in the middle of deleting a namespace or a topic.",
     cure="Delete it again (`pulsar-admin … delete --force`).",
+    unless="Stores without any namespace's policies (they may lie in a configuration store of their own), the"
+    " brokers' own namespaces of the tenants `pulsar` and `sla-monitor`; schemas without a topic: topics that"
+    " are not persistent have some, and one may be uploaded ahead.",
 )
 SHADOW_WITHOUT_SOURCE: Final = Code(
     "shadow-without-source",

@@ -22,9 +22,10 @@ from pulsar_meta.entries.bookie_disk import split_url
 from pulsar_meta.entries.bookie_layout import BookieLayout, find_bookies
 from pulsar_meta.jobs.check.bookies import bookie_findings
 from pulsar_meta.jobs.check.catalogue import CODES, ENTRIES, GROUPS
-from pulsar_meta.jobs.check.cluster import SYSTEM_TOPIC, blocked, generator
+from pulsar_meta.jobs.check.cluster import SYSTEM_TOPIC, Namespaces, blocked, generator
 from pulsar_meta.jobs.check.codes import Finding
 from pulsar_meta.jobs.check.cookies import cookies
+from pulsar_meta.jobs.check.cursors import IDLE, is_internal
 from pulsar_meta.jobs.check.listing import ROLES, Listing, list_ledgers, mark_of, read_facts
 from pulsar_meta.jobs.check.orphans import Orphans
 from pulsar_meta.jobs.check.records import (
@@ -35,7 +36,7 @@ from pulsar_meta.jobs.check.records import (
     WRONG_KIND,
     value_findings,
 )
-from pulsar_meta.jobs.check.schemas import schema_ledgers
+from pulsar_meta.jobs.check.schemas import VERSION_MISSING, SchemaVersions, schema_ledgers
 from pulsar_meta.jobs.check.scope import CheckScope, check_scope
 from pulsar_meta.jobs.check.segments import segment_findings
 from pulsar_meta.jobs.check.sight import (
@@ -47,6 +48,7 @@ from pulsar_meta.jobs.check.sight import (
     cursor_sight,
     topic_sight,
 )
+from pulsar_meta.jobs.check.tiered import OBJECT_ORPHAN, offload_mark, orphan_objects
 from pulsar_meta.jobs.entries.entry_sources import LIVE
 from pulsar_meta.jobs.rewrite.readable import registered_versions
 from pulsar_meta.jobs.rewrite.releases import is_release
@@ -63,6 +65,10 @@ if TYPE_CHECKING:
 TOPICS_AT_HAND: Final = 512
 DISK: Final = "bookie-disk:"
 _DATA: Final = ROLES.index("data")
+# Where none of these is wanted no entry has to be looked for.
+_OF_ENTRIES: Final = frozenset(
+    (*(code.name for code in GROUPS[ENTRIES].codes), SYSTEM_TOPIC.name, VERSION_MISSING.name)
+)
 Kept = TypeVar("Kept")
 
 
@@ -110,6 +116,10 @@ class Checkup:
     _counts: dict[str, int] = field(default_factory=dict)
     _partitions: OrderedDict[str, int | None] = field(default_factory=OrderedDict)
     _segments: list[TopicName] = field(default_factory=list)
+    _namespaces: Namespaces = field(default_factory=Namespaces)
+    _offloaded: array[int] = field(default_factory=lambda: array("q"))
+    _unread_topics: int = 0
+    _without_activity: int = 0
 
     @property
     def reader(self) -> Reader:
@@ -129,6 +139,9 @@ class Checkup:
             self._told.add(finding.ledger_id or 0)
             if finding.code in self.wanted:
                 yield finding
+        if self._without_activity and IDLE.name in self.wanted:
+            why = "nobody wrote down when they were last active"
+            self.not_checked[f"whether {self._without_activity} subscriptions are idle"] = why
         if self._without_answer:
             why = "their bookies did not answer"
             self.not_checked[f"entries of {self._without_answer} topics and cursors"] = why
@@ -138,6 +151,7 @@ class Checkup:
         for record in chain.from_iterable(map(self.store.scan, self.scope.value_prefixes)):
             self.advance(1)
             self._note_partitions(record)
+            self._namespaces.note(record.path, record.value)
             schema = record.path.startswith("/schemas/")
             self.checked["schemas"] += schema
             if schema:
@@ -171,6 +185,7 @@ class Checkup:
             place = managed_place(record.path, record.value)
             if place is not None and self.scope.holds(*place):
                 self.checked["topics" if place[1] is None else "cursors"] += 1
+                self._namespaces.note(record.path, record.value or b" ")
                 yield from self._even_without_entries(partial(self._looked_at, record, *place))
 
     def _looked_at(self, record: Versioned, name: TopicName, cursor: str | None) -> Iterator[Finding]:
@@ -204,11 +219,18 @@ class Checkup:
             _keep(self._at_hand, record.path, self._sight(name, record))
             return self._at_hand[record.path]
         seen = cursor_sight(record, cursor, self.cluster.source)
+        self._without_activity += (
+            seen.info is not None and not seen.info.lastActive and not is_internal(cursor)
+        )
         return replace(self._topic_of(name), cluster=self.cluster, cursors=(seen,))
 
     def _sight(self, name: TopicName, record: Versioned | None) -> Sight:
         created, partitions = Created.of(name, self.listing), self._partitions_of(name)
         sight = topic_sight(name, record, self.cluster, self.listing.facts, (), created, partitions)
+        self._unread_topics += sight.fault is not None
+        for ledger in sight.ledgers if self.cluster.has_offload else ():
+            if ledger.offload is not None:
+                self._offloaded.append(offload_mark(ledger.ledger_id, ledger.offload.uuid))
         if not self.cluster.has_offload and any(ledger.offload is not None for ledger in sight.ledgers):
             self.not_checked["offloaded ledgers"] = "no --entries offload:"
         return sight
@@ -255,7 +277,7 @@ class Checkup:
         Those that do not look at cursors were made when the topic's record came by.
         """
         for name, group in GROUPS.items():
-            read = name != ENTRIES or any(code.name in self.wanted for code in (*group.codes, SYSTEM_TOPIC))
+            read = name != ENTRIES or not self.wanted.isdisjoint(_OF_ENTRIES)
             if read and (group.of_cursors or sight.whole or not sight.cursors):
                 yield from group.checks
 
@@ -298,6 +320,8 @@ class Checkup:
         if not self.scope.everything:
             self.not_checked["orphans, bookies"] = "only some topics were asked for"
             return
+        yield from self._namespaces.findings(self.store)
+        yield from self._orphan_objects()
         if not self.cluster.bookkeeper:
             return
         yield from cookies(self.disks, self.listing)
@@ -306,6 +330,16 @@ class Checkup:
         yield from orphans.findings(np.unique(np.frombuffer(self._named, np.int64)), self._told)
         self.not_checked |= orphans.not_checked
         yield from generator(self.store, self.listing)
+
+    def _orphan_objects(self) -> Iterator[Finding]:
+        source = self.cluster.source
+        if source is None or not self.cluster.has_offload or OBJECT_ORPHAN.name not in self.wanted:
+            return
+        if self._unread_topics:
+            why = f"{self._unread_topics} records of topics cannot be read, and may name any"
+            self.not_checked["objects in tiered storage that nobody names"] = why
+            return
+        yield from orphan_objects(source, frozenset(self._offloaded))
 
     def _broken_ledgers(self) -> Iterator[Finding]:
         """Metadata that cannot be decoded, of ledgers that no topic and no cursor names."""
@@ -339,6 +373,7 @@ def checkup(
         source=source,
         asks_bookies=any(url.startswith(f"{LIVE}:") for url in urls),
         has_offload=any(url.startswith("offload:") for url in urls),
+        stored=_stored(source),
         idle=options.idle,
         bookkeeper=not listing.empty,
         live=store.networked,
@@ -350,6 +385,7 @@ def checkup(
         cookies=listing.cookies,
         registered=listing.registered,
         shadows=ShadowSources(store, many=scope.everything),
+        schemas=SchemaVersions(store).of,
     )
     disks = [one for url in urls if url.startswith(DISK) for one in find_bookies(split_url(url)[0])]
     run = Checkup(store, cluster, listing, scope, options.wanted, advance, disks)
@@ -360,6 +396,12 @@ def checkup(
     if not store.networked:
         run.not_checked |= _since(cluster.now)
     return run
+
+
+def _stored(source: EntrySource | None) -> frozenset[int]:
+    """Return the ledgers that tiered storage has."""
+    parts = () if source is None else source.parts
+    return frozenset(one for part in parts if part.url.startswith("offload:") for one in part.ledgers())
 
 
 def _time_of(store: Store, listing: Listing) -> int | None:

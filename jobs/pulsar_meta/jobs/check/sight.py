@@ -33,7 +33,8 @@ class Cluster:
     `releases`: brokers' that have to load what is there; `certain` where they were named, or run.
     `value_limit`: the largest value in bytes that the server takes. `min_age` is in milliseconds,
     and so is `idle`, after which a subscription counts as forgotten. `has_offload`: tiered storage is among
-    the sources. `shadows` knows which topics are shadows, whose ledgers belong to another topic.
+    the sources; `stored` are the ledgers that it has. `shadows` knows which topics are shadows, whose ledgers
+    belong to another topic; `schemas` the versions of a topic's schema, None where nobody can say.
     """
 
     source: EntrySource | None = None
@@ -48,8 +49,10 @@ class Cluster:
     cookies: frozenset[str] = frozenset()
     registered: frozenset[str] = frozenset()
     has_offload: bool = False
+    stored: frozenset[int] = frozenset()
     idle: int = 30 * 24 * 3_600_000
     shadows: ShadowSources = field(default_factory=lambda: ShadowSources(MemoryStore()))
+    schemas: Callable[[TopicName], frozenset[int] | None] = lambda name: None
 
     def is_old(self, time: int | None) -> bool:
         """Return whether something happened so long ago that it should be over; unknown times are old."""

@@ -1,0 +1,83 @@
+"""How many copies of entries there are, on the disks of three bookies: write quorum 2, ack quorum 2 or 1."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
+from pulsar_meta.codecs.names import ledger_path
+from pulsar_meta.entries.base import BaseSource, EntrySource, Located, RawEntry
+from pulsar_meta.entries.joined import JoinedEntries
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.check.codes import Finding, Severity
+from pulsar_meta.jobs.check.run import CheckOptions, checkup
+from pulsar_meta.stores.memory import MemoryStore
+from tests.wounds import healthy
+
+Capture = Callable[[str], Path]
+LEDGER = 24
+
+
+class Losing(BaseSource):
+    """A disk that has lost entries of one ledger."""
+
+    def __init__(self, part: EntrySource, lost: Callable[[int], bool]) -> None:
+        self.url, self.bookies, self._part, self._lost = part.url, part.bookies, part, lost
+
+    def last_entry(self, ledger_id: int) -> int | None:
+        return self._part.last_entry(ledger_id)
+
+    def read(self, ledger_id: int, entry_id: int) -> RawEntry:
+        return self._part.read(ledger_id, entry_id)
+
+    def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[Located] | None:
+        gone = array("q", (one for one in range(1000) if ledger_id == LEDGER and self._lost(one)))
+        found = self._part.located(ledger_id, first, last)
+        return ((files, table.without(gone)) for files, table in found or ())
+
+
+def found(store: MemoryStore, source: EntrySource, losing: str, lost: Callable[[int], bool]) -> list[Finding]:
+    parts = [Losing(one, lost) if losing in (one.bookies or ()) else one for one in source.parts]
+    joined = JoinedEntries(parts, source.url)
+    options = CheckOptions(frozenset({"ledger-under-replicated", "ledger-below-ack-quorum"}))
+    return list(checkup(store, joined, ("public/default/plain",), options).findings())
+
+
+@pytest.fixture
+def folder(capture: Capture) -> Path:
+    return capture("pulsar-4.2.4-3bookies")
+
+
+def with_ack_quorum(store: MemoryStore, quorum: int) -> MemoryStore:
+    path = ledger_path(LEDGER)
+    decoded = decode_ledger_metadata(store.values[path].value)
+    decoded.metadata.ackQuorumSize = quorum
+    store.values[path] = store.values[path]._replace(value=encode_ledger_metadata(decoded))
+    return store
+
+
+def test_copies_are_counted(folder: Path) -> None:
+    store = healthy(folder)
+    with open_entries([f"bookie-disk:{folder}"]) as source:
+        bookie = sorted(source.bookies or ())[0]
+        assert found(store, source, bookie, lambda entry_id: False) == []
+        [below] = found(store, source, bookie, lambda entry_id: True)
+        assert (below.code, below.severity) == ("ledger-below-ack-quorum", Severity.ERROR)
+        assert (below.evidence["copies"], below.evidence["write_quorum"]) == (1, 2)
+        # Two thirds of the entries lay on it.
+        assert 30 <= below.evidence["entries"] <= 36
+        with_ack_quorum(store, 1)
+        [under] = found(store, source, bookie, lambda entry_id: True)
+        assert (under.code, under.severity) == ("ledger-under-replicated", Severity.WARNING)
+        assert under.evidence["bookies"] == [bookie]
+        # One copy of single entries may be missing, where a writer waited for one only.
+        assert found(store, source, bookie, lambda entry_id: entry_id % 7 == 0) == []
+
+
+def test_disks_that_were_not_given_may_have_theirs(folder: Path) -> None:
+    with open_entries([f"bookie-disk:{folder}/bookie0", f"bookie-disk:{folder}/bookie1"]) as source:
+        assert found(healthy(folder), source, "nobody", lambda entry_id: False) == []
