@@ -81,15 +81,18 @@ def flattened(command: Callable[..., None], forms: Sequence[Format]) -> Callable
         for name, parameter in inspect.signature(command).parameters.items()
         if name not in groups
     ]
+    has_store = "store" in hints
     for kind in sorted(groups.values(), key=lambda kind: kind is Shell):
-        own += _options(kind)
+        own += [option for option in _options(kind) if has_store or option.name != "ledger_store"]
 
     @wraps(command)
     def run(**given: Any) -> None:
         for name, kind in groups.items():
-            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+            names = [field.name for field in fields(kind) if field.name in given]
+            given[name] = kind(**{option: given.pop(option) for option in names})
             if kind is Shell:
                 check_form(given[name], forms)
+                check_ledger_store(given[name], given.get("store"))
         command(**given)
 
     own = [_with_value_name(_with_forms(parameter, forms)) for parameter in own]
@@ -103,6 +106,12 @@ def check_form(shell: Shell, forms: Sequence[Format]) -> None:
     """Raise UsageError for a form of output that the command does not write."""
     if shell.output_format is not None and shell.output_format not in forms:
         raise UsageError(f"-o {shell.output_format}: this command writes {_either(forms)}")
+
+
+def check_ledger_store(shell: Shell, store: str | None) -> None:
+    """Raise UsageError for --ledger-store where no store is named beside which it is."""
+    if shell.ledger_store is not None and store is None and shell.settings.store is None:
+        raise UsageError("--ledger-store has /ledgers alone: give --store URL for everything else")
 
 
 def _with_forms(parameter: inspect.Parameter, forms: Sequence[Format]) -> inspect.Parameter:

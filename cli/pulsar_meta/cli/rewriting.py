@@ -37,6 +37,8 @@ from pulsar_meta.jobs.rewrite.rules import UNKNOWN_FIELDS
 from pulsar_meta.jobs.rewrite.run import Listener, Report, Rewrite, Terms, foresee, preview, run
 from pulsar_meta.jobs.rewrite.run_files import read_identity
 from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.registry import open_store
+from pulsar_meta.stores.routed import MARK
 
 SAFETY = "Safety"
 # What the servers call their limit, which is one of whole requests.
@@ -110,10 +112,10 @@ AllowOtherStore = Annotated[
 
 def open_for_writing(shell: Shell, url: str | None, options: WriteOptions) -> Store:
     """Open the store, for reading only where nothing is to be written."""
-    chosen = url or shell.settings.store
-    if chosen is not None and options.value_limit is not None:
-        chosen = _with_limit(chosen, options.value_limit)
-    return shell.store(chosen, read_only=options.dry_run)
+    chosen = shell.store_url(url)
+    if options.value_limit is not None:
+        chosen = MARK.join(_with_limit(one, options.value_limit) for one in chosen.split(MARK))
+    return open_store(chosen, read_only=options.dry_run)
 
 
 def _with_limit(url: str, size: int) -> str:

@@ -29,6 +29,7 @@ from pulsar_meta.jobs.seek.questions import (
 from pulsar_meta.jobs.seek.seek import Cluster, topics_of_namespace
 from pulsar_meta.jobs.topics.topic import parse_position
 from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.routed import with_ledgers
 
 SEARCH = "How to look"
 
@@ -216,7 +217,11 @@ def open_clusters(
 
     UsageError where both are given, a name is there twice or says too little.
     """
-    places = _places(named, store, entries) if named else [(None, store or "", shell.entries_urls(entries))]
+    places = (
+        _places(named, store, shell.ledger_store, entries)
+        if named
+        else [(None, store or "", shell.entries_urls(entries))]
+    )
     clusters = []
     for name, store_url, urls in places:
         opened = stack.enter_context(shell.store(store_url))
@@ -225,9 +230,13 @@ def open_clusters(
     return clusters
 
 
-def _places(named: list[str], store: str | None, entries: list[str] | None) -> list[Place]:
-    if store or entries:
-        raise UsageError("--cluster says where its store and entries are: leave --store and --entries out")
+def _places(
+    named: list[str], store: str | None, ledgers: str | None, entries: list[str] | None
+) -> list[Place]:
+    if store or entries or ledgers:
+        raise UsageError(
+            "--cluster says where its store and entries are: leave --store, --ledger-store and --entries out"
+        )
     places = [_place(text) for text in named]
     if len({name for name, _, _ in places}) < len(places):
         raise UsageError("--cluster: the same name twice")
@@ -240,7 +249,8 @@ def _place(text: str) -> Place:
         store, *entries = rest.split() or [""]
     else:
         profile = read_profile(name)
-        store, entries = profile.get("store", ""), profile.get("entries", [])
+        store, ledgers, entries = (profile.get(key, "") for key in ("store", "ledger_store", "entries"))
+        store = with_ledgers(store, ledgers) if store and ledgers else store
         entries = entries.split() if isinstance(entries, str) else entries
     if not name or not store or not entries:
         wanted = "'NAME=STORE ENTRIES…', or a profile that has both"

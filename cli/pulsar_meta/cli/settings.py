@@ -22,14 +22,18 @@ from typing import Any
 
 from pulsar_meta.cli.inputs import open_input
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.stores.routed import with_ledgers
 
-KEYS = ("store", "entries", "master")
+KEYS = ("store", "ledger_store", "entries", "master")
 LARGEST = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the profile and the environment say; None or empty where neither does."""
+    """What the profile and the environment say; None or empty where neither does.
+
+    `store` is with its ledger store, where they name one.
+    """
 
     store: str | None = None
     entries: tuple[str, ...] = ()
@@ -119,5 +123,8 @@ def load_settings(profile: str | None) -> Settings:
     if isinstance(entries, str):
         entries = entries.split()
     store = os.environ.get("PULSAR_META_STORE") or named.get("store")
+    ledgers = os.environ.get("PULSAR_META_LEDGER_STORE") or named.get("ledger_store")
+    if store and ledgers:
+        store = with_ledgers(store, ledgers)
     master = os.environ.get("PULSAR_META_MASTER") or named.get("master")
     return Settings(store=store, entries=tuple(entries), master=master)

@@ -43,6 +43,7 @@ from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.topics.segments import old_part
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
+from pulsar_meta.stores.routed import MARK, with_ledgers
 
 
 class Exit(IntEnum):
@@ -88,6 +89,14 @@ class Shell:
     profile: Annotated[
         str | None,
         _common("--profile", text="A profile of the config file. Environment: PULSAR_META_PROFILE."),
+    ] = None
+    ledger_store: Annotated[
+        str | None,
+        _common(
+            "--ledger-store",
+            text="The store that has /ledgers, if it is not --store: BookKeeper's own. Environment:"
+            " PULSAR_META_LEDGER_STORE.",
+        ),
     ] = None
 
     @property
@@ -222,10 +231,21 @@ class Shell:
 
     def store(self, url: str | None, *, read_only: bool = True) -> Store:
         """Open the store of the option, else of the environment, else of the profile."""
+        return open_store(self.store_url(url), read_only=read_only)
+
+    def store_url(self, url: str | None) -> str:
+        """Return the URL of that store, with the one that has `/ledgers` where that is another one."""
         chosen = url or self.settings.store
         if chosen is None:
             raise UsageError("no store: give --store URL, or set PULSAR_META_STORE or a profile")
-        return open_store(chosen, read_only=read_only)
+        if self.ledger_store is None:
+            return chosen
+        # The option beats the environment.
+        return with_ledgers(chosen if url else chosen.partition(MARK)[0], self.ledger_store)
+
+    def other_store(self, url: str) -> Store:
+        """Open, for reading, a store that is not the one of --store and --ledger-store."""
+        return open_store(url)
 
     def entries_urls(self, urls: Sequence[str] | None) -> list[str]:
         """Return the entry sources of the option, else of the environment, else of the profile."""

@@ -66,7 +66,7 @@ def diff(
         options=DecodeOptions(show_secrets=show_passwords),
     )
     compared = Compared()
-    with shell.store(left) as one, shell.store(right) as two:
+    with shell.other_store(left) as one, shell.other_store(right) as two:
         shell.emit(compare(one, two, terms, compared), View(COLUMNS, _row, fields=COLUMNS))
     _account(shell, compared, left_out)
     if compared.differ:

@@ -94,7 +94,7 @@ def rebuild(
 
 
 def _old_names(shell: Shell, url: str, faults: Faults) -> dict[int, Named]:
-    with shell.store(url) as store:
+    with shell.other_store(url) as store:
         return names_in_store(store, faults)
 
 

@@ -32,6 +32,7 @@ from pulsar_meta.jobs.values.remembered import Remembered
 from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.rocksdb import database_of
 from pulsar_meta.stores.rocksdb_writer import create_database, is_nowhere
+from pulsar_meta.stores.routed import MARK
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def restore(
     _check(where, choice, writing)
     with ExitStack() as stack:
         url = f"{source}?partial" if partial and source.startswith("snapshot:") else source
-        values = stack.enter_context(shell.store(url))
+        values = stack.enter_context(shell.other_store(url))
         target = stack.enter_context(_target(shell, store, writing, stack))
         with shell.progress(unit="values") as progress:
             found = survey_source(
@@ -136,19 +137,19 @@ def _check(where: ScopeOptions, choice: TopicOptions, writing: WriteOptions) -> 
 
 def _target(shell: Shell, url: str | None, writing: WriteOptions, stack: ExitStack) -> Store:
     """Open the store that values go to; a database that is not there is made, for a plan somewhere else."""
-    chosen = url or shell.settings.store or ""
+    chosen, mark, ledgers = shell.store_url(url).partition(MARK)
     if not chosen.startswith("rocksdb:") or not is_nowhere(database_of(chosen)):
         return open_for_writing(shell, url, writing)
     shell.say(f"{chosen}: nothing there yet: a new database")
     if writing.yes and not writing.dry_run:
         create_database(database_of(chosen), chosen)
-        return open_for_writing(shell, chosen, writing)
+        return open_for_writing(shell, url, writing)
     if not writing.dry_run:
         raise UsageError("a new database is not made without --yes (--dry-run shows what would be in it)")
     scratch = ScratchDirectory()
     stack.callback(scratch.cleanup)
     create_database(scratch.path / "metadata", chosen)
-    return shell.store(f"rocksdb:{scratch.path / 'metadata'}")
+    return shell.other_store(f"rocksdb:{scratch.path / 'metadata'}{mark}{ledgers}")
 
 
 def _disks(shell: Shell, urls: list[str] | None, target: Store, stack: ExitStack) -> EntrySource | None:

@@ -19,6 +19,7 @@ _COMMON: Final = "Common options"
 
 ENVIRONMENT: Final = {
     "PULSAR_META_STORE": "The store, where --store is not given.",
+    "PULSAR_META_LEDGER_STORE": "Beside it the store of /ledgers, where that is another one.",
     "PULSAR_META_ENTRIES": "The sources of entries, separated by spaces, where --entries is not given.",
     "PULSAR_META_MASTER": "Spark's master, where --master is not given.",
     "PULSAR_META_SERVICE_URL": "Where lookup asks, where --service-url is not given.",

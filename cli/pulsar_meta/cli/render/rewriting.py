@@ -105,13 +105,16 @@ PLAN = View(
 )
 
 
+_OF_STORE = ("--store", "--ledger-store", "--profile")
+
+
 def undo_command(arguments: Sequence[str], undo_file: Path | str) -> str:
     """Return the command line that takes a run back, with the store that was named on this one."""
     words, given = ["pulsar-meta", "undo", str(undo_file)], list(map(redact, arguments))
     for at, word in enumerate(given):
-        if word.startswith(("--store=", "--profile=")):
+        if word.startswith(tuple(f"{option}=" for option in _OF_STORE)):
             words.append(word)
-        elif word in ("--store", "--profile"):
+        elif word in _OF_STORE:
             words += given[at : at + 2]
     return shlex.join(words)
 

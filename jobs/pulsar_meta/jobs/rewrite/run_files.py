@@ -10,6 +10,7 @@ from typing import Any, Final
 from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.errors import GuardError, NotFoundError, UsageError
 from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.routed import MARK, with_ledgers
 
 INSTANCE_ID: Final = "/ledgers/INSTANCEID"
 # Far more than a first line has; what is no such file may have no second line.
@@ -22,16 +23,18 @@ _server_re = re.compile(r"^(?P<scheme>[a-z]+)://(?P<hosts>[^/?]*)/?(?P<chroot>[^
 class StoreIdentity:
     """The instance id of the BookKeeper cluster in the store (None: it has none), its URL and chroot.
 
-    The URL is without credentials and options.
+    `ledgers`: the URL of the store that has `/ledgers`, where that is another one. URLs are without
+    credentials and options.
     """
 
     instance_id: str | None
     url: str
     chroot: str
+    ledgers: str | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the form in which plans and undo files hold it."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "ledgers" or value}
 
 
 def read_identity(store: Store) -> StoreIdentity:
@@ -40,10 +43,17 @@ def read_identity(store: Store) -> StoreIdentity:
         found: str | None = store.read(INSTANCE_ID).value.decode("utf-8", "replace").strip() or None
     except NotFoundError:
         found = None
-    match = _server_re.match(redact(store.url))
-    if match is None:
-        return StoreIdentity(found, store.url, "")
-    return StoreIdentity(found, f"{match['scheme']}://{match['hosts']}", match["chroot"].strip("/"))
+    main, _, other = store.url.partition(MARK)
+    ledgers = "/".join(filter(None, _place(other))) or None
+    return StoreIdentity(found, *_place(main), ledgers)
+
+
+def _place(url: str) -> tuple[str, str]:
+    """Return the servers of a URL and the chroot, without credentials and options."""
+    match = _server_re.match(redact(url))
+    return (
+        (url, "") if match is None else (f"{match['scheme']}://{match['hosts']}", match["chroot"].strip("/"))
+    )
 
 
 def store_url(held: dict[str, Any]) -> str | None:
@@ -52,7 +62,9 @@ def store_url(held: dict[str, Any]) -> str | None:
     # What had credentials in it was redacted.
     if not isinstance(url, str) or not url or "***" in url:
         return None
-    return f"{url}/{chroot}" if chroot else url
+    whole = f"{url}/{chroot}" if chroot else url
+    ledgers = held.get("ledgers")
+    return with_ledgers(whole, ledgers) if isinstance(ledgers, str) else whole
 
 
 def check_identity(held: dict[str, Any], store: StoreIdentity, *, source: str, allowed: bool) -> None:
