@@ -41,7 +41,9 @@ if not os.access(REPOSITORY, os.W_OK):
 for _variable in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
     os.environ.setdefault(_variable, " ".join(java.BRIEF))
 # Folders whose tests run servers, and wait for them.
-WITH_SERVERS = [Path(__file__).parent / folder for folder in ("chaos", "stores", "jobs/rewrite")]
+WITH_SERVERS = [
+    Path(__file__).parent / folder for folder in ("chaos", "stores", "jobs/rewrite", "jobs/repair")
+]
 _roots = count()
 
 

@@ -56,3 +56,67 @@ def test_a_topic_without_partitions_is_not_found(store: str, tmp_path: Path) -> 
     )
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.count("\n") == 1
+
+
+def test_what_is_given_up_has_to_be_written_out(store: str, tmp_path: Path) -> None:
+    def run(*words: str) -> tuple[int, str]:
+        done = as_text(pulsar_meta_here(*words, "--store", store, env=environment(tmp_path)))
+        return done.returncode, done.stderr
+
+    name, words = "persistent://public/default/plain", ("repair", "missing-ledger", "plain", "25")
+    code, told = run(*words, "--dry-run")
+    assert (code, "50 entries of ledger 25 are given up" in told) == (0, True)
+    for more in ((), ("--confirm", "plain")):
+        code, told = run(*words, "--yes", *more)
+        assert (code, f"--confirm {name}" in told) == (2, True)
+    assert run("get", "topic", "plain")[0] == 0
+    assert run(*words, "--confirm", name)[0] == 2
+    assert run(*words, "--yes", "--confirm", name)[0] == 0
+    code, told = run(*words, "--yes", "--confirm", name)
+    assert (code, "does not list ledger 25" in told) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("missing-ledger", "plain", "x"), 2, "a ledger id is"),
+        (("missing-ledger", "plain", "25", "--only", "3-"), 2, "--only 3-"),
+        (("missing-ledger", "plain", "25", "--only", "1", "--only-absent"), 2, "give one of them"),
+        (("missing-ledger", "plain", "25", "--only-absent"), 2, "which entries?"),
+        (("missing-ledger", "no-such", "25"), 3, "no topic"),
+        (("count", "plain", "999"), 3, "does not list ledger 999"),
+        (("count", "plain", "x"), 2, "a ledger id is"),
+        (("topic-record", "no-such"), 3, "no ledger says that it is of"),
+        (("ledger-metadata", "99999"), 3, "names ledger 99999"),
+        (("ledger-metadata", "no-such"), 3, "no topic"),
+        (("partitions", "parted-partition-1"), 2, "name its topic"),
+        (("generator",), 2, "has no generator of ids"),
+        (("generator", "--at-least", str(2**40)), 2, "has no generator"),
+    ],
+)
+def test_bad_questions_are_one_line(
+    store: str, tmp_path: Path, words: tuple[str, ...], code: int, told: str
+) -> None:
+    done = as_text(pulsar_meta_here("repair", *words, "--yes", "--store", store, env=environment(tmp_path)))
+    assert (done.returncode, done.stdout) == (code, "")
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_what_is_undecided_is_said_and_ends_with_1(store: str, tmp_path: Path) -> None:
+    """Without any other ledger nothing says how such ledgers are."""
+    env = environment(tmp_path)
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    record = "/managed-ledgers/public/default/persistent/plain"
+    with open_store(store) as source, open_store(f"dir:{alone}", read_only=False) as target:
+        target.put(record, source.read(record).value, ABSENT)
+    for words in (("--yes",), ("--dry-run",)):
+        done = as_text(
+            pulsar_meta_here(
+                "repair", "ledger-metadata", "plain", *words, "--store", f"dir:{alone}", "-o", "json", env=env
+            )
+        )
+        assert (done.returncode, json.loads(done.stdout)["rewritten"]) == (1, 0)
+        assert json.loads(done.stdout)["skipped_for"]["undecided"] > 1
+        assert "give the bookies' disks" in done.stderr

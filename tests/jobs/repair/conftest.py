@@ -43,17 +43,21 @@ class Patient(Wounded):
 
     def apply(self, repair: Repair) -> Summary:
         """Do what a repair says, by the one write path."""
-        undo_file = self.folder / f"{len(self.undo_files)}.undo.ndjson"
+        undo_file = self._file()
         self.undo_files.append(undo_file)
-        report = run(self.store, repair.rewrite(), Terms(undo_file=undo_file), Listener())
+        terms = Terms(Overrides(loaded=True), undo_file=undo_file)
+        report = run(self.store, repair.rewrite(), terms, Listener())
         assert report.summary.conflicts == report.summary.refused == 0
         return report.summary
 
     def take_back(self) -> None:
         """Undo the last repair, which may put back what no broker can load."""
-        terms = Terms(Overrides(unreadable=True), undo_file=self.folder / f"{len(self.undo_files)}.back")
+        terms = Terms(Overrides(unreadable=True), undo_file=self._file())
         report = run(self.store, put_back(self.store, self.undo_files.pop()), terms, Listener())
         assert report.summary.conflicts == report.summary.skipped == 0
+
+    def _file(self) -> Path:
+        return self.folder / f"{len(list(self.folder.iterdir()))}.undo.ndjson"
 
 
 @pytest.fixture

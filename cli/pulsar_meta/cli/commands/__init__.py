@@ -59,6 +59,14 @@ COMMANDS: Final[dict[str, Command]] = {
     "repair ledger-metadata": Command(
         "pulsar_meta.cli.commands.repair_ledger_metadata:repair_ledger_metadata", REWRITE, ROWS
     ),
+    "repair topic-record": Command(
+        "pulsar_meta.cli.commands.repair_topic_record:repair_topic_record", REWRITE, ROWS
+    ),
+    "repair missing-ledger": Command(
+        "pulsar_meta.cli.commands.repair_missing_ledger:repair_missing_ledger", REWRITE, ROWS
+    ),
+    "repair count": Command("pulsar_meta.cli.commands.repair_count:repair_count", REWRITE, ROWS),
+    "repair generator": Command("pulsar_meta.cli.commands.repair_generator:repair_generator", REWRITE, ROWS),
     "repair partitions": Command(
         "pulsar_meta.cli.commands.repair_partitions:repair_partitions", REWRITE, ROWS
     ),

@@ -1,0 +1,165 @@
+"""`repair count`: how many entries a ledger has, where the topic's list and BookKeeper's metadata disagree.
+
+With the bookies' disks both get what is there: of two ends the higher one that the disks reach. Without, a
+count of zero gets what BookKeeper closed the ledger with (a broker that loads the topic drops such a ledger);
+of two other ends nobody knows which is right, so the metadata becomes OPEN, and whoever opens the ledger next
+recovers it: then the bookies say. The last ledger of a list is opened so in any case.
+
+What was tried on 4.0.7 and 4.2.4: `jobs.check.ledgers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pulsar_meta.codecs.errors import NotFoundError
+from pulsar_meta.codecs.metadata.envelope import open_envelope, wrap_envelope
+from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
+from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.repair.entries import all_here, length_to
+from pulsar_meta.jobs.repair.repair import Repair, becoming, undecided
+from pulsar_meta.jobs.rewrite.decision import Decided, keep
+from pulsar_meta.jobs.rewrite.rules import current
+from pulsar_meta.jobs.topics.partitions import held_partitions
+from pulsar_meta.jobs.topics.topic import Ledger, read_record, topic_of, with_bookkeeper
+from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
+from pulsar_meta.stores.base import Store, Versioned
+
+
+class End(NamedTuple):
+    """Where a ledger ends: how many entries it has, how many bytes of data."""
+
+    entries: int
+    length: int
+
+
+@dataclass(slots=True)
+class _Changes:
+    """What becomes of one topic: its record's new ends, its ledgers' metadata, and what is said of it."""
+
+    ends: dict[int, End] = field(default_factory=dict)
+    metadata: list[Decided] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    lost: int = 0
+    unknown: list[str] = field(default_factory=list)
+
+
+def repair_count(
+    store: Store, source: EntrySource | None, name: TopicName, ledger_ids: Sequence[int] = ()
+) -> Repair:
+    """Return what makes a topic's list and BookKeeper's metadata agree, for some of its ledgers or for all.
+
+    NotFoundError where the topic is not there, or does not list one of the ledgers.
+    """
+    decided, said, losses, ledgers = list[Decided](), list[str](), list[str](), 0
+    listed = set[int]()
+    for topic in held_partitions(store, name)[0]:
+        record = read_record(store, topic)
+        found = list(with_bookkeeper(store, topic_of(record).ledgers, lambda error: None))
+        listed |= {ledger.ledger_id for ledger in found}
+        chosen = [ledger for ledger in found if not ledger_ids or ledger.ledger_id in ledger_ids]
+        changes = _Changes()
+        for ledger in chosen:
+            _look(store, source, ledger, changes, last=ledger is found[-1])
+        ledgers += len(chosen)
+        decided += [*changes.metadata, _record(record, changes)]
+        said += changes.said
+        if changes.lost:
+            losses.append(f"{changes.lost} entries that {topic} counts are on no disk, and are given up")
+    absent = sorted(set(ledger_ids) - listed)
+    if absent:
+        raise NotFoundError(f"{name} does not list ledger {absent[0]}", source=store.url)
+    return Repair(
+        "count",
+        tuple(decided),
+        checked={"ledgers": ledgers},
+        not_checked={} if source is not None else {"entries": "no --entries"},
+        said=tuple(said),
+        losses=tuple(losses),
+        confirm=str(name) if losses else None,
+    )
+
+
+def _look(store: Store, source: EntrySource | None, ledger: Ledger, changes: _Changes, *, last: bool) -> None:
+    """Decide about one ledger."""
+    known = ledger.bookkeeper
+    if known is None or (ledger.offload is not None and ledger.offload.bookkeeper_deleted):
+        return
+    listed, closed = ledger.counted, None if known.last_entry is None else known.last_entry + 1
+    if last:
+        if closed is not None and listed and listed != closed:
+            _open(store, ledger, changes, f"the list counts {listed} entries, BookKeeper {closed}")
+        return
+    if listed == closed or (closed is None and listed):
+        return
+    said = f"the list counts {listed} entries, BookKeeper {'has not closed it' if closed is None else closed}"
+    end = _on_disks(source, ledger, max(listed, closed or 0))
+    if end is not None and end.entries:
+        _settle(store, ledger, end, changes, said)
+    elif closed is None:
+        changes.unknown.append(
+            f"ledger {ledger.ledger_id} is open in BookKeeper and has no count: give --entries"
+        )
+    elif not listed and closed:
+        changes.ends[ledger.ledger_id] = End(closed, known.length or 0)
+        changes.said.append(f"ledger {ledger.ledger_id}: {said}: the list gets what BookKeeper has")
+    elif listed:
+        _open(store, ledger, changes, said)
+
+
+def _on_disks(source: EntrySource | None, ledger: Ledger, claimed: int) -> End | None:
+    """Return where a ledger ends by the disks, at most where somebody says; None: they do not decide."""
+    if source is None or not all_here(source, ledger, claimed):
+        return None
+    last = source.last_entry(ledger.ledger_id)
+    if last is None:
+        return None
+    entries = min(last + 1, claimed) if claimed else last + 1
+    length = length_to(source, ledger.ledger_id, entries - 1)
+    return None if length is None else End(entries, length)
+
+
+def _settle(store: Store, ledger: Ledger, end: End, changes: _Changes, said: str) -> None:
+    """Give the list and the metadata the same end."""
+    number = ledger.ledger_id
+    changes.said.append(f"ledger {number}: {said}; the disks have {end.entries}")
+    changes.lost += max(0, ledger.counted - end.entries)
+    if ledger.counted != end.entries:
+        changes.ends[number] = end
+    seen = current(store, ledger_path(number))
+    decoded = decode_ledger_metadata(seen.value)
+    decoded.metadata.state = LedgerMetadataFormat.CLOSED
+    decoded.metadata.lastEntryId, decoded.metadata.length = end.entries - 1, end.length
+    changes.metadata.append(becoming(seen, encode_ledger_metadata(decoded)))
+
+
+def _open(store: Store, ledger: Ledger, changes: _Changes, said: str) -> None:
+    """Have whoever opens the ledger next recover it."""
+    seen = current(store, ledger_path(ledger.ledger_id))
+    decoded = decode_ledger_metadata(seen.value)
+    decoded.metadata.state, decoded.metadata.length = LedgerMetadataFormat.OPEN, 0
+    decoded.metadata.ClearField("lastEntryId")
+    changes.said.append(f"ledger {ledger.ledger_id}: {said}: OPEN, so that whoever opens it recovers it")
+    changes.metadata.append(becoming(seen, encode_ledger_metadata(decoded)))
+
+
+def _record(record: Versioned, changes: _Changes) -> Decided:
+    """Return what becomes of the topic's record."""
+    if changes.unknown:
+        return undecided(record, "; ".join(changes.unknown))
+    if not changes.ends:
+        return record, keep(record, "already")
+    info = decode_managed_ledger(record.value)
+    for ledger in info.ledgerInfo:
+        end = changes.ends.get(ledger.ledgerId)
+        if end is not None:
+            ledger.entries, ledger.size = end
+            ledger.timestamp = ledger.timestamp or record.modified or 0
+    data, envelope = info.SerializeToString(), open_envelope(record.value)
+    if envelope is not None:
+        data = wrap_envelope(data, envelope.codec, unknown=envelope.unknown)
+    return becoming(record, data)

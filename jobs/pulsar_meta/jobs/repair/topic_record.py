@@ -1,0 +1,216 @@
+"""`repair topic-record`: the list of a topic's ledgers, by what BookKeeper says of whose they are.
+
+A broker notes with each ledger for which topic it creates it (`pulsar/managed-ledger` in its custom
+metadata). What the present record still says is kept: ledgers that a broker made since, and of a record that
+is cut or garbage what lies before the fault, as far as BookKeeper says the same.
+
+A ledger in the middle of the list without its count is dropped by the broker that loads it, so none is
+written: the count of one that BookKeeper has not closed comes from the entries, or the repair is not made.
+
+Sources: apache/pulsar ManagedLedgerImpl (initialize, ledgerClosed), LedgerMetadataUtils.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.envelope import open_envelope, wrap_envelope
+from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_of_path
+from pulsar_meta.codecs.protobuf.parse import parse_partly
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.repair.entries import length_to
+from pulsar_meta.jobs.repair.repair import Repair, becoming, undecided
+from pulsar_meta.jobs.rewrite.decision import Decided, keep
+from pulsar_meta.jobs.rewrite.rules import current
+from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, bookkeeper_ledger_of
+from pulsar_meta.jobs.topics.owners import owner_in_custom
+from pulsar_meta.jobs.topics.partitions import held_partitions
+from pulsar_meta.jobs.topics.placement import with_end
+from pulsar_meta.jobs.topics.topic import Ledger, Report
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
+from pulsar_meta.stores.base import ABSENT, Store, Versioned
+
+LedgerInfo = ManagedLedgerInfo.LedgerInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A ledger that was created for a topic's data; `changed` is when its metadata was last written (ms)."""
+
+    ledger: BookkeeperLedger
+    changed: int | None
+
+
+def repair_topic_record(store: Store, source: EntrySource | None, name: TopicName, report: Report) -> Repair:
+    """Return what gives a topic, or each of its partitions, its list again.
+
+    `source` has the entries of ledgers that BookKeeper has not closed. NotFoundError where no ledger says
+    that it is the topic's, and its record names none; metadata that is broken goes to `report`.
+    """
+    topics = held_partitions(store, name)[0]
+    owned = _owned(store, {str(topic) for topic in topics}, report)
+    lists = [_List(store, source, topic, owned.get(str(topic), [])) for topic in topics]
+    found = [one for one in lists if one.owned or one.kept]
+    if not found:
+        raise NotFoundError(f"no ledger says that it is of {name}", source=store.url)
+    return Repair(
+        "topic-record",
+        tuple(one.decided() for one in found),
+        checked={"topics": len(found), "ledgers": sum(map(len, owned.values()))},
+        not_checked={} if source is not None else {"entries": "no --entries"},
+        said=tuple(text for one in found for text in one.said()),
+    )
+
+
+def _owned(store: Store, topics: set[str], report: Report) -> dict[str, list[Owned]]:
+    """Return by topic the ledgers that were created for its data, in their order; in one pass."""
+    found: dict[str, list[Owned]] = {}
+    for record in store.scan(LEDGERS):
+        ledger_id = ledger_of_path(record.path)
+        if ledger_id is None:
+            continue
+        try:
+            ledger = bookkeeper_ledger_of(ledger_id, record)
+        except DecodeError as error:
+            report(error)
+            continue
+        owner = owner_in_custom(ledger_id, ledger.custom)
+        if owner is not None and owner.role == "data" and owner.name in topics:
+            found.setdefault(owner.name, []).append(Owned(ledger, record.modified))
+    return {name: sorted(some, key=lambda one: one.ledger.ledger_id) for name, some in found.items()}
+
+
+class _List:
+    """The list of one topic: as its record has it, and as it should be."""
+
+    def __init__(
+        self, store: Store, source: EntrySource | None, topic: TopicName, owned: Sequence[Owned]
+    ) -> None:
+        self.store, self.source, self.topic = store, source, topic
+        self.owned = {one.ledger.ledger_id: one for one in owned}
+        self.seen = current(store, topic.path)
+        self.before, self.broken = _read(self.seen)
+        self.kept = {one.ledgerId: one for one in self.before.ledgerInfo if self._counts(one)}
+        self.added = [one for one in self.owned if one not in self.kept and not self._is_empty(one)]
+        self.unknown = list[int]()
+        self.info = self._whole()
+
+    def decided(self) -> Decided:
+        """Return what becomes of the record."""
+        if self.unknown:
+            ids = ", ".join(map(str, self.unknown))
+            return undecided(
+                self.seen,
+                f"BookKeeper has not closed ledger {ids}, which is not the topic's last: how many entries it"
+                " has only the bookies say (--entries)",
+            )
+        if not self.added and not self.broken and self.info == self.before:
+            return self.seen, keep(self.seen, "already")
+        data = self.info.SerializeToString()
+        envelope = None if self.broken or self.seen.version == ABSENT else open_envelope(self.seen.value)
+        if envelope is not None:
+            data = wrap_envelope(data, envelope.codec, unknown=envelope.unknown)
+        return becoming(self.seen, data)
+
+    def said(self) -> Iterator[str]:
+        """Yield what a person should know of it."""
+        if not self.added and not self.broken:
+            return
+        entries = sum(one.entries for one in self.info.ledgerInfo if one.ledgerId in self.added)
+        yield (
+            f"{self.topic}: {len(self.added)} ledgers with {entries} entries come into the list, beside"
+            f" {len(self.kept)} that it has"
+        )
+        if self.broken or self.seen.version == ABSENT or not self.before.ledgerInfo:
+            yield (
+                f"{self.topic}: what only its record knew does not come back: properties, offloads, where it"
+                " was terminated"
+            )
+        yield from self._skipping()
+
+    def _skipping(self) -> Iterator[str]:
+        """Yield which subscriptions stand behind what comes back: a broker moved them to its new end."""
+        if not self.added:
+            return
+        last = max(self.added)
+        for child in self.store.children(self.topic.path):
+            with suppress(DecodeError, NotFoundError):
+                info = decode_cursor(self.store.read(f"{self.topic.path}/{child}").value)
+                if info.markDeleteLedgerId > last:
+                    yield (
+                        f"{self.topic}: the subscription {child} stands at {info.markDeleteLedgerId}:"
+                        f"{info.markDeleteEntryId}, behind what comes back (repair cursor puts it elsewhere)"
+                    )
+
+    def _counts(self, ledger: LedgerInfo) -> bool:
+        """Return whether a ledger of the record is kept; of a broken one what BookKeeper knows as well."""
+        deleted = ledger.offloadContext.complete and ledger.offloadContext.bookkeeperDeleted
+        return not self.broken or ledger.ledgerId in self.owned or deleted
+
+    def _is_empty(self, ledger_id: int) -> bool:
+        """Return whether a ledger was closed without an entry: then nobody needs it."""
+        return self.owned[ledger_id].ledger.last_entry == -1
+
+    def _whole(self) -> ManagedLedgerInfo:
+        info = ManagedLedgerInfo()
+        info.CopyFrom(self.before)
+        del info.ledgerInfo[:]
+        ids = sorted({*self.kept, *self.added})
+        for at, ledger_id in enumerate(ids):
+            ledger = self.kept.get(ledger_id) or LedgerInfo(ledgerId=ledger_id, timestamp=0)
+            after = ids[at + 1] if at + 1 < len(ids) else None
+            # The last one of a whole record has no count while it is open.
+            asks = self.broken or ledger_id in self.added or (not ledger.entries and after is not None)
+            if ledger_id in self.owned and asks:
+                ledger = self._counted(ledger, self.owned[ledger_id], after)
+            info.ledgerInfo.append(ledger)
+        return info
+
+    def _counted(self, held: LedgerInfo, owned: Owned, after: int | None) -> LedgerInfo:
+        """Return a ledger with its count, size and time of closing, as far as they are known."""
+        ledger = LedgerInfo()
+        ledger.CopyFrom(held)
+        entries, size = self._end(owned.ledger)
+        if entries is None and after is not None:
+            self.unknown.append(owned.ledger.ledger_id)
+        if not entries:
+            return ledger
+        ledger.entries, ledger.size = entries, size
+        known = owned.changed or self._created(after) or owned.ledger.created
+        ledger.timestamp = held.timestamp or known or 0
+        return ledger
+
+    def _end(self, ledger: BookkeeperLedger) -> tuple[int | None, int]:
+        """Return how many entries a ledger has and how many bytes; None where nobody here knows."""
+        if ledger.last_entry is not None:
+            return ledger.last_entry + 1, ledger.length or 0
+        if self.source is None:
+            return None, 0
+        open_one = Ledger(ledger.ledger_id, state="open", bookkeeper=ledger, metadata="known")
+        found = with_end(open_one, self.source).entries
+        return (found, length_to(self.source, ledger.ledger_id, found - 1) or 0) if found else (None, 0)
+
+    def _created(self, ledger_id: int | None) -> int | None:
+        owned = None if ledger_id is None else self.owned.get(ledger_id)
+        return None if owned is None else owned.ledger.created
+
+
+def _read(seen: Versioned) -> tuple[ManagedLedgerInfo, bool]:
+    """Return what a record says, and whether it is broken: then what lies before the fault."""
+    try:
+        return decode_managed_ledger(seen.value), False
+    except DecodeError:
+        pass
+    try:
+        envelope = open_envelope(seen.value)
+    except DecodeError:
+        return ManagedLedgerInfo(), True
+    info = parse_partly(ManagedLedgerInfo, seen.value if envelope is None else envelope.payload)[0]
+    whole = ManagedLedgerInfo()
+    whole.ledgerInfo.extend(one for one in info.ledgerInfo if one.IsInitialized() and one.entries > 0)
+    return whole, True

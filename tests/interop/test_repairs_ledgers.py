@@ -1,0 +1,371 @@
+"""Repairs of ledgers, lists and counters against real brokers: what the wound did, what is read afterwards.
+
+One cluster a version: a topic for each wound, all wounded while nothing runs. A broker is started on a copy
+of that, which shows what the wound does; another on the repaired store, from which every message that is left
+is read and compared with what was sent.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
+from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
+from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.registry import open_store
+from pulsar_meta.stores.rocksdb import SEQUENTIAL_ID
+from tests.cli.program import as_text, environment, pulsar_meta_here
+from tests.servers.pulsar import PulsarStandalone, release
+
+pytestmark = pytest.mark.interop
+
+SENT, ACKNOWLEDGED, PARTITIONS = 35, 3, 2
+SETTINGS = {
+    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+    "managedLedgerMaxEntriesPerLedger": "10",
+    "managedLedgerDefaultMarkDeleteRateLimit": "0",
+    "defaultRetentionTimeInMinutes": "-1",
+    "defaultRetentionSizeInMB": "-1",
+    # What has no metadata stays on the bookie for as long as this takes.
+    "gcWaitTime": "3000000",
+}
+# How long nothing has to come until nothing will; and how long it may take when something has to.
+QUIET_MS, PATIENCE_MS = 6_000, 90_000
+SUBSCRIPTION = "audit"
+
+
+@dataclass(frozen=True)
+class Wound:
+    """What is done to a topic, what mends it, and what is read before and after, of 35 messages.
+
+    `before` is None where nothing can be read at all: the topic does not load. `reader`: also somebody
+    without a subscription reads what is left.
+    """
+
+    code: str
+    make: Callable[[Store, str], None]
+    repair: tuple[str, ...]
+    before: Sequence[int] | None
+    after: Sequence[int] = tuple(range(SENT))
+    with_disks: bool = False
+    reader: bool = True
+
+
+def info_of(store: Store, topic: str) -> ManagedLedgerInfo:
+    return decode_managed_ledger(store.read(TopicName.parse(topic).path).value)
+
+
+def ledger_of(store: Store, topic: str, at: int) -> int:
+    return info_of(store, topic).ledgerInfo[at].ledgerId
+
+
+def write(store: Store, path: str, value: bytes) -> None:
+    store.put(path, value, store.read(path).version)
+
+
+def metadata_gone(at: int) -> Callable[[Store, str], None]:
+    def make(store: Store, topic: str) -> None:
+        path = ledger_path(ledger_of(store, topic, at))
+        store.delete(path, store.read(path).version)
+
+    return make
+
+
+def record_gone(store: Store, topic: str) -> None:
+    path = TopicName.parse(topic).path
+    store.delete(path, store.read(path).version)
+
+
+def record_garbage(store: Store, topic: str) -> None:
+    write(store, TopicName.parse(topic).path, b"\xff\xfe\xfd garbage \x00\x01")
+
+
+def counts_zero(store: Store, topic: str) -> None:
+    info = info_of(store, topic)
+    info.ledgerInfo[1].entries = info.ledgerInfo[1].size = info.ledgerInfo[1].timestamp = 0
+    write(store, TopicName.parse(topic).path, info.SerializeToString())
+
+
+def ends_at(at: int, last: int) -> Callable[[Store, str], None]:
+    def make(store: Store, topic: str) -> None:
+        path = ledger_path(ledger_of(store, topic, at))
+        decoded = decode_ledger_metadata(store.read(path).value)
+        decoded.metadata.state, decoded.metadata.lastEntryId = LedgerMetadataFormat.CLOSED, last
+        write(store, path, encode_ledger_metadata(decoded))
+
+    return make
+
+
+def not_listed(store: Store, topic: str) -> None:
+    info = info_of(store, topic)
+    del info.ledgerInfo[1]
+    write(store, TopicName.parse(topic).path, info.SerializeToString())
+
+
+def one_entry_more(store: Store, topic: str) -> None:
+    """List and metadata count an entry that no bookie has."""
+    ends_at(1, 10)(store, topic)
+    info = info_of(store, topic)
+    info.ledgerInfo[1].entries = 11
+    write(store, TopicName.parse(topic).path, info.SerializeToString())
+
+
+LEFT = (*range(10), *range(20, SENT))
+WOUNDS = {
+    "metadata-middle": Wound(
+        "ledger-without-metadata", metadata_gone(1), ("ledger-metadata", "TOPIC"), range(10)
+    ),
+    "metadata-by-disks": Wound(
+        "ledger-without-metadata", metadata_gone(0), ("ledger-metadata", "TOPIC"), range(0), with_disks=True
+    ),
+    "metadata-last": Wound(
+        "ledger-without-metadata", metadata_gone(3), ("ledger-metadata", "TOPIC"), range(30)
+    ),
+    "record-gone": Wound("topic-record-lost", record_gone, ("topic-record", "TOPIC"), range(0)),
+    "record-garbage": Wound("record-undecodable", record_garbage, ("topic-record", "TOPIC"), None),
+    "not-listed": Wound("ledger-not-listed", not_listed, ("topic-record", "TOPIC"), LEFT),
+    "counts-zero": Wound("ledger-counts-zero", counts_zero, ("count", "TOPIC"), LEFT),
+    "end-low": Wound("ledger-end-low", ends_at(1, 4), ("count", "TOPIC"), (*range(15), *range(20, SENT))),
+    "end-high": Wound(
+        "ledger-end-high", ends_at(1, 14), ("count", "TOPIC"), range(20), with_disks=True
+    ),
+    "ledger-lost": Wound(
+        "ledger-without-metadata", metadata_gone(1), ("missing-ledger", "TOPIC", "1"), range(10), LEFT
+    ),
+    "entry-lost": Wound(
+        "", one_entry_more, ("missing-ledger", "TOPIC", "1", "--only-absent"), range(20),
+        with_disks=True, reader=False,
+    ),
+}  # fmt: skip
+
+
+def name_of(wound: str) -> str:
+    return f"persistent://public/default/{wound}"
+
+
+@dataclass
+class Clinic:
+    """A standalone with a topic for each wound, and what was sent to each."""
+
+    pulsar: PulsarStandalone
+    folder: Path
+    sent: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def store(self) -> str:
+        return f"rocksdb:{self.pulsar.metadata_dir}"
+
+    @property
+    def disks(self) -> tuple[str, str]:
+        return "--entries", f"bookie-disk:{self.pulsar.bookie_dirs[0]}"
+
+    def run(self, *words: str, code: int = 0) -> tuple[str, str]:
+        """Run pulsar-meta on the stopped store; return what it wrote and said."""
+        done = as_text(
+            pulsar_meta_here(*words, "--store", self.store, env=environment(self.folder / "state"))
+        )
+        assert done.returncode == code, (words, done.stderr)
+        return done.stdout, done.stderr
+
+    def keep(self, name: str) -> None:
+        """Keep a copy of all data of the stopped standalone."""
+        for number, place in enumerate((self.pulsar.metadata_dir, *self.pulsar.bookie_dirs)):
+            shutil.copytree(place, self.folder / name / str(number))
+
+    def go_back(self, name: str) -> None:
+        """Have the data again of which a copy was kept."""
+        for number, place in enumerate((self.pulsar.metadata_dir, *self.pulsar.bookie_dirs)):
+            shutil.rmtree(place)
+            shutil.copytree(self.folder / name / str(number), place)
+
+    def client(self) -> Any:
+        import pulsar as client
+
+        logger = client.ConsoleLogger(client.LoggerLevel.Error)
+        return client.Client(self.pulsar.service_url, logger=logger, operation_timeout_seconds=30)
+
+    def send(self, topic: str, count: int) -> None:
+        client = self.client()
+        consumer = client.subscribe(topic, SUBSCRIPTION, initial_position=_earliest())
+        producer = client.create_producer(topic, batching_enabled=False)
+        for number in range(count):
+            producer.send(f"{topic} {number}".encode())
+        self.sent[topic] = [f"{topic} {number}" for number in range(count)]
+        for _ in range(ACKNOWLEDGED):
+            consumer.acknowledge_cumulative(consumer.receive(PATIENCE_MS))
+        client.close()
+
+    def read(self, topic: str, expected: int | None, *, subscribed: bool) -> list[str] | None:
+        """Return what a reader, or the subscription, is given; None where the topic does not load.
+
+        `expected`: so many have to come, and no more; None: as many as come.
+        """
+        client = self.client()
+        try:
+            if subscribed:
+                consumer = client.subscribe(topic, SUBSCRIPTION)
+                take: Callable[[int], Any] = lambda wait: consumer.receive(wait)  # noqa: E731
+            else:
+                reader = client.create_reader(topic, _start())
+                take = lambda wait: reader.read_next(wait)  # noqa: E731
+            return list(_taken(take, expected))
+        except Exception:
+            if expected is not None:
+                raise
+            return None
+        finally:
+            client.close()
+
+
+def _taken(take: Callable[[int], Any], expected: int | None) -> Iterator[str]:
+    import pulsar as client
+
+    count = 0
+    while True:
+        try:
+            message = take(PATIENCE_MS if expected is not None and count < expected else QUIET_MS)
+        except client.Timeout:
+            return
+        count += 1
+        yield message.data().decode()
+
+
+def _earliest() -> Any:
+    import pulsar as client
+
+    return client.InitialPosition.Earliest
+
+
+def _start() -> Any:
+    import pulsar as client
+
+    return client.MessageId.earliest
+
+
+def everywhere(read: Callable[[str], Any]) -> dict[str, Any]:
+    """Return what is read of each wound's topic; stalled readers wait side by side."""
+    with ThreadPoolExecutor(len(WOUNDS)) as pool:
+        return dict(zip(WOUNDS, pool.map(read, WOUNDS), strict=True))
+
+
+def chosen(clinic: Clinic, wound: str, numbers: Sequence[int]) -> list[str]:
+    return [clinic.sent[name_of(wound)][number] for number in numbers]
+
+
+@pytest.fixture(scope="module")
+def clinic(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clinic]:
+    if release(version) < (2, 11):
+        pytest.skip("needs a standalone on RocksDB")
+    with PulsarStandalone(version, settings=SETTINGS) as pulsar:
+        clinic = Clinic(pulsar, tmp_path_factory.mktemp("clinic"))
+        pulsar.admin("PUT", "persistent/public/default/parted/partitions", PARTITIONS)
+        parts = [f"{name_of('parted')}-partition-{number}" for number in range(PARTITIONS)]
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda name: clinic.send(name, SENT), [*map(name_of, WOUNDS), *parts]))
+        pulsar.stop()
+        with open_store(clinic.store, read_only=False) as store:
+            for wound, done in WOUNDS.items():
+                done.make(store, name_of(wound))
+            record = TopicName.parse("parted").partitioned_path
+            store.delete(record, store.read(record).version)
+        clinic.keep("wounded")
+        yield clinic
+
+
+def test_wounds_and_their_repairs(clinic: Clinic, version: str) -> None:
+    # What the doctor says.
+    found = {
+        (finding["topic"], finding["code"])
+        for finding in map(
+            json.loads, clinic.run("check", "-o", "ndjson", *clinic.disks, code=1)[0].splitlines()
+        )
+        if "topic" in finding
+    }
+    for wound, done in WOUNDS.items():
+        assert not done.code or (name_of(wound), done.code) in found
+
+    # What a broker makes of it.
+    clinic.pulsar.start()
+    before = everywhere(lambda wound: clinic.read(name_of(wound), None, subscribed=False))
+    for wound, done in WOUNDS.items():
+        if done.before is None:
+            assert before[wound] is None, wound
+        else:
+            assert before[wound] == chosen(clinic, wound, done.before), wound
+    partition = f"{name_of('parted')}-partition-0"
+    refused = clinic.read(partition, None, subscribed=False) is None
+    assert refused == (release(version) >= (4, 1))
+    clinic.pulsar.stop()
+
+    # The repairs, and what the doctor says then.
+    clinic.go_back("wounded")
+    for wound, done in WOUNDS.items():
+        name = name_of(wound)
+        with open_store(clinic.store) as store:
+            words = [name if word == "TOPIC" else word for word in done.repair]
+            if words[0] == "missing-ledger":
+                words[2] = str(ledger_of(store, name, int(words[2])))
+                words += ["--confirm", name]
+        clinic.run("repair", *words, "--yes", *(clinic.disks if done.with_disks else ()))
+    clinic.run("repair", "partitions", "parted", "--yes")
+    for wound in WOUNDS:
+        told = clinic.run("check", name_of(wound), "-o", "ndjson", "--severity", "error", code=0)
+        assert told[0] == "", wound
+
+    # What a broker makes of that: everything that is left, for readers and for the subscription.
+    clinic.pulsar.start()
+
+    def after(wound: str) -> None:
+        done, name = WOUNDS[wound], name_of(wound)
+        kept = chosen(clinic, wound, done.after)
+        if done.reader:
+            assert clinic.read(name, len(kept), subscribed=False) == kept, wound
+        rest = kept[ACKNOWLEDGED:]
+        assert clinic.read(name, len(rest), subscribed=True) == rest, wound
+
+    everywhere(after)
+    for number in range(PARTITIONS):
+        name = f"{name_of('parted')}-partition-{number}"
+        assert clinic.read(name, SENT, subscribed=False) == clinic.sent[name]
+    clinic.pulsar.stop()
+
+
+def test_a_generator_that_was_set_back(clinic: Clinic) -> None:
+    """Only the next ids are about it: each topic that is loaded gets a new ledger."""
+    clinic.go_back("wounded")
+    topic = f"{name_of('parted')}-partition-1"
+    clinic.run("repair", "partitions", "parted", "--yes")
+    with open_store(clinic.store, read_only=False) as store:
+        back: Any = store
+        ids = [one.ledgerId for one in info_of(store, topic).ledgerInfo]
+        right = store.next_sequence("/ledgers/idgen") or 0
+        back._write({SEQUENTIAL_ID.decode(): (ids[1] - 1).to_bytes(8, "big")})
+    clinic.keep("set-back")
+    clinic.pulsar.start()
+    # Ids of ledgers that are there: loading fails, and each try uses one up.
+    assert clinic.read(topic, None, subscribed=False) != clinic.sent[topic]
+    clinic.pulsar.stop()
+
+    clinic.go_back("set-back")
+    told = clinic.run("repair", "generator", "--yes", *clinic.disks)[0]
+    assert "the next number of /ledgers/idgen" in told
+    with open_store(clinic.store) as store:
+        assert (store.next_sequence("/ledgers/idgen") or 0) >= max(ids)
+        assert (store.next_sequence("/ledgers/idgen") or 0) <= right
+    clinic.pulsar.start()
+    client = clinic.client()
+    client.create_producer(topic, batching_enabled=False).send(b"one more")
+    client.close()
+    assert clinic.read(topic, SENT + 1, subscribed=False) == [*clinic.sent[topic], "one more"]
+    clinic.pulsar.stop()

@@ -1,0 +1,171 @@
+"""A lost ledger out of its list, with the cursors that stand in it; single entries acknowledged; refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pulsar_meta.codecs.errors import NotFoundError, UsageError
+from pulsar_meta.codecs.metadata.acks import acks_of
+from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.names import TopicName, ledger_path, split_managed_ledger_path
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.repair.missing_ledger import drop_ledger, skip_entries
+from pulsar_meta.jobs.rewrite.decision import Decision
+from pulsar_meta.jobs.topics.cursors import state_of
+from pulsar_meta.jobs.topics.topic import Ledger, read_topic
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
+from tests.jobs.repair.conftest import Patient
+from tests.wounds import healthy
+
+PLAIN = TopicName.parse("plain")
+
+
+def ledgers(patient: Patient) -> list[int]:
+    return [one.ledger_id for one in read_topic(patient.store, PLAIN).ledgers]
+
+
+def subscribe(patient: Patient, name: str, at: tuple[int, int], *acked: tuple[int, int, int]) -> str:
+    """Make a subscription whose state is in its record; return its path."""
+    info = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=at[0], markDeleteEntryId=at[1])
+    for ledger_id, first, last in acked:
+        added = info.individualDeletedMessages.add()
+        added.lowerEndpoint.ledgerId, added.lowerEndpoint.entryId = ledger_id, first - 1
+        added.upperEndpoint.ledgerId, added.upperEndpoint.entryId = ledger_id, last
+    path = PLAIN.cursor_path(name)
+    patient.store.values.pop(path, None)
+    patient.store.put(path, info.SerializeToString(), -1)
+    return path
+
+
+def stands(patient: Patient, path: str) -> tuple[tuple[int, int], dict[int, list[tuple[int, int]]]]:
+    info = decode_cursor(patient.values()[path])
+    return (info.markDeleteLedgerId, info.markDeleteEntryId), acks_of(info).entries
+
+
+def test_a_ledger_goes_and_cursors_in_it_go_on_behind_it(patient: Patient) -> None:
+    first, second, third, *_ = ledgers(patient)
+    inside = subscribe(patient, "inside", (second, 7), (second, 9, 12), (third, 3, 4))
+    before = subscribe(patient, "before", (first, 3), (first, 5, 6), (second, 0, 2))
+    behind = subscribe(patient, "behind", (third, 1))
+    patient.remove(ledger_path(second))
+    wounded = patient.values()
+    assert ("ledger-without-metadata", second) in patient.found(str(PLAIN))
+    repair = drop_ledger(patient.store, PLAIN, second)
+    assert repair.confirm == str(PLAIN)
+    assert "50 entries of ledger" in repair.losses[0]
+    patient.apply(repair)
+    assert second not in ledgers(patient)
+    assert stands(patient, inside) == ((third, -1), {third: [(3, 4)]})
+    assert stands(patient, before) == ((first, 3), {first: [(5, 6)]})
+    assert stands(patient, behind) == ((third, 1), {})
+    assert patient.found(str(PLAIN)) == []
+    patient.take_back()
+    assert patient.values() == wounded
+
+
+def test_the_last_ledger_goes_and_cursors_stand_at_the_end_that_is_left(patient: Patient) -> None:
+    *_, before, last = ledgers(patient)
+    info = patient.info(read_topic(patient.store, PLAIN))
+    inside = subscribe(patient, "inside", (last, 2))
+    end = next(one.entries for one in info.ledgerInfo if one.ledgerId == before) - 1
+    patient.apply(drop_ledger(patient.store, PLAIN, last))
+    assert stands(patient, inside)[0] == (before, end)
+
+
+def test_a_topic_that_was_terminated_in_it_ends_before_it(patient: Patient) -> None:
+    name = TopicName.parse("terminated")
+    info = decode_managed_ledger(patient.values()[name.path])
+    at = info.terminatedPosition.ledgerId
+    if len(info.ledgerInfo) == 1:
+        info.ledgerInfo.add(ledgerId=at - 1, entries=4, size=9, timestamp=1)
+        patient.put(name.path, info.SerializeToString())
+    patient.apply(drop_ledger(patient.store, name, at))
+    after = decode_managed_ledger(patient.values()[name.path])
+    assert after.terminatedPosition.ledgerId < at
+    assert after.terminatedPosition.entryId >= 0
+
+
+def test_single_entries_are_acknowledged_where_they_were_not(patient: Patient) -> None:
+    first, second, *_ = ledgers(patient)
+    at_start = subscribe(patient, "start", (first, -1), (second, 5, 6), (second, 20, 21))
+    next_to = subscribe(patient, "next", (second, 6))
+    behind = subscribe(patient, "behind", (second, 40))
+    repair = skip_entries(patient.store, None, PLAIN, second, [(7, 8), (10, 10)])
+    assert "3 entries of ledger" in repair.losses[0]
+    patient.apply(repair)
+    assert stands(patient, at_start) == ((first, -1), {second: [(5, 8), (10, 10), (20, 21)]})
+    assert stands(patient, next_to) == ((second, 8), {second: [(10, 10)]})
+    assert stands(patient, behind) == ((second, 40), {})
+    assert patient.apply(skip_entries(patient.store, None, PLAIN, second, [(7, 8)])).rewritten == 0
+
+
+def test_disks_say_which_entries_are_gone(patient: Patient, capture: Callable[[str], Path]) -> None:
+    first, second, *_ = ledgers(patient)
+    subscribe(patient, "start", (first, -1))
+    info = patient.info(read_topic(patient.store, PLAIN))
+    info.ledgerInfo[1].entries += 2
+    patient.put(PLAIN.path, info.SerializeToString())
+    with open_entries([f"bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"]) as source:
+        repair = skip_entries(patient.store, source, PLAIN, second, None)
+        assert "2 entries" in repair.losses[0]
+        assert "(50-51)" in repair.losses[0]
+        assert skip_entries(patient.store, source, PLAIN, first, None).decided == ()
+
+
+def test_a_state_in_a_ledger_moves_into_the_record_where_it_can_be_read(
+    capture: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = capture("pulsar-4.2.4-killed")
+    patient = Patient(healthy(folder), Random(1), folder=tmp_path)
+    with open_entries([f"bookie-disk:{folder}"]) as source:
+        topic, path = next(
+            place
+            for path, value in patient.values().items()
+            if (place := in_ledger(path, value)) is not None and read_topic(patient.store, place[0]).ledgers
+        )
+        truth = state_of(decode_cursor(patient.values()[path]), source).mark_delete
+        ahead = [one for one in read_topic(patient.store, topic).ledgers if one.ledger_id > truth.ledger_id]
+        [ledger, *_] = ahead or [patient_ledger(patient, topic, truth.ledger_id)]
+        entry = truth.entry_id + 3 if ledger.ledger_id == truth.ledger_id else 1
+        without = dict(skipped(patient, None, topic, ledger.ledger_id, entry))
+        assert without[path].reason == "undecided"
+        patient.apply(skip_entries(patient.store, source, topic, ledger.ledger_id, [(entry, entry)]))
+    info = decode_cursor(patient.values()[path])
+    assert (info.cursorsLedgerId, (info.markDeleteLedgerId, info.markDeleteEntryId)) == (-1, truth)
+    acked = acks_of(info).entries[ledger.ledger_id]
+    assert any(first <= entry <= last for first, last in acked)
+
+
+def in_ledger(path: str, value: bytes) -> tuple[TopicName, str] | None:
+    """Return the topic of a cursor whose state is in a ledger, and the cursor's path."""
+    place = split_managed_ledger_path(path)
+    if place is None or place[1] is None or "__" in path or decode_cursor(value).cursorsLedgerId == -1:
+        return None
+    return place[0], path
+
+
+def patient_ledger(patient: Patient, topic: TopicName, ledger_id: int) -> Ledger:
+    return next(one for one in read_topic(patient.store, topic).ledgers if one.ledger_id == ledger_id)
+
+
+def skipped(
+    patient: Patient, source: EntrySource | None, topic: TopicName, ledger_id: int, entry: int
+) -> Iterator[tuple[str, Decision]]:
+    for seen, decision in skip_entries(patient.store, source, topic, ledger_id, [(entry, entry)]).decided:
+        yield seen.path, decision
+
+
+def test_what_is_not_in_the_list_or_not_in_the_ledger_is_refused(patient: Patient) -> None:
+    second = ledgers(patient)[1]
+    with pytest.raises(NotFoundError, match="does not list ledger 999"):
+        drop_ledger(patient.store, PLAIN, 999)
+    with pytest.raises(UsageError, match="has 50 entries"):
+        skip_entries(patient.store, None, PLAIN, second, [(49, 50)])
+    with pytest.raises(UsageError, match="which entries"):
+        skip_entries(patient.store, None, PLAIN, second, None)

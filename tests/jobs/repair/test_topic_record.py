@@ -1,0 +1,117 @@
+"""The list of a topic's ledgers: gone, empty, cut, garbage, with a gap; beside what came since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.errors import NotFoundError
+from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
+from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.repair.repair import Repair
+from pulsar_meta.jobs.repair.topic_record import repair_topic_record
+from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
+from tests.jobs.repair.conftest import Patient
+from tests.wounds import GARBAGE, NOWHERE
+
+PLAIN = TopicName.parse("plain")
+PATH = PLAIN.path
+
+
+def repaired(patient: Patient, name: TopicName = PLAIN, source: EntrySource | None = None) -> Repair:
+    return repair_topic_record(patient.store, source, name, lambda error: None)
+
+
+def counts(patient: Patient, path: str = PATH) -> dict[int, tuple[int, int]]:
+    """Return entries and size of each ledger that has some, in the order of the list."""
+    info = decode_managed_ledger(patient.values()[path])
+    return {one.ledgerId: (one.entries, one.size) for one in info.ledgerInfo if one.entries}
+
+
+def test_each_kind_of_loss_is_made_good(patient: Patient) -> None:
+    before, healthy = counts(patient), patient.values()[PATH]
+    plain = decode_managed_ledger(healthy).SerializeToString()
+    for wound in (None, b"", GARBAGE, healthy[:40], plain[:25]):
+        patient.remove(PATH) if wound is None else patient.put(PATH, wound)
+        assert patient.found(str(PLAIN)), wound
+        patient.apply(repaired(patient))
+        assert counts(patient) == before
+        assert patient.found(str(PLAIN)) == []
+        patient.take_back()
+        assert patient.values().get(PATH) == wound
+        patient.store.values.pop(PATH, None)
+        patient.store.put(PATH, healthy, -1)
+
+
+def test_what_is_whole_stays(patient: Patient) -> None:
+    for name in ("plain", "orders", "terminated"):
+        [(_, decision)] = repaired(patient, TopicName.parse(name)).decided
+        assert (decision.action, decision.reason) == ("keep", "already"), name
+
+
+def test_a_ledger_comes_back_into_the_list_in_its_codec(patient: Patient) -> None:
+    before, first = counts(patient), patient.values()[PATH]
+    info = decode_managed_ledger(first)
+    del info.ledgerInfo[2]
+    patient.put(PATH, info.SerializeToString())
+    assert patient.found(str(PLAIN)) == [("ledger-not-listed", list(before)[2])]
+    patient.apply(repaired(patient))
+    assert counts(patient) == before
+    assert patient.found(str(PLAIN)) == []
+
+
+def test_it_comes_beside_what_a_broker_made_since(patient: Patient) -> None:
+    before = counts(patient)
+    since = ManagedLedgerInfo()
+    since.ledgerInfo.add(ledgerId=NOWHERE, timestamp=0)
+    since.properties.add(key="index", value="7")
+    patient.put(PATH, since.SerializeToString())
+    cursor = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=NOWHERE, markDeleteEntryId=-1)
+    patient.store.put(PLAIN.cursor_path("moved"), cursor.SerializeToString(), -1)
+    repair = repaired(patient)
+    assert any("the subscription moved stands at 987654:-1, behind" in text for text in repair.said)
+    patient.apply(repair)
+    assert counts(patient) == before
+    after = decode_managed_ledger(patient.values()[PATH])
+    assert after.ledgerInfo[-1].ledgerId == NOWHERE
+    assert [(one.key, one.value) for one in after.properties] == [("index", "7")]
+
+
+def test_partitions_each_get_their_own(patient: Patient) -> None:
+    base = TopicName.parse("parted")
+    paths = [base.with_partition(number).path for number in range(3)]
+    before = {path: counts(patient, path) for path in paths}
+    for path in paths:
+        patient.put(path, b"")
+    patient.apply(repaired(patient, base))
+    assert {path: counts(patient, path) for path in paths} == before
+
+
+def test_the_count_of_an_open_ledger_in_the_middle_comes_from_the_entries_or_not_at_all(
+    patient: Patient, capture: Callable[[str], Path]
+) -> None:
+    before = counts(patient)
+    path = ledger_path(list(before)[1])
+    decoded = decode_ledger_metadata(patient.values()[path])
+    decoded.metadata.state, decoded.metadata.length = LedgerMetadataFormat.OPEN, 0
+    decoded.metadata.ClearField("lastEntryId")
+    patient.put(path, encode_ledger_metadata(decoded))
+    patient.remove(PATH)
+    [(_, decision)] = repaired(patient).decided
+    assert (decision.reason, "--entries" in (decision.note or "")) == ("undecided", True)
+    with open_entries([f"bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"]) as source:
+        patient.apply(repaired(patient, source=source))
+    assert counts(patient) == before
+
+
+def test_a_topic_that_no_ledger_names_is_not_found(patient: Patient) -> None:
+    with pytest.raises(
+        NotFoundError, match="no ledger says that it is of persistent://public/default/nobody"
+    ):
+        repaired(patient, TopicName.parse("nobody"))
