@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-WORKERS ?= 2
+WORKERS ?=
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
   --custom-compile-command "make lock" --upgrade
 PROTOS := $(wildcard proto/pulsar_meta/proto/*.proto)
@@ -43,10 +43,11 @@ lint: setup ## Style, types, layers, generated code, generated docs
 	$(BIN)/python scripts/generate.py --check
 
 test: setup servers ## Every check and every test that needs no jars from Maven
-	@$(BIN)/python scripts/test.py -n $(WORKERS) --dist worksteal -m "not interop and not chaos" $(ARGS)
+	@$(BIN)/python scripts/test.py -n $(or $(WORKERS),3) --dist worksteal --ignore tests/interop \
+	  -m "not interop and not chaos" $(ARGS)
 
 interop: setup servers maven ## Against real Pulsar and BookKeeper (VERSIONS="4.2.4 4.0.7", FULL=1 for the full sizes)
-	PULSAR_VERSIONS="$(VERSIONS)" PULSAR_META_FULL="$(FULL)" $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup \
+	PULSAR_VERSIONS="$(VERSIONS)" PULSAR_META_FULL="$(FULL)" $(BIN)/python -m pytest -n $(or $(WORKERS),2) --dist loadgroup \
 	  -p tests.servers.report -rsR --reruns 1 -m "interop and not chaos" $(ARGS)
 
 chaos: setup servers ## Crash runs in their full sizes

@@ -88,6 +88,8 @@ def leave(number: int, frame: object) -> None:
 def main() -> int:
     """Run everything; return 1 where a part failed."""
     signal.signal(signal.SIGTERM, leave)
+    # Tests start the program hundreds of times: compiled once, not each time.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # A shell has what runs in its background ignore it, and tests are about it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     beside = [Beside(OXIA), Beside(CHECKS)]

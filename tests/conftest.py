@@ -165,15 +165,16 @@ def nothing_frozen() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the first of two workers begin with Spark, the second with servers, and both end with short tests.
+    """Let the first worker begin with Spark, the second with servers, and all end with short tests.
 
-    A worker gets its half in this order, and what is stolen from it is the end of that: so one Spark and one
+    A worker gets its part in this order, and what is stolen from it is the end of that: so one Spark and one
     server of each kind do, and no worker is left alone with minutes of work.
     """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     kinds: dict[str, list[pytest.Item]] = {"spark": [], "servers": [], "short": []}
     for item in items:
         kinds[_kind(item)].append(item)
-    first = max(len(items) // 2 - len(kinds["spark"]), 0)
+    first = max(len(items) // workers - len(kinds["spark"]), 0)
     short = kinds["short"]
     items[:] = [*kinds["spark"], *short[:first], *kinds["servers"], *short[first:]]
 

@@ -108,7 +108,7 @@ class Process(Servers):
         """Start `command`; both its outputs are appended to `log`."""
         self.log = log
         self.name = command[0] if "/" not in command[0] else Path(command[0]).name
-        launch = [sys.executable, "-c", _LAUNCH, str(os.getpid()), *command]
+        launch = [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), *command]
         with log.open("ab") as output:
             self._popen = subprocess.Popen(
                 launch,

@@ -111,6 +111,7 @@ class Program:
         while time.monotonic() < deadline:
             if self.undo_file.exists() and self.undo_file.read_bytes().count(b"\n") > count:
                 return
+            time.sleep(0.002)
         raise AssertionError("the run does not begin")
 
     def run(self, *words: str) -> Any:
