@@ -22,6 +22,8 @@ class Command(NamedTuple):
 # Documents in the lines of a person's reading; with columns; the summary of writes.
 TEXT: Final = (Format.TABLE, Format.PLAIN, Format.JSON, Format.NDJSON)
 ROWS: Final = (*TEXT, Format.CSV)
+# Of files in a directory.
+EXPORT: Final = (Format.PARQUET, Format.NDJSON, Format.CSV)
 BYTES: Final = (Format.RAW,)
 
 READ: Final = "Read"
@@ -41,6 +43,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "decode": Command("pulsar_meta.cli.commands.decode:decode", READ, (*TEXT, Format.RAW)),
     "encode": Command("pulsar_meta.cli.commands.encode:encode", READ, (Format.RAW, Format.NDJSON)),
     "dump-entries": Command("pulsar_meta.cli.commands.dump_entries:dump_entries", READ, (*ROWS, Format.RAW)),
+    "export": Command("pulsar_meta.cli.commands.export:export", READ, EXPORT),
     "whois": Command("pulsar_meta.cli.commands.whois:whois", READ, ROWS),
     "ledgers": Command("pulsar_meta.cli.commands.ledgers:ledgers", READ, ROWS),
     "disk": Command("pulsar_meta.cli.commands.disk:disk", READ, ROWS),

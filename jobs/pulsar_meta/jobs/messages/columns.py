@@ -1,7 +1,7 @@
 """The columns of messages, and the Arrow batches that they are gathered into.
 
 What is the same for all messages of an entry is taken once an entry and repeated by Arrow; only columns
-that are wanted are looked at. Needs pyarrow and NumPy.
+that are wanted are looked at.
 """
 
 from __future__ import annotations
@@ -9,12 +9,9 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-import pyarrow as pa
-
-from pulsar_meta.codecs.columns.column import wrapped
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.frames.entry_json import properties_of
 from pulsar_meta.codecs.frames.frame import Frame
@@ -23,6 +20,9 @@ from pulsar_meta.codecs.schemas.stored import schema_version
 from pulsar_meta.codecs.transactions.log_entries import TxnId
 from pulsar_meta.jobs.topics.topic import Position
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata, SingleMessageMetadata
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Rows, and bytes of payload, that a batch has at most before it is handed on.
 ROWS_AT_ONCE: Final = 8192
@@ -34,32 +34,30 @@ TOPIC, SCALABLE = "topic", "scalable_topic"
 PAYLOAD, VALUE, ERROR = "payload", "value", "error"
 
 # Times are milliseconds since the epoch; numbers are Java's longs, as in `pulsar_entries`.
-SCHEMA: Final = pa.schema(
-    [
-        (TOPIC, pa.string()),
-        (SCALABLE, pa.string()),
-        ("ledger_id", pa.int64()),
-        ("entry_id", pa.int64()),
-        ("batch_index", pa.int32()),
-        ("index", pa.int64()),
-        ("key", pa.string()),
-        ("key_bytes", pa.binary()),
-        ("ordering_key", pa.binary()),
-        ("properties", pa.map_(pa.string(), pa.string())),
-        ("publish_time", pa.int64()),
-        ("event_time", pa.int64()),
-        ("broker_timestamp", pa.int64()),
-        ("producer_name", pa.string()),
-        ("sequence_id", pa.int64()),
-        ("schema_version", pa.int64()),
-        ("transaction", pa.string()),
-        ("null_value", pa.bool_()),
-        (PAYLOAD, pa.binary()),
-        (VALUE, pa.string()),
-        (ERROR, pa.string()),
-    ]
-)
-COLUMNS: Final = tuple(SCHEMA.names)
+COLUMN_TYPES: Final[Mapping[str, str]] = {
+    TOPIC: "string",
+    SCALABLE: "string",
+    "ledger_id": "int64",
+    "entry_id": "int64",
+    "batch_index": "int32",
+    "index": "int64",
+    "key": "string",
+    "key_bytes": "binary",
+    "ordering_key": "binary",
+    "properties": "map",
+    "publish_time": "int64",
+    "event_time": "int64",
+    "broker_timestamp": "int64",
+    "producer_name": "string",
+    "sequence_id": "int64",
+    "schema_version": "int64",
+    "transaction": "string",
+    "null_value": "bool",
+    PAYLOAD: "binary",
+    VALUE: "string",
+    ERROR: "string",
+}
+COLUMNS: Final = tuple(COLUMN_TYPES)
 
 
 def checked_columns(names: Sequence[str]) -> tuple[str, ...]:
@@ -70,9 +68,20 @@ def checked_columns(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names) or COLUMNS
 
 
+@cache
+def arrow_type(name: str) -> pa.DataType:
+    """Return the Arrow type of a column: properties are a map of texts."""
+    import pyarrow as pa
+
+    kind = COLUMN_TYPES[name]
+    return pa.map_(pa.string(), pa.string()) if kind == "map" else pa.type_for_alias(kind)
+
+
 def schema_of(columns: Sequence[str]) -> pa.Schema:
     """Return the Arrow schema of some columns, in their order."""
-    return pa.schema([SCHEMA.field(name) for name in columns])
+    import pyarrow as pa
+
+    return pa.schema([(name, arrow_type(name)) for name in columns])
 
 
 def key_bytes(metadata: Metadata) -> bytes | None:
@@ -139,6 +148,11 @@ _OF_MESSAGE: Final[Mapping[str, Callable[[Metadata, Frame], Any]]] = {
 }
 
 
+def wrapped(number: int) -> int:
+    """Return an unsigned 64-bit number as Java's long has it."""
+    return number - 2**64 if number >= 2**63 else number
+
+
 def _wrapped(number: int | None) -> int | None:
     return None if number is None else wrapped(number)
 
@@ -199,6 +213,9 @@ class Rows:
 
     def take(self) -> pa.RecordBatch:
         """Return what was gathered and begin anew."""
+        import numpy as np
+        import pyarrow as pa
+
         counts = np.array(self._counts, np.int64)
         entries = None if (counts == 1).all() else pa.array(np.repeat(np.arange(len(counts)), counts))
         arrays = [self._array(name, entries) for name in self.columns]
@@ -206,8 +223,10 @@ class Rows:
         return pa.RecordBatch.from_arrays(arrays, schema=schema_of(self.columns))
 
     def _array(self, name: str, entries: pa.Array | None) -> pa.Array:
-        kind = SCHEMA.field(name).type
-        if name in self._names or name in (TOPIC, SCALABLE):
+        import pyarrow as pa
+
+        kind = arrow_type(name)
+        if name in (TOPIC, SCALABLE):
             return pa.repeat(pa.scalar(self._names.get(name), kind), self.count)
         if name in ("ledger_id", "entry_id"):
             part = 0 if name == "ledger_id" else 1

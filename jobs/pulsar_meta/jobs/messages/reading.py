@@ -147,6 +147,9 @@ class _RangeReader:
         if compacted_from is not None:
             origin = decode_raw_message(found.data).message_id
             self._place = Position(origin.ledgerId, origin.entryId)
+            if any(one.ledger_id == origin.ledgerId for one in self._reader.ledgers()):
+                # What compaction kept of what the topic itself still has.
+                return
         if found.digest == "bad":
             self._fault = "its digest does not fit"
         elif frame.checksum == "bad":
@@ -268,7 +271,9 @@ class _RangeReader:
         if options.from_index is not None and index is not None and index < options.from_index:
             return False
         if options.latest is not None:
-            return (*self._place, -1 if batch_index is None else batch_index) in options.latest
+            place = (*self._place, -1 if batch_index is None else batch_index)
+            if place not in options.latest:
+                return False
         return options.where is None or options.where.holds(properties_of(metadata.properties))
 
     def _broken(self, frame: Frame | None, error: str) -> None:

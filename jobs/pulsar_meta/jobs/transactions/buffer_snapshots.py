@@ -98,7 +98,7 @@ def _values(
         except NotFoundError:
             continue
         faults: list[PulsarMetaError] = []
-        compacted = _compacted(store, source, part)
+        compacted = compacted_ledgers(store, source, part)
         for found in read_data(source, with_bookkeeper(store, [*compacted, *ledgers], faults.append)):
             if isinstance(found, Gap):
                 yield found.why, nothing
@@ -107,7 +107,7 @@ def _values(
         yield from ((str(fault), nothing) for fault in faults)
 
 
-def _compacted(store: Store, source: EntrySource, topic: TopicName) -> list[Ledger]:
+def compacted_ledgers(store: Store, source: EntrySource, topic: TopicName) -> list[Ledger]:
     """Return the ledger with what compaction kept of a topic, which may hold what the topic has no more."""
     try:
         record = store.read(topic.cursor_path(COMPACTION))

@@ -1,0 +1,233 @@
+"""`export`: the messages of topics as files of tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pulsar_meta.cli.entry_options import EngineOptions
+from pulsar_meta.cli.errors import Faults
+from pulsar_meta.cli.options import EntriesUrls, StoreUrl
+from pulsar_meta.cli.render.tables import Format
+from pulsar_meta.cli.render.text import counted
+from pulsar_meta.cli.shell import Exit, Shell
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, choose
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.entries.filters import parse_filter
+from pulsar_meta.jobs.export.files import Form
+from pulsar_meta.jobs.export.manifest import Done, Manifest, open_manifest
+from pulsar_meta.jobs.export.plan import Piece, Wanted, plan_topic
+from pulsar_meta.jobs.export.run import Exporter, ExportJob, counts_of, export_here, run_export
+from pulsar_meta.jobs.messages.columns import checked_columns
+from pulsar_meta.jobs.messages.counts import MessageCounts
+from pulsar_meta.jobs.messages.reading import MessageOptions
+from pulsar_meta.jobs.seek.questions import parse_index, parse_time
+from pulsar_meta.jobs.spark.export import export_with_spark
+from pulsar_meta.jobs.spark.workers import Sources
+from pulsar_meta.stores.base import Store
+
+SIZE_UNIT = 2**20
+BETWEEN = ".."
+MESSAGES = "Messages"
+
+
+@dataclass(frozen=True)
+class MessageLimits:
+    """Which messages of the topics."""
+
+    from_index: Annotated[
+        str | None,
+        typer.Option("--from-index", rich_help_panel=MESSAGES, help="From the message with this index on."),
+    ] = None
+    time: Annotated[
+        str | None,
+        typer.Option(
+            "--time",
+            rich_help_panel=MESSAGES,
+            metavar="FROM[..TO]",
+            help="From the first entry not before FROM, up to the first not before TO: ms or ISO 8601.",
+        ),
+    ] = None
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where",
+            rich_help_panel=MESSAGES,
+            metavar="FILTER",
+            help="By properties: region=eu and not (type^=test or retired).",
+        ),
+    ] = None
+    compacted: Annotated[
+        bool, typer.Option("--compacted", rich_help_panel=MESSAGES, help="The latest message of each key.")
+    ] = False
+    readable: Annotated[
+        bool,
+        typer.Option(
+            "--readable",
+            rich_help_panel=MESSAGES,
+            help="Nothing of aborted transactions, nothing behind an open one.",
+        ),
+    ] = False
+    columns: Annotated[
+        str, typer.Option("--columns", rich_help_panel=MESSAGES, help="Only these, with commas between.")
+    ] = ""
+    max_size: Annotated[
+        int,
+        typer.Option(
+            "--max-size",
+            min=1,
+            rich_help_panel=MESSAGES,
+            metavar="MIB",
+            help="Largest payload to decompress.",
+        ),
+    ] = 256
+
+    @property
+    def times(self) -> tuple[int | None, int | None]:
+        """The bounds of --time in milliseconds; UsageError for what is none."""
+        if self.time is None:
+            return None, None
+        first, _, last = self.time.partition(BETWEEN)
+        found = parse_time(first) if first else None, parse_time(last) if last else None
+        if found == (None, None) or (None not in found and found[0] >= found[1]):  # type: ignore[operator]
+            raise UsageError(f"--time is FROM, FROM..TO or ..TO, not {self.time}")
+        return found
+
+    def options(self) -> MessageOptions:
+        """Return which messages and columns; UsageError for what makes no sense."""
+        names = [name.strip() for name in self.columns.split(",") if name.strip()]
+        return MessageOptions(
+            checked_columns(names),
+            None if self.where is None else parse_filter(self.where),
+            None if self.from_index is None else parse_index(self.from_index),
+            self.max_size * SIZE_UNIT,
+        )
+
+    def settings(self, form: str) -> Document:
+        """Return what the manifest keeps: a second run is made the same way."""
+        return {
+            "format": form, "columns": self.columns, "from_index": self.from_index, "time": list(self.times),
+            "where": self.where, "compacted": self.compacted, "readable": self.readable,
+        }  # fmt: skip
+
+
+def export(
+    shell: Shell,
+    engine: EngineOptions,
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The directory to export to.")],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TOPIC|NAMESPACE", help="Topics, or tenant/namespace.", show_default=False),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All topics of the store.")] = False,
+    entries: EntriesUrls = None,
+    store: StoreUrl = None,
+    limits: MessageLimits = MessageLimits(),
+) -> None:
+    """Write the messages of topics to Parquet (-o ndjson, -o csv), without a broker.
+
+    A row a message: batches opened, chunks joined, payloads decompressed, values decoded by the topic's own
+    schemas (as JSON). What cannot be read is a row with `error`, and the exit code is 4. Files lie below
+    namespace=…/name=…/partition=…, as Hive, Spark and DuckDB have it.
+
+    DIR/_manifest.jsonl says which entries are in which file, with counts and SHA-256: what was killed goes
+    on, and a second run takes only what is new, or was not whole.
+
+    Examples:
+      pulsar-meta export public/default --to out --entries bookie-disk:data/bookie
+      pulsar-meta export orders --to out -o ndjson --time 2026-08-20..2026-08-21
+      pulsar-meta export --all --to /shared/out --engine spark --entries bookie:
+    """
+    form, (since, until) = _form(shell), limits.times
+    options = limits.options()
+    if bool(names) == everything:
+        raise UsageError("which topics? Name topics or namespaces (tenant/namespace), or give --all")
+    wanted = Wanted(options.from_index, since, until, limits.compacted, limits.readable)
+    job = ExportJob(str(to.absolute()), form, options, limits.compacted)
+    run, urls = _Run(Faults(shell), Coverage(), engine, job, wanted), shell.entries_urls(entries)
+    with shell.store(store) as opened, open_entry_sources(urls, opened) as source:
+        shell.warn_of_old_parts(opened, names or [])
+        choices = list(choose(names or [], opened, source, run.faults, everything=everything))
+        if not all(choice.is_topic for choice in choices):
+            raise UsageError("topics are exported, not ledgers by their numbers")
+        if choices:
+            with open_manifest(to, limits.settings(form)) as manifest:
+                run.export(choices, manifest, opened, source, urls)
+        run.faults.end(source)
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run of the command: what it is to do, and what it met."""
+
+    faults: Faults
+    coverage: Coverage
+    engine: EngineOptions
+    job: ExportJob
+    wanted: Wanted
+
+    def export(
+        self,
+        choices: list[Choice],
+        manifest: Manifest,
+        store: Store,
+        source: EntrySource,
+        urls: list[str],
+    ) -> None:
+        """Export what is new of some topics, and say what came of it and of what was there."""
+        shell, pieces = self.faults.shell, list[Piece]()
+        for choice in choices:
+            self.coverage.add(choice)
+            pieces += plan_topic(choice, self.wanted, self.job.form, store, source, manifest, self.faults)
+        before = manifest.count
+        with shell.progress(len(pieces), "files") as progress:
+            for _ in run_export(pieces, self._exporter(pieces, store, source, urls), manifest):
+                progress.advance(1)
+        held = [piece for choice in choices for piece in manifest.of_topic(choice.name)]
+        files = sum(piece.file is not None for piece in held)
+        shell.say(
+            f"{counted(sum(piece.rows for piece in held), 'messages')} in {counted(files, 'files')}:"
+            f" {counted(len(pieces), 'pieces')} read now, {before} known before"
+        )
+        self._account(held)
+
+    def _exporter(self, pieces: list[Piece], store: Store, source: EntrySource, urls: list[str]) -> Exporter:
+        ledgers = (part.ledger for piece in pieces for part in piece.parts)
+        if self.engine.chosen(self.faults.shell, ledgers, source) == "local":
+            return export_here(self.job, store, source)
+        return export_with_spark(self.job, Sources(store.url, tuple(urls)), self.engine.spark(self.faults))
+
+    def _account(self, held: list[Done]) -> None:
+        """Say what was looked at and what not, by the manifest: what an earlier run met counts, too."""
+        for topic, pieces in groupby(held, key=lambda piece: piece.topic):
+            self._faults_of(topic, counts_of(pieces))
+        counts = counts_of(held)
+        self.coverage.entries = counts.entries
+        self.coverage.ledgers = len({one[0] for piece in held for one in piece.ranges})
+        left_out = {**self.coverage.left_out, **counts.left_out}
+        if counts.elsewhere or counts.undecided or counts.unfiltered:
+            self.faults.note(Exit.NOT_FOUND)
+        self.faults.shell.account(self.coverage.checked, left_out)
+
+    def _faults_of(self, topic: str, counts: MessageCounts) -> None:
+        if counts.errors:
+            text = f"{counted(counts.errors, 'rows')} with an error, the first: {counts.first_errors[0]}"
+            self.faults(DecodeError(text, source=topic))
+        if counts.missing:
+            self.faults(
+                NotFoundError(f"{counted(counts.missing, 'entries')} that no source has", source=topic)
+            )
+
+
+def _form(shell: Shell) -> Form:
+    if shell.output is not None:
+        raise UsageError("an export is a directory: give --to DIR in place of --output")
+    forms: dict[Format | None, Form] = {None: "parquet", Format.NDJSON: "ndjson", Format.CSV: "csv"}
+    return forms.get(shell.output_format, "parquet")

@@ -1,0 +1,120 @@
+"""Messages as a file: Parquet, lines of JSON, or CSV; there whole, or not at all.
+
+In text, bytes are base64; in CSV properties are a JSON object.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, Literal
+
+from pulsar_meta.codecs.errors import UnreachableError
+from pulsar_meta.codecs.json_text import Document, dumps
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Form = Literal["parquet", "ndjson", "csv"]
+FORMS: Final[tuple[Form, ...]] = ("parquet", "ndjson", "csv")
+# Rows and bytes of a group of a Parquet file.
+GROUP_ROWS: Final = 128 * 1024
+GROUP_BYTES: Final = 64 << 20
+PART: Final = ".part"
+
+
+def write_file(path: Path, form: Form, batches: Iterable[pa.RecordBatch]) -> tuple[str, int] | None:
+    """Write batches of one schema to a file that appears whole; return (SHA-256 in hex, size in bytes).
+
+    None, and no file, where there is not a row. UnreachableError where it cannot be written.
+    """
+    left = iter(batches)
+    first = next(left, None)
+    if first is None:
+        path.unlink(missing_ok=True)
+        return None
+    unfinished = path.with_name(f".{path.name}{PART}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(unfinished, "w+b") as out:
+            _WRITERS[form](out, first, left)
+            out.flush()
+            os.fsync(out.fileno())
+            out.seek(0)
+            digest = hashlib.file_digest(out, "sha256").hexdigest()
+            size = out.seek(0, os.SEEK_END)
+        os.replace(unfinished, path)
+    except OSError as error:
+        raise UnreachableError(f"cannot be written: {error.strerror or error}", source=str(path)) from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return digest, size
+
+
+def _parquet(out: IO[bytes], first: pa.RecordBatch, left: Iterator[pa.RecordBatch]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetWriter(out, first.schema, compression="zstd") as writer:
+        held, rows, size = [first], first.num_rows, first.nbytes
+        for batch in left:
+            if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+                writer.write_table(pa.Table.from_batches(held))
+                held, rows, size = [], 0, 0
+            held.append(batch)
+            rows += batch.num_rows
+            size += batch.nbytes
+        writer.write_table(pa.Table.from_batches(held))
+
+
+def _ndjson(out: IO[bytes], first: pa.RecordBatch, left: Iterator[pa.RecordBatch]) -> None:
+    for batch in chain([first], left):
+        for row in batch.to_pylist():
+            out.write(dumps(_document(row)).encode())
+            out.write(b"\n")
+
+
+def _csv(out: IO[bytes], first: pa.RecordBatch, left: Iterator[pa.RecordBatch]) -> None:
+    import pyarrow.csv as pc
+
+    texts = _as_texts(first)
+    with pc.CSVWriter(out, texts.schema) as writer:
+        writer.write_batch(texts)
+        for batch in left:
+            writer.write_batch(_as_texts(batch))
+
+
+def _document(row: Document) -> Document:
+    """Return a row as JSON has it: properties as an object."""
+    if row.get("properties") is not None:
+        row["properties"] = dict(row["properties"])
+    return row
+
+
+def _as_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch with bytes as base64 and properties as JSON."""
+    import pyarrow as pa
+
+    arrays = [
+        pa.array(map(_text_of, column.to_pylist()), pa.string())
+        if pa.types.is_binary(column.type) or pa.types.is_map(column.type)
+        else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+
+def _text_of(value: Any) -> str | None:
+    if value is None:
+        return None
+    return dumps(value)[1:-1] if isinstance(value, bytes) else dumps(dict(value))
+
+
+_WRITERS: Final[dict[Form, Callable[[IO[bytes], pa.RecordBatch, Iterator[pa.RecordBatch]], None]]] = {
+    "parquet": _parquet,
+    "ndjson": _ndjson,
+    "csv": _csv,
+}

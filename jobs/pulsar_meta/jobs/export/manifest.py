@@ -1,0 +1,176 @@
+"""The manifest of an export: `_manifest.jsonl` in its directory, a line for each piece that is done.
+
+The first line says how the export is made (`settings`); the others are pieces: the ranges of entries that
+were read, how many rows came of them, the file with its size and SHA-256, and what was not whole. Of two
+lines that begin at the same entry, or have the same file, the later counts. A line is written when its file
+is there, so that what was killed goes on. Its name begins so that readers of tables pass it over.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final
+
+from pulsar_meta.codecs.errors import ConflictError, DecodeError, UsageError, unreadable
+from pulsar_meta.codecs.json_text import Document, dumps, read_json_object
+
+NAME: Final = "_manifest.jsonl"
+VERSION: Final = 1
+
+# The ranges of a piece: (ledger, first entry, last entry), in reading order.
+Ranges = tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A piece that was exported. `file` is its name below the directory, None where it had no rows.
+
+    `counts` are those of `MessageCounts`; `whole`: another reading would bring nothing more.
+    """
+
+    topic: str
+    ranges: Ranges
+    rows: int
+    whole: bool
+    file: str | None = None
+    sha256: str | None = None
+    size: int = 0
+    scalable_topic: str | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    errors: tuple[str, ...] = ()
+
+    def document(self) -> Document:
+        """Return the line of the manifest."""
+        scalable = {} if self.scalable_topic is None else {"scalable_topic": self.scalable_topic}
+        ranges = [{"ledger_id": one[0], "first": one[1], "last": one[2]} for one in self.ranges]
+        return {
+            "topic": self.topic, **scalable, "ranges": ranges, "rows": self.rows, "file": self.file,
+            "size": self.size, "sha256": self.sha256, "whole": self.whole, "counts": dict(self.counts),
+            "errors": list(self.errors),
+        }  # fmt: skip
+
+    @classmethod
+    def of(cls, line: Document) -> Done:
+        """Return the piece of a line; DecodeError where it is none."""
+        try:
+            ranges = tuple(
+                (int(one["ledger_id"]), int(one["first"]), int(one["last"])) for one in line["ranges"]
+            )
+            if not ranges:
+                raise ValueError("no ranges")
+            return cls(
+                str(line["topic"]), ranges, int(line["rows"]), bool(line["whole"]), line["file"],
+                line["sha256"], int(line["size"]), line.get("scalable_topic"), dict(line["counts"]),
+                tuple(line["errors"]),
+            )  # fmt: skip
+        except (KeyError, TypeError, ValueError) as error:
+            raise DecodeError(f"not a piece of an export: {error!r}") from error
+
+
+class Manifest:
+    """The pieces that are done, and the file that more are written to."""
+
+    def __init__(self, directory: Path, out: IO[bytes], pieces: Iterator[Done]) -> None:
+        """`out` is locked for this run, and at its end."""
+        self.directory, self._out = directory, out
+        self._topics: dict[str, dict[tuple[int, int], Done]] = {}
+        self._files: dict[str, tuple[int, int]] = {}
+        for piece in pieces:
+            self._take(piece)
+
+    def add(self, piece: Done) -> None:
+        """Write down that a piece is done, its file being there."""
+        _write(self._out, piece.document())
+        self._take(piece)
+
+    def is_there(self, piece: Done) -> bool:
+        """Return whether the file of a piece is there, in its size."""
+        if piece.file is None:
+            return True
+        try:
+            return (self.directory / piece.file).stat().st_size == piece.size
+        except OSError:
+            return False
+
+    def of_topic(self, topic: str) -> list[Done]:
+        """Return the pieces of a topic in the order of their first entries."""
+        return sorted(self._topics.get(topic, {}).values(), key=lambda piece: piece.ranges[:1])
+
+    @property
+    def count(self) -> int:
+        """How many pieces there are."""
+        return sum(map(len, self._topics.values()))
+
+    def _take(self, piece: Done) -> None:
+        pieces, start = self._topics.setdefault(piece.topic, {}), piece.ranges[0][:2]
+        if piece.file is not None:
+            pieces.pop(self._files.get(piece.file, start), None)
+            self._files[piece.file] = start
+        pieces[start] = piece
+
+
+@contextmanager
+def open_manifest(directory: Path, settings: Document) -> Iterator[Manifest]:
+    """Open the manifest of an export, made where there is none, and keep others out of it meanwhile.
+
+    UsageError for a directory with something else in it, or an export that was made otherwise; ConflictError
+    where another export writes to it; DecodeError where it is broken.
+    """
+    path = directory / NAME
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if not path.exists() and any(not one.name.startswith(".") for one in directory.iterdir()):
+            raise UsageError(f"not empty, and no export: there is no {NAME}", source=str(directory))
+        out = open(path, "a+b")  # noqa: SIM115
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UsageError("no directory: an export is written into one", source=str(directory)) from error
+    except OSError as error:
+        raise unreadable(error, str(directory)) from error
+    with out:
+        try:
+            fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConflictError("another export writes to it now", source=str(directory)) from error
+        yield Manifest(directory, out, _read(out, path, settings))
+
+
+def _read(out: IO[bytes], path: Path, settings: Document) -> Iterator[Done]:
+    """Yield the pieces; what a kill left of a last line is cut off, and an empty file gets its first line."""
+    out.seek(0)
+    data = out.read()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        out.truncate(whole)
+    lines = data[:whole].splitlines()
+    wanted = json.loads(dumps({"manifest": VERSION, "settings": settings}))
+    if not lines:
+        _write(out, wanted)
+        return
+    found = read_json_object(lines[0], source=f"{path}, line 1")
+    if found != wanted:
+        raise UsageError(f"made otherwise: {_difference(found, wanted)}", source=str(path))
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            yield Done.of(read_json_object(line))
+        except DecodeError as error:
+            raise error.within(f"{path}, line {number}") from error
+
+
+def _difference(found: Document, wanted: Document) -> str:
+    old, new = found.get("settings"), wanted["settings"]
+    if not isinstance(old, dict) or found.get("manifest") != VERSION:
+        return "this is the manifest of another release"
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return ", ".join(f"{name} was {dumps(old.get(name))}, is {dumps(new.get(name))}" for name in names)
+
+
+def _write(out: IO[bytes], line: Document) -> None:
+    out.write(dumps(line).encode() + b"\n")
+    out.flush()
+    os.fsync(out.fileno())

@@ -1,0 +1,189 @@
+"""What an export has to read: topics cut into pieces of whole files, without those that are done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pulsar_meta.codecs.errors import NotFoundError
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.entries.entry_choice import Bound, Choice, Limits, Range
+from pulsar_meta.jobs.export.files import Form
+from pulsar_meta.jobs.export.layout import directory_of
+from pulsar_meta.jobs.export.manifest import Done, Manifest, Ranges
+from pulsar_meta.jobs.messages.stream import parts_of, transactions_of
+from pulsar_meta.jobs.seek.questions import FIRST_INDEX, INDEX, TIME, Question, SeekOptions
+from pulsar_meta.jobs.seek.search import AFTER_LAST, BEFORE_FIRST, FOUND, GAP
+from pulsar_meta.jobs.seek.seeker import Seeker, plan_of_ledgers
+from pulsar_meta.jobs.topics.topic import MAX_ID, Report, with_bookkeeper
+from pulsar_meta.jobs.transactions.buffer_snapshots import compacted_ledgers
+from pulsar_meta.jobs.transactions.outcomes import Transactions
+from pulsar_meta.stores.base import Store
+
+# Entries of a file at most; a ledger that has more is cut.
+ENTRIES_A_FILE: Final = 250_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which messages of topics. Times in milliseconds: from the first entry not before `since`, up to before
+    the first one not before `until`. `compacted`: the latest of each key; `readable`: what readers are given.
+    """
+
+    from_index: int | None = None
+    since: int | None = None
+    until: int | None = None
+    compacted: bool = False
+    readable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What becomes one file; plain values, that travel to workers. `file` is below the export's directory."""
+
+    topic: str
+    parts: tuple[Range, ...]
+    file: str
+    scalable_topic: str | None = None
+    transactions: Transactions | None = None
+
+    @property
+    def ranges(self) -> Ranges:
+        """Its ranges as the manifest has them."""
+        return tuple((part.ledger.ledger_id, part.first, part.last or 0) for part in self.parts)
+
+    @property
+    def entries(self) -> int:
+        """How many entries it has at most."""
+        return sum((part.last or 0) - part.first + 1 for part in self.parts)
+
+
+def plan_topic(
+    choice: Choice,
+    wanted: Wanted,
+    form: Form,
+    store: Store,
+    source: EntrySource,
+    manifest: Manifest,
+    report: Report,
+    size: int = ENTRIES_A_FILE,
+) -> Iterator[Piece]:
+    """Yield the pieces of a topic that are new, or that were not whole before, in reading order.
+
+    What cannot be planned is reported. UnreachableError from store or source.
+    """
+    limits = limits_of(choice, wanted, source, report)
+    if limits is None:
+        return
+    whole = replace(choice, ledgers=list(with_bookkeeper(store, choice.ledgers, report)))
+    known = transactions_of(store, source, choice, report) if wanted.readable else None
+    parts = _before_open(list(parts_of(whole, limits, source, report)), known)
+    place = directory_of(choice.name)
+    if wanted.compacted:
+        piece = _latest(store, source, whole, parts, f"{place}/latest.{form}", manifest, report)
+        pieces = [] if piece is None else [piece]
+    else:
+        done = [piece for piece in manifest.of_topic(choice.name) if piece.whole and manifest.is_there(piece)]
+        pieces = [
+            Piece(choice.name, (part,), f"{place}/{_file_name(part)}.{form}")
+            for part in _left(parts, done, manifest.of_topic(choice.name), size)
+        ]
+    for piece in pieces:
+        yield replace(piece, scalable_topic=choice.scalable_topic, transactions=known)
+
+
+def limits_of(choice: Choice, wanted: Wanted, source: EntrySource, report: Report) -> Limits | None:
+    """Return which entries of a topic are wanted; None for none, which is reported where it is not known."""
+    seeker = Seeker(plan_of_ledgers(choice.name, choice.ledgers, FIRST_INDEX), source, SeekOptions())
+    first, last = None, None
+    for kind, target in ((INDEX, wanted.from_index), (TIME, wanted.since)):
+        if target is None:
+            continue
+        answer = seeker.ask(Question(choice.name, kind, target))
+        if answer["status"] == AFTER_LAST:
+            return None
+        if answer["status"] == FOUND:
+            found = Bound(answer["entry_id"], answer["ledger_id"])
+            first = found if first is None or found.is_behind(first) else first
+        elif answer["status"] not in (BEFORE_FIRST, GAP):
+            report(NotFoundError(f"no entry for {kind} {target}: {answer['status']}", source=choice.name))
+            return None
+    if wanted.until is not None:
+        answer = seeker.ask(Question(choice.name, TIME, wanted.until))
+        if answer["status"] == FOUND:
+            last = _ahead_of(answer["ledger_id"], answer["entry_id"])
+        elif answer["status"] != AFTER_LAST:
+            report(
+                NotFoundError(f"no entry for {TIME} {wanted.until}: {answer['status']}", source=choice.name)
+            )
+            return None
+    return Limits(first, last)
+
+
+def _ahead_of(ledger_id: int, entry_id: int) -> Bound:
+    """Return the position before an entry; before the first of a ledger the end of all ledgers before it."""
+    return Bound(entry_id - 1, ledger_id) if entry_id else Bound(MAX_ID, ledger_id - 1)
+
+
+def _before_open(parts: list[Range], known: Transactions | None) -> list[Range]:
+    """Return the parts up to the first open transaction: what is behind it is not decided yet."""
+    if known is None or known.first_open is None:
+        return parts
+    stop, kept = known.first_open, []
+    for part in parts:
+        ledger_id = part.ledger.ledger_id
+        if ledger_id == stop.ledger_id:
+            part = replace(part, last=min(part.last or 0, stop.entry_id - 1))
+        if ledger_id <= stop.ledger_id and (part.last or 0) >= part.first:
+            kept.append(part)
+    return kept
+
+
+def _left(parts: Sequence[Range], done: Sequence[Done], known: Sequence[Done], size: int) -> Iterator[Range]:
+    """Yield what is left of parts: what was read and is not whole as it was cut then, the rest cut anew."""
+    whole = {piece.ranges for piece in done}
+    read = sorted({one for piece in known for one in piece.ranges})
+    for part in parts:
+        ledger_id, at, end = part.ledger.ledger_id, part.first, part.last or 0
+        for one in read:
+            if one[0] != ledger_id or not at <= one[1] <= end:
+                continue
+            yield from _cut(part, at, one[1] - 1, size)
+            if (one,) not in whole:
+                yield replace(part, first=one[1], last=one[2])
+            at = one[2] + 1
+        yield from _cut(part, at, end, size)
+
+
+def _cut(part: Range, first: int, last: int, size: int) -> Iterator[Range]:
+    for at in range(first, last + 1, size):
+        yield replace(part, first=at, last=min(at + size - 1, last))
+
+
+def _latest(
+    store: Store,
+    source: EntrySource,
+    choice: Choice,
+    parts: list[Range],
+    file: str,
+    manifest: Manifest,
+    report: Report,
+) -> Piece | None:
+    """Return the whole topic as one piece; None where it was exported whole up to where it ends now."""
+    older = [
+        Range(ledger, 0, (source.last_entry(ledger.ledger_id) or 0), choice.segment)
+        for ledger in with_bookkeeper(
+            store, compacted_ledgers(store, source, TopicName.parse(choice.name)), report
+        )
+        if source.last_entry(ledger.ledger_id) is not None
+    ]
+    piece = Piece(choice.name, (*older, *parts), file)
+    known = manifest.of_topic(choice.name)
+    same = any(one.ranges == piece.ranges and one.whole and manifest.is_there(one) for one in known)
+    return None if same or not piece.parts else piece
+
+
+def _file_name(part: Range) -> str:
+    return f"{part.ledger.ledger_id}-{part.first}-{part.last}"

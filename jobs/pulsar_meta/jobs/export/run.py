@@ -1,0 +1,84 @@
+"""Pieces exported, one after the other: each becomes a file, and then a line of the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.export.files import Form, write_file
+from pulsar_meta.jobs.export.latest import latest_positions
+from pulsar_meta.jobs.export.manifest import Done, Manifest
+from pulsar_meta.jobs.export.plan import Piece
+from pulsar_meta.jobs.messages.counts import MessageCounts
+from pulsar_meta.jobs.messages.reading import MessageOptions
+from pulsar_meta.jobs.messages.stream import reader_of
+from pulsar_meta.stores.base import Store
+
+# What exports pieces, and yields what came of each in their order: this process, or Spark.
+Exporter = Callable[[Sequence[Piece]], Iterator["Exported"]]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportJob:
+    """Where files go, in which form, and which messages; plain values that travel to workers."""
+
+    directory: str
+    form: Form
+    options: MessageOptions
+    compacted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A piece that is a file now, and what was counted while it was read."""
+
+    done: Done
+    counts: MessageCounts
+
+
+def export_piece(job: ExportJob, store: Store | None, source: EntrySource, piece: Piece) -> Exported:
+    """Read a piece and write its file. UnreachableError from the sources, or where it cannot be written."""
+    reader = reader_of(store, source, piece.topic, job.options, piece.transactions)
+    if job.compacted:
+        reader = replace(reader, options=replace(job.options, latest=latest_positions(reader, piece.parts)))
+    batches = (batch for part in piece.parts for batch in reader.read(part))
+    written = write_file(Path(job.directory) / piece.file, job.form, batches)
+    counts = reader.counts
+    done = Done(
+        topic=piece.topic,
+        ranges=piece.ranges,
+        rows=counts.rows if written else 0,
+        whole=counts.whole,
+        scalable_topic=piece.scalable_topic,
+        counts=counts.document(),
+        errors=tuple(counts.first_errors),
+    )
+    if written is not None:
+        done = replace(done, file=piece.file, sha256=written[0], size=written[1])
+    return Exported(done, counts)
+
+
+def export_here(job: ExportJob, store: Store, source: EntrySource) -> Exporter:
+    """Return the exporter that reads `source` in this process."""
+
+    def export(pieces: Sequence[Piece]) -> Iterator[Exported]:
+        return (export_piece(job, store, source, piece) for piece in pieces)
+
+    return export
+
+
+def run_export(pieces: Sequence[Piece], export: Exporter, manifest: Manifest) -> Iterator[Exported]:
+    """Yield what came of each piece, once it is in the manifest."""
+    for exported in export(pieces):
+        manifest.add(exported.done)
+        yield exported
+
+
+def counts_of(pieces: Iterable[Done]) -> MessageCounts:
+    """Return what was counted when pieces were exported, by the manifest."""
+    counts = MessageCounts()
+    for piece in pieces:
+        counts.merge(MessageCounts(**piece.counts, first_errors=list(piece.errors)))
+    return counts
