@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from typing import Annotated
@@ -10,7 +11,8 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.options import StoreUrl
-from pulsar_meta.cli.render.tables import View
+from pulsar_meta.cli.render.metrics import FindingCounts
+from pulsar_meta.cli.render.tables import Format, View
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
@@ -91,6 +93,7 @@ def check(
       pulsar-meta check --store zk://zk1:2181
       pulsar-meta check public/default/orders --entries bookie:
       pulsar-meta check --store snapshot:all.ndjson --severity error -o ndjson
+      pulsar-meta check -o openmetrics --output /var/lib/node_exporter/pulsar_check.prom
       pulsar-meta check --entries bookie: --before-upgrade 4.0.7
     """
     if everything and names:
@@ -99,6 +102,8 @@ def check(
         raise UsageError(
             "--before-upgrade is about all of the store: no topics, --for-version, --only, --except"
         )
+    if before_upgrade is not None and shell.format is Format.OPENMETRICS:
+        raise UsageError("-o openmetrics: --before-upgrade is one verdict: choose another form")
     options = CheckOptions(
         chosen_codes(only or (), excluded or ()),
         _age(min_age),
@@ -116,7 +121,7 @@ def check(
             _show_upgrade(shell, upgrade)
             return
         run = checkup(opened, source, names or (), options, progress.advance, urls=urls)
-        shell.emit(_shown(run.findings(), severity, counts), VIEW)
+        _emit(shell, run, _shown(run.findings(), severity, counts))
         check_there(opened, run.scope, sum(counts.values()) + run.checked["topics"])
         for text in () if source is None else (*source.notes, *map(str, source.faults)):
             shell.warn(text)
@@ -125,6 +130,17 @@ def check(
         raise run.unreachable
     if counts[Severity.ERROR] or (strict and counts[Severity.WARNING]):
         raise typer.Exit(Exit.FAULT)
+
+
+def _emit(shell: Shell, run: Checkup, findings: Iterable[Document]) -> None:
+    """Write the findings as they come; as metrics, their counts at the end."""
+    if shell.format is not Format.OPENMETRICS:
+        shell.emit(findings, VIEW)
+        return
+    found = FindingCounts()
+    deque(found.counting(findings), maxlen=0)
+    with shell.text_out() as out:
+        out.write(found.text({"ledgers": len(run.listing.rows), **run.checked}, run.not_checked, time.time()))
 
 
 def _show_upgrade(shell: Shell, upgrade: Upgrade) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ import typer
 
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.options import AnyWhere, StoreUrl
+from pulsar_meta.cli.render.metrics import top_text
 from pulsar_meta.cli.render.pages import bound_of, top_page
 from pulsar_meta.cli.render.tables import Detail, Format, View, write_table
 from pulsar_meta.cli.render.text import counted, size
@@ -37,6 +39,7 @@ def top(
       pulsar-meta top --store zk://zk1:2181 -n 50
       pulsar-meta top /managed-ledgers/public --store snapshot:all.ndjson.zst
       pulsar-meta top -o html --output sizes.html
+      pulsar-meta top -o openmetrics --output /var/lib/node_exporter/pulsar_store.prom
     """
     with shell.store(store) as opened:
         paths = places_below(opened, where or ["/"])
@@ -66,6 +69,9 @@ def _emit(shell: Shell, document: Document, source: str) -> None:
                 for name, view in TABLES.items():
                     out.write("\n")
                     write_table(_with_most(document[name]), out, view)
+        case Format.OPENMETRICS:
+            with shell.text_out() as out:
+                out.write(top_text(document, time.time()))
         case Format.PLAIN | Format.CSV:
             shell.emit(document["biggest"], BIGGEST)
         case _:

@@ -48,6 +48,7 @@ class Format(StrEnum):
     CSV = "csv"
     PARQUET = "parquet"
     HTML = "html"
+    OPENMETRICS = "openmetrics"
 
 
 @dataclass(frozen=True, slots=True)

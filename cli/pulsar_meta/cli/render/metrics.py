@@ -1,0 +1,120 @@
+"""What `check` and `top` found, as OpenMetrics text for a textfile collector.
+
+Labels are only `code`, `severity` and `namespace`, so that no topic's name becomes a time series of its own.
+Names and labels are part of the contract (docs/monitoring.md).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pulsar_meta.codecs.errors import PulsarMetaError
+from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.names import TopicName
+
+if TYPE_CHECKING:
+    from prometheus_client.core import GaugeMetricFamily
+
+SEVERITIES: Final = ("error", "warning", "note")
+Row = tuple[Sequence[str], float]
+
+
+class FindingCounts:
+    """Findings counted as they pass by: how many of each code, severity and namespace."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+
+    def counting(self, findings: Iterable[Document]) -> Iterator[Document]:
+        """Yield the findings and count them."""
+        for finding in findings:
+            self._counts[finding["code"], finding["severity"], namespace_of(finding)] += 1
+            yield finding
+
+    def text(self, checked: Mapping[str, int], not_checked: Mapping[str, str], now: float) -> str:
+        """Return the text: the findings, what was looked at, and when (seconds since the epoch)."""
+        by_severity = dict.fromkeys(SEVERITIES, 0)
+        for (_, severity, _), count in self._counts.items():
+            by_severity[severity] += count
+        return _exposed(
+            _gauge(
+                "check_findings",
+                "Findings of check.",
+                ("code", "severity", "namespace"),
+                sorted(self._counts.items()),
+            ),
+            _gauge(
+                "check_findings_of_severity",
+                "Findings of check, all codes and namespaces together; 0 where there is none.",
+                ("severity",),
+                (((severity,), count) for severity, count in by_severity.items()),
+            ),
+            *(
+                _gauge(f"check_{noun}", f"How many {noun} check looked at.", (), [((), count)])
+                for noun, count in checked.items()
+            ),
+            _gauge("check_not_checked", "Things that check did not look at.", (), [((), len(not_checked))]),
+            _gauge("check_time_seconds", "When check was run (Unix time).", (), [((), now)]),
+        )
+
+
+def namespace_of(finding: Document) -> str:
+    """Return the namespace (tenant/namespace) of the topic of a finding; nothing where it has none."""
+    topic = finding.get("topic")
+    if topic is None:
+        return ""
+    try:
+        name = TopicName.parse(topic)
+    except PulsarMetaError:
+        return ""
+    return "/".join(part for part in (name.tenant, name.cluster, name.namespace) if part)
+
+
+def top_text(document: Document, now: float) -> str:
+    """Return the text for a document of `top`: values and bytes by namespace, and all together."""
+    total, namespaces = document["total"], document["namespaces"]
+    fields = {
+        "values": ("count", "Values of the metadata store."),
+        "stored_bytes": ("size", "Bytes of values as they are stored."),
+        "unpacked_bytes": ("raw_size", "Bytes of values when unpacked."),
+    }
+    biggest = [((), max(value["size"] for value in document["biggest"]))] if document["biggest"] else []
+    return _exposed(
+        *(
+            _gauge(
+                f"store_namespace_{name}",
+                f"{text} By namespace.",
+                ("namespace",),
+                (((row["namespace"],), row[field]) for row in namespaces),
+            )
+            for name, (field, text) in fields.items()
+        ),
+        *(_gauge(f"store_{name}", text, (), [((), total[field])]) for name, (field, text) in fields.items()),
+        _gauge("store_biggest_value_bytes", "Bytes of the biggest value.", (), biggest),
+        _gauge("store_time_seconds", "When top was run (Unix time).", (), [((), now)]),
+    )
+
+
+def _gauge(name: str, text: str, labels: Sequence[str], rows: Iterable[Row]) -> GaugeMetricFamily:
+    from prometheus_client.core import GaugeMetricFamily
+
+    family = GaugeMetricFamily(f"pulsar_meta_{name}", text, labels=labels)
+    for values, number in rows:
+        family.add_metric(list(values), number)
+    return family
+
+
+def _exposed(*families: Any) -> str:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.openmetrics.exposition import generate_latest
+
+    class Families:
+        def collect(self) -> Iterable[Any]:
+            return families
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Families())
+    text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
+    return text.decode()
