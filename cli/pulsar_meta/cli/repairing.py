@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Annotated
 
 import typer
 
 from pulsar_meta.access.urls import redact
-from pulsar_meta.cli.rewriting import SAFETY, WriteOptions, write
+from pulsar_meta.cli.rewriting import SAFETY, WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.repair.repair import Repair
 from pulsar_meta.jobs.rewrite.decision import Decided
 from pulsar_meta.jobs.topics.topic import Report
@@ -31,6 +34,17 @@ Confirm = Annotated[
 def warned(shell: Shell) -> Report:
     """Return what says what is damaged elsewhere: a store that needs repairs may need several."""
     return lambda error: shell.warn(redact(str(error)))
+
+
+@contextmanager
+def open_to_repair(
+    shell: Shell, url: str | None, entries: Sequence[str] | None, writing: WriteOptions
+) -> Iterator[tuple[Store, EntrySource | None]]:
+    """Give the store as `open_for_writing` does, and the entries where some were given."""
+    urls = list(entries or shell.settings.entries)
+    with ExitStack() as stack:
+        opened = stack.enter_context(open_for_writing(shell, url, writing))
+        yield opened, stack.enter_context(open_entry_sources(urls, opened)) if urls else None
 
 
 def carry_out(

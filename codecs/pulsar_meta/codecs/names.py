@@ -123,6 +123,12 @@ class TopicName:
         """Where the store keeps the number of partitions, if this name stands for several."""
         return f"/admin/partitioned-topics/{self.namespace_name}/{self.domain}/{encode_name(self.local)}"
 
+    @property
+    def schema_path(self) -> str:
+        """Where the store keeps which ledgers have the versions of its schema: partitions share one."""
+        base = self.partitioned or self
+        return f"/schemas/{base.namespace_name}/{encode_name(base.local)}"
+
     def with_partition(self, number: int) -> TopicName:
         """Return the topic that is partition `number` of this one."""
         local = f"{self.local}-partition-{number}"

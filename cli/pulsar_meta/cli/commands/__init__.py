@@ -73,6 +73,12 @@ COMMANDS: Final[dict[str, Command]] = {
     "repair partitions": Command(
         "pulsar_meta.cli.commands.repair_partitions:repair_partitions", REWRITE, ROWS
     ),
+    "repair cursor": Command("pulsar_meta.cli.commands.repair_cursor:repair_cursor", REWRITE, ROWS),
+    "repair compaction": Command(
+        "pulsar_meta.cli.commands.repair_compaction:repair_compaction", REWRITE, ROWS
+    ),
+    "repair schema": Command("pulsar_meta.cli.commands.repair_schema:repair_schema", REWRITE, ROWS),
+    "repair offload": Command("pulsar_meta.cli.commands.repair_offload:repair_offload", REWRITE, ROWS),
     "undo": Command("pulsar_meta.cli.commands.undo:undo", REWRITE, ROWS),
     "ls": Command("pulsar_meta.cli.commands.store:ls", STORE, ROWS),
     "get": Command("pulsar_meta.cli.commands.store:get", STORE, (*ROWS, Format.RAW)),

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Annotated
 
 import typer
 
 from pulsar_meta.cli.options import EntriesUrls, StoreUrl
-from pulsar_meta.cli.repairing import carry_out, warned
-from pulsar_meta.cli.rewriting import WriteOptions, open_for_writing
+from pulsar_meta.cli.repairing import carry_out, open_to_repair, warned
+from pulsar_meta.cli.rewriting import WriteOptions
 from pulsar_meta.cli.shell import Shell
-from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.repair.ledger_metadata import repair_ledger_metadata as repair
 
 
@@ -39,9 +37,6 @@ def repair_ledger_metadata(
       pulsar-meta repair ledger-metadata orders --store zk://zk1:2181 --dry-run
       pulsar-meta repair ledger-metadata 25 26 --entries bookie-disk:/bk/data
     """
-    urls = list(entries or shell.settings.entries)
-    with ExitStack() as stack:
-        opened = stack.enter_context(open_for_writing(shell, store, writing))
-        source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
+    with open_to_repair(shell, store, entries, writing) as (opened, source):
         found = repair(opened, source, names, warned(shell), again=again)
         carry_out(shell, opened, found, writing, source=source)

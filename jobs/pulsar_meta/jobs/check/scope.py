@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, encode_name
+from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName
 from pulsar_meta.jobs.topics.nearest import missing
 from pulsar_meta.jobs.topics.partitions import named_topics
 from pulsar_meta.jobs.topics.scope import Scope, is_glob, is_namespace, with_segments
@@ -117,7 +117,7 @@ def _add_topic(store: Store, name: TopicName, places: _Places) -> None:
 def _values_of(name: TopicName) -> Iterator[str]:
     base = name.partitioned or name
     yield base.partitioned_path
-    yield f"/schemas/{base.namespace_name}/{encode_name(base.local)}"
+    yield base.schema_path
 
 
 def _outermost(paths: Sequence[str]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.codes import Code, Finding, Severity
 from pulsar_meta.jobs.check.sight import Check, Sight
+from pulsar_meta.jobs.topics.topic import Offload
 
 UNFINISHED: Final = Code(
     "offload-unfinished",
@@ -58,11 +59,16 @@ CODES: Final = (UNFINISHED, OBJECT_MISSING, OBJECT_ORPHAN)
 _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 
 
+def has_begun(offload: Offload) -> bool:
+    """Return whether there is, or may be, an object of this offload."""
+    return offload.complete or offload.uuid != _NO_UUID
+
+
 def unfinished(sight: Sight) -> Iterator[Finding]:
     """Offloads that began some time ago and are not complete."""
     for ledger in sight.ledgers:
         offload = ledger.offload
-        if offload is None or offload.complete or offload.uuid == _NO_UUID:
+        if offload is None or offload.complete or not has_begun(offload):
             continue
         if sight.cluster.is_old(offload.begun_at):
             since = "" if offload.begun_at is None else f" at {iso_time(offload.begun_at)}"

@@ -16,7 +16,7 @@ from typing import Final
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.metadata.acks import ack_form, acks_of
 from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor
-from pulsar_meta.codecs.metadata.envelope import open_envelope, wrap_envelope
+from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.rewrite.batches import Batches
 from pulsar_meta.jobs.rewrite.decision import (
@@ -29,7 +29,7 @@ from pulsar_meta.jobs.rewrite.decision import (
     skip,
     write,
 )
-from pulsar_meta.jobs.rewrite.readable import Readers, form_of
+from pulsar_meta.jobs.rewrite.readable import Readers, packed_again
 from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
 from pulsar_meta.jobs.topics.recovery import Recovery, recovered
@@ -90,7 +90,8 @@ class Conversion:
             return keep(seen, READABLE, codec)
         self._leave(seen.path, record.cursorsLedgerId, len(state.batchedEntryDeletionIndexInfo))
         payload = record_with(record, state).SerializeToString()
-        return self._written(seen, payload, codec)
+        packed, after = packed_again(seen.path, payload, codec, self.readers)
+        return write(seen, packed, codec, after)
 
     def converted(self) -> list[int]:
         """Return the ledgers that no record names any more, now that the run is over."""
@@ -111,16 +112,6 @@ class Conversion:
             self.warn(f"{path}: {batches} batches acknowledged in part come again whole")
         elif batches and losing == NAMED + 1:
             self.warn("more cursors have batches that come again whole")
-
-    def _written(self, seen: Versioned, payload: bytes, codec: str) -> Decision:
-        """Return the decision to write a record: in its codec, plain where a release cannot read that."""
-        if codec == "none":
-            return write(seen, payload, codec, "none")
-        packed = wrap_envelope(payload, codec)
-        form = form_of(seen.path, packed)
-        if form is not None and self.readers.why_not(form) is not None:
-            return write(seen, payload, codec, "none")
-        return write(seen, packed, codec, codec)
 
     def _found(self, record: ManagedCursorInfo) -> tuple[ManagedCursorInfo | PositionInfo | None, Recovery]:
         """Return the state of a cursor in its ledger, and what a broker makes of it."""

@@ -14,6 +14,7 @@ from pulsar_meta.jobs.topics.bookkeeper import open_live_bookies
 from pulsar_meta.stores.base import Store
 
 LIVE: Final = "bookie"
+TIERED: Final = "offload:"
 
 
 def open_entry_sources(urls: Sequence[str], store: Store | None = None) -> EntrySource:
@@ -45,3 +46,13 @@ def _open(url: str, store: Store | None) -> EntrySource:
     if store is None:
         raise UsageError("bookie: finds its bookies through the store: give --store URL", source=url)
     return open_live_bookies(store, url=url)
+
+
+def in_tiered_storage(source: EntrySource | None) -> list[EntrySource]:
+    """Return the parts of a source that are offloaded ledgers in tiered storage."""
+    return [] if source is None else [one for one in source.parts if one.url.startswith(TIERED)]
+
+
+def on_bookies(source: EntrySource | None) -> list[EntrySource]:
+    """Return the parts of a source that are none of tiered storage."""
+    return [] if source is None else [one for one in source.parts if not one.url.startswith(TIERED)]

@@ -11,7 +11,7 @@ from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.metadata.acks import ack_form
 from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor
-from pulsar_meta.codecs.metadata.envelope import is_enveloped
+from pulsar_meta.codecs.metadata.envelope import is_enveloped, stored_form
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.entries.base import EntrySource
@@ -79,6 +79,18 @@ def form_of(path: str, value: bytes) -> Form | None:
     if not is_enveloped(value):
         return None
     return Form.CURSOR_WITH_PROPERTIES if holds_properties(cursor) else Form.CURSOR
+
+
+def packed_again(path: str, payload: bytes, codec: str, readers: Readers) -> tuple[bytes, str]:
+    """Return a record to be written at `path`, and its codec: the one it had, or "none".
+
+    Plain where a release that will read it cannot load it so.
+    """
+    packed = stored_form(payload, codec)
+    form = form_of(path, packed)
+    if form is not None and readers.why_not(form) is not None:
+        return payload, "none"
+    return packed, codec
 
 
 def registered_versions(store: Store) -> tuple[str, ...]:

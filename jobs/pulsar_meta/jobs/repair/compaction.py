@@ -1,0 +1,278 @@
+"""`repair compaction`: the pointer to a topic's compacted data, back to where it lies, or away.
+
+The pointer is a property of the position of the cursor `__compaction`, and that position is where compacted
+data ends: readers go on there with what was not compacted. So a pointer is written together with the position
+up to which its ledger goes, never alone. Which ledgers there are is said by the custom metadata that brokers
+give them.
+
+Sources: apache/pulsar TwoPhaseCompactor, CompactedTopicImpl, PersistentTopic (the horizon is the cursor's
+mark-delete position); apache/pulsar#26483, #26512; tried on 4.0.7 and 4.2.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.frames.raw_message import decode_raw_message
+from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.check.listing import LedgerFacts, list_ledgers, mark_of, read_facts
+from pulsar_meta.jobs.cursors.conversion import record_with
+from pulsar_meta.jobs.cursors.subscriptions import SubscriptionReader
+from pulsar_meta.jobs.repair.cursor import Diagnosis, codec_of, diagnosis
+from pulsar_meta.jobs.repair.repair import Repair, becoming
+from pulsar_meta.jobs.rewrite.decision import keep
+from pulsar_meta.jobs.rewrite.readable import Readers, packed_again
+from pulsar_meta.jobs.rewrite.rules import current
+from pulsar_meta.jobs.topics.owners import COMPACTED_LEDGER, COMPACTION
+from pulsar_meta.jobs.topics.topic import Ledger, Position, Topic, read_topic, with_bookkeeper
+from pulsar_meta.jobs.transactions.topic_entries import Gap, read_data
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
+from pulsar_meta.stores.base import Store, Versioned
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A whole ledger of a topic's compacted data: up to which entry it goes, how many entries it has.
+
+    `why_not` says why a pointer to it would be wrong.
+    """
+
+    ledger_id: int
+    end: Position
+    entries: int
+    why_not: str | None = None
+
+    @property
+    def text(self) -> str:
+        """What it is, in a sentence."""
+        fit = "" if self.why_not is None else f": {self.why_not}"
+        holds = f"{self.entries} entries of compacted data up to {self.end.ledger_id}:{self.end.entry_id}"
+        return f"ledger {self.ledger_id} has {holds}{fit}"
+
+
+def repair_compaction(
+    store: Store,
+    source: EntrySource | None,
+    name: TopicName,
+    readers: Readers,
+    *,
+    ledger_id: int | None = None,
+    drop: bool = False,
+) -> Repair:
+    """Return what points a topic to its compacted data: to `ledger_id`, else to what goes farthest.
+
+    `drop`: to none. NotFoundError where there is no such topic, or no such ledger; UsageError where the
+    cursor's state is not known, or nothing can be pointed to.
+    """
+    topic = SubscriptionReader.of(store, source, lambda error: None).topic(read_topic(store, name))
+    seen = current(store, name.cursor_path(COMPACTION))
+    found = _cursor(store, source, topic, name, seen)
+    pointer = _pointer(found)
+    there = pointer is not None and read_facts(store, [pointer])[pointer].metadata != "absent"
+    looked, unlooked = {"ledgers": len(topic.ledgers)}, {}
+    if source is None:
+        unlooked["entries"] = "no --entries"
+    said = [_said(name, found, pointer, there=there)]
+    if drop:
+        return _dropped(topic, found, seen, readers, pointer, there=there, said=said)
+    candidates = _candidates(store, source, topic, name, found)
+    said += [one.text for one in candidates]
+    healthy = (pointer is not None and there) or (pointer is None and not candidates)
+    if healthy and ledger_id is None:
+        return Repair("compaction", ((seen, keep(seen, "already")),), looked, unlooked, tuple(said))
+    chosen = _chosen(candidates, ledger_id)
+    losses = _given_up(topic, found, chosen)
+    return Repair(
+        "compaction",
+        (becoming(seen, _packed(seen, _pointing(found, chosen), readers)),),
+        checked=looked | {"compacted ledgers": len(candidates)},
+        not_checked=unlooked,
+        said=(*said, f"it will point to ledger {chosen.ledger_id}"),
+        losses=losses,
+        confirm=str(name) if losses else None,
+    )
+
+
+def _cursor(
+    store: Store, source: EntrySource | None, topic: Topic, name: TopicName, seen: Versioned
+) -> Diagnosis:
+    """Return what is known of the cursor, a state without position where it has no record."""
+    try:
+        found = diagnosis(store, source, topic, name, COMPACTION, seen)
+    except NotFoundError:
+        return Diagnosis(ManagedCursorInfo(cursorsLedgerId=STATE_IN_RECORD), "it has no record")
+    if found.unseen is not None:
+        raise UsageError(f"whether it points to compacted data is not known: {found.unseen} (--entries)")
+    return found
+
+
+def _pointer(found: Diagnosis) -> int | None:
+    held = () if found.state is None else found.state.properties
+    return next((one.value for one in held if one.name == COMPACTED_LEDGER), None)
+
+
+def _said(name: TopicName, found: Diagnosis, pointer: int | None, *, there: bool) -> str:
+    if found.state is None:
+        return f"{name}: where {COMPACTION} points to is not known: {found.wrong}"
+    at = found.mark_delete
+    assert at is not None
+    stands = f"{name}: {COMPACTION} stands at {at.ledger_id}:{at.entry_id} and points to"
+    if pointer is None:
+        return f"{stands} no compacted data"
+    return f"{stands} ledger {pointer}" + ("" if there else ", which BookKeeper does not know")
+
+
+def _candidates(
+    store: Store, source: EntrySource | None, topic: Topic, name: TopicName, found: Diagnosis
+) -> list[Candidate]:
+    """Return the ledgers that were created for the topic's compacted data and have some."""
+    ids = list_ledgers(store).owned(mark_of("compacted", str(name), COMPACTION))
+    facts = read_facts(store, ids)
+    ledgers = with_bookkeeper(store, map(Ledger, ids), lambda error: None)
+    made = (_candidate(source, topic, found, one, facts[one.ledger_id]) for one in ledgers)
+    return [one for one in made if one is not None]
+
+
+def _candidate(
+    source: EntrySource | None, topic: Topic, found: Diagnosis, ledger: Ledger, facts: LedgerFacts
+) -> Candidate | None:
+    """Return what a ledger would give; None for one that is open, empty, or says no end."""
+    if facts.known is None or facts.known.compacted_to is None or facts.last_entry in (None, -1):
+        return None
+    end, entries = Position(*facts.known.compacted_to), (facts.last_entry or 0) + 1
+    last, fault = _read_through(source, ledger, entries)
+    if fault is None:
+        fault = _misfit(topic, found, end, last)
+    return Candidate(ledger.ledger_id, end, entries, fault)
+
+
+def _read_through(
+    source: EntrySource | None, ledger: Ledger, entries: int
+) -> tuple[Position | None, str | None]:
+    """Return of which entry the last compacted one was made, and what is wrong with the ledger's entries."""
+    if source is None:
+        return None, None
+    count, last = 0, Position(-1, -1)
+    for found in read_data(source, [ledger]):
+        if isinstance(found, Gap):
+            return None, found.why
+        try:
+            origin = decode_raw_message(found[1]).message_id
+        except DecodeError as error:
+            return None, f"entry {found[0].entry_id} is no compacted message: {error.message}"
+        place = Position(origin.ledgerId, origin.entryId)
+        if place < last:
+            return None, f"entry {found[0].entry_id} goes back, from {last} to {place}"
+        count, last = count + 1, place
+    return (last, None) if count == entries else (None, f"{count} of its {entries} entries are here")
+
+
+def _misfit(topic: Topic, found: Diagnosis, end: Position, last: Position | None) -> str | None:
+    """Return why a ledger that goes up to `end` does not fit; one whose last message is that one does."""
+    if last == end:
+        return None
+    if last is not None and last > end:
+        return "its messages go beyond its end"
+    at = found.mark_delete
+    if at is None:
+        listed = any(one.ledger_id == end.ledger_id for one in topic.ledgers)
+        return None if listed else "of a topic of that name that was deleted, perhaps"
+    return None if at >= end else "beyond the cursor: its compaction may not have ended"
+
+
+def _chosen(candidates: Sequence[Candidate], ledger_id: int | None) -> Candidate:
+    """Return the ledger that is asked for, or the fitting one that goes farthest."""
+    if ledger_id is not None:
+        named = next((one for one in candidates if one.ledger_id == ledger_id), None)
+        if named is None:
+            raise NotFoundError(f"ledger {ledger_id} has no compacted data of this topic")
+        if named.why_not is not None:
+            raise UsageError(named.text)
+        return named
+    fitting = [one for one in candidates if one.why_not is None]
+    if not fitting:
+        why = "; ".join(one.text for one in candidates) or "no ledger has compacted data of this topic"
+        raise UsageError(f"{why}: --drop takes the pointer away, then compact the topic again")
+    return max(fitting, key=lambda one: (one.end, one.ledger_id))
+
+
+def _given_up(topic: Topic, found: Diagnosis, chosen: Candidate) -> tuple[str, ...]:
+    """Return what lies behind the chosen ledger's end and before where the cursor stood, and was trimmed."""
+    at = found.mark_delete
+    if (
+        at is None
+        or at <= chosen.end
+        or not topic.ledgers
+        or chosen.end.ledger_id >= topic.ledgers[0].ledger_id
+    ):
+        return ()
+    first = topic.ledgers[0].ledger_id
+    end = f"{chosen.end.ledger_id}:{chosen.end.entry_id}"
+    return (f"what lay between {end} and ledger {first} was trimmed and is not in that ledger",)
+
+
+def _pointing(found: Diagnosis, chosen: Candidate) -> ManagedCursorInfo:
+    """Return the record that points to a ledger, and stands where that ends."""
+    new = _with_state(found)
+    if found.mark_delete != chosen.end:
+        for field in ("individualDeletedMessages", "batchedEntryDeletionIndexInfo"):
+            new.ClearField(field)
+    new.markDeleteLedgerId, new.markDeleteEntryId = chosen.end
+    _set_pointer(new, chosen.ledger_id)
+    return new
+
+
+def _dropped(
+    topic: Topic,
+    found: Diagnosis,
+    seen: Versioned,
+    readers: Readers,
+    pointer: int | None,
+    *,
+    there: bool,
+    said: list[str],
+) -> Repair:
+    """Return what takes the pointer away; a pointer to a ledger that exists is given up."""
+    if pointer is None:
+        return Repair("compaction", ((seen, keep(seen, "already")),), said=tuple(said))
+    new = _with_state(found)
+    _set_pointer(new, None)
+    losses: tuple[str, ...] = ()
+    if there:
+        losses = (f"what is only in ledger {pointer}, since it was trimmed, cannot be read any more",)
+    else:
+        said.append("what was only in that ledger, since it was trimmed, is lost; compact the topic again")
+    return Repair(
+        "compaction",
+        (becoming(seen, _packed(seen, new, readers)),),
+        checked={"ledgers": len(topic.ledgers)},
+        said=tuple(said),
+        losses=losses,
+        confirm=topic.name if losses else None,
+    )
+
+
+def _with_state(found: Diagnosis) -> ManagedCursorInfo:
+    """Return the record with the true state in it: properties of a record beside a ledger are ignored."""
+    if isinstance(found.state, PositionInfo):
+        return record_with(found.record, found.state)
+    new = ManagedCursorInfo()
+    new.CopyFrom(found.record)
+    new.cursorsLedgerId = STATE_IN_RECORD
+    return new
+
+
+def _set_pointer(record: ManagedCursorInfo, ledger_id: int | None) -> None:
+    others = [one for one in record.properties if one.name != COMPACTED_LEDGER]
+    record.ClearField("properties")
+    record.properties.extend(others)
+    if ledger_id is not None:
+        record.properties.add(name=COMPACTED_LEDGER, value=ledger_id)
+
+
+def _packed(seen: Versioned, record: ManagedCursorInfo, readers: Readers) -> bytes:
+    return packed_again(seen.path, record.SerializeToString(), codec_of(seen), readers)[0]

@@ -1,0 +1,295 @@
+"""`repair cursor`: a record that brokers load, for a cursor whose own, or whose ledger, they cannot read.
+
+The new record names no ledger: it holds the state itself, which every release believes. The state is read
+from the cursor's ledger where that has entries, whether BookKeeper still knows the ledger or not; a record
+that says nothing has its ledger found by the custom metadata of ledgers. Or a position is asked for.
+
+Sources: apache/pulsar ManagedCursorImpl (recover, recoverFromLedger, isBkErrorNotRecoverable); what brokers
+do was tried on 4.0.7 and 4.2.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Literal, NamedTuple
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.metadata.acks import Acks, acks_of
+from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor
+from pulsar_meta.codecs.metadata.envelope import is_enveloped, open_envelope
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.codecs.protobuf.parse import parse_partly
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.check.listing import list_ledgers, mark_of, read_facts
+from pulsar_meta.jobs.cursors.conversion import record_with
+from pulsar_meta.jobs.cursors.subscriptions import SubscriptionReader
+from pulsar_meta.jobs.repair.repair import Repair, becoming
+from pulsar_meta.jobs.rewrite.decision import keep
+from pulsar_meta.jobs.rewrite.readable import Readers, packed_again
+from pulsar_meta.jobs.rewrite.rules import current
+from pulsar_meta.jobs.topics.backlog import backlog
+from pulsar_meta.jobs.topics.bookkeeper import has_metadata
+from pulsar_meta.jobs.topics.cursors import CursorState, state_of
+from pulsar_meta.jobs.topics.nearest import missing
+from pulsar_meta.jobs.topics.recovery import recovered
+from pulsar_meta.jobs.topics.topic import Position, Topic, read_topic
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
+from pulsar_meta.stores.base import ABSENT, Store, Versioned
+
+# The last entry that counts as read, or an end of the topic.
+Target = Position | Literal["earliest", "latest"]
+WHICH = "--position LEDGER:ENTRY, --earliest or --latest"
+
+
+class Diagnosis(NamedTuple):
+    """What is wrong with a cursor, and what is known of its state.
+
+    `record` is what its record says, of a broken one what is left. `wrong` is None where brokers load it as
+    it is, and `unseen` says why that is not known. `state` was found in `ledger_id`, entry `entry_id`, or in
+    the record; None where nothing says it. `rewinds` is where a broker goes back to by itself.
+    """
+
+    record: ManagedCursorInfo
+    wrong: str | None
+    unseen: str | None = None
+    state: ManagedCursorInfo | PositionInfo | None = None
+    ledger_id: int | None = None
+    entry_id: int | None = None
+    rewinds: Position | None = None
+
+    @property
+    def mark_delete(self) -> Position | None:
+        """Where the cursor stands; None where nothing says it."""
+        if isinstance(self.state, PositionInfo):
+            return Position(self.state.ledgerId, self.state.entryId)
+        if self.state is None:
+            return None
+        return Position(self.state.markDeleteLedgerId, self.state.markDeleteEntryId)
+
+
+def repair_cursor(
+    store: Store,
+    source: EntrySource | None,
+    name: TopicName,
+    cursor: str,
+    target: Target | None,
+    readers: Readers,
+) -> Repair:
+    """Return what gives a cursor a record that brokers load, at `target`, else at the state of its ledger.
+
+    NotFoundError where there is no such topic or cursor; UsageError where a position has to be asked for, or
+    the topic has not got it; DecodeError where the topic's own record is broken.
+    """
+    topic = SubscriptionReader.of(store, source, lambda error: None).topic(read_topic(store, name))
+    seen = current(store, name.cursor_path(cursor))
+    found = diagnosis(store, source, topic, name, cursor, seen)
+    looked = {"ledgers": len(topic.ledgers)}
+    unlooked = {"entries": "no --entries"} if source is None else {}
+    if target is None and found.wrong is None:
+        return _healthy(seen, found, looked, unlooked)
+    record, position = _new_record(topic, found, target)
+    # What a broker would take from it, so that both are counted alike.
+    codec = codec_of(seen)
+    value, _ = packed_again(seen.path, record.SerializeToString(), codec, readers)
+    said, losses = _consequences(topic, found, record, position, target is not None)
+    return Repair(
+        "cursor",
+        (becoming(seen, value),),
+        checked=looked,
+        not_checked=unlooked,
+        said=(f"{name}: the cursor {cursor!r}: {found.wrong or 'brokers load it as it is'}", *said),
+        losses=losses,
+        confirm=str(name) if losses else None,
+    )
+
+
+def _healthy(seen: Versioned, found: Diagnosis, looked: dict[str, int], unlooked: dict[str, str]) -> Repair:
+    """Return that nothing is to be done; UsageError where that is not known."""
+    if found.unseen is not None:
+        raise UsageError(f"whether it needs repair is not known: {found.unseen} (--entries, or {WHICH})")
+    decided = (seen, keep(seen, "already"))
+    said = "brokers load this cursor as it is; to move it say where to"
+    return Repair("cursor", (decided,), looked, unlooked, (f"{said}: {WHICH}",))
+
+
+def diagnosis(
+    store: Store,
+    source: EntrySource | None,
+    topic: Topic,
+    name: TopicName,
+    cursor: str,
+    seen: Versioned,
+) -> Diagnosis:
+    """Return what is wrong with the cursor that has this record; NotFoundError where nothing knows of it."""
+    try:
+        record = decode_cursor(seen.value)
+    except DecodeError as error:
+        if seen.version == ABSENT:
+            return _without_record(store, source, name, cursor)
+        left = _left(seen.value)
+        found = next(_states(store, source, name, cursor), None)
+        return _found_in(left, f"its record cannot be read: {error.message}", found)
+    return _of_record(store, source, topic, record, name, cursor)
+
+
+def _of_record(
+    store: Store,
+    source: EntrySource | None,
+    topic: Topic,
+    record: ManagedCursorInfo,
+    name: TopicName,
+    cursor: str,
+) -> Diagnosis:
+    ledger_id = record.cursorsLedgerId
+    knows = has_metadata(store)
+    if ledger_id != STATE_IN_RECORD and knows:
+        facts = read_facts(store, [ledger_id])[ledger_id]
+        if facts.mark not in (0, mark_of("cursor", str(name), cursor)):
+            owner = "something else" if facts.owner is None else f"{facts.owner.role} of {facts.owner.name}"
+            wrong = f"its state should lie in ledger {ledger_id}, which was created as {owner}"
+            return _found_in(record, wrong, next(_states(store, source, name, cursor), None))
+    known = recovered(record, store if knows else None, source, topic.ledgers)
+    recovery = known.recovery
+    state: CursorState | None = known.state
+    if recovery.believed == "record":
+        return Diagnosis(record, None, state=record)
+    if recovery.believed == "ledger" or (
+        recovery.believed == "unknown" and not isinstance(known.state.fault, DecodeError)
+    ):
+        unseen = recovery.why if recovery.believed == "unknown" else None
+        return _found_in(record, None, state)._replace(unseen=unseen)
+    if recovery.believed != "unknown":
+        state = _read_state(record, source)
+    rewinds = recovery.mark_delete if recovery.believed == "rewind" else None
+    return _found_in(record, recovery.why, state, rewinds)
+
+
+def _found_in(
+    record: ManagedCursorInfo, wrong: str | None, found: CursorState | None, rewinds: Position | None = None
+) -> Diagnosis:
+    if found is None or found.state is None:
+        return Diagnosis(record, wrong, rewinds=rewinds)
+    return Diagnosis(record, wrong, None, found.state, found.ledger_id, found.entry_id, rewinds)
+
+
+def _without_record(store: Store, source: EntrySource | None, name: TopicName, cursor: str) -> Diagnosis:
+    found = next(_states(store, source, name, cursor), None)
+    if found is None:
+        raise missing(store, name.cursor_path(cursor))
+    return _found_in(ManagedCursorInfo(cursorsLedgerId=STATE_IN_RECORD), "it has no record", found)
+
+
+def _left(value: bytes) -> ManagedCursorInfo:
+    """Return of a broken record the properties of the subscription that are whole."""
+    left = ManagedCursorInfo(cursorsLedgerId=STATE_IN_RECORD)
+    if not is_enveloped(value):
+        whole, _ = parse_partly(ManagedCursorInfo, value)
+        left.cursorProperties.extend(one for one in whole.cursorProperties if one.IsInitialized())
+    return left
+
+
+def _states(store: Store, source: EntrySource | None, name: TopicName, cursor: str) -> Iterator[CursorState]:
+    """Yield the states in ledgers that were created for a cursor, the newest ledger's first."""
+    if source is None:
+        return
+    for ledger_id in reversed(list_ledgers(store).owned(mark_of("cursor", str(name), cursor))):
+        found = _read_state(ManagedCursorInfo(cursorsLedgerId=ledger_id), source)
+        if found is not None and found.state is not None:
+            yield found
+
+
+def _read_state(record: ManagedCursorInfo, source: EntrySource | None) -> CursorState | None:
+    # Bookies are asked by the ledger's metadata, which may be what is broken.
+    with suppress(NotFoundError, DecodeError):
+        return state_of(record, source)
+    return None
+
+
+def _new_record(topic: Topic, found: Diagnosis, target: Target | None) -> tuple[ManagedCursorInfo, Position]:
+    """Return the record to be written, and its position."""
+    if target is None:
+        if not isinstance(found.state, PositionInfo):
+            raise UsageError(f"{found.wrong}, and no entry says where it stood: say where to, {WHICH}")
+        return record_with(found.record, found.state), Position(found.state.ledgerId, found.state.entryId)
+    position, new = _position(topic, target), ManagedCursorInfo()
+    new.CopyFrom(found.record)
+    new.cursorsLedgerId = STATE_IN_RECORD
+    new.markDeleteLedgerId, new.markDeleteEntryId = position
+    for field in ("individualDeletedMessages", "batchedEntryDeletionIndexInfo"):
+        new.ClearField(field)
+    if isinstance(found.state, PositionInfo):
+        new.ClearField("properties")
+        new.properties.extend(found.state.properties)
+    return new, position
+
+
+def _position(topic: Topic, target: Target) -> Position:
+    """Return the mark-delete position that is asked for; UsageError where the topic has not got it."""
+    ledgers = {ledger.ledger_id: ledger for ledger in topic.ledgers}
+    if not ledgers:
+        raise UsageError(f"{topic.name} has no ledger in which a cursor could stand")
+    first, last = topic.ledgers[0], topic.ledgers[-1]
+    if target == "earliest":
+        return Position(first.ledger_id, -1)
+    if target == "latest":
+        if last.entries is None:
+            raise UsageError(f"--latest: where the open ledger {last.ledger_id} ends only --entries say")
+        return Position(last.ledger_id, last.entries - 1)
+    assert isinstance(target, Position)
+    if target.ledger_id not in ledgers:
+        known = f"{first.ledger_id} to {last.ledger_id}"
+        raise UsageError(f"--position: the topic does not list ledger {target.ledger_id}, but {known}")
+    entries = ledgers[target.ledger_id].entries
+    if entries is not None and target.entry_id >= entries:
+        raise UsageError(f"--position: ledger {target.ledger_id} ends with entry {entries - 1}")
+    return target
+
+
+def codec_of(seen: Versioned) -> str:
+    """Return the codec of a record, "none" where it has none or is broken."""
+    with suppress(DecodeError):
+        envelope = open_envelope(seen.value)
+        return "none" if envelope is None else envelope.codec
+    return "none"
+
+
+def _consequences(
+    topic: Topic, found: Diagnosis, new: ManagedCursorInfo, position: Position, asked: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what a new record means, and what may be lost by it."""
+    acks = acks_of(new)
+    left = backlog(topic.ledgers, position, acks)
+    more = "" if left.open_ledger is None else " or more"
+    whence = "" if asked else f", as entry {found.entry_id} of its ledger {found.ledger_id} says"
+    at = f"{position.ledger_id}:{position.entry_id}"
+    said = [f"it stands at {at}{whence}: {left.entries} entries{more} are left"]
+    if found.rewinds is not None:
+        back = backlog(topic.ledgers, found.rewinds, Acks()).entries
+        at = f"{found.rewinds.ledger_id}:{found.rewinds.entry_id}"
+        said.append(f"by itself the broker would go back to {at}, where {back} entries{more} are left")
+    if len(new.batchedEntryDeletionIndexInfo):
+        count = len(new.batchedEntryDeletionIndexInfo)
+        said.append(
+            f"{count} batches acknowledged in part come again whole: no release reads them from a record"
+        )
+    if not asked:
+        return tuple(said), ()
+    return _compared(topic, found, position, left.entries, said)
+
+
+def _compared(
+    topic: Topic, found: Diagnosis, position: Position, left: int, said: list[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return which entries come again and which are skipped, beside the state as far as it is known."""
+    before, state = found.mark_delete, found.state
+    if before is None or state is None:
+        every = backlog(topic.ledgers, Position(-1, -1), Acks()).entries - left
+        unknown = f"the {every} entries before it count as read; whether they were is not known"
+        return tuple(said), ((unknown,) if every else ())
+    acks = acks_of(state)
+    was = backlog(topic.ledgers, before, acks).entries
+    both = backlog(topic.ledgers, max(position, before), acks).entries
+    said.append(f"it stood at {before.ledger_id}:{before.entry_id}: {left - both} entries come again")
+    skipped = was - both
+    return tuple(said), ((f"{skipped} entries that it has not acknowledged are skipped",) if skipped else ())

@@ -1,0 +1,80 @@
+"""Runs beside a broker (`PulsarStandalone.call`): what wounds a cursor there, and what a broker has in memory."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from jpype import JArray, JByte, JClass, JInt
+
+from tests.servers.clients.java import client_for
+from tests.servers.inside import managed_ledger
+
+_API: Final = "org.apache.pulsar.client.api"
+
+
+def trim(topic: str) -> None:
+    """Have the ledgers deleted that nobody needs, the last one closed before."""
+    ledger = managed_ledger(topic)
+    future = JClass("java.util.concurrent.CompletableFuture")()
+    ledger.trimConsumedLedgersInBackground(future)
+    future.get()
+
+
+def drop_properties(topic: str, cursor: str) -> None:
+    """Let a cursor persist its position without its properties, as apache/pulsar#26483 does."""
+    for one in managed_ledger(topic).getCursors():
+        if str(one.getName()) == cursor:
+            one.markDelete(one.getMarkDeletedPosition(), JClass("java.util.Collections").emptyMap())
+            return
+    raise KeyError(cursor)
+
+
+def produce_records(url: str, topic: str, schema: str, records: list[dict[str, int]]) -> None:
+    """Publish records with an Avro schema."""
+    kind = (
+        JClass("org.apache.pulsar.common.schema.SchemaInfo")
+        .builder()
+        .name("R")
+        .schema(JArray(JByte)(schema.encode()))
+    )
+    info = (
+        kind.type(JClass("org.apache.pulsar.common.schema.SchemaType").AVRO)
+        .properties(_no_properties())
+        .build()
+    )
+    generic = JClass(f"{_API}.Schema").generic(info)
+    producer = client_for(url).newProducer(generic).topic(topic).enableBatching(False).create()
+    try:
+        for record in records:
+            builder = generic.newRecordBuilder()
+            for name, value in record.items():
+                builder.set(name, JInt(value))
+            producer.send(builder.build())
+    finally:
+        producer.close()
+
+
+def read_records(url: str, topic: str, seconds: int = 10) -> list[dict[str, int] | str]:
+    """Return every record of a topic, decoded with the schema that its message names, or why it is not."""
+    schemas = JClass(f"{_API}.Schema")
+    builder = client_for(url).newReader(schemas.AUTO_CONSUME()).topic(topic)
+    reader = builder.startMessageId(JClass(f"{_API}.MessageId").earliest).create()
+    found: list[dict[str, int] | str] = []
+    try:
+        while reader.hasMessageAvailable():
+            message = reader.readNext(seconds, JClass("java.util.concurrent.TimeUnit").SECONDS)
+            if message is None:
+                raise TimeoutError(topic)
+            try:
+                value = message.getValue()
+                fields = [(str(one.getName()), value.getField(one)) for one in value.getFields()]
+                found.append({name: int(field) for name, field in fields})
+            except Exception as error:
+                found.append(str(error))
+        return found
+    finally:
+        reader.close()
+
+
+def _no_properties() -> Any:
+    return JClass("java.util.HashMap")()
