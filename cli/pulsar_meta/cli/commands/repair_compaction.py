@@ -37,8 +37,8 @@ def repair_compaction(
     record. With a pointer to a ledger that is gone compacted reading stalls: --drop, then compact again.
 
     Examples:
-      pulsar-meta repair compaction public/default/prices --entries bookie: --dry-run
-      pulsar-meta repair compaction public/default/prices --drop --yes
+      pulsar-meta repair compaction prices --entries bookie: --dry-run
+      pulsar-meta repair compaction prices --drop --yes
     """
     if drop and ledger is not None:
         raise UsageError("--ledger N points to a ledger, --drop to none: one of them")

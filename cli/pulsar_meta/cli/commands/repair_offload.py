@@ -34,7 +34,7 @@ def repair_offload(
     anew: brokers do that by themselves, and clean up before, where the storage is still the same.
 
     Examples:
-      pulsar-meta repair offload orders --entries bookie: --entries offload:/mnt/tiered --dry-run
+      pulsar-meta repair offload orders --entries offload:/mnt/tiered --dry-run
       pulsar-meta repair offload orders 7312 7313 --yes
     """
     chosen = [parse_ledger_id(text) for text in ledgers or ()]

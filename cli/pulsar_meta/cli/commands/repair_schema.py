@@ -42,8 +42,8 @@ def repair_schema(
     how a broker registers it again under its number.
 
     Examples:
-      pulsar-meta repair schema public/default/orders --dry-run
-      pulsar-meta repair schema public/default/orders --version 3 --schema orders-3.avsc --entries bookie:
+      pulsar-meta repair schema orders --dry-run
+      pulsar-meta repair schema orders --version 3 --schema orders-3.avsc
     """
     if schema is not None and version is None:
         raise UsageError("--schema: of which --version?")

@@ -1,9 +1,10 @@
 """`repair compaction`: the pointer to a topic's compacted data, back to where it lies, or away.
 
-The pointer is a property of the position of the cursor `__compaction`, and that position is where compacted
-data ends: readers go on there with what was not compacted. So a pointer is written together with the position
-up to which its ledger goes, never alone. Which ledgers there are is said by the custom metadata that brokers
-give them.
+The pointer is a property of the position of the cursor `__compaction`, and at that position readers of
+compacted data go on with what was not compacted. So a pointer is written together with the position of the
+last message in its ledger, never alone. Brokers write a later one where the messages behind it had no key or
+removed theirs: these then come again, which changes nothing of what is left of a key. Which ledgers there
+are is said by the custom metadata that brokers give them.
 
 Sources: apache/pulsar TwoPhaseCompactor, CompactedTopicImpl, PersistentTopic (the horizon is the cursor's
 mark-delete position); apache/pulsar#26483, #26512; tried on 4.0.7 and 4.2.4.
@@ -82,7 +83,7 @@ def repair_compaction(
     candidates = _candidates(store, source, topic, name, found)
     said += [one.text for one in candidates]
     healthy = (pointer is not None and there) or (pointer is None and not candidates)
-    if healthy and ledger_id is None:
+    if healthy and ledger_id in (None, pointer):
         return Repair("compaction", ((seen, keep(seen, "already")),), looked, unlooked, tuple(said))
     chosen = _chosen(candidates, ledger_id)
     losses = _given_up(topic, found, chosen)
@@ -91,7 +92,7 @@ def repair_compaction(
         (becoming(seen, _packed(seen, _pointing(found, chosen), readers)),),
         checked=looked | {"compacted ledgers": len(candidates)},
         not_checked=unlooked,
-        said=(*said, f"it will point to ledger {chosen.ledger_id}"),
+        said=(*said, _will(found, chosen)),
         losses=losses,
         confirm=str(name) if losses else None,
     )
@@ -212,7 +213,16 @@ def _given_up(topic: Topic, found: Diagnosis, chosen: Candidate) -> tuple[str, .
         return ()
     first = topic.ledgers[0].ledger_id
     end = f"{chosen.end.ledger_id}:{chosen.end.entry_id}"
-    return (f"what lay between {end} and ledger {first} was trimmed and is not in that ledger",)
+    return (f"whatever was kept between {end} and ledger {first} was trimmed and is not in that ledger",)
+
+
+def _will(found: Diagnosis, chosen: Candidate) -> str:
+    stands = (
+        ""
+        if found.mark_delete == chosen.end
+        else f" and stand at {chosen.end.ledger_id}:{chosen.end.entry_id}"
+    )
+    return f"it will point to ledger {chosen.ledger_id}{stands}"
 
 
 def _pointing(found: Diagnosis, chosen: Candidate) -> ManagedCursorInfo:

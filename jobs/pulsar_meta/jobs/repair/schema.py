@@ -144,7 +144,7 @@ def _with_schema(
     lost: dict[int, IndexEntry],
     wanted: Wanted,
 ) -> int | None:
-    """Return the ledger with the schema that is wanted; None where a broker can register it under its number."""
+    """Return the ledger with the schema that is wanted; None where a broker gives it its number again."""
     assert wanted.schema is not None
     digest = sha256(wanted.schema).digest()
     if digest != lost[wanted.version].hash:
@@ -201,7 +201,7 @@ def _point(locator: SchemaLocator, version: int, ledger_id: int) -> None:
 def _without(
     seen: Versioned, locator: SchemaLocator, name: TopicName, lost: dict[int, IndexEntry]
 ) -> tuple[Decided, tuple[str, ...]]:
-    """Return the decision to take versions out, and what follows from it; without any left the record goes."""
+    """Return the decision to take versions out, and what follows; without any left the record goes."""
     left = [one for one in locator.index if one.version not in lost]
     if not left:
         return removed(seen), ("none is left: the record goes, and the next schema becomes version 0",)
@@ -214,8 +214,8 @@ def _without(
     if before in lost:
         new.info.CopyFrom(newest)
         said.append(
-            f"the next schema that is registered becomes version {newest.version + 1}, which messages of a lost"
-            f" version name: register the same one again (pulsar-admin schemas upload {name} --filename FILE)"
+            f"the next schema that is registered becomes version {newest.version + 1}, which messages of a"
+            f" lost one name: register the same again (pulsar-admin schemas upload {name} --filename FILE)"
         )
     return becoming(seen, new.SerializeToString()), tuple(said)
 

@@ -1,0 +1,197 @@
+"""Cursors that cannot be loaded, or whose ledger is gone: repaired from ledgers, or where somebody says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pulsar_meta.codecs.errors import NotFoundError, UsageError
+from pulsar_meta.codecs.metadata.acks import acks_of
+from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor
+from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.repair.cursor import Target, repair_cursor
+from pulsar_meta.jobs.repair.repair import Repair
+from pulsar_meta.jobs.rewrite.readable import Readers
+from pulsar_meta.jobs.topics.cursors import cursor_state
+from pulsar_meta.jobs.topics.topic import Position, read_topic
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
+from tests.jobs.repair.conftest import Patient
+from tests.wounds import GARBAGE, healthy
+
+ACKED = TopicName.parse("persistent://public/default/acked")
+CURSOR = "some"
+PATH = ACKED.cursor_path(CURSOR)
+RELEASES = Readers(("4.2.4",))
+
+
+@pytest.fixture
+def killed(capture: Callable[[str], Path], tmp_path: Path) -> Patient:
+    """The store of a killed 4.2.4, the states of its cursors in their ledgers as bit sets."""
+    store = healthy(capture("pulsar-4.2.4-batch-acks-killed-long-arrays"))
+    # What the killed broker owned is still written down there.
+    store.values = {path: held for path, held in store.values.items() if not held.ephemeral}
+    return Patient(store, Random(1), folder=tmp_path)
+
+
+@pytest.fixture
+def disk(capture: Callable[[str], Path]) -> Iterator[EntrySource]:
+    """Its bookie's disk."""
+    folder = capture("pulsar-4.2.4-batch-acks-killed-long-arrays")
+    with open_entries([f"bookie-disk:{folder / 'bookie0'}"]) as source:
+        yield source
+
+
+def repaired(patient: Patient, source: EntrySource | None, target: Target | None = None) -> Repair:
+    return repair_cursor(patient.store, source, ACKED, CURSOR, target, RELEASES)
+
+
+def record(patient: Patient) -> ManagedCursorInfo:
+    return decode_cursor(patient.values()[PATH])
+
+
+def put(patient: Patient, value: bytes) -> None:
+    patient.store.values[PATH] = patient.store.values[PATH]._replace(value=value)
+
+
+def garbage(patient: Patient) -> None:
+    put(patient, GARBAGE)
+
+
+def cut(patient: Patient) -> None:
+    put(patient, patient.values()[PATH][:-1])
+
+
+def ledger_gone(patient: Patient) -> None:
+    del patient.store.values[ledger_path(record(patient).cursorsLedgerId)]
+
+
+def ledger_broken(patient: Patient) -> None:
+    path = ledger_path(record(patient).cursorsLedgerId)
+    patient.store.values[path] = patient.store.values[path]._replace(value=GARBAGE)
+
+
+def ledger_foreign(patient: Patient) -> None:
+    info = record(patient)
+    info.cursorsLedgerId = read_topic(patient.store, ACKED).ledgers[0].ledger_id
+    put(patient, info.SerializeToString())
+
+
+def anothers_ledger(patient: Patient) -> None:
+    info = record(patient)
+    info.cursorsLedgerId = decode_cursor(patient.values()[ACKED.cursor_path("ends")]).cursorsLedgerId
+    put(patient, info.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("wound", "code"),
+    [
+        (garbage, "record-undecodable"),
+        (cut, "record-undecodable"),
+        (ledger_gone, "cursor-ledger-missing"),
+        (ledger_broken, "record-undecodable"),
+        (ledger_foreign, "cursor-ledger-foreign"),
+        (anothers_ledger, "cursor-ledger-foreign"),
+    ],
+)
+def test_the_whole_state_comes_from_the_cursors_ledger(
+    killed: Patient, disk: EntrySource, wound: Callable[[Patient], None], code: str
+) -> None:
+    true = cursor_state(killed.store, disk, ACKED, CURSOR)
+    assert true.state is not None
+    before, properties = killed.found(str(ACKED), source=disk), record(killed).cursorProperties
+    wound(killed)
+    wounded = killed.values()
+    assert code in [one for one, _ in killed.found(str(ACKED), source=disk)]
+    assert killed.apply(repaired(killed, disk)).rewritten == 1
+    assert [one for one in killed.found(str(ACKED), source=disk) if one not in before] == []
+    held = record(killed)
+    assert (held.cursorsLedgerId, list(held.cursorProperties)) == (STATE_IN_RECORD, list(properties))
+    assert Position(held.markDeleteLedgerId, held.markDeleteEntryId) == true.mark_delete
+    assert acks_of(held).entries == acks_of(true.state).entries
+    killed.take_back()
+    assert killed.values() == wounded
+
+
+def test_a_record_that_is_gone_comes_back_by_its_ledger(killed: Patient, disk: EntrySource) -> None:
+    true = cursor_state(killed.store, disk, ACKED, CURSOR).mark_delete
+    del killed.store.values[PATH]
+    assert killed.apply(repaired(killed, disk)).created == 1
+    assert cursor_state(killed.store, None, ACKED, CURSOR).mark_delete == true
+    with pytest.raises(NotFoundError, match="nobody"):
+        repair_cursor(killed.store, disk, ACKED, "nobody", "earliest", RELEASES)
+
+
+def test_what_comes_again_and_what_is_skipped_is_counted(killed: Patient, disk: EntrySource) -> None:
+    ledgers = read_topic(killed.store, ACKED).ledgers
+    entries = 40
+    state = cursor_state(killed.store, disk, ACKED, CURSOR)
+    assert state.state is not None
+    at = ledgers[1].ledger_id
+    for target, left in (("earliest", entries), (Position(at, 4), entries - 20), ("latest", 0)):
+        repair = repaired(killed, disk, target)  # type: ignore[arg-type]
+        assert f"{left} entries are left" in repair.said[1]
+        assert repair.confirm == (None if target == "earliest" else str(ACKED))
+        killed.apply(repair)
+        assert acks_of(record(killed)).range_count == 0
+        killed.take_back()
+    # One entry is acknowledged as a whole, the last one; of the others batches in part.
+    assert "it stood at" in repaired(killed, disk, "earliest").said[2]
+    assert repaired(killed, disk, "earliest").said[2].endswith(": 1 entries come again")
+    assert repaired(killed, disk, "latest").losses == ("39 entries that it has not acknowledged are skipped",)
+
+
+def test_what_was_read_before_a_position_is_not_known_without_a_state(killed: Patient) -> None:
+    garbage(killed)
+    ledgers = read_topic(killed.store, ACKED).ledgers
+    repair = repaired(killed, None, Position(ledgers[1].ledger_id, 4))
+    assert repair.losses == ("the 20 entries before it count as read; whether they were is not known",)
+    assert repair.confirm == str(ACKED)
+    assert repair.not_checked == {"entries": "no --entries"}
+    assert repaired(killed, None, "earliest").losses == ()
+
+
+def test_a_cursor_that_brokers_load_stays(killed: Patient, disk: EntrySource, patient: Patient) -> None:
+    assert killed.apply(repaired(killed, disk)).kept_for == {"already": 1}
+    marks = TopicName.parse("marks")
+    repair = repair_cursor(patient.store, None, marks, "holes", None, RELEASES)
+    assert patient.apply(repair).kept_for == {"already": 1}
+
+
+def test_positions_that_are_not_the_topics_are_refused(killed: Patient, disk: EntrySource) -> None:
+    ledgers = read_topic(killed.store, ACKED).ledgers
+    garbage(killed)
+    with pytest.raises(UsageError, match="no entry says where it stood: say where to, --position"):
+        repaired(killed, None)
+    with pytest.raises(UsageError, match="does not list ledger 7"):
+        repaired(killed, disk, Position(7, 0))
+    with pytest.raises(UsageError, match=f"ledger {ledgers[0].ledger_id} ends with entry 14"):
+        repaired(killed, disk, Position(ledgers[0].ledger_id, 15))
+    with pytest.raises(UsageError, match="ends only --entries say"):
+        repaired(killed, None, "latest")
+    with pytest.raises(NotFoundError, match="nowhere"):
+        repair_cursor(killed.store, disk, TopicName.parse("nowhere"), CURSOR, None, RELEASES)
+
+
+def test_a_healthy_cursor_whose_ledger_was_not_given_is_not_judged(killed: Patient) -> None:
+    with pytest.raises(UsageError, match="whether it needs repair is not known"):
+        repaired(killed, None)
+
+
+def test_a_compressed_record_with_properties_becomes_plain_for_a_release_that_cannot_load_it(
+    patient: Patient,
+) -> None:
+    name, cursor = TopicName.parse("marks"), "with-props"
+    path = name.cursor_path(cursor)
+    assert patient.values()[path][:2] == b"Gx"
+    patient.apply(repair_cursor(patient.store, None, name, cursor, "earliest", RELEASES))
+    assert patient.values()[path][:2] != b"Gx"
+    assert len(decode_cursor(patient.values()[path]).cursorProperties) == 2
+    patient.take_back()
+    older = Readers(("4.0.7",))
+    patient.apply(repair_cursor(patient.store, None, name, cursor, "earliest", older))
+    assert patient.values()[path][:2] == b"Gx"

@@ -1,0 +1,152 @@
+"""Schema records of which versions are lost; a record of several is made of the ledgers of real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.repair.schema import Wanted, repair_schema, schema_of
+from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
+from tests.jobs.repair.conftest import Patient
+from tests.wounds import GARBAGE
+
+STRINGS = TopicName.parse("strings")
+PATH = STRINGS.schema_path
+OTHERS = ("__change_events", "__transaction_buffer_snapshot")
+
+
+@pytest.fixture
+def several(patient: Patient) -> list[int]:
+    """The ledgers of three versions that the topic's record is given."""
+    locator = SchemaLocator.FromString(patient.values()[PATH])
+    for version, name in enumerate(OTHERS, 1):
+        other = SchemaLocator.FromString(patient.values()[TopicName.parse(name).schema_path])
+        locator.info.CopyFrom(other.info)
+        locator.info.version = version
+        locator.index.add().CopyFrom(locator.info)
+    put(patient, locator.SerializeToString())
+    return [one.position.ledgerId for one in locator.index]
+
+
+@pytest.fixture
+def disk(capture: Callable[[str], Path]) -> Iterator[EntrySource]:
+    with open_entries([f"bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"]) as source:
+        yield source
+
+
+def put(patient: Patient, value: bytes) -> None:
+    patient.store.values[PATH] = patient.store.values[PATH]._replace(value=value)
+
+
+def locator(patient: Patient) -> SchemaLocator:
+    return SchemaLocator.FromString(patient.values()[PATH])
+
+
+@pytest.mark.parametrize(("lost", "newest"), [([0], 2), ([1], 2), ([2], 1), ([0, 2], 1)])
+def test_lost_versions_go_the_others_stay(
+    patient: Patient, several: list[int], lost: list[int], newest: int
+) -> None:
+    for version in lost:
+        del patient.store.values[ledger_path(several[version])]
+    wounded = patient.values()
+    missing = {ledger for code, ledger in patient.found() if code == "schema-ledger-missing"}
+    assert missing == {several[version] for version in lost}
+    repair = repair_schema(patient.store, None, STRINGS)
+    assert any("becomes version" in text for text in repair.said) == (newest < 2)
+    patient.apply(repair)
+    left = locator(patient)
+    assert [one.version for one in left.index] == [one for one in range(3) if one not in lost]
+    assert (left.info.version, left.info.position.ledgerId) == (newest, several[newest])
+    own = [one for one in patient.findings() if one.path == PATH]
+    assert own == []
+    patient.take_back()
+    assert patient.values() == wounded
+
+
+def test_without_any_version_left_the_record_goes(patient: Patient, disk: EntrySource) -> None:
+    [only] = locator(patient).index
+    del patient.store.values[ledger_path(only.position.ledgerId)]
+    assert patient.apply(repair_schema(patient.store, None, STRINGS)).removed == 1
+    assert PATH not in patient.values()
+    patient.take_back()
+    repair = repair_schema(patient.store, disk, STRINGS)
+    assert repair.confirm == str(STRINGS)
+    assert "repair ledger-metadata" in repair.losses[0]
+
+
+def test_a_version_gets_its_schema_from_another_ledger_that_has_it(
+    patient: Patient, several: list[int]
+) -> None:
+    schema, record = b'{"type":"string"}', locator(patient)
+    for one in (record.index[0], record.index[2], record.info):
+        one.hash = sha256(schema).digest()
+    put(patient, record.SerializeToString())
+    del patient.store.values[ledger_path(several[0])]
+    repair = repair_schema(patient.store, None, STRINGS, Wanted(0, schema))
+    patient.apply(repair)
+    held = locator(patient)
+    assert [one.position.ledgerId for one in held.index] == [several[2], several[1], several[2]]
+    assert [one.version for one in held.index] == [0, 1, 2]
+    assert [one for one in patient.findings() if one.path == PATH] == []
+
+
+def test_a_ledger_of_the_topic_that_nobody_names_is_found_by_what_it_holds(
+    patient: Patient, several: list[int], disk: EntrySource
+) -> None:
+    # The real schema of `strings` is empty, as are all of primitive types.
+    record = locator(patient)
+    record.index[1].hash = sha256(b"").digest()
+    del record.index[0]
+    put(patient, record.SerializeToString())
+    del patient.store.values[ledger_path(several[1])]
+    with pytest.raises(UsageError, match="--entries reads those that nobody names"):
+        repair_schema(patient.store, None, STRINGS, Wanted(1, b""))
+    patient.apply(repair_schema(patient.store, disk, STRINGS, Wanted(1, b"")))
+    assert locator(patient).index[0].position.ledgerId == several[0]
+
+
+def test_of_the_last_version_it_is_said_how_a_broker_registers_it_again(
+    patient: Patient, several: list[int]
+) -> None:
+    record = locator(patient)
+    record.index[2].hash = record.info.hash = sha256(b"{}").digest()
+    put(patient, record.SerializeToString())
+    del patient.store.values[ledger_path(several[2])]
+    repair = repair_schema(patient.store, None, STRINGS, Wanted(2, b"{}"))
+    assert f"pulsar-admin schemas upload {STRINGS}" in repair.said[-1]
+    patient.apply(repair)
+    assert locator(patient).info.version == 1
+
+
+def test_what_is_refused(patient: Patient, several: list[int]) -> None:
+    assert patient.apply(repair_schema(patient.store, None, STRINGS)).kept_for == {"already": 1}
+    with pytest.raises(UsageError, match="version 1 is not lost"):
+        repair_schema(patient.store, None, STRINGS, Wanted(1))
+    with pytest.raises(NotFoundError, match="no version 9"):
+        repair_schema(patient.store, None, STRINGS, Wanted(9))
+    with pytest.raises(NotFoundError, match="has no schema"):
+        repair_schema(patient.store, None, TopicName.parse("plain"))
+    del patient.store.values[ledger_path(several[0])]
+    with pytest.raises(UsageError, match="this is not the schema of version 0: its SHA-256"):
+        repair_schema(patient.store, None, STRINGS, Wanted(0, b"another"))
+    put(patient, GARBAGE)
+    with pytest.raises(DecodeError):
+        repair_schema(patient.store, None, STRINGS)
+    patient.store.values = {PATH: patient.store.values[PATH]}
+    with pytest.raises((UsageError, DecodeError)):
+        repair_schema(patient.store, None, STRINGS)
+
+
+def test_the_schema_in_a_file() -> None:
+    assert (
+        schema_of(b'{"type":"AVRO","schema":"{\\"type\\":\\"int\\"}","properties":{}}') == b'{"type":"int"}'
+    )
+    assert schema_of(b'{"type":"record"}') == b'{"type":"record"}'
+    assert schema_of(b"\xff") == b"\xff"
