@@ -210,7 +210,7 @@ class BaseStore(ABC):
 
     def history(self, path: str) -> Iterator[Change]:
         """Raise UsageError: only what is there now is kept."""
-        raise UsageError("keeps no history; zk-files: does", source=self.url)
+        raise UsageError("keeps no history; zk-files: and etcd do", source=self.url)
 
     @abstractmethod
     def read(self, path: str) -> Versioned:

@@ -21,7 +21,8 @@ from pulsar_meta.access.credentials import user_password
 from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UsageError
 from pulsar_meta.proto import Etcd_pb2 as api
-from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, prefixed
+from pulsar_meta.stores.base import ABSENT, BaseStore, Change, Versioned, prefixed
+from pulsar_meta.stores.etcd_history import Changes, CompactedError
 from pulsar_meta.stores.grpc_client import GrpcClient, TooLargeError
 
 # etcd's default for --max-request-bytes; a compare-and-set carries the key twice, and a few numbers.
@@ -110,6 +111,28 @@ class EtcdStore(BaseStore):
             start = page.kvs[-1].key + b"\0"
             # As many as fit into about PAGE_BYTES, seen from this page.
             limit = max(MIN_PAGE, min(MAX_PAGE, limit * PAGE_BYTES // max(page.ByteSize(), 1)))
+
+    def history(self, path: str) -> Iterator[Change]:
+        """Yield every change that etcd has not compacted; it knows neither times nor who wrote."""
+        key, first = path.encode(), 1
+        now = self._range(key)
+        last = self._revision or now.header.revision
+        newest = now.kvs[0].mod_revision if now.kvs else 0
+        known: Versioned | None = None
+        while True:
+            try:
+                events = Changes(key, first, last, newest, self.url).read(self._client)
+                break
+            except CompactedError as error:
+                # The oldest revision that is there, and from then on what changed.
+                found = self._range(key, revision=error.revision).kvs
+                known = self._versioned(found[0]) if found else None
+                first = error.revision + 1
+        if known is not None:
+            yield Change(known.version, None, None, known, first=True)
+        for event in events:
+            gone = event.type == api.Event.DELETE
+            yield Change(event.kv.mod_revision, None, None, None if gone else self._versioned(event.kv))
 
     def next_sequence(self, parent: str) -> int | None:
         """Return how often the parent was written, which Pulsar does for each number."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 PAUSE: Final = 0.1
+NUDGE: Final = 0.2
 # The largest message that is taken: Oxia sends up to 256 MiB. What a stream brings in all is bounded as well.
 LARGEST_ANSWER: Final = 257 << 20
 LARGEST_STREAM: Final = 1 << 30
@@ -120,6 +121,40 @@ class GrpcClient:
         metadata: Sequence[tuple[str, str]],
     ) -> Answer:
         """Return the first answer on a two-way stream to a request that is sent once."""
+        answered = Event()
+        requests = _held_open(request, answered)
+        taken = self._converse(method, requests, request, answer, lambda _: True, server, metadata, answered)
+        if not taken:
+            raise UnreachableError("it ended the exchange without an answer", source=self._url.url)
+        return taken[0]
+
+    def converse(
+        self,
+        method: str,
+        request: Message,
+        nudge: Message,
+        answer: type[Answer],
+        enough: Callable[[Answer], bool],
+    ) -> list[Answer]:
+        """Return the answers on a two-way stream, up to the one of which `enough` says so.
+
+        `nudge` is sent again and again, every `NUDGE` seconds, until then.
+        """
+        answered = Event()
+        requests = _nudged(request, nudge, answered)
+        return self._converse(method, requests, request, answer, enough, self._answered, (), answered)
+
+    def _converse(
+        self,
+        method: str,
+        requests: Iterator[Message],
+        request: Message,
+        answer: type[Answer],
+        enough: Callable[[Answer], bool],
+        server: str,
+        metadata: Sequence[tuple[str, str]],
+        answered: Event,
+    ) -> list[Answer]:
         import grpc
 
         run = self.channel(server).stream_stream(
@@ -127,22 +162,17 @@ class GrpcClient:
             request_serializer=type(request).SerializeToString,
             response_deserializer=answer.FromString,
         )
-        answered = Event()
+        answers = run(
+            requests, timeout=self._timeout, wait_for_ready=True, metadata=(*self.metadata, *metadata)
+        )
         try:
-            answers = run(
-                _held_open(request, answered),
-                timeout=self._timeout,
-                wait_for_ready=True,
-                metadata=(*self.metadata, *metadata),
-            )
-            taken: list[Answer] = self._taken(answers, lambda _: True)
+            taken: list[Answer] = self._taken(answers, enough)
         except grpc.RpcError as error:
             self.unreachable(error, [server])
         finally:
             answered.set()
-        if not taken:
-            raise UnreachableError("it ended the exchange without an answer", source=self._url.url)
-        return taken[0]
+            answers.cancel()
+        return taken
 
     def channel(self, server: str) -> grpc.Channel:
         """Return the channel to `server`."""
@@ -269,3 +299,9 @@ def _held_open(request: Message, answered: Event) -> Iterator[Message]:
     # A server may take the end of the requests for the end of the exchange.
     yield request
     answered.wait()
+
+
+def _nudged(request: Message, nudge: Message, answered: Event) -> Iterator[Message]:
+    yield request
+    while not answered.wait(NUDGE):
+        yield nudge

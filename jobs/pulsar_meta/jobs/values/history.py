@@ -9,6 +9,8 @@ from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import iso_time
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.values.meanings import Meanings, Report
 from pulsar_meta.stores.base import Change, Store
 
 # So many fields that differ are named, the rest is counted.
@@ -16,21 +18,28 @@ NAMED: Final = 12
 _ABSENT: Final = object()
 
 
-def history(store: Store, path: str, options: DecodeOptions) -> Iterator[Document]:
+def history(
+    store: Store, path: str, options: DecodeOptions, source: EntrySource | None, report: Report
+) -> Iterator[Document]:
     """Yield a document for each change of the value at `path`, the oldest first.
 
-    `{"path", "transaction", "time"?, "writer"?, "change", "version"?, "size"?, "differences"}`: `change` is
-    `known` (there before the history begins), `created`, `changed` or `removed`; `differences` has field,
-    before and after.
+    `{"path", "transaction"?, "time"?, "writer"?, "change", "version"?, "size"?, "differences", "means"?}`:
+    `change` is `known` (there before the history begins), `created`, `changed` or `removed`; `differences`
+    has field, before and after; `means` as `Meanings`. With a `source` what a cursor's ledger says comes
+    behind the change that put it in charge, as `step` with `ledger_id` and `entry_id`.
 
     Raises NotFoundError where the store knows of no value there, UsageError where it keeps no history.
     """
     before: Document | None = None
     found = False
+    meanings = Meanings(store, path)
     for change in store.history(path):
         found = True
         after = _decoded(change, options)
-        yield _described(path, change, before, after)
+        means = meanings.of(None if change.value is None else change.value.value)
+        yield _described(path, change, before, after) | ({} if means is None else {"means": means})
+        if source is not None:
+            yield from meanings.steps(source, report)
         before = after
     if not found:
         raise NotFoundError(f"nothing was ever at {path}, as far back as this goes", source=store.url)
