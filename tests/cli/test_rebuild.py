@@ -27,7 +27,7 @@ def test_bookkeepers_part_of_a_store(capture: Callable[[str], Path], run: Run, t
         )
         for path in ("INSTANCEID", *(f"cookies/{name}" for name in old.children("/ledgers/cookies"))):
             assert made[f"/ledgers/{path}"] == old.read(f"/ledgers/{path}").value
-    assert made.keys() == lines.keys()
+    assert made.keys() == {path for path, line in lines.items() if "next" not in line}
     assert lines["/ledgers/LAYOUT"]["certainty"] == "invented"
     unsure = [line for line in lines.values() if line["certainty"] == "likely" and "ledger_id" in line]
     assert {evidence for line in unsure for evidence in line["evidence"]} == {
@@ -48,7 +48,8 @@ def test_names_that_a_person_gives(capture: Callable[[str], Path], run: Run, tmp
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
         true = {name: read_topic(store, TopicName.parse(name)) for name in sorted(wanted)}
     named = {ledger.ledger_id: name for name, topic in true.items() for ledger in topic.ledgers}
-    lines = [json.loads(line) for line in ran.stdout.splitlines()]
+    lines = [line for line in map(json.loads, ran.stdout.splitlines()) if "cursor" not in line]
+    assert len(lines) < len(ran.stdout.splitlines())
     for line in lines:
         line["topic"] = next((named[one] for one in line["ledgers"] if one in named), None)
     names.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -68,7 +69,8 @@ def test_names_that_a_person_gives(capture: Callable[[str], Path], run: Run, tmp
             assert policies["replication_clusters"] == ["east"]
         assert len(store.children("/managed-ledgers/lost-found/ledgers/persistent")) > 20
     ran = run("rebuild", *disks, "--names", str(names), "--unnamed", "-o", "ndjson")
-    assert len(ran.stdout.splitlines()) == len(lines) - sum(line["topic"] is not None for line in lines)
+    left = [line for line in map(json.loads, ran.stdout.splitlines()) if "cursor" not in line]
+    assert len(left) == len(lines) - sum(line["topic"] is not None for line in lines)
 
 
 def test_names_of_an_old_store(capture: Callable[[str], Path], run: Run, tmp_path: Path) -> None:
@@ -77,7 +79,7 @@ def test_names_of_an_old_store(capture: Callable[[str], Path], run: Run, tmp_pat
     disks = ("--entries", f"bookie-disk:{folder}")
     ran = run("rebuild", *disks, "--with", old, "--output", str(target), "-o", "json")
     assert ran.returncode == 0, ran.stderr
-    topics = [line for line in json.loads(ran.stdout) if "topic" in line]
+    topics = [line for line in json.loads(ran.stdout) if line.get("ledgers")]
     assert sum(line["certainty"] == "lost+found" for line in topics) < 3
     with open_store(f"snapshot:{target}") as store, open_store(f"snapshot:{folder}/metadata.ndjson") as new:
         # A ledger that came after the old store was written is where it belongs.

@@ -21,7 +21,8 @@ from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.rebuild.names import Named, names_in_store, read_names
+from pulsar_meta.jobs.rebuild.names import GivenNames, read_names
+from pulsar_meta.jobs.rebuild.old_store import OldStore, read_old_store
 from pulsar_meta.jobs.rebuild.rebuilt import Known, rebuilt_values, unnamed_groups, write_rebuilt
 
 
@@ -30,14 +31,23 @@ def rebuild(
     entries: EntriesUrls = None,
     names: Annotated[
         Path | None,
-        typer.Option("--names", help="The topics of ledgers, a line each, as --unnamed writes it."),
+        typer.Option(
+            "--names", help="The topics and cursors of ledgers, a line each, as --unnamed writes it."
+        ),
     ] = None,
     old_store: Annotated[
         str | None,
-        typer.Option("--with", metavar="STORE", help="An old store or snapshot that has names of topics."),
+        typer.Option("--with", metavar="STORE", help="An older store or snapshot: what it knew is kept."),
     ] = None,
     list_unnamed: Annotated[
         bool, typer.Option("--unnamed", help="List topics without a name, as the file of --names to fill in.")
+    ] = False,
+    cursors_in_place: Annotated[
+        bool,
+        typer.Option(
+            "--cursors-in-place",
+            help="Leave the old store's policies as they are: no subscription is missing.",
+        ),
     ] = False,
     cluster: Annotated[
         str, typer.Option("--cluster", help="What brokers call their cluster (clusterName).")
@@ -63,12 +73,16 @@ def rebuild(
     disks gets a record, closed at its last entry; its bytes, digest type, ensemble and write quorum are what
     its entries show. Data ledgers that belong together become topics: by cursors that name them, and by
     indexes and sequence ids that go on. Their names are mostly not on the disks: --with has those of an
-    older store, however old, --names the rest; else a topic is lost-found/ledgers/ledger-N. Namespaces are
-    made to keep everything for ever: change that when subscriptions are in place.
+    older store, however old, --names the rest; else a topic is lost-found/ledgers/ledger-N. A cursor's ledger
+    does not say whose it is either: without a name it is the subscription recovered-N of its topic. Of those
+    whose state was in the store alone nothing is left: --names can have them begin anew. Namespaces are made
+    to keep everything for ever: change that when subscriptions are in place.
 
-    The report has a line for each value: certain, likely, lost+found, invented, or refused where a value
-    would be wrong. Subscriptions, schemas and what transactions need (clients that use them cannot connect)
-    are not made again yet. Nothing is written but FILE.
+    With --with an older store all that it knew is kept, and what the disks have that is newer goes where it
+    belongs; what it named and no disk has is reported as gone.
+
+    The report has a line for each value: certain, likely, old, lost+found, invented, gone, or refused where a
+    value would be wrong. Nothing is written but FILE. docs/disaster.md is the whole procedure.
 
     Examples:
       pulsar-meta rebuild --entries bookie-disk:copy --unnamed -o ndjson > names
@@ -81,8 +95,9 @@ def rebuild(
         password=b"" if password is None else read_secret(password, "--password").encode(),
         lost=tuple(lost_bookie or ()),
         ack_quorum=ack_quorum,
-        names={} if names is None else read_names(read_lines(names), str(names)),
-        old_names={} if old_store is None else _old_names(shell, old_store, faults),
+        given=GivenNames() if names is None else read_names(read_lines(names), str(names)),
+        old=OldStore() if old_store is None else _old_store(shell, old_store, faults),
+        policies_as_they_were=cursors_in_place,
         cluster=cluster,
     )
     with open_entries(shell.entries_urls(entries)) as source:
@@ -93,9 +108,9 @@ def rebuild(
         faults.end(source)
 
 
-def _old_names(shell: Shell, url: str, faults: Faults) -> dict[int, Named]:
+def _old_store(shell: Shell, url: str, faults: Faults) -> OldStore:
     with shell.other_store(url) as store:
-        return names_in_store(store, faults)
+        return read_old_store(store, faults)
 
 
 def _write(shell: Shell, source: EntrySource, known: Known, faults: Faults) -> None:
@@ -103,13 +118,15 @@ def _write(shell: Shell, source: EntrySource, known: Known, faults: Faults) -> N
     if shell.output is None:
         raise UsageError("give --output FILE for the snapshot: stdout has the report")
     values = rebuilt_values(source, faults, known)
-    written = write_rebuilt(values, source.ledgers(), shell.output, _head())
+    written = write_rebuilt(values, shell.output, _head())
     replace(shell, output=None).emit((one.document() for one in written), VIEW)
     if any(one.certainty == "refused" and one.facts for one in written):
         faults.note(GuardError.exit_code)
     counts = {
         "ledgers": sum("ledger_id" in one.facts for one in written),
-        "topics": sum("topic" in one.facts for one in written),
+        "topics": sum("ledgers" in one.facts for one in written),
+        "cursors": sum("cursor" in one.facts for one in written),
+        "schemas": sum("schema" in one.facts for one in written),
         "values": sum(one.value is not None for one in written),
     }
     shell.account(counts, NOT_MADE)
@@ -124,22 +141,31 @@ def _row(line: Document) -> list[str]:
     named = ("kind", "entries", "last_entry", "size", "digest_type")
     cells = ["" if line.get(name) is None else str(line[name]) for name in named]
     quorum = f"{line['ensemble_size']}/{line['write_quorum']}" if "ensemble_size" in line else ""
-    if "topic" in line:
+    if "ledgers" in line:
         cells[0] = f"ledgers {', '.join(map(str, line['ledgers']))}"
+    if "next" in line:
+        cells[0] = f"next {line['next']}"
+    if "cursor" in line:
+        cells[0] = f"at {line.get('position')}"
     return [line["path"], line["certainty"], *cells, quorum, "; ".join(line["evidence"])]
 
 
 def _unnamed_row(line: Document) -> list[str]:
-    times = (iso_time(line[name]) or "" for name in ("first_time", "last_time"))
-    payloads = (one["payload"] for one in line["payloads"])
-    ledgers, producers = ", ".join(map(str, line["ledgers"])), ", ".join(line["producers"])
-    return [str(line["ledger_id"]), ledgers, str(line["messages"]), *times, producers, " | ".join(payloads)]
+    times = ("" if line.get(name) is None else iso_time(line[name]) or "" for name in _TIMES)
+    payloads = [one["payload"] for one in line.get("payloads", ())]
+    if "cursor" in line:
+        payloads = [f"a cursor of {line['topic'] or 'a topic without a name'} at {line['position']}"]
+    ledgers, producers = ", ".join(map(str, line["ledgers"])), ", ".join(line.get("producers", ()))
+    messages = "" if "cursor" in line else str(line["messages"])
+    return [str(line["ledger_id"]), ledgers, messages, *times, producers, " | ".join(payloads)]
 
 
+_TIMES = ("first_time", "last_time")
 # What a store has beside, and why it is not in the snapshot.
 NOT_MADE = {
-    "subscriptions, schemas, what transactions need": "not made again yet",
-    "policies, properties, custom metadata of ledgers": "not on the disks",
+    "subscriptions whose state was in the store alone": "not on the disks",
+    "policies, properties, terminations, custom metadata of ledgers": "not on the disks",
+    "what had been deleted": "its ledgers may still be on the disks, and come back",
 }
 VIEW = View(
     ["path", "certainty", "holds", "entries", "last", "bytes", "digest", "E/Qw", "by"],
@@ -148,7 +174,8 @@ VIEW = View(
     fields=(
         "path", "certainty", "ledger_id", "kind", "entries", "last_entry", "size", "digest_type",
         "ensemble_size", "write_quorum", "ensembles", "missing", "fenced", "topic", "ledgers", "messages",
-        "first_time", "last_time", "evidence",
+        "first_time", "last_time", "cursor", "position", "cursor_ledger", "compacted_ledger", "schema",
+        "version", "schema_ledgers", "gone", "of", "next", "evidence",
     ),
 )  # fmt: skip
 UNNAMED = View(
@@ -156,7 +183,7 @@ UNNAMED = View(
     _unnamed_row,
     frozenset({"ledger", "messages"}),
     fields=(
-        "ledger_id", "topic", "ledgers", "messages", "first_time", "last_time", "producers", "payloads",
-        "evidence",
+        "ledger_id", "topic", "cursor", "position", "ledgers", "messages", "first_time", "last_time",
+        "producers", "payloads", "evidence",
     ),
 )  # fmt: skip

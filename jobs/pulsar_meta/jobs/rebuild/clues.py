@@ -1,32 +1,31 @@
 """What ledgers say of the topic they belong to: indexes, producers, times of data; ledgers named by others.
 
-Needs NumPy. Sources: apache/pulsar MLDataFormats.proto (PositionInfo), RawMessageImpl.java (compacted data),
-DelayedMessageIndexBucketSegment.proto, PIP-70 (indexes go on from ledger to ledger).
+Needs NumPy. Source: PIP-70 (indexes go on from ledger to ledger).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from pulsar_meta.codecs.columns.column import Column
-from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.frames.bookie_entry import DigestType, decode_bookie_entry
-from pulsar_meta.codecs.frames.raw_message import decode_raw_message
-from pulsar_meta.entries.base import EntrySource, RawEntry, read_each
+from pulsar_meta.codecs.frames.bookie_entry import DigestType
+from pulsar_meta.codecs.transactions.log_entries import TxnId
+from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.ledger_columns import read_columns
 from pulsar_meta.jobs.rebuild.kinds import Kind
-from pulsar_meta.jobs.topics.cursors import states_of
-from pulsar_meta.proto.MLDataFormats_pb2 import PositionInfo
+from pulsar_meta.jobs.rebuild.system_topics import NOTHING, Announced, announced
 
-# Producers that are remembered of a ledger.
+# Producers, and transactions, that are remembered of a ledger.
 MOST_PRODUCERS: Final = 64
+MOST_TXNS: Final = 1024
+_WORD: Final = 2**64
 _COLUMNS: Final = (
     "first_index", "last_index", "producer_name", "sequence_id", "num_messages", "publish_time",
-    "broker_timestamp",
+    "broker_timestamp", "txnid_most_bits", "txnid_least_bits",
 )  # fmt: skip
 
 
@@ -42,7 +41,8 @@ class Sequence:
 class DataClues:
     """What the messages of a ledger say; None where they do not. Times are milliseconds.
 
-    `times_by_broker` is false where only producers' clocks are known.
+    `times_by_broker` is false where only producers' clocks are known. `txns` are transactions of messages,
+    `highest_txns` the highest by coordinator; `announced` is what messages say of topics' names.
     """
 
     ledger_id: int
@@ -53,11 +53,14 @@ class DataClues:
     last_time: int | None = None
     times_by_broker: bool = False
     producers: Mapping[str, Sequence] = field(default_factory=dict)
+    txns: frozenset[TxnId] = frozenset()
+    highest_txns: Mapping[int, int] = field(default_factory=dict)
+    announced: Announced = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A ledger of a topic that names data ledgers of the same topic by their ids."""
+    """A ledger (a cursor's, compacted data, pending acks) that names data ledgers of its topic."""
 
     ledger_id: int
     kind: Kind
@@ -68,7 +71,7 @@ def data_clues(source: EntrySource, ledger_id: int, digest_type: DigestType | No
     """Return what the messages of a data ledger say. What the source raises goes through."""
     ends: dict[str, tuple[tuple[int, int], tuple[int, int, int]]] = {}
     indexes, times, by_broker = list[int](), list[int](), True
-    messages = 0
+    messages, txns, highest = 0, set[TxnId](), dict[int, int]()
     for columns in read_columns(source, ledger_id, _COLUMNS, digest_type=digest_type):
         indexes += [*_ends(columns["first_index"]), *_ends(columns["last_index"])]
         broker = columns["broker_timestamp"]
@@ -76,6 +79,7 @@ def data_clues(source: EntrySource, ledger_id: int, digest_type: DigestType | No
         times += _ends(broker if broker.present.any() else columns["publish_time"])
         messages += int(columns["num_messages"].values[columns["num_messages"].present].sum())
         _add_producers(ends, columns)
+        _add_txns(txns, highest, columns)
     producers = {
         name: Sequence(first, frozenset((last + 1, last + max(count, 1))))
         for name, ((_, first), (_, last, count)) in ends.items()
@@ -89,21 +93,10 @@ def data_clues(source: EntrySource, ledger_id: int, digest_type: DigestType | No
         max(times, default=None),
         by_broker and bool(times),
         producers,
+        frozenset(txns),
+        highest,
+        announced(source, ledger_id),
     )
-
-
-def mention(source: EntrySource, ledger_id: int, kind: Kind, digest_type: DigestType | None) -> Mention:
-    """Return which data ledgers a ledger of this kind names: none where it is of a kind that does not."""
-    if kind == "cursor":
-        states = (state for _, state in states_of(source, ledger_id) if isinstance(state, PositionInfo))
-        named = {one for state in states for one in _ledgers_in(state)}
-    elif kind == "compacted":
-        named = {
-            decode_raw_message(data).message_id.ledgerId for data in _contents(source, ledger_id, digest_type)
-        }
-    else:
-        named = set()
-    return Mention(ledger_id, kind, frozenset(named))
 
 
 def _ends(column: Column) -> list[int]:
@@ -129,19 +122,14 @@ def _add_producers(
         ends[name] = min(first, known[0]), max(last, known[1])
 
 
-def _ledgers_in(state: PositionInfo) -> Iterator[int]:
-    """Yield the ledgers that a cursor's state speaks of."""
-    yield state.ledgerId
-    for messages in state.individualDeletedMessages:
-        yield messages.upperEndpoint.ledgerId
-    yield from (batch.position.ledgerId for batch in state.batchedEntryDeletionIndexInfo)
-    yield from (ranges.key for ranges in state.individualDeletedMessageRanges)
-
-
-def _contents(source: EntrySource, ledger_id: int, digest_type: DigestType | None) -> Iterable[memoryview]:
-    for _, outcome in read_each(source, ledger_id):
-        if isinstance(outcome, RawEntry):
-            try:
-                yield decode_bookie_entry(outcome.data, digest_type).data
-            except DecodeError:
-                continue
+def _add_txns(txns: set[TxnId], highest: dict[int, int], columns: Mapping[str, Column]) -> None:
+    most, least = columns["txnid_most_bits"], columns["txnid_least_bits"]
+    rows = np.flatnonzero(most.present & least.present)
+    if not rows.size:
+        return
+    pairs = np.unique(np.stack([most.values[rows], least.values[rows]]).astype(np.int64), axis=1)
+    for coordinator, number in pairs.T.tolist():
+        txn = TxnId(coordinator % _WORD, number % _WORD)
+        highest[txn.most] = max(txn.least, highest.get(txn.most, -1))
+        if len(txns) < MOST_TXNS:
+            txns.add(txn)

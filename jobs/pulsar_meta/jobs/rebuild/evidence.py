@@ -7,9 +7,9 @@ from typing import Literal
 
 from pulsar_meta.codecs.json_text import Document
 
-# "lost+found": nothing says its name. "invented": nothing on the disks says so. "refused": no value is
-# written, since it would be wrong.
-Certainty = Literal["certain", "likely", "lost+found", "invented", "refused"]
+# "old": an older store had it. "lost+found": nothing says its name. "invented": nothing on the disks says so.
+# "gone": an older store named it, and no disk has it. "refused": a value would be wrong, so there is none.
+Certainty = Literal["certain", "likely", "old", "lost+found", "invented", "gone", "refused"]
 
 
 @dataclass(frozen=True, slots=True)

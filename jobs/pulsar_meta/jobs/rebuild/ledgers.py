@@ -11,7 +11,7 @@ Sources: apache/bookkeeper LedgerMetadataBuilder.java, proto/checksum/DigestMana
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,7 +36,6 @@ from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 TRIED: Final = 8
 
 Runs = tuple[tuple[int, int], ...]
-HeldBy = dict[str, NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +76,29 @@ class FoundLedger:
         return encode_ledger_metadata(LedgerMetadata(CURRENT_VERSION, metadata))
 
 
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What the entries of one ledger show, before the other ledgers have their say about quorums.
+
+    `choices` are the ways in which it can be striped, `members` the bookies that have entries of it, `key` is
+    the master key on the disk; the rest is as in FoundLedger.
+    """
+
+    ledger_id: int
+    entries: int
+    last_entry: int
+    length: int | None
+    digest_type: DigestType | None
+    choices: tuple[Striping, ...]
+    members: tuple[str, ...]
+    missing: Runs = ()
+    key: bytes | None = None
+    fenced: bool = False
+
+
+Disks = Sequence[tuple[str, EntrySource]]
+
+
 def found_ledgers(
     source: EntrySource, report: Report, *, password: bytes = b"", lost: Sequence[str] = ()
 ) -> Iterator[FoundLedger]:
@@ -85,13 +107,66 @@ def found_ledgers(
     `password` is the one that brokers gave to ledgers, `lost` are the ids of bookies whose disks are not
     here. Damage goes to `report`; UnreachableError from the source.
     """
-    disks = [(bookie or "", disk) for bookie, disk in by_bookie(source)]
-    choices = {ledger_id: stripings(_held(disks, ledger_id), lost) for ledger_id in source.ledgers()}
-    usual = usual_quorums(choices.values())
-    for ledger_id, possible in choices.items():
-        held = _held(disks, ledger_id)
-        striping = chosen(possible, usual) or _everywhere(held)
-        yield _examined(source, ledger_id, held, striping, password, report)
+    disks = disks_of(source)
+    every = [examine(source, disks, one, report, password=password, lost=lost) for one in source.ledgers()]
+    yield from judged(every, password)
+
+
+def judged(every: Sequence[Examined], password: bytes) -> Iterator[FoundLedger]:
+    """Yield each of the ledgers with the striping that fits it, the most usual one where several do."""
+    usual = usual_quorums(one.choices for one in every)
+    for one in every:
+        yield _with_striping(one, chosen(one.choices, usual), password)
+
+
+def _with_striping(one: Examined, found: Striping | None, password: bytes) -> FoundLedger:
+    striping = found or _everywhere(one.members)
+    return FoundLedger(
+        ledger_id=one.ledger_id,
+        entries=one.entries,
+        last_entry=one.last_entry,
+        length=one.length,
+        digest_type=one.digest_type,
+        striping=striping,
+        missing=one.missing,
+        fenced=one.fenced,
+        key_checked=one.key is not None,
+        refused=_refusal(one.key, password, one.length, one.digest_type),
+        unsure=tuple(_unsure(striping, one.key)),
+    )
+
+
+def disks_of(source: EntrySource) -> Disks:
+    """Return the disks of each bookie with its id."""
+    return [(bookie or "", disk) for bookie, disk in by_bookie(source)]
+
+
+def examine(
+    source: EntrySource,
+    disks: Disks,
+    ledger_id: int,
+    report: Report,
+    *,
+    password: bytes = b"",
+    lost: Sequence[str] = (),
+) -> Examined:
+    """Return what the entries of one ledger show; raises as `found_ledgers`."""
+    held = {bookie: _entry_ids(disk, ledger_id) for bookie, disk in disks}
+    every = np.unique(np.concatenate(list(held.values())))
+    length, digest_type = _tried(source, ledger_id, every, password, report)
+    key, fenced = _noted(source, ledger_id, report)
+    return Examined(
+        ledger_id=ledger_id,
+        entries=len(every),
+        last_entry=int(every[-1]),
+        length=length,
+        digest_type=digest_type,
+        choices=tuple(stripings(held, lost)),
+        members=tuple(bookie for bookie, mine in held.items() if len(mine)),
+        missing=_gaps(every),
+        key=key,
+        fenced=fenced,
+    )
 
 
 def found_ledger(
@@ -107,23 +182,17 @@ def found_ledger(
     `usual` are the quorums that others have, the most usual first; of those that fit they are preferred.
     Damage goes to `report`; UnreachableError from the source.
     """
-    held = _held([(bookie or "", disk) for bookie, disk in by_bookie(source)], ledger_id)
-    if not any(map(len, held.values())):
+    if source.last_entry(ledger_id) is None:
         return None
-    possible = stripings(held)
-    order = dict.fromkeys([*usual, *usual_quorums([possible])])
-    striping = chosen(possible, list(order)) or _everywhere(held)
-    return _examined(source, ledger_id, held, striping, password, report)
+    one = examine(source, disks_of(source), ledger_id, report, password=password)
+    order = dict.fromkeys([*usual, *usual_quorums([one.choices])])
+    return _with_striping(one, chosen(one.choices, list(order)), password)
 
 
 def master_key(password: bytes) -> bytes:
     """Return what bookies keep of a ledger's password."""
     # SHA-1 is part of the format.
     return hashlib.sha1(b"ledger" + password, usedforsecurity=False).digest()
-
-
-def _held(disks: Iterable[tuple[str, EntrySource]], ledger_id: int) -> HeldBy:
-    return {bookie: _entry_ids(disk, ledger_id) for bookie, disk in disks}
 
 
 def _entry_ids(disk: EntrySource, ledger_id: int) -> NDArray[np.int64]:
@@ -135,32 +204,9 @@ def _entry_ids(disk: EntrySource, ledger_id: int) -> NDArray[np.int64]:
     return np.sort(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
 
 
-def _everywhere(held: Mapping[str, NDArray[np.int64]]) -> Striping:
+def _everywhere(members: tuple[str, ...]) -> Striping:
     """Return an ensemble of all bookies that have entries: any entry is found by asking each of them."""
-    members = tuple(bookie for bookie, mine in held.items() if len(mine))
     return Striping(Quorum(len(members), len(members)), (Segment(0, members),), misfits=1)
-
-
-def _examined(
-    source: EntrySource, ledger_id: int, held: HeldBy, striping: Striping, password: bytes, report: Report
-) -> FoundLedger:
-    every = np.unique(np.concatenate(list(held.values())))
-    last = int(every[-1])
-    length, digest_type = _tried(source, ledger_id, every, password, report)
-    key, fenced = _noted(source, ledger_id, report)
-    return FoundLedger(
-        ledger_id=ledger_id,
-        entries=len(every),
-        last_entry=last,
-        length=length,
-        digest_type=digest_type,
-        striping=striping,
-        missing=_gaps(every),
-        fenced=fenced,
-        key_checked=key is not None,
-        refused=_refusal(key, password, length, digest_type),
-        unsure=tuple(_unsure(striping, key)),
-    )
 
 
 def _tried(

@@ -1,107 +1,135 @@
-"""Which topics ledgers are of, by what still says so: a person, an old store, transaction buffers.
+"""Which topics and subscriptions ledgers are of, by what still says so.
 
-A snapshot of a transaction buffer has its topic's name as its key, and names the ledger up to which the topic
-was read. Source: apache/pulsar broker/transaction/buffer/metadata.
+What a person says goes before an old store, that before a broker's log, that before what other entries say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.codecs.frames.batch import Message, open_entry
-from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
-from pulsar_meta.codecs.frames.frame import decode_frame
 from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.codecs.transactions.snapshots import SnapshotKind, decode_snapshot
-from pulsar_meta.entries.base import EntrySource, RawEntry, read_each
-from pulsar_meta.jobs.topics.topic import Report, every_topic
-from pulsar_meta.stores.base import Store
+from pulsar_meta.jobs.rebuild.clues import DataClues
+from pulsar_meta.jobs.rebuild.compaction import CompactedClues
+from pulsar_meta.jobs.rebuild.scan import Scanned
+from pulsar_meta.jobs.rebuild.transactions import (
+    LogClues,
+    log_topic,
+    subscribers_by_transactions,
+    topics_by_transactions,
+)
+from pulsar_meta.jobs.transactions.pending_acks import pending_logs
 
-_KINDS: Final[tuple[SnapshotKind, ...]] = ("snapshot", "indexes", "segment")
+GIVEN: Final = "its name was given"
+# Where a subscription begins of which no state is left.
+Start = Literal["earliest", "latest"]
 
 
 class Named(NamedTuple):
-    """The topic of a ledger, and what says so."""
+    """The topic of a ledger, what says so, and the subscription where the ledger is a cursor's.
+
+    Not `sure`: what says so is only what clients wrote, or the only one that fits.
+    """
 
     topic: TopicName
     why: str
+    cursor: str | None = None
+    sure: bool = True
+
+
+class GivenCursor(NamedTuple):
+    """A subscription without a ledger that a person wants, and where it is to begin."""
+
+    topic: TopicName
+    cursor: str
+    start: Start
 
 
 Names = Mapping[int, Named]
 
 
-def read_names(lines: Iterable[str], source: str) -> dict[int, Named]:
-    """Return the topics of ledgers in a file: `{"ledger_id", "topic"}` a line, null for one not known.
+@dataclass(frozen=True, slots=True)
+class GivenNames:
+    """What a person says: the topics of ledgers, and subscriptions of which no ledger is left."""
 
-    UsageError with the number of a line that is neither.
+    ledgers: Names = field(default_factory=dict)
+    cursors: tuple[GivenCursor, ...] = ()
+
+
+def read_names(lines: Iterable[str], source: str) -> GivenNames:
+    """Return what a file says: a line `{"ledger_id", "topic", "cursor"?}` for each ledger that has a name.
+
+    The topic is null where it is not known, the cursor is the subscription's name. Without a ledger:
+    `{"topic", "cursor", "position": "earliest" | "latest"}`. UsageError with the number of a line that is
+    none of these.
     """
-    names: dict[int, Named] = {}
+    names, cursors = dict[int, Named](), list[GivenCursor]()
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            row = read_json_object(line)
-            ledger_id, topic = row.get("ledger_id"), row.get("topic")
-            if type(ledger_id) is not int or not isinstance(topic, str | None):
-                raise UsageError('expected {"ledger_id": NUMBER, "topic": NAME or null}')
-            if topic is not None:
-                names[ledger_id] = Named(TopicName.parse(topic), "its name was given")
+            found = _given(read_json_object(line))
         except (DecodeError, UsageError) as error:
             raise UsageError(error.message, source=f"{source}, line {number}") from error
+        if isinstance(found, GivenCursor):
+            cursors.append(found)
+        elif found is not None:
+            names[found[0]] = found[1]
+    return GivenNames(names, tuple(cursors))
+
+
+def _given(row: Mapping[str, Any]) -> GivenCursor | tuple[int, Named] | None:
+    ledger_id, topic, cursor = (row.get(key) for key in ("ledger_id", "topic", "cursor"))
+    start: Any = row.get("position")
+    if not isinstance(topic, str | None) or not isinstance(cursor, str | None) or cursor == "":
+        raise UsageError("a topic and a cursor are names, or null")
+    if ledger_id is None and topic is not None and cursor is not None and start in get_args(Start):
+        return GivenCursor(TopicName.parse(topic), cursor, start)
+    if type(ledger_id) is not int:
+        raise UsageError(
+            'expected {"ledger_id": NUMBER, "topic": NAME or null}, or {"topic", "cursor", "position":'
+            ' "earliest" or "latest"}'
+        )
+    return None if topic is None else (ledger_id, Named(TopicName.parse(topic), GIVEN, cursor))
+
+
+def names_on_disks(scanned: Scanned) -> dict[int, Named]:
+    """Return the topics of ledgers that entries on the disks name, each with what says so."""
+    logs = scanned.said(LogClues)
+    data, compacted = scanned.said(DataClues), scanned.said(CompactedClues)
+    names = _by_transactions(data, logs) | dict(_by_messages([*data.values(), *compacted.values()]))
+    for ledger_id, log in logs.items():
+        if log.kind == "transaction-log" and log.coordinator is not None:
+            why = f"its records are of coordinator {log.coordinator}"
+            names[ledger_id] = Named(log_topic(log.coordinator), why)
+    return {**_by_pending_acks(logs), **names}
+
+
+def _by_pending_acks(logs: Mapping[int, LogClues]) -> dict[int, Named]:
+    """Return the names of logs of pending acknowledgments, and of the data ledgers that they name."""
+    names = dict[int, Named]()
+    pending = {at: log.txns for at, log in logs.items() if log.kind == "pending-acks"}
+    for ledger_id, (topic, cursor) in subscribers_by_transactions(logs.values(), pending).items():
+        why = f"ledger {ledger_id} has its pending acknowledgments, by the coordinator's log"
+        names |= {one: Named(topic, why) for one in logs[ledger_id].named}
+        why = "the coordinator's log names the subscription of its transactions"
+        names[ledger_id] = Named(pending_logs(topic, cursor)[0], why)
     return names
 
 
-def names_in_store(store: Store, report: Report) -> dict[int, Named]:
-    """Return the topics of the ledgers that an old store names; of two for one the first in the store.
-
-    Broken records go to `report`; UnreachableError.
-    """
-    names: dict[int, Named] = {}
-    for topic in every_topic(store, report):
-        named = Named(TopicName.parse(topic.name), "the old store has its name")
-        for ledger in topic.ledgers:
-            names.setdefault(ledger.ledger_id, named)
-    return names
+def _by_transactions(data: Mapping[int, DataClues], logs: Mapping[int, LogClues]) -> dict[int, Named]:
+    txns = {at: clues.txns for at, clues in data.items() if clues.txns}
+    why = "of the topics that the coordinator's log names it alone was in all its transactions"
+    found = topics_by_transactions(logs.values(), txns)
+    return {at: Named(topic, why, sure=False) for at, topic in found.items()}
 
 
-def names_on_disks(source: EntrySource, data: Iterable[int]) -> dict[int, Named]:
-    """Return the topics of ledgers that snapshots of transaction buffers name, in data ledgers `data`."""
-    names: dict[int, Named] = {}
-    for ledger_id in data:
-        if next(_snapshots(source, ledger_id, last=0), None) is None:
-            continue
-        for topic, named in _snapshots(source, ledger_id):
-            why = f"a snapshot of its transaction buffer, in ledger {ledger_id}, has its name"
-            names[named] = Named(topic, why)
-    return names
-
-
-def _snapshots(
-    source: EntrySource, ledger_id: int, last: int | None = None
-) -> Iterator[tuple[TopicName, int]]:
-    """Yield (topic, ledger up to which it was read) of each snapshot of a transaction buffer."""
-    for _, outcome in read_each(source, ledger_id, 0, last):
-        for message in _messages(outcome) if isinstance(outcome, RawEntry) else ():
-            for kind in _KINDS:
-                try:
-                    snapshot = decode_snapshot(kind, message.payload)
-                    topic = TopicName.parse(snapshot["topicName"] or "")
-                except (DecodeError, UsageError):
-                    continue
-                newest = snapshot.get("snapshot") or {}
-                position = snapshot.get("maxReadPositionLedgerId", newest.get("maxReadPositionLedgerId"))
-                named = snapshot.get("persistentPositionLedgerId", position)
-                # The key of a segment has the topic's name behind its number.
-                if named is not None and str(message.metadata.partition_key).endswith(str(topic)):
-                    yield topic, named
-
-
-def _messages(entry: RawEntry) -> Iterable[Message]:
-    try:
-        data = decode_bookie_entry(entry.data).data if entry.bookie else entry.data
-        return open_entry(decode_frame(data, verify=False)).messages
-    except DecodeError:
-        return ()
+def _by_messages(clues: Iterable[DataClues | CompactedClues]) -> Iterator[tuple[int, Named]]:
+    for one in clues:
+        if one.announced.own is not None:
+            yield one.ledger_id, Named(one.announced.own, "what its messages are and their keys")
+        for naming in one.announced.others:
+            yield naming.ledger_id, Named(naming.topic, naming.why)

@@ -14,28 +14,40 @@ from typing import Final
 from pulsar_meta.codecs.errors import GuardError, UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.cookie import decode_cookie
-from pulsar_meta.codecs.names import LEDGERS, SHORT_LEDGER_LIMIT, ledger_path
+from pulsar_meta.codecs.names import LEDGERS, ledger_path
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.rebuild.clues import mention
-from pulsar_meta.jobs.rebuild.evidence import Rebuilt
-from pulsar_meta.jobs.rebuild.kinds import Kind, kind_of
-from pulsar_meta.jobs.rebuild.ledgers import FoundLedger, found_ledgers
-from pulsar_meta.jobs.rebuild.names import Names, names_on_disks
-from pulsar_meta.jobs.rebuild.topics import (
-    FoundGroups,
-    groups_of,
-    rebuilt_topics,
-    unnamed,
-    what_topics_need,
+from pulsar_meta.jobs.rebuild.clues import DataClues
+from pulsar_meta.jobs.rebuild.counters import counters
+from pulsar_meta.jobs.rebuild.cursors import (
+    beginning_cursors,
+    found_cursors,
+    rebuilt_cursors,
+    unnamed_cursors,
 )
+from pulsar_meta.jobs.rebuild.evidence import Rebuilt
+from pulsar_meta.jobs.rebuild.kinds import Kind
+from pulsar_meta.jobs.rebuild.ledgers import FoundLedger
+from pulsar_meta.jobs.rebuild.merging import (
+    closed_before,
+    gone_ledgers,
+    merged_cursors,
+    merged_needs,
+    merged_schemas,
+    with_old_metadata,
+)
+from pulsar_meta.jobs.rebuild.names import GivenNames, Names, names_on_disks
+from pulsar_meta.jobs.rebuild.needs import what_topics_need
+from pulsar_meta.jobs.rebuild.old_store import OldStore
+from pulsar_meta.jobs.rebuild.scan import Scanned, scan_ledgers
+from pulsar_meta.jobs.rebuild.schemas import SchemaClues, rebuilt_schemas
+from pulsar_meta.jobs.rebuild.topics import FoundTopic, found_topics, unnamed
 from pulsar_meta.jobs.topics.topic import Report
-from pulsar_meta.jobs.values.counters import IDGEN, IDGEN_LONG
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.snapshot_writer import SnapshotWriter
 
 LAYOUT: Final = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
-# Above the highest id on the disks others were given out, to ledgers of which nothing is left.
-LEFT_NOTHING: Final = 1000
+# Ledgers of these kinds can be given a name.
+NAMED_KINDS: Final = frozenset(("data", "cursor", "transaction-log", "pending-acks", "compacted"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,55 +55,92 @@ class Known:
     """What disks do not say and a person does.
 
     `password` is what brokers gave to ledgers, `lost` are bookies whose disks are not here, `ack_quorum` what
-    brokers waited for. `names` has the topics of ledgers as a person gave them, `old_names` those of an old
-    store; `cluster` is the brokers' own name of it.
+    brokers waited for. `given` is what a person says of names, `old` what an older store knew; with
+    `policies_as_they_were` its policies are not made to keep everything. `cluster` is the brokers' own name
+    of it.
     """
 
     password: bytes = b""
     lost: tuple[str, ...] = ()
     ack_quorum: int | None = None
-    names: Names = field(default_factory=dict)
-    old_names: Names = field(default_factory=dict)
+    given: GivenNames = field(default_factory=GivenNames)
+    old: OldStore = field(default_factory=OldStore)
+    policies_as_they_were: bool = False
     cluster: str = "standalone"
+
+
+def scan_disks(source: EntrySource, report: Report, known: Known) -> Scanned:
+    """Return what all ledgers on the disks are and say.
+
+    Damage goes to `report`. UsageError where these are no disks of known bookies; UnreachableError.
+    """
+    check_disks(source)
+    scans = scan_ledgers(source, report, source.ledgers(), password=known.password, lost=known.lost)
+    return Scanned.of(list(scans), known.password)
 
 
 def rebuilt_values(source: EntrySource, report: Report, known: Known) -> Iterator[Rebuilt]:
     """Yield what the disks tell: BookKeeper's cluster, every ledger in order, the topics, what they need.
 
-    Damage goes to `report`. UsageError where these are no disks of known bookies, or a name is for a ledger
-    that they do not have as data; GuardError where they are of several clusters; UnreachableError.
+    Raises as `scan_disks`, UsageError also where a name is for a ledger that has none; GuardError where the
+    disks are of several clusters.
     """
     check_disks(source)
-    yield from _cluster(source)
-    ledgers = list(_with_kinds(source, report, known))
-    yield from (_ledger(found, kind, known) for found, kind in ledgers)
-    groups, data, names = _groups(source, ledgers, known)
-    yield from rebuilt_topics(groups, data, names)
-    yield from what_topics_need(groups, known.cluster)
+    old, cluster = known.old, list(_cluster(source))
+    scanned = scan_disks(source, report, known)
+    yield from (_ledger(one, scanned.kinds[at], known) for at, one in scanned.found.items())
+    yield from gone_ledgers(scanned, old)
+    names = _names(scanned, known)
+    topics = _with_old(found_topics(scanned, names), old)
+    yield from (topic.rebuilt(scanned.found, old.topics.get(topic.name)) for topic in topics)
+    cursors = found_cursors(scanned, topics, names)
+    yield from merged_cursors(
+        [
+            *rebuilt_cursors(scanned, topics, cursors),
+            *beginning_cursors(topics, known.given.cursors, scanned),
+        ],
+        cursors,
+        scanned,
+        old,
+    )
+    schemas = list(
+        merged_schemas(rebuilt_schemas(scanned.said(SchemaClues).values(), scanned.kept), scanned, old)
+    )
+    yield from schemas
+    data = scanned.said(DataClues).values()
+    yield from counters(scanned.found, data, known.cluster, old.counters)
+    needs = what_topics_need(topics, (one.facts["schema"] for one in schemas), known.cluster)
+    yield from merged_needs([*cluster, *needs], old, as_they_were=known.policies_as_they_were)
 
 
 def unnamed_groups(source: EntrySource, report: Report, known: Known) -> Iterator[Document]:
-    """Yield each topic whose name nothing says, as a line of a file of names; raises as `rebuilt_values`."""
-    check_disks(source)
-    groups, _, _ = _groups(source, list(_with_kinds(source, report, known)), known)
-    yield from unnamed(source, groups)
+    """Yield each topic and cursor whose name nothing says, as lines of a file of names.
+
+    Raises as `rebuilt_values`.
+    """
+    scanned = scan_disks(source, report, known)
+    names = _names(scanned, known)
+    topics = found_topics(scanned, names)
+    yield from unnamed(source, topics)
+    cursors = found_cursors(scanned, topics, names)
+    yield from unnamed_cursors(one for one in cursors if one.clues.ledger_id >= known.old.next_id)
 
 
-def _with_kinds(source: EntrySource, report: Report, known: Known) -> Iterator[tuple[FoundLedger, Kind]]:
-    for found in found_ledgers(source, report, password=known.password, lost=known.lost):
-        yield found, kind_of(source, found.ledger_id, found.last_entry, found.digest_type)
+def _names(scanned: Scanned, known: Known) -> Names:
+    for ledger_id, named in sorted(known.given.ledgers.items()):
+        kind = scanned.kinds.get(ledger_id)
+        if kind not in NAMED_KINDS:
+            raise UsageError(f"ledger {ledger_id} has a name, and the disks have no data of it")
+        if named.cursor is not None and kind != "cursor":
+            raise UsageError(f"ledger {ledger_id} is given a cursor's name, and holds {kind}")
+    return {**names_on_disks(scanned), **known.old.names, **known.given.ledgers}
 
 
-def _groups(
-    source: EntrySource, ledgers: Sequence[tuple[FoundLedger, Kind]], known: Known
-) -> tuple[FoundGroups, dict[int, FoundLedger], Names]:
-    data = {found.ledger_id: found for found, kind in ledgers if kind == "data"}
-    strange = sorted(known.names.keys() - data.keys())
-    if strange:
-        raise UsageError(f"ledger {strange[0]} has a name, and the disks have no data of it")
-    names = {**names_on_disks(source, data), **known.old_names, **known.names}
-    mentions = [mention(source, found.ledger_id, kind, found.digest_type) for found, kind in ledgers]
-    return groups_of(source, data, mentions, names), data, names
+def _with_old(topics: Sequence[FoundTopic], old: OldStore) -> list[FoundTopic]:
+    """Return the topics of the disks, and those that only the old store has."""
+    here = {topic.name for topic in topics}
+    why = ("the old store has it", "no ledger of it is on the disks")
+    return [*topics, *(FoundTopic(name, "old", (), why) for name in old.topics if name not in here)]
 
 
 def check_disks(source: EntrySource) -> None:
@@ -104,29 +153,19 @@ def check_disks(source: EntrySource) -> None:
             )
 
 
-def write_rebuilt(
-    values: Iterable[Rebuilt], ledger_ids: Iterable[int], target: Path, head: Document
-) -> list[Rebuilt]:
+def write_rebuilt(values: Iterable[Rebuilt], target: Path, head: Document) -> list[Rebuilt]:
     """Write the values to a snapshot, which appears when it is whole; return them.
 
-    `ledger_ids` are all on the disks: the snapshot's counters are past them. UsageError where nothing can be
-    written to `target`.
+    UsageError where nothing can be written to `target`.
     """
     rebuilt = list(values)
-    with closing(SnapshotWriter(target, head | {"counters": _counters(ledger_ids)})) as writer:
+    counted = {one.path: one.facts["next"] for one in rebuilt if "next" in one.facts}
+    with closing(SnapshotWriter(target, head | {"counters": counted})) as writer:
         for one in sorted(rebuilt, key=lambda one: one.path):
             if one.value is not None:
                 writer.add(Versioned(one.path, one.value, 0))
         writer.finish({})
     return rebuilt
-
-
-def _counters(ledger_ids: Iterable[int]) -> dict[str, int]:
-    """Return the next id to give out, by the path of what gives them out: those of 31 and of 63 bits."""
-    ids = set(ledger_ids)
-    short = {one for one in ids if one < SHORT_LEDGER_LIMIT}
-    counters = {IDGEN: max(short, default=-1) + 1 + LEFT_NOTHING}
-    return counters | ({IDGEN_LONG: max(ids) + 1 + LEFT_NOTHING} if ids - short else {})
 
 
 def _cluster(source: EntrySource) -> Iterator[Rebuilt]:
@@ -150,14 +189,19 @@ def _cluster(source: EntrySource) -> Iterator[Rebuilt]:
 
 def _ledger(found: FoundLedger, kind: Kind, known: Known) -> Rebuilt:
     path, facts = ledger_path(found.ledger_id), _facts(found, kind)
+    closed = closed_before(found.ledger_id, known.old)
+    if closed is not None:
+        why = "it was closed when the old store was taken"
+        return Rebuilt(path, "old", (why, *_gaps(found)), closed, facts)
     if found.refused is not None:
         return Rebuilt(path, "refused", (found.refused,), facts=facts)
     likely = bool(found.unsure or found.missing)
+    value = found.value(known.password, known.ack_quorum)
     return Rebuilt(
         path,
         "likely" if likely else "certain",
         (*_gaps(found), *found.unsure) or ("its entries and where they lie",),
-        found.value(known.password, known.ack_quorum),
+        with_old_metadata(value, found.ledger_id, known.old),
         facts,
     )
 

@@ -1,19 +1,12 @@
-"""Topics made again: a record for each group of data ledgers, with its name or in lost+found; what they need.
-
-A broker that loads a topic deletes what nothing holds: namespaces are written with infinite retention and
-keep inactive topics, until whoever restores them says otherwise. Every ledger of a record has its entries,
-the last one too: a broker deletes one that says it has none.
-
-Sources: apache/pulsar ManagedLedgerImpl.java (initialize, internalTrimLedgers), Policies.java,
-InactiveTopicPolicies.java.
-"""
+"""Topics made again: one for each group of data ledgers and each log, its name in lost+found if need be."""
 
 from __future__ import annotations
 
-import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.batch import open_entry
@@ -22,99 +15,202 @@ from pulsar_meta.codecs.frames.frame import decode_frame
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.rebuild.clues import DataClues, Mention, data_clues
+from pulsar_meta.jobs.rebuild.clues import DataClues
+from pulsar_meta.jobs.rebuild.compaction import CompactedClues
+from pulsar_meta.jobs.rebuild.cursor_ledgers import CursorClues
 from pulsar_meta.jobs.rebuild.evidence import Certainty, Rebuilt
 from pulsar_meta.jobs.rebuild.groups import Group, group_ledgers
 from pulsar_meta.jobs.rebuild.ledgers import FoundLedger
 from pulsar_meta.jobs.rebuild.names import Names
+from pulsar_meta.jobs.rebuild.scan import Scanned
+from pulsar_meta.jobs.rebuild.system_topics import SYSTEM_TOPICS
+from pulsar_meta.jobs.rebuild.topic_records import record_of
+from pulsar_meta.jobs.rebuild.transactions import MAX_LOCAL_TXN_ID, LogClues, highest_ids, log_topic
+from pulsar_meta.jobs.topics.topic import Position
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 
 # Where topics are whose names nothing says, each by its first ledger.
 LOST_TENANT: Final = "lost-found"
 LOST_NAMESPACE: Final = "ledgers"
+NAMELESS: Final = "nothing on the disks says its name"
 # Messages that are shown of a topic without a name, and bytes of each.
 PAYLOADS: Final = 3
 PAYLOAD_BYTES: Final = 100
 
-FoundGroups = Sequence[tuple[Group, Sequence[DataClues]]]
+
+@dataclass(frozen=True, slots=True)
+class FoundTopic:
+    """A topic: its ledgers in order, its name (in lost+found where nothing says one), and why.
+
+    `mentions` are cursors' and compacted ledgers that name its data; `properties` are those of its managed
+    ledger; `clues` what the messages of its data ledgers say. Of a system topic the ledgers `compacted_away`
+    stay out of its record: a broker that loads it deletes them, whatever the retention, under its own reader.
+    """
+
+    name: TopicName
+    certainty: Certainty
+    ledgers: tuple[int, ...]
+    evidence: tuple[str, ...]
+    mentions: tuple[int, ...] = ()
+    clues: tuple[DataClues, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    compacted_away: frozenset[int] = frozenset()
+
+    def rebuilt(self, found: Mapping[int, FoundLedger], old: ManagedLedgerInfo | None = None) -> Rebuilt:
+        """Return its record; `old` is what an older store had. Ledgers that are refused are left out."""
+        mine = [one for one in self.ledgers if one not in self.compacted_away]
+        kept = [found[one] for one in mine if found[one].refused is None]
+        facts = {"topic": str(self.name), "ledgers": list(self.ledgers), **_sums(self.clues)}
+        if mine and not kept and old is None:
+            evidence = ("all its ledgers are refused", *self.evidence)
+            return Rebuilt(self.name.path, "refused", evidence, None, facts)
+        record, deleted = record_of(kept, old, self.properties)
+        facts["ledgers"] = [one.ledgerId for one in record.ledgerInfo]
+        evidence = (*self.evidence, *_deleted(deleted), *_compacted_away(self.compacted_away))
+        return Rebuilt(self.name.path, self.certainty, evidence, record.SerializeToString(), facts)
 
 
-def groups_of(
-    source: EntrySource, data: Mapping[int, FoundLedger], mentions: Iterable[Mention], names: Names
-) -> FoundGroups:
-    """Return the groups that are one topic each, with what the messages of their ledgers say."""
-    clues = {one: data_clues(source, one, found.digest_type) for one, found in data.items()}
-    known = {one: str(named.topic) for one, named in names.items() if one in data}
-    return [(group, [clues[one] for one in group.ledgers]) for group in group_ledgers(clues, mentions, known)]
+def found_topics(scanned: Scanned, names: Names) -> list[FoundTopic]:
+    """Return the topics of data, logs and compacted ledgers, each name once."""
+    data = scanned.said(DataClues)
+    known = {at: str(named.topic) for at, named in names.items() if at in data}
+    groups = group_ledgers(data, scanned.mentions(), known)
+    topics = {topic.name: topic for topic in (_of_group(group, data, names) for group in groups)}
+    for more in (*_logs(scanned, names), *_compacted_only(scanned, names, topics)):
+        other = topics.get(more.name)
+        topics[more.name] = more if other is None else _together(other, more)
+    return [_without_compacted(topic, scanned) for topic in topics.values()]
 
 
-def rebuilt_topics(groups: FoundGroups, data: Mapping[int, FoundLedger], names: Names) -> Iterator[Rebuilt]:
-    """Yield the record of each group's topic; ledgers that BookKeeper cannot be told of are left out."""
-    for group, clues in groups:
-        kept = [data[one] for one in group.ledgers if data[one].refused is None]
-        topic = lost_topic(group) if group.name is None else TopicName.parse(group.name)
-        facts = {"topic": str(topic), "ledgers": list(group.ledgers), **_sums(clues)}
-        evidence = _evidence(group, names)
-        if not kept:
-            yield Rebuilt(topic.path, "refused", ("all its ledgers are refused", *evidence), None, facts)
-            continue
-        certainty: Certainty = "certain" if group.certain else "likely"
-        if group.name is None:
-            certainty = "lost+found"
-        yield Rebuilt(topic.path, certainty, evidence, _record(kept), facts)
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """The newest compacted ledger of a topic, and up to where it goes.
+
+    `pointed`: a cursor's ledger points to it.
+    """
+
+    ledger_id: int
+    horizon: Position
+    pointed: bool
 
 
-def unnamed(source: EntrySource, groups: FoundGroups) -> Iterator[Document]:
-    """Yield each group without a name, as a line of a file of names to be filled in."""
-    for group, clues in groups:
-        if group.name is None:
+def compaction(scanned: Scanned, mentions: Iterable[int]) -> Compaction | None:
+    """Return the compacted data of a topic, which is one of the ledgers that name its data; None without."""
+    compacted = scanned.said(CompactedClues)
+    mine = [compacted[one] for one in mentions if one in compacted and one in scanned.kept]
+    newest = max(mine, key=lambda one: one.ledger_id, default=None)
+    if newest is None or newest.last is None:
+        return None
+    cursors = scanned.said(CursorClues).values()
+    pointers = [one.last for one in cursors if one.compacted == newest.ledger_id and one.last is not None]
+    return Compaction(newest.ledger_id, max([newest.last, *pointers]), bool(pointers))
+
+
+def unnamed(source: EntrySource, topics: Iterable[FoundTopic]) -> Iterator[Document]:
+    """Yield each topic with data and without a name, as a line of a file of names to be filled in."""
+    for topic in topics:
+        if topic.certainty == "lost+found" and topic.clues:
             yield {
-                "ledger_id": group.ledgers[0],
+                "ledger_id": topic.ledgers[0],
                 "topic": None,
-                "ledgers": list(group.ledgers),
-                **_sums(clues),
-                "producers": sorted({name for clue in clues for name in clue.producers}),
-                "payloads": list(islice(_payloads(source, group.ledgers), PAYLOADS)),
-                "evidence": list(_evidence(group, {})),
+                "ledgers": list(topic.ledgers),
+                **_sums(topic.clues),
+                "producers": sorted({name for clue in topic.clues for name in clue.producers}),
+                "payloads": list(islice(_payloads(source, topic.ledgers), PAYLOADS)),
+                "evidence": list(topic.evidence),
             }
 
 
-def what_topics_need(groups: FoundGroups, cluster: str) -> Iterator[Rebuilt]:
-    """Yield the cluster, tenants, namespaces and numbers of partitions that the topics need."""
-    names = [TopicName.parse(group.name) for group, _ in groups if group.name is not None]
-    topics = {*names, TopicName(LOST_TENANT, LOST_NAMESPACE, "any")}
-    why = ("nothing on the disks says it: the least that brokers need",)
-    yield Rebuilt(f"/admin/clusters/{cluster}", "invented", why, _json({}))
-    for tenant in sorted({topic.tenant for topic in topics}):
-        tenant_value = {"adminRoles": [], "allowedClusters": [cluster]}
-        yield Rebuilt(f"/admin/policies/{tenant}", "invented", why, _json(tenant_value))
-    kept = (*why, "infinite retention, and inactive topics stay, until subscriptions are in place")
-    for namespace in sorted({topic.namespace_name for topic in topics}):
-        yield Rebuilt(f"/admin/policies/{namespace}", "invented", kept, _json(_policies(cluster)))
-    partitions: dict[TopicName, int] = {}
-    for topic in topics:
-        if topic.partitioned is not None and topic.partition is not None:
-            partitions[topic.partitioned] = max(partitions.get(topic.partitioned, 0), topic.partition + 1)
-    for topic, count in sorted(partitions.items(), key=lambda pair: str(pair[0])):
-        value = _json({"partitions": count, "deleted": False})
-        yield Rebuilt(topic.partitioned_path, "likely", ("by the highest partition that has a name",), value)
+def lost_name(ledger_id: int) -> TopicName:
+    """Return the name that a topic has in lost+found."""
+    return TopicName(LOST_TENANT, LOST_NAMESPACE, f"ledger-{ledger_id}")
 
 
-def lost_topic(group: Group) -> TopicName:
-    """Return the name that a group has in lost+found."""
-    return TopicName(LOST_TENANT, LOST_NAMESPACE, f"ledger-{group.ledgers[0]}")
+def _of_group(group: Group, data: Mapping[int, DataClues], names: Names) -> FoundTopic:
+    named = next((names[one] for one in group.ledgers if one in names), None)
+    clues = tuple(data[one] for one in group.ledgers)
+    evidence = (NAMELESS if named is None else named.why, *group.evidence)
+    if named is None:
+        name, certainty = lost_name(group.ledgers[0]), _lost()
+    else:
+        name = named.topic
+        certainty = "certain" if group.certain and named.sure else "likely"
+    return FoundTopic(name, certainty, group.ledgers, evidence, group.mentions, clues)
 
 
-def _record(ledgers: Iterable[FoundLedger]) -> bytes:
-    record = ManagedLedgerInfo()
-    for one in ledgers:
-        record.ledgerInfo.add(ledgerId=one.ledger_id, entries=one.last_entry + 1, size=one.length or 0)
-    return record.SerializeToString()
+def _without_compacted(topic: FoundTopic, scanned: Scanned) -> FoundTopic:
+    """Return a topic, a system topic without the ledgers whose entries are all in its compacted data."""
+    found = compaction(scanned, topic.mentions) if topic.name.local in SYSTEM_TOPICS else None
+    if found is None:
+        return topic
+    ends = {one: Position(one, scanned.found[one].last_entry) for one in topic.ledgers}
+    return replace(topic, compacted_away=frozenset(one for one, end in ends.items() if end <= found.horizon))
 
 
-def _evidence(group: Group, names: Names) -> tuple[str, ...]:
-    why = [names[one].why for one in group.ledgers if one in names]
-    return (why[0] if why else "nothing on the disks says its name", *group.evidence)
+def _lost() -> Certainty:
+    return "lost+found"
+
+
+def _logs(scanned: Scanned, names: Names) -> Iterator[FoundTopic]:
+    """Yield the logs of coordinators and of pending acknowledgments.
+
+    Of a coordinator that messages name and that has no log on the disks only the property is left.
+    """
+    logs, data = scanned.said(LogClues), scanned.said(DataClues)
+    highest = highest_ids(
+        [one.highest for one in logs.values()] + [one.highest_txns for one in data.values()]
+    )
+    of: dict[TopicName, list[int]] = defaultdict(list)
+    for ledger_id in logs:
+        of[names[ledger_id].topic if ledger_id in names else lost_name(ledger_id)].append(ledger_id)
+    counted = {log_topic(number): str(least) for number, least in highest.items()}
+    for name in dict.fromkeys((*of, *counted)):
+        ledgers = tuple(of.get(name, ()))
+        lost = any(one not in names for one in ledgers)
+        properties = {MAX_LOCAL_TXN_ID: counted[name]} if name in counted else {}
+        why = names[ledgers[0]].why if ledgers and not lost else NAMELESS
+        evidence = [why] if ledgers else ["messages on the disks name its coordinator"]
+        if properties:
+            evidence.append(f"the highest transaction on the disks is {properties[MAX_LOCAL_TXN_ID]}")
+        certainty: Certainty = "lost+found" if lost else "certain" if ledgers else "likely"
+        yield FoundTopic(name, certainty, ledgers, tuple(evidence), properties=properties)
+
+
+def _compacted_only(
+    scanned: Scanned, names: Names, topics: Mapping[TopicName, FoundTopic]
+) -> Iterator[FoundTopic]:
+    """Yield the topics of compacted ledgers whose data is all gone."""
+    mentioned = {one for topic in topics.values() for one in topic.mentions}
+    for ledger_id in scanned.said(CompactedClues):
+        if ledger_id not in mentioned:
+            named = names.get(ledger_id)
+            name = lost_name(ledger_id) if named is None else named.topic
+            why = NAMELESS if named is None else named.why
+            evidence = (why, f"only its compacted data, in ledger {ledger_id}, is left")
+            yield FoundTopic(name, "lost+found" if named is None else "likely", (), evidence, (ledger_id,))
+
+
+def _together(one: FoundTopic, other: FoundTopic) -> FoundTopic:
+    return replace(
+        one,
+        ledgers=tuple(sorted({*one.ledgers, *other.ledgers})),
+        evidence=(*one.evidence, *other.evidence),
+        mentions=(*one.mentions, *other.mentions),
+        clues=(*one.clues, *other.clues),
+        properties={**one.properties, **other.properties},
+    )
+
+
+def _deleted(ledgers: Sequence[int]) -> Iterator[str]:
+    if ledgers:
+        named = ", ".join(map(str, ledgers))
+        yield f"ledgers {named} are on the disks, and had been deleted from it when the old store was taken"
+
+
+def _compacted_away(ledgers: Iterable[int]) -> Iterator[str]:
+    named = ", ".join(map(str, sorted(ledgers)))
+    if named:
+        yield f"ledgers {named} stay out: all of them is in its compacted data"
 
 
 def _sums(clues: Sequence[DataClues]) -> Document:
@@ -139,20 +235,3 @@ def _payloads(source: EntrySource, ledgers: Iterable[int]) -> Iterator[Document]
             text = bytes(messages[0].payload[:PAYLOAD_BYTES]).decode("utf-8", "replace")
             key = messages[0].metadata.partition_key or None
             yield {"ledger_id": ledger_id, "key": key, "payload": text}
-
-
-def _policies(cluster: str) -> dict[str, Any]:
-    return {
-        "replication_clusters": [cluster],
-        "bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1},
-        "retention_policies": {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1},
-        "inactive_topic_policies": {
-            "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
-            "maxInactiveDurationSeconds": 2**31 - 1,
-            "deleteWhileInactive": False,
-        },
-    }
-
-
-def _json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()

@@ -1,0 +1,188 @@
+"""Subscriptions made again from cursors' ledgers, and the cursors of compaction from compacted ledgers.
+
+A cursor's ledger belongs to the topic whose ledgers its positions name; nothing in it says which
+subscription it is. It is `recovered-LEDGER` then: a subscription that keeps what it has not acknowledged.
+
+Sources: apache/pulsar ManagedCursorImpl.java (recover), CompactedTopicImpl.java, PersistentTopic.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.jobs.rebuild.cursor_ledgers import CursorClues
+from pulsar_meta.jobs.rebuild.evidence import Certainty, Rebuilt
+from pulsar_meta.jobs.rebuild.names import GivenCursor, Named, Names
+from pulsar_meta.jobs.rebuild.scan import Scanned
+from pulsar_meta.jobs.rebuild.topics import LOST_TENANT, FoundTopic, compaction
+from pulsar_meta.jobs.rebuild.transactions import LOG_CURSOR, LogClues
+from pulsar_meta.jobs.topics.owners import COMPACTED_LEDGER, COMPACTION
+from pulsar_meta.jobs.topics.topic import Position
+from pulsar_meta.jobs.transactions.pending_acks import LOG_CURSOR as PENDING_CURSOR
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
+
+# The cursor of each kind of log, which has no other.
+_OF_LOGS: Final = {"transaction-log": LOG_CURSOR, "pending-acks": PENDING_CURSOR}
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCursor:
+    """A cursor's ledger: the topic that its positions name (None: none of those on the disks), its name.
+
+    `name` is None where nothing says which subscription it is.
+    """
+
+    clues: CursorClues
+    topic: TopicName | None
+    name: str | None
+    why: str
+
+    @property
+    def called(self) -> str:
+        """The name under which it is written."""
+        return self.name or f"recovered-{self.clues.ledger_id}"
+
+
+def found_cursors(scanned: Scanned, topics: Iterable[FoundTopic], names: Names) -> list[FoundCursor]:
+    """Return the ledgers of cursors, each with its topic and name as far as something says them."""
+    owner = {ledger_id: topic.name for topic in topics for ledger_id in topic.ledgers}
+    return [
+        _found(clues, names.get(at), owner, scanned)
+        for at, clues in sorted(scanned.said(CursorClues).items())
+    ]
+
+
+def rebuilt_cursors(
+    scanned: Scanned, topics: Iterable[FoundTopic], cursors: Iterable[FoundCursor]
+) -> Iterator[Rebuilt]:
+    """Yield a record for each cursor; of several ledgers of one that at which it stood last."""
+    yield from _compactions(scanned, topics)
+    newest: dict[tuple[TopicName, str], FoundCursor] = {}
+    for one in cursors:
+        if one.topic is None or one.clues.last is None:
+            yield _without_topic(one)
+        elif one.name != COMPACTION:
+            key = one.topic, one.called
+            newest[key] = max(newest.get(key, one), one, key=_newness)
+    for (topic, name), one in newest.items():
+        yield _of_ledger(topic, name, one, refused=one.clues.ledger_id not in scanned.kept)
+
+
+def beginning_cursors(
+    topics: Iterable[FoundTopic], wanted: Iterable[GivenCursor], scanned: Scanned
+) -> Iterator[Rebuilt]:
+    """Yield the subscriptions of which no ledger is left, where the person wants them to begin."""
+    ledgers = {topic.name: [one for one in topic.ledgers if one in scanned.kept] for topic in topics}
+    for one in wanted:
+        mine = ledgers.get(one.topic)
+        path, facts = one.topic.cursor_path(one.cursor), _facts(one.topic, one.cursor)
+        if not mine:
+            yield Rebuilt(path, "refused", ("its topic has no ledgers here",), None, facts)
+            continue
+        last = mine[-1], scanned.found[mine[-1]].last_entry
+        position = Position(mine[0], -1) if one.start == "earliest" else Position(*last)
+        why = f"nothing of it is left; it begins with the {one.start}, as was given"
+        yield Rebuilt(path, "invented", (why,), _in_record(position), facts | _place(position))
+
+
+def unnamed_cursors(cursors: Iterable[FoundCursor]) -> Iterator[Document]:
+    """Yield each cursor's ledger without a name, as a line of a file of names to be filled in."""
+    for one in cursors:
+        if one.name is None:
+            lost = one.topic is None or one.topic.tenant == LOST_TENANT
+            yield {
+                "ledger_id": one.clues.ledger_id,
+                "topic": None if lost else str(one.topic),
+                "cursor": None,
+                **_place(one.clues.last),
+                "ledgers": sorted(one.clues.named),
+                "evidence": [one.why],
+            }
+
+
+def _found(
+    clues: CursorClues, named: Named | None, owner: Mapping[int, TopicName], scanned: Scanned
+) -> FoundCursor:
+    last = () if clues.last is None else (clues.last.ledger_id,)
+    at = next((one for one in (*last, *sorted(clues.named)) if one in owner), None)
+    topic = owner.get(at) if at is not None else None
+    if named is not None:
+        return FoundCursor(clues, named.topic, named.cursor, named.why)
+    if clues.compacted is not None:
+        return FoundCursor(clues, topic, COMPACTION, "only the cursor of compaction points to compacted data")
+    log = scanned.clues.get(at) if at is not None else None
+    if isinstance(log, LogClues):
+        return FoundCursor(clues, topic, _OF_LOGS[log.kind], "a log has no other cursor")
+    why = "nothing says which subscription it is"
+    return FoundCursor(clues, topic, None, why)
+
+
+def _newness(one: FoundCursor) -> tuple[Position, int]:
+    return one.clues.last or Position(-1, -1), one.clues.ledger_id
+
+
+def _of_ledger(topic: TopicName, name: str, one: FoundCursor, *, refused: bool) -> Rebuilt:
+    position = one.clues.last
+    assert position is not None
+    path = topic.cursor_path(name)
+    facts = _facts(topic, name) | _place(position) | {"cursor_ledger": one.clues.ledger_id}
+    if refused:
+        return Rebuilt(path, "refused", ("its ledger is refused",), None, facts)
+    record = ManagedCursorInfo(
+        cursorsLedgerId=one.clues.ledger_id,
+        markDeleteLedgerId=position.ledger_id,
+        markDeleteEntryId=position.entry_id,
+    )
+    certainty: Certainty = "certain" if one.name else "lost+found"
+    moved = f"its ledger {one.clues.ledger_id} has where it stood last"
+    return Rebuilt(path, certainty, (one.why, moved), record.SerializeToString(), facts)
+
+
+def _without_topic(one: FoundCursor) -> Rebuilt:
+    """Return what is said of a cursor that can be put nowhere."""
+    why = "its entries cannot be read" if one.clues.last is None else "its positions are in no ledger here"
+    path = f"/managed-ledgers/lost-found/ledgers/persistent/recovered-{one.clues.ledger_id}"
+    facts = {
+        "topic": None,
+        "cursor": one.name,
+        **_place(one.clues.last),
+        "cursor_ledger": one.clues.ledger_id,
+    }
+    return Rebuilt(path, "lost+found", (why, "no record of it is written"), None, facts)
+
+
+def _compactions(scanned: Scanned, topics: Iterable[FoundTopic]) -> Iterator[Rebuilt]:
+    """Yield the cursor of each topic with compacted data: it points to the newest of it."""
+    for topic in topics:
+        found = compaction(scanned, topic.mentions)
+        if found is not None:
+            why = f"ledger {found.ledger_id} has compacted data of it"
+            facts = _facts(topic.name, COMPACTION) | _place(found.horizon)
+            facts |= {"compacted_ledger": found.ledger_id}
+            value = _in_record(found.horizon, {COMPACTED_LEDGER: found.ledger_id})
+            path = topic.name.cursor_path(COMPACTION)
+            yield Rebuilt(path, "certain" if found.pointed else "likely", (why,), value, facts)
+
+
+def _in_record(position: Position, properties: Mapping[str, int] | None = None) -> bytes:
+    record = ManagedCursorInfo(
+        cursorsLedgerId=STATE_IN_RECORD,
+        markDeleteLedgerId=position.ledger_id,
+        markDeleteEntryId=position.entry_id,
+    )
+    for name, value in (properties or {}).items():
+        record.properties.add(name=name, value=value)
+    return record.SerializeToString()
+
+
+def _facts(topic: TopicName, cursor: str) -> dict[str, object]:
+    return {"topic": str(topic), "cursor": cursor}
+
+
+def _place(position: Position | None) -> dict[str, object]:
+    return {"position": None if position is None else f"{position.ledger_id}:{position.entry_id}"}

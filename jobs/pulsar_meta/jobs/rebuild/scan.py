@@ -1,0 +1,116 @@
+"""What each ledger on the disks is, and what it says: all that is read of entries, one ledger at a time.
+
+The results are plain values: they can be made by many workers, and be kept. Needs NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
+from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.rebuild.clues import DataClues, Mention, data_clues
+from pulsar_meta.jobs.rebuild.compaction import CompactedClues, compacted_clues
+from pulsar_meta.jobs.rebuild.cursor_ledgers import CursorClues, cursor_clues
+from pulsar_meta.jobs.rebuild.kinds import Kind, kind_of
+from pulsar_meta.jobs.rebuild.ledgers import Disks, Examined, FoundLedger, disks_of, examine, judged
+from pulsar_meta.jobs.rebuild.schemas import SchemaClues, schema_clues
+from pulsar_meta.jobs.rebuild.transactions import LogClues, log_clues
+from pulsar_meta.jobs.topics.topic import Report
+
+Clues = DataClues | CompactedClues | CursorClues | SchemaClues | LogClues
+OfKind = TypeVar("OfKind", bound=Clues)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerScan:
+    """One ledger: what its entries show, what it holds, what it says (None: nothing), what was damaged."""
+
+    examined: Examined
+    kind: Kind
+    clues: Clues | None = None
+    faults: tuple[PulsarMetaError, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """All ledgers that are on the disks, by their ids, in order."""
+
+    found: Mapping[int, FoundLedger]
+    kinds: Mapping[int, Kind]
+    clues: Mapping[int, Clues] = field(repr=False)
+
+    @classmethod
+    def of(cls, scans: Sequence[LedgerScan], password: bytes) -> Scanned:
+        """Judge ledgers together: which quorums are usual decides for those that fit several."""
+        found = {one.ledger_id: one for one in judged([scan.examined for scan in scans], password)}
+        kinds = {scan.examined.ledger_id: scan.kind for scan in scans}
+        clues = {scan.examined.ledger_id: scan.clues for scan in scans if scan.clues is not None}
+        return cls(found, kinds, clues)
+
+    def said(self, kind: type[OfKind]) -> dict[int, OfKind]:
+        """Return what the ledgers of one kind say."""
+        return {at: clues for at, clues in self.clues.items() if isinstance(clues, kind)}
+
+    @cached_property
+    def kept(self) -> frozenset[int]:
+        """The ledgers that BookKeeper is to know."""
+        return frozenset(at for at, found in self.found.items() if found.refused is None)
+
+    def mentions(self) -> Iterator[Mention]:
+        """Yield which ledgers name data ledgers of their topic."""
+        for at, clues in self.clues.items():
+            if isinstance(clues, CompactedClues | CursorClues | LogClues) and clues.named:
+                yield Mention(at, self.kinds[at], clues.named)
+
+
+def scan_ledgers(
+    source: EntrySource, report: Report, ledger_ids: Iterable[int], *, password: bytes, lost: Sequence[str]
+) -> Iterator[LedgerScan]:
+    """Yield what each of some ledgers is and says; damage goes to `report`. UnreachableError."""
+    disks = disks_of(source)
+    for ledger_id in ledger_ids:
+        scan = scan_ledger(source, disks, ledger_id, password=password, lost=lost)
+        for fault in scan.faults:
+            report(fault)
+        yield scan
+
+
+def scan_ledger(
+    source: EntrySource, disks: Disks, ledger_id: int, *, password: bytes, lost: Sequence[str]
+) -> LedgerScan:
+    """Return what one ledger is and says. UnreachableError."""
+    faults: list[PulsarMetaError] = []
+    examined = examine(source, disks, ledger_id, faults.append, password=password, lost=lost)
+    kind = kind_of(source, ledger_id, examined.last_entry, examined.digest_type)
+    return LedgerScan(examined, kind, _clues(source, examined, kind), tuple(faults))
+
+
+def _clues(source: EntrySource, examined: Examined, kind: Kind) -> Clues | None:
+    ledger_id, digest = examined.ledger_id, examined.digest_type
+    match kind:
+        case "data":
+            return data_clues(source, ledger_id, digest)
+        case "compacted":
+            return compacted_clues(source, ledger_id, digest)
+        case "cursor":
+            return cursor_clues(source, ledger_id)
+        case "transaction-log" | "pending-acks":
+            return log_clues(source, ledger_id, kind, digest)
+        case "schema":
+            return _schema(source, examined)
+        case _:
+            return None
+
+
+def _schema(source: EntrySource, examined: Examined) -> SchemaClues | None:
+    ledger_id, last = examined.ledger_id, examined.last_entry
+    try:
+        entry = decode_bookie_entry(source.read(ledger_id, last).data, examined.digest_type)
+    except (DecodeError, NotFoundError):
+        return None
+    return schema_clues(ledger_id, last, entry.data)

@@ -1,0 +1,162 @@
+"""Real clusters whose metadata store was deleted: they come up on the rebuilt one and serve every message."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from pulsar_meta.jobs.topics.topic import every_topic
+from pulsar_meta.stores.registry import open_store
+from tests.cli.program import pulsar_meta_here
+from tests.servers.jvm import JavaFailed, Jvm
+from tests.servers.pulsar import PulsarStandalone
+
+pytestmark = pytest.mark.interop
+
+READ = "tests.servers.clients.java_reader:read_all"
+PRODUCE = "tests.servers.clients.java:produce"
+TRANSACTIONS = "persistent://public/default/txn"
+TERMINATED = "persistent://public/default/terminated"
+SETTINGS = {"transactionCoordinatorEnabled": "true", "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
+# Of two that share a reader of transaction snapshots one may wait in vain in a broker; the topic loads again.
+ATTEMPTS = 4
+Messages = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A capture of which only the disks are left: its truth, and the ledgers that each topic had then."""
+
+    folder: Path
+    version: str
+    topics: Mapping[str, set[int]]
+    truth: Mapping[str, Messages]
+
+    @classmethod
+    def of(cls, folder: Path) -> Lost:
+        told: dict[str, Any] = {}
+        for name in ("truth.json", "truth-after-revert.json"):
+            file = folder / name
+            told |= json.loads(file.read_text()) if file.exists() else {}
+        truth = {topic: said["messages"] for topic, said in told.items() if "reader_error" not in said}
+        version = folder.name.split("-")[1]
+        return cls(folder, version, ledgers_of([folder / "metadata.ndjson"]), truth)
+
+    def names(self) -> dict[int, str]:
+        """Return what a person knows: the topic of each ledger, also of those that were deleted."""
+        files = sorted(self.folder.glob("metadata*.ndjson"))
+        return {one: topic for topic, ledgers in ledgers_of(files).items() for one in ledgers}
+
+
+def ledgers_of(files: Iterable[Path]) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for file in files:
+        with open_store(f"snapshot:{file}") as store:
+            for topic in every_topic(store, print):
+                found.setdefault(topic.name, set()).update(one.ledger_id for one in topic.ledgers)
+    return found
+
+
+def run(folder: Path, *words: object) -> Any:
+    ran = pulsar_meta_here(*map(str, words), "-o", "json", folder=folder)
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+def rebuilt(lost: Lost, data: Path, *words: object) -> dict[str, Any]:
+    """Rebuild from copies of the disks, restore into an empty database; return the summary of that."""
+    for disk in sorted(lost.folder.glob("bookie[0-9]*")):
+        shutil.copytree(disk, data / disk.name)
+    found = data.parent / "found.ndjson.zst"
+    run(data, "rebuild", "--entries", f"bookie-disk:{data}", "--output", found, *words)
+    target = f"rocksdb:{data / 'rocksdb'}"
+    summary = run(data, "restore", f"snapshot:{found}", "--store", target, "--allow-unreadable", "--yes")
+    assert isinstance(summary, dict)
+    return summary
+
+
+def names_file(lost: Lost, into: Path) -> Path:
+    """Write what a person knows of the ledgers that are on the disks, as --unnamed asks for it."""
+    lines = run(into, "rebuild", "--entries", f"bookie-disk:{lost.folder}", "--unnamed")
+    known, file = lost.names(), into / "names"
+    for line in lines:
+        line["topic"] = next((known[one] for one in line["ledgers"] if one in known), None)
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def identity(message: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(message[key] for key in ("l", "e", "b", "sha", "key"))
+
+
+def read(pulsar: PulsarStandalone, java: Jvm, topic: str) -> Messages:
+    for _ in range(ATTEMPTS - 1):
+        with suppress(JavaFailed):
+            return cast(Messages, java.call(READ, pulsar.service_url, topic))
+    return cast(Messages, java.call(READ, pulsar.service_url, topic))
+
+
+def check(
+    lost: Lost, pulsar: PulsarStandalone, java: Jvm, written: Mapping[str, set[str]], floor: int
+) -> int:
+    """Read every topic; return how many messages of the truth there were.
+
+    What comes beside the truth lies in ledgers that the topic had let go of, or was written since.
+    """
+    count = 0
+    for topic, told in lost.truth.items():
+        if not told and topic not in written:
+            continue
+        found = read(pulsar, java, topic)
+        before = [identity(one) for one in found if one["l"] in lost.topics[topic]]
+        assert before == [identity(one) for one in told], topic
+        since = [one for one in found if one["l"] >= floor]
+        assert len(since) == len(written.get(topic, ()))
+        assert {one["sha"] for one in since} == written.get(topic, set()), topic
+        count += len(told)
+    return count
+
+
+def write_on(lost: Lost, pulsar: PulsarStandalone, java: Jvm) -> dict[str, set[str]]:
+    """Write to every topic, to one in transactions too; return the hashes of what readers are to get."""
+    written: dict[str, set[str]] = {}
+    for number, topic in enumerate(topic for topic in lost.truth if topic != TERMINATED):
+        payloads = [f"since {number} {place}".encode() for place in range(5)]
+        java.call(PRODUCE, pulsar.service_url, topic, [{"payload": one, "key": "k"} for one in payloads], {})
+        written[topic] = {sha(one) for one in payloads}
+    for end in ("commit", "abort"):
+        payload = f"since, {end}".encode()
+        java.call(PRODUCE, pulsar.service_url, TRANSACTIONS, [{"payload": payload}], {"transaction": end})
+        if end == "commit":
+            written[TRANSACTIONS].add(sha(payload))
+    return written
+
+
+def sha(payload: bytes) -> str:
+    return hashlib.sha256(payload).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("name", ["pulsar-4.0.7", "pulsar-4.2.4", "pulsar-4.2.4-3bookies"])
+def test_a_cluster_without_its_store(name: str, capture: Callable[[str], Path], tmp_path: Path) -> None:
+    lost, data = Lost.of(capture(name)), tmp_path / "data"
+    data.mkdir()
+    floor = rebuilt(lost, data, "--names", names_file(lost, tmp_path))["counters"]["/ledgers/idgen"]
+    total = sum(map(len, lost.truth.values()))
+    with (
+        PulsarStandalone(lost.version, data=data, settings=SETTINGS) as pulsar,
+        Jvm(lost.version, heap="512m") as java,
+    ):
+        assert check(lost, pulsar, java, {}, floor) == total > 10_000
+        written = write_on(lost, pulsar, java)
+        java.call("tests.servers.clients.java:close")
+        pulsar.stop()
+        pulsar.start()
+        assert check(lost, pulsar, java, written, floor) == total
