@@ -64,6 +64,7 @@ def test_a_finding_in_every_form(wounded: list[object]) -> None:
         "ledger_id": 25,
         "path": "/managed-ledgers/public/default/persistent/plain",
         "evidence": {"entries": 50, "size": 14119, "on_bookies": None},
+        "repair": "pulsar-meta repair ledger-metadata 25",
     }
     assert json.loads(done.stderr)["not_checked"]["entries"] == "no --entries"
     lines = run(*wounded, "-o", "ndjson").stdout.splitlines()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
-from pulsar_meta.stores.snapshot import SnapshotStore
+from tests import wounds
 from tests.cli.program import as_text, environment, pulsar_meta_here
+from tests.wounds import healthy
 
 PARTED = "/admin/partitioned-topics/public/default/persistent/parted"
 
@@ -19,16 +23,18 @@ PARTED = "/admin/partitioned-topics/public/default/persistent/parted"
 @pytest.fixture
 def store(capture: Callable[[str], Path], tmp_path: Path) -> str:
     """The URL of a store with what a stopped 4.2.4 left."""
-    url = f"dir:{tmp_path / 'store'}"
-    (tmp_path / "store").mkdir()
-    with (
-        SnapshotStore(f"snapshot:{capture('pulsar-4.2.4') / 'metadata.ndjson'}") as snapshot,
-        open_store(url, read_only=False) as opened,
-    ):
-        for held in snapshot.scan("/"):
-            if held.value and not held.ephemeral:
+    return written(healthy(capture("pulsar-4.2.4")), tmp_path / "store")
+
+
+def written(store: MemoryStore, folder: Path) -> str:
+    """Write a store to a directory; return its URL."""
+    folder.mkdir()
+    with open_store(f"dir:{folder}", read_only=False) as opened:
+        for held in store.scan("/"):
+            # A directory cannot have a value and children.
+            if not held.ephemeral and (held.value or not store.children(held.path)):
                 opened.put(held.path, held.value, ABSENT)
-    return url
+    return f"dir:{folder}"
 
 
 def test_a_record_that_is_gone_comes_back_and_undo_takes_it_away(store: str, tmp_path: Path) -> None:
@@ -120,3 +126,32 @@ def test_what_is_undecided_is_said_and_ends_with_1(store: str, tmp_path: Path) -
         assert (done.returncode, json.loads(done.stdout)["rewritten"]) == (1, 0)
         assert json.loads(done.stdout)["skipped_for"]["undecided"] > 1
         assert "give the bookies' disks" in done.stderr
+
+
+def test_the_commands_that_check_names_repair_what_it_found(
+    capture: Callable[[str], Path], tmp_path: Path
+) -> None:
+    made = (
+        *(wounds.metadata_gone, wounds.last_metadata_gone, wounds.metadata_garbage, wounds.topic_garbage),
+        *(wounds.topic_gone, wounds.topic_is_a_cursor, wounds.end_differs, wounds.counts_zero),
+        *(wounds.not_listed, wounds.foreign, wounds.parent_gone),
+    )
+    patient = wounds.wounded(healthy(capture("pulsar-4.2.4")), Random(5), made)
+    url, env = written(patient.store, tmp_path / "store"), environment(tmp_path)
+
+    def found() -> list[dict[str, str]]:
+        words = ("check", "--store", url, "--severity", "warning", "--except", "record-unreadable")
+        done = as_text(pulsar_meta_here(*words, "-o", "ndjson", env=env))
+        assert done.returncode in (0, 1), done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    before = found()
+    assert {one["code"] for one in before} >= {one.code for one in patient.expected}
+    commands = {one.get("repair"): one for one in before}
+    assert None not in commands, commands[None]
+    for command, finding in commands.items():
+        words = shlex.split(command or "")
+        confirmed = ("--confirm", finding["topic"]) if "missing-ledger" in words else ()
+        done = as_text(pulsar_meta_here(*words[1:], "--yes", *confirmed, env=env))
+        assert done.returncode == 0, (command, done.stderr)
+    assert found() == []

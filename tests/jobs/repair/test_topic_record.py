@@ -22,6 +22,7 @@ from tests.wounds import GARBAGE, NOWHERE
 
 PLAIN = TopicName.parse("plain")
 PATH = PLAIN.path
+CURSOR = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=5).SerializeToString()
 
 
 def repaired(patient: Patient, name: TopicName = PLAIN, source: EntrySource | None = None) -> Repair:
@@ -37,7 +38,7 @@ def counts(patient: Patient, path: str = PATH) -> dict[int, tuple[int, int]]:
 def test_each_kind_of_loss_is_made_good(patient: Patient) -> None:
     before, healthy = counts(patient), patient.values()[PATH]
     plain = decode_managed_ledger(healthy).SerializeToString()
-    for wound in (None, b"", GARBAGE, healthy[:40], plain[:25]):
+    for wound in (None, b"", GARBAGE, healthy[:40], plain[:25], CURSOR):
         patient.remove(PATH) if wound is None else patient.put(PATH, wound)
         assert patient.found(str(PLAIN)), wound
         patient.apply(repaired(patient))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
@@ -10,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.options import StoreUrl
 from pulsar_meta.cli.render.metrics import FindingCounts
 from pulsar_meta.cli.render.tables import Format, View
@@ -25,6 +27,7 @@ from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.rewrite.releases import parse_version
 from pulsar_meta.jobs.seek.questions import parse_duration
 
+COPIES = ("snapshot:", "zk-files:")
 FIELDS = ("code", "severity", "topic", "cursor", "ledger_id", "path", "message", "evidence", "repair")
 
 
@@ -121,7 +124,8 @@ def check(
             _show_upgrade(shell, upgrade)
             return
         run = checkup(opened, source, names or (), options, progress.advance, urls=urls)
-        _emit(shell, run, _shown(run.findings(), severity, counts))
+        given = _given(store, entries)
+        _emit(shell, run, _shown(run.findings(), severity, counts, given))
         check_there(opened, run.scope, sum(counts.values()) + run.checked["topics"])
         for text in () if source is None else (*source.notes, *map(str, source.faults)):
             shell.warn(text)
@@ -188,11 +192,33 @@ def _releases(versions: Iterable[str]) -> tuple[str, ...]:
     return given
 
 
-def _shown(findings: Iterable[Finding], severity: Severity, counts: Counter[Severity]) -> Iterator[Document]:
+def _given(store: str | None, entries: Iterable[str] | None) -> tuple[list[str], list[str]]:
+    """Return the options of this command line that say where the store is, and where entries are.
+
+    A copy is not what is to be repaired.
+    """
+    where = [] if store is None or store.startswith(COPIES) else ["--store", redact(store)]
+    return where, [word for url in entries or () for word in ("--entries", redact(url))]
+
+
+def _shown(
+    findings: Iterable[Finding],
+    severity: Severity,
+    counts: Counter[Severity],
+    given: tuple[list[str], list[str]],
+) -> Iterator[Document]:
     for finding in findings:
         if finding.severity.rank <= severity.rank:
             counts[finding.severity] += 1
-            yield finding.document()
+            yield _with_places(finding.document(), *given)
+
+
+def _with_places(document: Document, store: list[str], entries: list[str]) -> Document:
+    """Return a finding whose command names the store, and the entries, that this one was given."""
+    if "repair" not in document:
+        return document
+    words = store if " repair partitions " in document["repair"] else [*store, *entries]
+    return document | {"repair": shlex.join([*shlex.split(document["repair"]), *words])}
 
 
 def _account(shell: Shell, run: Checkup) -> None:

@@ -23,6 +23,7 @@ from pulsar_meta.jobs.check import (
     tiered,
 )
 from pulsar_meta.jobs.check.codes import Code
+from pulsar_meta.jobs.check.repairs import REPAIRS
 from pulsar_meta.jobs.check.sight import Check
 
 # As wide as the other pages are.
@@ -110,6 +111,7 @@ def _section(code: Code) -> str:
         _paragraph("How it comes to be.", code.comes),
         *([_paragraph("Not reported, or less grave.", code.unless)] if code.unless else []),
         _paragraph("What to do.", code.cure),
+        *([f"**Repair.** `pulsar-meta repair {REPAIRS[code.name]}`\n"] if code.name in REPAIRS else []),
     ]
     return "\n".join(parts)
 

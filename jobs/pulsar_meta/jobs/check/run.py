@@ -36,6 +36,7 @@ from pulsar_meta.jobs.check.records import (
     WRONG_KIND,
     value_findings,
 )
+from pulsar_meta.jobs.check.repairs import with_repair
 from pulsar_meta.jobs.check.schemas import VERSION_MISSING, SchemaVersions, schema_ledgers
 from pulsar_meta.jobs.check.scope import CheckScope, check_scope
 from pulsar_meta.jobs.check.segments import segment_findings
@@ -138,7 +139,7 @@ class Checkup:
         ):
             self._told.add(finding.ledger_id or 0)
             if finding.code in self.wanted:
-                yield finding
+                yield with_repair(finding)
         if self._without_activity and IDLE.name in self.wanted:
             why = "nobody wrote down when they were last active"
             self.not_checked[f"whether {self._without_activity} subscriptions are idle"] = why

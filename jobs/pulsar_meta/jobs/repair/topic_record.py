@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
+from pulsar_meta.codecs.documents.message_values import fits, fits_newer
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.metadata.cursor import decode_cursor
 from pulsar_meta.codecs.metadata.envelope import open_envelope, wrap_envelope
@@ -35,6 +37,7 @@ from pulsar_meta.jobs.topics.topic import Ledger, Report
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
+KIND: Final = "ManagedLedgerInfo"
 LedgerInfo = ManagedLedgerInfo.LedgerInfo
 
 
@@ -203,14 +206,13 @@ class _List:
 def _read(seen: Versioned) -> tuple[ManagedLedgerInfo, bool]:
     """Return what a record says, and whether it is broken: then what lies before the fault."""
     try:
-        return decode_managed_ledger(seen.value), False
-    except DecodeError:
-        pass
-    try:
         envelope = open_envelope(seen.value)
     except DecodeError:
         return ManagedLedgerInfo(), True
-    info = parse_partly(ManagedLedgerInfo, seen.value if envelope is None else envelope.payload)[0]
-    whole = ManagedLedgerInfo()
+    payload = seen.value if envelope is None else envelope.payload
+    if not payload or fits(KIND, payload) or fits_newer(KIND, payload):
+        return decode_managed_ledger(seen.value), False
+    # Another kind of record may have the numbers of fields of this one.
+    info, whole = parse_partly(ManagedLedgerInfo, payload)[0], ManagedLedgerInfo()
     whole.ledgerInfo.extend(one for one in info.ledgerInfo if one.IsInitialized() and one.entries > 0)
     return whole, True
