@@ -212,3 +212,5 @@ def test_the_example_of_the_documentation_runs(session: SparkSession, folder: Pa
         exec(here, names)
     assert names["messages"].count() > 30
     assert names["behind"].count() > 0
+    assert names["last_seen"].count() > 30
+    assert names["latest"].count() > 100

@@ -109,7 +109,8 @@ def _has_key(metadata: Metadata) -> bool:
     return metadata.HasField("partition_key") and not metadata.null_partition_key
 
 
-def _key(metadata: Metadata, frame: Frame) -> str | None:
+def key_of(metadata: Metadata) -> str | None:
+    """Return a message's key as clients have it, None where it has none."""
     return readable(metadata.partition_key) if _has_key(metadata) else None
 
 
@@ -138,7 +139,7 @@ _OF_ENTRY: Final[Mapping[str, Callable[[Frame], Any]]] = {
     "transaction": lambda frame: _text(transaction_of(frame.metadata)),
 }
 _OF_MESSAGE: Final[Mapping[str, Callable[[Metadata, Frame], Any]]] = {
-    "key": _key,
+    "key": lambda metadata, frame: key_of(metadata),
     "key_bytes": lambda metadata, frame: key_bytes(metadata),
     "ordering_key": _ordering_key,
     "properties": lambda metadata, frame: list(properties_of(metadata.properties).items()),

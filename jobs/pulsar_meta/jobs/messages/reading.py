@@ -37,6 +37,7 @@ from pulsar_meta.jobs.messages.columns import (
     Metadata,
     Rows,
     key_bytes,
+    key_of,
     transaction_of,
 )
 from pulsar_meta.jobs.messages.counts import MessageCounts
@@ -55,8 +56,9 @@ ENCRYPTED = "encrypted"
 class MessageOptions:
     """Which messages, and which columns of them. All values are plain, so that they travel to workers.
 
-    `where` looks at properties. `from_index`: messages with a lower index are left out. `latest`: of these
-    positions (ledger, entry, batch index or -1) alone. `max_size`: of what is decompressed, in bytes.
+    `where` looks at properties, `keys` are those of messages (None: all, and messages without one).
+    `from_index`: messages with a lower index are left out. `latest`: of these positions (ledger, entry, batch
+    index or -1) alone. `max_size`: of what is decompressed, in bytes.
     """
 
     columns: tuple[str, ...] = COLUMNS
@@ -64,6 +66,7 @@ class MessageOptions:
     from_index: int | None = None
     max_size: int = DEFAULT_MAX_SIZE
     latest: frozenset[tuple[int, int, int]] | None = None
+    keys: frozenset[str] | None = None
 
 
 @dataclass(slots=True)
@@ -274,6 +277,8 @@ class _RangeReader:
             place = (*self._place, -1 if batch_index is None else batch_index)
             if place not in options.latest:
                 return False
+        if options.keys is not None and key_of(metadata) not in options.keys:
+            return False
         return options.where is None or options.where.holds(properties_of(metadata.properties))
 
     def _broken(self, frame: Frame | None, error: str) -> None:

@@ -4,7 +4,8 @@
     register(spark)
     spark.read.format("pulsar_entries").option("entries", "bookie-disk:/bookie").load()
 
-`pulsar_ledgers` and `pulsar_cursors` read a store, `pulsar_entries` entries. docs/spark.md has the options.
+`pulsar_ledgers` and `pulsar_cursors` read a store, `pulsar_entries` and `pulsar_messages` entries.
+docs/spark.md has the options.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pulsar_meta.jobs.spark.entry_source import PulsarEntries, PulsarEntriesPushed
+from pulsar_meta.jobs.spark.message_source import PulsarMessages, PulsarMessagesPushed
 from pulsar_meta.jobs.spark.metadata_source import PulsarCursors, PulsarLedgers
 
 if TYPE_CHECKING:
@@ -27,5 +29,6 @@ def register(spark: SparkSession) -> None:
     take filters in a session that does not have it.
     """
     pushed = spark.conf.get(PUSHDOWN, "false") == "true"
-    for source in (PulsarLedgers, PulsarCursors, PulsarEntriesPushed if pushed else PulsarEntries):
+    entries = (PulsarEntriesPushed, PulsarMessagesPushed) if pushed else (PulsarEntries, PulsarMessages)
+    for source in (PulsarLedgers, PulsarCursors, *entries):
         spark.dataSource.register(source)

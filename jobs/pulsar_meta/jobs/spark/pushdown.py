@@ -49,11 +49,13 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a query can need; `topics` None for all."""
+    """What a query can need; `topics` and `keys` None for all."""
 
     ledgers: Bounds = Bounds()
     entries: Bounds = Bounds()
     topics: frozenset[str] | None = None
+    keys: frozenset[str] | None = None
+    index: Bounds = Bounds()
 
 
 def wanted_by(filters: Iterable[Any]) -> Wanted:
@@ -65,7 +67,12 @@ def wanted_by(filters: Iterable[Any]) -> Wanted:
             wanted = replace(wanted, ledgers=wanted.ledgers.narrowed(kind, value))
         elif name == ("entry_id",):
             wanted = replace(wanted, entries=wanted.entries.narrowed(kind, value))
-        elif name == ("topic",) and kind in ("EqualTo", "EqualNullSafe", "In") and value is not None:
+        elif name == ("index",):
+            wanted = replace(wanted, index=wanted.index.narrowed(kind, value))
+        elif kind in ("EqualTo", "EqualNullSafe", "In") and value is not None:
             named = frozenset(value if kind == "In" else {value})
-            wanted = replace(wanted, topics=named if wanted.topics is None else wanted.topics & named)
+            if name == ("topic",):
+                wanted = replace(wanted, topics=named if wanted.topics is None else wanted.topics & named)
+            elif name == ("key",):
+                wanted = replace(wanted, keys=named if wanted.keys is None else wanted.keys & named)
     return wanted
