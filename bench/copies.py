@@ -74,6 +74,7 @@ def table(kind: str, sizes: list[int], place: Path) -> None:
             for name, command in STEPS:
                 words = command.format(size=size, kind=kind, **names).split()
                 found[name].append(measure(words, place, SECONDS))
+                print(f"{kind} {size}: {name}{cell(found[name][-1])}", file=sys.stderr, flush=True)
                 if found[name][-1].code != 0:
                     print((place / "stderr").read_text()[-500:], file=sys.stderr)
     heads = "".join(f"{size:>10}{'MB':>6}" for size in sizes)

@@ -170,6 +170,10 @@ class Store(Protocol):
         """
         ...
 
+    def check_path(self, path: str) -> None:
+        """Raise UsageError where the store has no value at such a path."""
+        ...
+
     def check_write(self, path: str, value: bytes = b"") -> None:
         """Raise what `put` would before it sends anything: GuardError, UsageError for a bad path."""
         ...
@@ -250,9 +254,13 @@ class BaseStore(ABC):
             self.check_write(path, value)
         return [self._put_or_conflict(*write) for write in writes]
 
+    def check_path(self, path: str) -> None:
+        """Raise UsageError for empty parts, `.`, `..` or NUL."""
+        checked(path)
+
     def check_write(self, path: str, value: bytes = b"") -> None:
         """Raise GuardError where the store is read-only or `value` is over the server's limit."""
-        checked(path)
+        self.check_path(path)
         if not self.writable:
             raise GuardError("opened for reading only", source=self.url)
         limit = self.max_value_size

@@ -133,6 +133,10 @@ class RoutedStore(BaseStore):
             self.check_write(path, value)
         return self._split(writes, lambda write: write[0], lambda store, some: store.put_many(some))
 
+    def check_path(self, path: str) -> None:
+        """Raise UsageError where the store that it belongs to has no value at such a path."""
+        self._of(path).check_path(path)
+
     def check_write(self, path: str, value: bytes = b"") -> None:
         """Raise what `put` would before it sends anything."""
         self._of(path).check_write(path, value)

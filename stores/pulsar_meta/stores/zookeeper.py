@@ -7,6 +7,7 @@ Nodes made here get ZooKeeper's open ACL and parents are containers, as Pulsar m
 
 from __future__ import annotations
 
+import re
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,6 +48,9 @@ PAGE: Final = 256
 MAX_SEQUENCE: Final = 2**31 - 1
 AT_ONCE: Final = 500
 RETRY_PAUSE: Final = 0.1
+# Controls, private use, specials, and what is two characters to Java.
+# Source: apache/zookeeper PathUtils.java.
+REFUSED: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
 OWN_NODES: Final = "/zookeeper"
 
 
@@ -190,6 +194,13 @@ class ZookeeperStore(BaseStore):
         self.check_write(path)
         with self._translated(path):
             self._once(partial(self._client.delete_async, path, expected))
+
+    def check_path(self, path: str) -> None:
+        """Raise UsageError also for characters that ZooKeeper has in no path."""
+        super().check_path(path)
+        found = REFUSED.search(path)
+        if found is not None:
+            raise UsageError(f"{path!r}: ZooKeeper takes no {found[0]!r} in a path", source=self.url)
 
     def check_write(self, path: str, value: bytes = b"") -> None:
         """Raise GuardError for what the server would answer by dropping the connection."""

@@ -10,7 +10,7 @@ from pulsar_meta.jobs.restore.floors import Floors
 from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches, chunks
 from pulsar_meta.jobs.rewrite.decision import Decided, Decision, keep, skip, write
 from pulsar_meta.jobs.rewrite.run import Rewrite
-from pulsar_meta.stores.base import ABSENT, Versioned, checked
+from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 SAME: Final = "same"
 # Reasons for which a value is not as it is in the other store when the run ends.
@@ -40,7 +40,7 @@ def restore_values(values: Callable[[], Iterable[Versioned]], floors: Floors, *,
 
 def _decided(values: Iterable[Versioned], batches: Batches, *, overwrite: bool) -> Generator[Decided]:
     for group in chunks(values, READ_GROUP):
-        wrong = {held.path: why for held in group if (why := _no_path(held.path)) is not None}
+        wrong = {held.path: why for held in group if (why := _no_path(batches.store, held.path)) is not None}
         here = iter(batches.read([held.path for held in group if held.path not in wrong]))
         for held in group:
             if held.path in wrong:
@@ -51,10 +51,10 @@ def _decided(values: Iterable[Versioned], batches: Batches, *, overwrite: bool) 
                 yield seen, _decide(seen, held.value, overwrite=overwrite)
 
 
-def _no_path(path: str) -> str | None:
+def _no_path(store: Store, path: str) -> str | None:
     """Return why nothing can be written at a path, None where it can."""
     try:
-        checked(path)
+        store.check_path(path)
     except UsageError as error:
         return error.message
     return None
