@@ -30,7 +30,7 @@ servers:
 	@BIN=$(BIN) sh scripts/need.sh java etcd openssl go
 
 maven:
-	@sh scripts/need.sh maven promtool
+	@sh scripts/need.sh maven promtool chromium
 
 demo: setup java ## Decode a compressed cursor and find entries by index with Spark, on the fixtures
 	@BIN=$(BIN) sh scripts/demo.sh

@@ -44,6 +44,7 @@ for what in "$@"; do
     etcd) command -v etcd >/dev/null 2>&1 || install etcd etcd-server "the tests run a real etcd" ;;
     openssl) command -v openssl >/dev/null 2>&1 || install openssl openssl "the tests make certificates for TLS" ;;
     promtool) command -v promtool >/dev/null 2>&1 || install promtool prometheus "the tests have it read our metrics and alert rules" ;;
+    chromium) command -v chromium >/dev/null 2>&1 || install chromium chromium "the tests look at pages in a real browser" ;;
     maven) command -v mvn >/dev/null 2>&1 || install Maven maven "the interop tests run real Pulsar from its published jars" ;;
     go) command -v go >/dev/null 2>&1 || echo "go was not found: the tests against a real Oxia server will not run" >&2 ;;
     esac

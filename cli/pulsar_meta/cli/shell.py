@@ -25,6 +25,7 @@ from pulsar_meta.cli.outputs import (
     talk_json,
     whole_file,
 )
+from pulsar_meta.cli.render.pages import Fact, page
 from pulsar_meta.cli.render.parquet import write_parquet
 from pulsar_meta.cli.render.tables import (
     Detail,
@@ -36,7 +37,7 @@ from pulsar_meta.cli.render.tables import (
     write_plain,
     write_table,
 )
-from pulsar_meta.cli.render.text import counted
+from pulsar_meta.cli.render.text import looked_at
 from pulsar_meta.cli.settings import Settings, load_settings
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
@@ -131,22 +132,29 @@ class Shell:
             with whole_file(self.output, "w") as out:
                 yield out
 
-    def emit(self, documents: Iterable[Document], view: View | Detail, *, single: bool = False) -> None:
-        """Write documents in the form asked for; `single`: JSON is one document, not a list."""
+    def emit(
+        self,
+        documents: Iterable[Document],
+        view: View | Detail,
+        *,
+        single: bool = False,
+        about: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        """Write documents in the form asked for; `single`: JSON is one document, not a list.
+
+        `about` gives the lines below the title of a page, asked for when all documents were read.
+        """
         form = self.format
         if form is Format.RAW:
             raise UsageError("-o raw: this command has no raw bytes to show")
         if form is Format.PARQUET:
             self._emit_parquet(documents, view)
             return
-        page = view.page if isinstance(view, Detail) else None
-        if form is Format.HTML and page is None:
-            raise UsageError("-o html: this command draws no page: choose another form")
+        if form is Format.HTML:
+            self._emit_page(documents, view, about)
+            return
         with self.text_out() as out:
             match form:
-                case Format.HTML if page is not None:
-                    # Made whole before a byte is written.
-                    out.write("".join([page(document) for document in documents]))
                 case Format.JSON:
                     write_json(documents, out, single=single)
                 case Format.NDJSON:
@@ -157,6 +165,16 @@ class Shell:
                     write_plain(documents, out, view)
                 case _:
                     write_table(documents, out, view)
+
+    def _emit_page(
+        self, documents: Iterable[Document], view: View | Detail, about: Callable[[], Iterable[str]]
+    ) -> None:
+        if not view.title:
+            raise UsageError("-o html: this command draws no page: choose another form")
+        # Made whole before a byte is written.
+        sections = list(view.sections(documents))
+        with self.text_out() as out:
+            out.write(page(view.title, map(Fact, about()), sections))
 
     def _emit_parquet(self, documents: Iterable[Document], view: View | Detail) -> None:
         if not isinstance(view, View) or not view.types:
@@ -212,9 +230,7 @@ class Shell:
         if self.speaks_json:
             talk_json({"checked": dict(checked), "not_checked": left_out})
             return
-        counts = ", ".join(counted(number, noun) for noun, number in checked.items()) or "nothing"
-        reasons = ", ".join(f"{name} ({why})" for name, why in left_out.items())
-        talk(f"checked: {counts}" + (f"; not checked: {reasons}" if reasons else ""))
+        talk(looked_at(checked, left_out))
 
     @contextmanager
     def progress(self, total: int | None = None, unit: str = "") -> Iterator[Progress]:

@@ -24,6 +24,7 @@ TEXT: Final = (Format.TABLE, Format.PLAIN, Format.JSON, Format.NDJSON)
 ROWS: Final = (*TEXT, Format.CSV)
 # Of files in a directory.
 EXPORT: Final = (Format.PARQUET, Format.NDJSON, Format.CSV)
+PAGES: Final = (*ROWS, Format.HTML)
 BYTES: Final = (Format.RAW,)
 
 READ: Final = "Read"
@@ -46,10 +47,10 @@ COMMANDS: Final[dict[str, Command]] = {
     "export": Command("pulsar_meta.cli.commands.export:export", READ, EXPORT),
     "whois": Command("pulsar_meta.cli.commands.whois:whois", READ, ROWS),
     "ledgers": Command("pulsar_meta.cli.commands.ledgers:ledgers", READ, ROWS),
-    "disk": Command("pulsar_meta.cli.commands.disk:disk", READ, ROWS),
-    "show-cursor": Command("pulsar_meta.cli.commands.show_cursor:show_cursor", READ, ROWS),
+    "disk": Command("pulsar_meta.cli.commands.disk:disk", READ, PAGES),
+    "show-cursor": Command("pulsar_meta.cli.commands.show_cursor:show_cursor", READ, PAGES),
     "seek": Command("pulsar_meta.cli.commands.seek:seek", SEARCH, (*ROWS, Format.PARQUET)),
-    "check": Command("pulsar_meta.cli.commands.check:check", CHECK, (*ROWS, Format.OPENMETRICS)),
+    "check": Command("pulsar_meta.cli.commands.check:check", CHECK, (*PAGES, Format.OPENMETRICS)),
     "check-index": Command("pulsar_meta.cli.commands.check_index:check_index", CHECK, ROWS),
     "check-readable": Command("pulsar_meta.cli.commands.check_readable:check_readable", CHECK, ROWS),
     "verify-entries": Command("pulsar_meta.cli.commands.verify_entries:verify_entries", CHECK, ROWS),
@@ -83,9 +84,9 @@ COMMANDS: Final[dict[str, Command]] = {
     "ls": Command("pulsar_meta.cli.commands.store:ls", STORE, ROWS),
     "get": Command("pulsar_meta.cli.commands.store:get", STORE, (*ROWS, Format.RAW)),
     "tree": Command("pulsar_meta.cli.commands.store:tree", STORE, ROWS),
-    "top": Command("pulsar_meta.cli.commands.top:top", STORE, (*ROWS, Format.HTML, Format.OPENMETRICS)),
+    "top": Command("pulsar_meta.cli.commands.top:top", STORE, (*PAGES, Format.OPENMETRICS)),
     "snapshot": Command("pulsar_meta.cli.commands.snapshot:snapshot", KEEP, TEXT),
-    "diff": Command("pulsar_meta.cli.commands.diff:diff", KEEP, ROWS),
+    "diff": Command("pulsar_meta.cli.commands.diff:diff", KEEP, PAGES),
     "history": Command("pulsar_meta.cli.commands.history:history_of", KEEP, ROWS),
     "restore": Command("pulsar_meta.cli.commands.restore:restore", KEEP, ROWS),
     "rebuild": Command("pulsar_meta.cli.commands.rebuild:rebuild", KEEP, ROWS),

@@ -15,6 +15,7 @@ from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.options import StoreUrl
 from pulsar_meta.cli.render.metrics import FindingCounts
 from pulsar_meta.cli.render.tables import Format, View
+from pulsar_meta.cli.render.text import looked_at
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
@@ -105,8 +106,8 @@ def check(
         raise UsageError(
             "--before-upgrade is about all of the store: no topics, --for-version, --only, --except"
         )
-    if before_upgrade is not None and shell.format is Format.OPENMETRICS:
-        raise UsageError("-o openmetrics: --before-upgrade is one verdict: choose another form")
+    if before_upgrade is not None and shell.format in (Format.OPENMETRICS, Format.HTML):
+        raise UsageError(f"-o {shell.format}: --before-upgrade is one verdict: choose another form")
     options = CheckOptions(
         chosen_codes(only or (), excluded or ()),
         _age(min_age),
@@ -125,7 +126,7 @@ def check(
             return
         run = checkup(opened, source, names or (), options, progress.advance, urls=urls)
         given = _given(store, entries)
-        _emit(shell, run, _shown(run.findings(), severity, counts, given))
+        _emit(shell, run, _shown(run.findings(), severity, counts, given), redact(opened.url))
         check_there(opened, run.scope, sum(counts.values()) + run.checked["topics"])
         for text in () if source is None else (*source.notes, *map(str, source.faults)):
             shell.warn(text)
@@ -136,15 +137,15 @@ def check(
         raise typer.Exit(Exit.FAULT)
 
 
-def _emit(shell: Shell, run: Checkup, findings: Iterable[Document]) -> None:
+def _emit(shell: Shell, run: Checkup, findings: Iterable[Document], source: str) -> None:
     """Write the findings as they come; as metrics, their counts at the end."""
     if shell.format is not Format.OPENMETRICS:
-        shell.emit(findings, VIEW)
+        shell.emit(findings, VIEW, about=lambda: (source, looked_at(_checked(run), run.not_checked)))
         return
     found = FindingCounts()
     deque(found.counting(findings), maxlen=0)
     with shell.text_out() as out:
-        out.write(found.text({"ledgers": len(run.listing.rows), **run.checked}, run.not_checked, time.time()))
+        out.write(found.text(_checked(run), run.not_checked, time.time()))
 
 
 def _show_upgrade(shell: Shell, upgrade: Upgrade) -> None:
@@ -222,7 +223,11 @@ def _with_places(document: Document, store: list[str], entries: list[str]) -> Do
 
 
 def _account(shell: Shell, run: Checkup) -> None:
-    shell.account({"ledgers": len(run.listing.rows), **run.checked}, run.not_checked)
+    shell.account(_checked(run), run.not_checked)
+
+
+def _checked(run: Checkup) -> dict[str, int]:
+    return {"ledgers": len(run.listing.rows), **run.checked}
 
 
 def _row(finding: Document) -> list[str]:
@@ -244,4 +249,5 @@ VIEW = View(
     _row,
     frozenset({"ledger"}),
     fields=FIELDS,
+    title="Findings",
 )

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.outputs import talk_json
 from pulsar_meta.cli.render.changes import change_summary
 from pulsar_meta.cli.render.tables import View
+from pulsar_meta.cli.render.text import looked_at
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.documents.document import DecodeOptions
 from pulsar_meta.codecs.json_text import Document
@@ -67,22 +69,36 @@ def diff(
     )
     compared = Compared()
     with shell.other_store(left) as one, shell.other_store(right) as two:
-        shell.emit(compare(one, two, terms, compared), View(COLUMNS, _row, fields=COLUMNS))
+        shell.emit(
+            compare(one, two, terms, compared),
+            VIEW,
+            about=lambda: (
+                *map(redact, (left, right)),
+                looked_at(_counts(compared), _not_compared(compared, left_out)),
+            ),
+        )
     _account(shell, compared, left_out)
     if compared.differ:
         raise typer.Exit(Exit.FAULT)
 
 
-def _account(shell: Shell, compared: Compared, left_out: set[Ignored]) -> None:
-    counts = {
+def _counts(compared: Compared) -> dict[str, int]:
+    return {
         "equal": compared.equal,
         "encoded differently": compared.same_meaning,
         "different": compared.different,
         "only left": compared.only_left,
         "only right": compared.only_right,
     }
+
+
+def _not_compared(compared: Compared, left_out: set[Ignored]) -> dict[str, str]:
     why = "--ignore " + " --ignore ".join(sorted(left_out))
-    shell.account(counts, {f"{compared.left_out} values": why} if compared.left_out else {})
+    return {f"{compared.left_out} values": why} if compared.left_out else {}
+
+
+def _account(shell: Shell, compared: Compared, left_out: set[Ignored]) -> None:
+    shell.account(_counts(compared), _not_compared(compared, left_out))
     if shell.speaks_json:
         talk_json(dict(zip(("left", "right"), (sums.document() for sums in compared.sums), strict=True)))
         return
@@ -97,3 +113,6 @@ def _row(document: Document) -> list[str]:
 
 def _side(held: Document | None) -> str:
     return "" if held is None else f"{held['size']} bytes, version {held['version']}"
+
+
+VIEW = View(COLUMNS, _row, fields=COLUMNS, title="Differences of two stores")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import PurePath
@@ -10,10 +10,11 @@ from typing import Annotated
 
 import typer
 
+from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.tables import View
-from pulsar_meta.cli.render.text import counted, size
+from pulsar_meta.cli.render.text import counted, looked_at, size
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
@@ -71,47 +72,46 @@ def disk(
         source = stack.enter_context(open_entry_sources(urls, opened))
         usage = usage_of(source, faults)
         owned = None if opened is None else ownership(opened, source, usage, faults, unseen.__setitem__)
-        _emit(shell, by or (By.LOG if opened is None else By.TOPIC), opened, source, usage, owned, faults)
-        _account(shell, usage, owned, unseen)
+        rows, view = _answer(
+            by or (By.LOG if opened is None else By.TOPIC), opened, source, usage, owned, faults
+        )
+        checked = {"ledgers": len(usage.ledgers), "entries": usage.total.entries}
+        left_out = unseen | _left_out(owned)
+        shell.emit(rows, view, about=lambda: (*map(redact, urls), looked_at(checked, left_out)))
+        if view is LOGS:
+            _sum_up(shell, rows)
+        shell.account(checked, left_out)
         faults.end(source)
 
 
-def _emit(
-    shell: Shell,
+def _answer(
     by: By,
     store: Store | None,
     source: EntrySource,
     usage: Usage,
     owned: Ownership | None,
     faults: Faults,
-) -> None:
+) -> tuple[list[Document], View]:
+    """Return the rows, and how they are shown."""
     if by is By.LOG or store is None or owned is None:
-        rows = list(by_log(source, usage, owned, faults))
-        shell.emit(rows, LOGS)
-        _sum_up(shell, rows)
-    elif by is By.SUBSCRIPTION:
+        return list(by_log(source, usage, owned, faults)), LOGS
+    if by is By.SUBSCRIPTION:
         found = list(by_subscription(store, source, usage, faults))
-        shell.emit(sorted(found, key=lambda row: -(row["size"] or 0)), SUBSCRIPTIONS)
-    else:
-        shell.emit(by_topic(usage, owned), TOPICS)
+        return sorted(found, key=lambda row: -(row["size"] or 0)), SUBSCRIPTIONS
+    return list(by_topic(usage, owned)), TOPICS
 
 
-def _sum_up(shell: Shell, rows: Iterable[Document]) -> None:
+def _sum_up(shell: Shell, rows: Sequence[Document]) -> None:
     """Say of a person's table what all logs come to."""
-    rows = list(rows)
     parts = [f"{size(total_of(rows, name))} {name}" for name in ("live", "dead")]
     logs = counted(len(rows), "entry logs")
     shell.say(f"{size(total_of(rows, 'size'))} in {logs}: {', '.join(parts)} (compaction frees what is dead)")
 
 
-def _account(shell: Shell, usage: Usage, owned: Ownership | None, unseen: dict[str, str]) -> None:
-    total = usage.total
-    left_out = dict(unseen)
+def _left_out(owned: Ownership | None) -> dict[str, str]:
     if owned is None:
-        left_out["owners"] = "no --store"
-    elif not owned.knows_ledgers:
-        left_out["BookKeeper's metadata"] = "the store has none below /ledgers"
-    shell.account({"ledgers": len(usage.ledgers), "entries": total.entries}, left_out)
+        return {"owners": "no --store"}
+    return {} if owned.knows_ledgers else {"BookKeeper's metadata": "the store has none below /ledgers"}
 
 
 def _topic_row(row: Document) -> list[str]:
@@ -134,12 +134,16 @@ TOPICS = View(
     _topic_row,
     frozenset({"ledgers", "entries", "bytes"}),
     fields=("name", "role", "ledgers", "entries", "size"),
+    title="What takes the place on disks, by topic",
+    bars={"bytes": "size"},
 )
 SUBSCRIPTIONS = View(
     ["topic", "subscription", "ledgers", "bytes", "by it alone"],
     _subscription_row,
     frozenset({"ledgers", "bytes", "by it alone"}),
     fields=("topic", "cursor", "ledgers", "size", "alone"),
+    title="What subscriptions hold on disks",
+    bars={"bytes": "size"},
 )
 LOGS = View(
     ["log", "bookie", "state", "bytes", "live", "dead", DELETED, ORPHAN, "ledgers", "live ledgers"],
@@ -148,4 +152,6 @@ LOGS = View(
     fields=(
         "log", "bookie", "sealed", "size", "ledgers", "live_ledgers", "live", "dead", "deleted", "orphan",
     ),
+    title="What takes the place on disks, by entry log",
+    bars={"bytes": "size", "dead": "dead"},
 )  # fmt: skip

@@ -10,10 +10,11 @@ from typing import Annotated
 
 import typer
 
+from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.cursors import DETAIL, HISTORY, LINES
-from pulsar_meta.cli.render.text import counted
+from pulsar_meta.cli.render.text import counted, looked_at
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import Document
@@ -55,6 +56,7 @@ def show_cursor(
       pulsar-meta show-cursor orders --store zk://zk1:2181 --entries bookie:
       pulsar-meta show-cursor orders audit --entries bookie-disk:data/bookie
       pulsar-meta show-cursor orders audit --history -o ndjson
+      pulsar-meta show-cursor orders audit -o html --output audit.html
     """
     if history and cursor is None:
         raise UsageError("--history is of one subscription: name it")
@@ -66,14 +68,15 @@ def show_cursor(
         seen = _Seen(faults, given=source is not None)
         reader = SubscriptionReader.of(opened, source, faults)
         messages = None if source is None else MessageCounter(source)
+        about = lambda: (redact(opened.url), looked_at(seen.checked, seen.left_out()))  # noqa: E731
         found = seen.counted(_subscriptions(reader, topic, cursor, seen))
         if history and source is not None:
-            shell.emit(_states(found, source, faults), HISTORY)
+            shell.emit(_states(found, source, faults), HISTORY, about=about)
         elif cursor is None:
-            shell.emit((line_of(one, messages) for one in found), LINES)
+            shell.emit((line_of(one, messages) for one in found), LINES, about=about)
         else:
             details = (detail_of(one, messages, limits, seen.pending(opened, source, one)) for one in found)
-            shell.emit(details, DETAIL)
+            shell.emit(details, DETAIL, about=about)
         seen.account(shell)
         faults.end(source)
 
@@ -117,7 +120,12 @@ class _Seen:
         self.pending_unknown += found.unknown is not None
         return found
 
-    def account(self, shell: Shell) -> None:
+    @property
+    def checked(self) -> dict[str, int]:
+        return {"topics": self.topics, "cursors": self.cursors}
+
+    def left_out(self) -> dict[str, str]:
+        """Return what could not be seen, and why."""
         left_out: dict[str, str] = {}
         if self.unknown:
             why = "no source has their ledgers" if self.given else "give --entries"
@@ -129,8 +137,11 @@ class _Seen:
             why = "entries or records of their logs are not here" if self.given else "give --entries"
             what = counted(self.pending_unknown, "cursors")
             left_out[f"acknowledgments in open transactions of {what}"] = why
+        return left_out
+
+    def account(self, shell: Shell) -> None:
         if self.cursors or not self.faults.worst:
-            shell.account({"topics": self.topics, "cursors": self.cursors}, left_out)
+            shell.account(self.checked, self.left_out())
 
 
 def _subscriptions(

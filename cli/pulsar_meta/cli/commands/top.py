@@ -13,9 +13,9 @@ import typer
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.options import AnyWhere, StoreUrl
 from pulsar_meta.cli.render.metrics import top_text
-from pulsar_meta.cli.render.pages import bound_of, top_page
 from pulsar_meta.cli.render.tables import Detail, Format, View, write_table
 from pulsar_meta.cli.render.text import counted, size
+from pulsar_meta.cli.render.top_page import bound_of, top_page
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.topics.nearest import missing
@@ -72,11 +72,13 @@ def _emit(shell: Shell, document: Document, source: str) -> None:
         case Format.OPENMETRICS:
             with shell.text_out() as out:
                 out.write(top_text(document, time.time()))
+        case Format.HTML:
+            with shell.text_out() as out:
+                out.write(top_page(document, source))
         case Format.PLAIN | Format.CSV:
             shell.emit(document["biggest"], BIGGEST)
         case _:
-            page = Detail(lambda answer: (), lambda answer: top_page(answer, source))
-            shell.emit([document], page, single=True)
+            shell.emit([document], Detail(lambda answer: ()), single=True)
 
 
 def _with_most(rows: list[Document]) -> Iterator[Document]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pulsar_meta.cli.render.pages import Cell, Column, Part, Row, Section
 from pulsar_meta.cli.render.tables import Detail, View
 from pulsar_meta.cli.render.values import acknowledged_lines, pair_lines
 from pulsar_meta.codecs.json_text import Document
@@ -62,6 +63,8 @@ LINES = View(
     frozenset({"backlog", "messages", *map(_heading, COUNTS)}),
     fields=LINE_FIELDS,
     rare=frozenset(map(_heading, COUNTS)),
+    title="Subscriptions",
+    bars={"backlog": "backlog"},
 )
 
 
@@ -124,7 +127,30 @@ DETAIL_FIELDS = (
     *LINE_FIELDS, "record", "ledger_state", "cursor_ledger", "pending_acks", "pending_acks_unknown", "limits",
     "note",
 )  # fmt: skip
-DETAIL = Detail(_details, fields=DETAIL_FIELDS)
+
+
+def _strips(document: Document) -> Iterator[Section]:
+    """Yield the acknowledged ranges drawn as a strip a ledger: what of it is done, and the holes between."""
+    state = document.get("ledger_state") if document["state"] == "ledger" else document["record"]
+    acked = (state or {}).get("acked", ())
+    if acked:
+        yield Section(
+            "Individually acknowledged",
+            ["A strip is a ledger up to its last acknowledged entry; what is pale is not acknowledged."],
+            columns=[Column("ledger", "number"), Column("acknowledged", "number"), Column("", "chart")],
+            rows=[_strip(ledger) for ledger in acked],
+        )
+
+
+def _strip(ledger: Document) -> Row:
+    runs = ledger["entries"]
+    end = runs[-1][1] + 1
+    parts = [Part(0, 1, "pale"), *(Part(first / end, (last + 1 - first) / end) for first, last in runs)]
+    count = sum(last + 1 - first for first, last in runs)
+    return Row([Cell(str(ledger["ledger_id"])), Cell(str(count)), Cell(parts=parts)])
+
+
+DETAIL = Detail(_details, fields=DETAIL_FIELDS, title="A subscription", drawing=_strips)
 
 
 def _history(document: Document) -> list[str]:
@@ -152,4 +178,5 @@ HISTORY = View(
     _history,
     frozenset({"acked ranges", "acked entries", "partial batches"}),
     fields=HISTORY_FIELDS,
+    title="A subscription over time",
 )

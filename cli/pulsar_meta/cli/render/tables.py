@@ -12,6 +12,7 @@ from itertools import chain, islice
 from textwrap import wrap
 from typing import IO, Any, Final
 
+from pulsar_meta.cli.render.pages import Section, table
 from pulsar_meta.cli.render.text import (
     IN_JSON,
     cell_width,
@@ -58,6 +59,8 @@ class View:
     For eyes and for plain lines: the headings, and a document's cells in that order. `fields` are the columns
     of CSV: names of JSON fields, those within another as `outer.inner`. `types` are Arrow's, by field of the
     document; without them there is no Parquet. A table leaves columns that are `rare` out where all are 0.
+    `title` is that of a page of HTML; without it there is none. There a column that `bars` names has a bar
+    beside it, as long as the number in that field.
     """
 
     columns: Sequence[str]
@@ -66,18 +69,34 @@ class View:
     types: Mapping[str, str] = field(default_factory=dict)
     fields: Sequence[str] = ()
     rare: frozenset[str] = frozenset()
+    title: str = ""
+    bars: Mapping[str, str] = field(default_factory=dict)
+
+    def sections(self, documents: Iterable[Document]) -> Iterator[Section]:
+        """Yield the documents as one table of a page."""
+        shown = list(documents)
+        bars = {name: [document.get(field) for document in shown] for name, field in self.bars.items()}
+        yield table(self.columns, [self.row(one) for one in shown], right=self.right, bars=bars)
 
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """Documents as paragraphs: the lines in which a person reads one of them, or a whole HTML page.
+    """Documents as paragraphs: the lines in which a person reads one of them.
 
-    `fields` are the columns of CSV, as in a View.
+    `fields` are the columns of CSV, `title` is that of a page, as in a View; there `drawing` yields what
+    stands below the lines of a document.
     """
 
     lines: Callable[[Document], Iterable[str]]
-    page: Callable[[Document], str] | None = None
     fields: Sequence[str] = ()
+    title: str = ""
+    drawing: Callable[[Document], Iterable[Section]] = lambda document: ()
+
+    def sections(self, documents: Iterable[Document]) -> Iterator[Section]:
+        """Yield the sections of a page: each document's lines, then its drawing."""
+        for document in documents:
+            yield Section(lines=list(self.lines(document)))
+            yield from self.drawing(document)
 
 
 def write_json(documents: Iterable[Document], out: IO[str], *, single: bool) -> None:

@@ -1,0 +1,94 @@
+"""`-o html`: one page of what a command found, which shows the same as its table."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from tests.cli.program import as_text, pulsar_meta_here
+from tests.servers.restartable import skip_or_fail
+
+Capture = Callable[[str], Path]
+COMMANDS = {
+    "check": ["check"],
+    "disk": ["disk"],
+    "subscriptions": ["disk", "--by", "subscription"],
+    "logs": ["disk", "--by", "log"],
+    "cursors": ["show-cursor", "marks"],
+    "cursor": ["show-cursor", "marks", "holes"],
+    "top": ["top"],
+}
+WITH_ENTRIES = {"disk", "show-cursor"}
+
+
+def ask(folder: Path, name: str, *more: str) -> subprocess.CompletedProcess[str]:
+    command = COMMANDS[name]
+    places = ["--store", f"snapshot:{folder}/metadata.ndjson"]
+    if command[0] in WITH_ENTRIES:
+        places += ["--entries", f"bookie-disk:{folder}/bookie0"]
+    return as_text(pulsar_meta_here(*command, *places, *more))
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_a_page_has_what_the_table_has(capture: Capture, name: str) -> None:
+    folder = capture("pulsar-4.2.4")
+    drawn, listed = ask(folder, name, "-o", "html"), ask(folder, name, "-o", "plain")
+    assert drawn.returncode == listed.returncode
+    text = unescape(drawn.stdout.replace("<wbr>", ""))
+    assert text.startswith("<!DOCTYPE html>")
+    for line in listed.stdout.splitlines() if name != "top" else ():
+        for cell in line.split("\t"):
+            assert cell == "-" or cell.strip() in text
+    for forbidden in ("<script", "http:", "https:", " src=", " href=", " style="):
+        assert forbidden not in drawn.stdout
+
+
+@pytest.mark.parametrize("name", ["check", "cursors", "disk"])
+def test_a_page_says_what_was_looked_at(capture: Capture, name: str) -> None:
+    done = ask(capture("pulsar-4.2.4"), name, "-o", "html")
+    [looked_at] = [line for line in done.stderr.splitlines() if line.startswith("checked: ")]
+    assert f"<p>{looked_at}</p>" in done.stdout
+
+
+def test_a_strip_shows_what_is_acknowledged(capture: Capture) -> None:
+    folder = capture("pulsar-4.2.4")
+    page = ask(folder, "cursor", "-o", "html").stdout
+    [document] = json.loads(ask(folder, "cursor", "-o", "json").stdout)
+    runs = [run for ledger in document["record"]["acked"] for run in ledger["entries"]]
+    assert page.count('class="bar"') == len(runs)
+    assert page.count('class="pale"') == len(document["record"]["acked"])
+
+
+def test_differences_on_a_page(capture: Capture, tmp_path: Path) -> None:
+    store = capture("pulsar-4.2.4") / "metadata.ndjson"
+    lines = store.read_text(encoding="utf-8").splitlines(keepends=True)
+    evil = json.dumps({"path": "/admin/<b>&x", "version": 0, "value": "aGk="}) + "\n"
+    (tmp_path / "other.ndjson").write_text("".join([*lines[1:], evil]), encoding="utf-8")
+    done = as_text(
+        pulsar_meta_here("diff", f"snapshot:{store}", f"snapshot:{tmp_path}/other.ndjson", "-o", "html")
+    )
+    assert done.returncode == 1
+    assert 'only-right</td><td class="path">/<wbr>admin/<wbr>&lt;b&gt;&amp;x</td>' in done.stdout
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("name", ["check", "disk", "cursor", "top"])
+def test_a_browser_shows_it_without_complaint(capture: Capture, name: str, tmp_path: Path) -> None:
+    if shutil.which("chromium") is None:
+        skip_or_fail("chromium is not installed (Debian: chromium)")
+    file = tmp_path / "page.html"
+    ask(capture("pulsar-4.2.4"), name, "-o", "html", "--output", str(file))
+    switches = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+    switches += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    switches += ["--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    shown = subprocess.run(
+        ["chromium", *switches, file.as_uri()], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert "<h1>" in shown.stdout
+    assert "CONSOLE" not in shown.stderr
