@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -208,10 +209,13 @@ class Clinic:
             consumer.acknowledge_cumulative(consumer.receive(PATIENCE_MS))
         client.close()
 
-    def read(self, topic: str, expected: int | None, *, subscribed: bool) -> list[str] | None:
+    def read(
+        self, topic: str, expected: int | None, *, subscribed: bool, digests: bool = False
+    ) -> list[str] | None:
         """Return what a reader, or the subscription, is given; None where the topic does not load.
 
-        `expected`: so many have to come, and no more; None: as many as come.
+        `expected`: so many have to come, and no more; None: as many as come. `digests`: of each the beginning
+        of its SHA-256.
         """
         client = self.client()
         try:
@@ -221,7 +225,8 @@ class Clinic:
             else:
                 reader = client.create_reader(topic, _start())
                 take = lambda wait: reader.read_next(wait)  # noqa: E731
-            return list(_taken(take, expected))
+            taken = _taken(take, expected)
+            return [sha256(one).hexdigest()[:16] if digests else one.decode() for one in taken]
         except Exception:
             if expected is not None:
                 raise
@@ -230,7 +235,7 @@ class Clinic:
             client.close()
 
 
-def _taken(take: Callable[[int], Any], expected: int | None) -> Iterator[str]:
+def _taken(take: Callable[[int], Any], expected: int | None) -> Iterator[bytes]:
     import pulsar as client
 
     count = 0
@@ -240,7 +245,7 @@ def _taken(take: Callable[[int], Any], expected: int | None) -> Iterator[str]:
         except client.Timeout:
             return
         count += 1
-        yield message.data().decode()
+        yield message.data()
 
 
 def _earliest() -> Any:
@@ -377,3 +382,36 @@ def test_a_generator_that_was_set_back(clinic: Clinic) -> None:
     client.close()
     assert clinic.read(topic, SENT + 1, subscribed=False) == [*clinic.sent[topic], "one more"]
     clinic.pulsar.stop()
+
+
+def test_striped_ledgers(capture: Callable[[str], Path], tmp_path: Path) -> None:
+    """Three bookies, two copies of each entry; without disks nobody knows which bookies have which entry.
+
+    The metadata of all ledgers with entries but the first is gone, and the last of the list is recovered.
+    """
+    data, by_disks = capture("pulsar-4.2.4-3bookies"), {"plain": False, "orders": True}
+    truth = json.loads((data / "truth.json").read_text())
+    pulsar = PulsarStandalone("4.2.4", data=data, settings=SETTINGS)
+    clinic = Clinic(pulsar, tmp_path)
+    with open_store(clinic.store, read_only=False) as store:
+        for topic in map(name_of, by_disks):
+            leave_first_metadata(store, topic)
+    disks = [word for folder in pulsar.bookie_dirs for word in ("--entries", f"bookie-disk:{folder}")]
+    for wound, with_disks in by_disks.items():
+        clinic.run("repair", "ledger-metadata", wound, "--yes", *(disks if with_disks else ()))
+    with pulsar:
+        for topic in map(name_of, by_disks):
+            sent = [message["sha"] for message in truth[topic]["messages"]]
+            read = clinic.read(topic, len(sent), subscribed=False, digests=True)
+            assert read == sent, topic
+
+
+def leave_first_metadata(store: Store, topic: str) -> None:
+    info = info_of(store, topic)
+    kept = [one for one in info.ledgerInfo if one.entries]
+    del info.ledgerInfo[:]
+    info.ledgerInfo.extend(kept)
+    write(store, TopicName.parse(topic).path, info.SerializeToString())
+    for ledger in kept[1:]:
+        path = ledger_path(ledger.ledgerId)
+        store.delete(path, store.read(path).version)

@@ -11,12 +11,15 @@ import pytest
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.acks import acks_of
 from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.envelope import wrap_envelope
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName, ledger_path, split_managed_ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.repair.count import repair_count
 from pulsar_meta.jobs.repair.missing_ledger import drop_ledger, skip_entries
 from pulsar_meta.jobs.rewrite.decision import Decision
+from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.topics.cursors import state_of
 from pulsar_meta.jobs.topics.topic import Ledger, read_topic
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
@@ -169,3 +172,29 @@ def test_what_is_not_in_the_list_or_not_in_the_ledger_is_refused(patient: Patien
         skip_entries(patient.store, None, PLAIN, second, [(49, 50)])
     with pytest.raises(UsageError, match="which entries"):
         skip_entries(patient.store, None, PLAIN, second, None)
+
+
+def test_a_shadow_is_not_repaired_but_its_source(patient: Patient) -> None:
+    info = patient.info(read_topic(patient.store, PLAIN))
+    info.properties.add(key="PULSAR.SHADOW_SOURCE", value="persistent://public/default/orders")
+    patient.put(PLAIN.path, info.SerializeToString())
+    with pytest.raises(UsageError, match="is the shadow of persistent://public/default/orders"):
+        drop_ledger(patient.store, PLAIN, info.ledgerInfo[1].ledgerId)
+    with pytest.raises(UsageError, match="is the shadow of"):
+        repair_count(patient.store, None, PLAIN)
+
+
+def test_a_record_keeps_its_codec_unless_that_cannot_be_loaded(patient: Patient) -> None:
+    second = ledgers(patient)[1]
+    path = subscribe(patient, "packed", (second, 3))
+    info = decode_cursor(patient.values()[path])
+    patient.put(path, wrap_envelope(info.SerializeToString(), "zstd"))
+    patient.apply(drop_ledger(patient.store, PLAIN, second))
+    assert patient.values()[path][:2] == b"Gx"
+    third = ledgers(patient)[1]
+    info.markDeleteLedgerId = third
+    info.properties.add(name="p", value=1)
+    patient.put(path, wrap_envelope(info.SerializeToString(), "zstd"))
+    patient.apply(drop_ledger(patient.store, PLAIN, third, Readers(("4.2.4",))))
+    assert patient.values()[path][:2] != b"Gx"
+    assert stands(patient, path)[0] == (ledgers(patient)[1], -1)

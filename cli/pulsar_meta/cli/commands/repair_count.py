@@ -14,6 +14,7 @@ from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.repair import count
+from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.topics.topic import parse_ledger_id
 
 
@@ -45,5 +46,6 @@ def repair_count(
     with ExitStack() as stack:
         opened = stack.enter_context(open_for_writing(shell, store, writing))
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
-        repair = count.repair_count(opened, source, TopicName.parse(topic), chosen)
+        readers = Readers.of(opened, tuple(writing.for_version or ()))
+        repair = count.repair_count(opened, source, TopicName.parse(topic), chosen, readers)
         carry_out(shell, opened, repair, writing, confirm, source)

@@ -15,6 +15,7 @@ from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.repair.missing_ledger import Run, drop_ledger, skip_entries
+from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.topics.topic import parse_ledger_id
 
 
@@ -57,11 +58,12 @@ def repair_missing_ledger(
     with ExitStack() as stack:
         opened = stack.enter_context(open_for_writing(shell, store, writing))
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
+        readers = Readers.of(opened, tuple(writing.for_version or ()))
         single = runs is not None or only_absent
         repair = (
-            skip_entries(opened, source, name, ledger_id, runs)
+            skip_entries(opened, source, name, ledger_id, runs, readers)
             if single
-            else drop_ledger(opened, name, ledger_id)
+            else drop_ledger(opened, name, ledger_id, readers)
         )
         carry_out(shell, opened, repair, writing, confirm, source)
 

@@ -14,6 +14,7 @@ from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.repair import topic_record
+from pulsar_meta.jobs.rewrite.readable import Readers
 
 
 def repair_topic_record(
@@ -38,5 +39,7 @@ def repair_topic_record(
     with ExitStack() as stack:
         opened = stack.enter_context(open_for_writing(shell, store, writing))
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
-        repair = topic_record.repair_topic_record(opened, source, TopicName.parse(topic), warned(shell))
+        readers = Readers.of(opened, tuple(writing.for_version or ()))
+        name = TopicName.parse(topic)
+        repair = topic_record.repair_topic_record(opened, source, name, warned(shell), readers)
         carry_out(shell, opened, repair, writing, source=source)

@@ -15,17 +15,18 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pulsar_meta.codecs.errors import NotFoundError
-from pulsar_meta.codecs.metadata.envelope import open_envelope, wrap_envelope
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.repair.entries import all_here, length_to
+from pulsar_meta.jobs.repair.records import ANY, own_record, packed
 from pulsar_meta.jobs.repair.repair import Repair, becoming, undecided
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
+from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.topics.partitions import held_partitions
-from pulsar_meta.jobs.topics.topic import Ledger, read_record, topic_of, with_bookkeeper
+from pulsar_meta.jobs.topics.topic import Ledger, topic_of, with_bookkeeper
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.stores.base import Store, Versioned
 
@@ -49,16 +50,20 @@ class _Changes:
 
 
 def repair_count(
-    store: Store, source: EntrySource | None, name: TopicName, ledger_ids: Sequence[int] = ()
+    store: Store,
+    source: EntrySource | None,
+    name: TopicName,
+    ledger_ids: Sequence[int] = (),
+    readers: Readers = ANY,
 ) -> Repair:
     """Return what makes a topic's list and BookKeeper's metadata agree, for some of its ledgers or for all.
 
-    NotFoundError where the topic is not there, or does not list one of the ledgers.
+    NotFoundError where the topic is not there, or does not list one of the ledgers; UsageError for a shadow.
     """
     decided, said, losses, ledgers = list[Decided](), list[str](), list[str](), 0
     listed = set[int]()
     for topic in held_partitions(store, name)[0]:
-        record = read_record(store, topic)
+        record = own_record(store, topic)
         found = list(with_bookkeeper(store, topic_of(record).ledgers, lambda error: None))
         listed |= {ledger.ledger_id for ledger in found}
         chosen = [ledger for ledger in found if not ledger_ids or ledger.ledger_id in ledger_ids]
@@ -66,7 +71,7 @@ def repair_count(
         for ledger in chosen:
             _look(store, source, ledger, changes, last=ledger is found[-1])
         ledgers += len(chosen)
-        decided += [*changes.metadata, _record(record, changes)]
+        decided += [*changes.metadata, _record(record, changes, readers)]
         said += changes.said
         if changes.lost:
             losses.append(f"{changes.lost} entries that {topic} counts are on no disk, and are given up")
@@ -147,7 +152,7 @@ def _open(store: Store, ledger: Ledger, changes: _Changes, said: str) -> None:
     changes.metadata.append(becoming(seen, encode_ledger_metadata(decoded)))
 
 
-def _record(record: Versioned, changes: _Changes) -> Decided:
+def _record(record: Versioned, changes: _Changes, readers: Readers) -> Decided:
     """Return what becomes of the topic's record."""
     if changes.unknown:
         return undecided(record, "; ".join(changes.unknown))
@@ -159,7 +164,4 @@ def _record(record: Versioned, changes: _Changes) -> Decided:
         if end is not None:
             ledger.entries, ledger.size = end
             ledger.timestamp = ledger.timestamp or record.modified or 0
-    data, envelope = info.SerializeToString(), open_envelope(record.value)
-    if envelope is not None:
-        data = wrap_envelope(data, envelope.codec, unknown=envelope.unknown)
-    return becoming(record, data)
+    return becoming(record, packed(record, info.SerializeToString(), readers))

@@ -102,23 +102,25 @@ def repair_ledger_metadata(
 def _named(store: Store, source: EntrySource | None, names: Sequence[str], report: Report) -> Iterator[Named]:
     ids = [parse_ledger_id(name) for name in names if name.isdecimal()]
     for ledger_id, found in owners_of(ids, store, source, report).items():
-        if not found:
+        # What only the old list of a shadow topic names was deleted with its source's.
+        named = [one for owner in found if (one := _with_list(store, owner)) is not None]
+        if not named:
             raise NotFoundError(
                 f"no topic, cursor or schema names ledger {ledger_id}: nothing reads it", source=store.url
             )
-        yield _with_list(store, found[0])
+        yield named[0]
     for name in names:
         if not name.isdecimal():
             for topic in held_partitions(store, TopicName.parse(name))[0]:
                 yield from _of_topic(store, source, topic)
 
 
-def _with_list(store: Store, owner: Owner) -> Named:
-    """Return a ledger with what the list of its topic says of it."""
+def _with_list(store: Store, owner: Owner) -> Named | None:
+    """Return a ledger with what the list of its topic says of it; None where a shadow has an old list."""
     if owner.role != "data":
         return Named(owner)
     topic = read_topic(store, TopicName.parse(owner.name))
-    return next(one for one in _listed(topic) if one.owner.ledger_id == owner.ledger_id)
+    return next((one for one in _listed(topic) if one.owner.ledger_id == owner.ledger_id), None)
 
 
 def _listed(topic: Topic) -> Iterator[Named]:

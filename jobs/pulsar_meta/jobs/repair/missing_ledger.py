@@ -19,17 +19,18 @@ from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor
-from pulsar_meta.codecs.metadata.envelope import open_envelope, wrap_envelope
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, ledgers_by_id
 from pulsar_meta.codecs.names import TopicName, decode_name, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.cursors.conversion import record_with
 from pulsar_meta.jobs.repair.entries import all_here
+from pulsar_meta.jobs.repair.records import ANY, own_record, packed
 from pulsar_meta.jobs.repair.repair import Repair, becoming, undecided
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
+from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.topics.cursors import state_of
-from pulsar_meta.jobs.topics.topic import Ledger, Position, read_record, topic_of, with_bookkeeper
+from pulsar_meta.jobs.topics.topic import Ledger, Position, topic_of, with_bookkeeper
 from pulsar_meta.proto.MLDataFormats_pb2 import (
     ManagedCursorInfo,
     ManagedLedgerInfo,
@@ -45,9 +46,12 @@ STILL_THERE: Final = (
 )
 
 
-def drop_ledger(store: Store, name: TopicName, ledger_id: int) -> Repair:
-    """Return what takes a ledger out of a topic's list; NotFoundError where it is not in it."""
-    record = read_record(store, name)
+def drop_ledger(store: Store, name: TopicName, ledger_id: int, readers: Readers = ANY) -> Repair:
+    """Return what takes a ledger out of a topic's list.
+
+    NotFoundError where it is not in it, UsageError for a shadow.
+    """
+    record = own_record(store, name)
     ledger = _ledger_in(store, record, name, ledger_id)
     info = decode_managed_ledger(record.value)
     place = _Place.of(info, ledger_id)
@@ -59,7 +63,7 @@ def drop_ledger(store: Store, name: TopicName, ledger_id: int) -> Repair:
         info.terminatedPosition.ledgerId, info.terminatedPosition.entryId = place.before
     moved, said = list[Decided](), list[str]()
     for cursor, seen in _cursors(store, name):
-        decision, text = _moved(seen, place)
+        decision, text = _moved(seen, place, readers)
         moved.append(decision)
         said += [f"subscription {cursor}: {text}"] if text else []
     if current(store, ledger_path(ledger_id)).version != ABSENT:
@@ -70,7 +74,7 @@ def drop_ledger(store: Store, name: TopicName, ledger_id: int) -> Repair:
     ]
     if not kept:
         losses.append(f"it is the only ledger of {name}: subscriptions go to the end that a broker makes")
-    topic = becoming(record, _packed(record, info.SerializeToString()))
+    topic = becoming(record, packed(record, info.SerializeToString(), readers))
     return Repair(
         "missing-ledger",
         (topic, *moved),
@@ -82,19 +86,24 @@ def drop_ledger(store: Store, name: TopicName, ledger_id: int) -> Repair:
 
 
 def skip_entries(
-    store: Store, source: EntrySource | None, name: TopicName, ledger_id: int, runs: Sequence[Run] | None
+    store: Store,
+    source: EntrySource | None,
+    name: TopicName,
+    ledger_id: int,
+    runs: Sequence[Run] | None,
+    readers: Readers = ANY,
 ) -> Repair:
     """Return what acknowledges single entries in each subscription: `runs`, else those on no disk.
 
     NotFoundError where the ledger is not in the topic's list, UsageError where the disks do not decide.
     """
-    record = read_record(store, name)
+    record = own_record(store, name)
     ledger = _ledger_in(store, record, name, ledger_id)
     chosen = _checked(runs, ledger) if runs is not None else _absent(source, ledger)
     count = sum(last - first + 1 for first, last in chosen)
     changed, said = list[Decided](), list[str]()
     for cursor, seen in _cursors(store, name) if chosen else ():
-        decision, text = _acknowledged(seen, source, ledger_id, chosen)
+        decision, text = _acknowledged(seen, source, ledger_id, chosen, readers)
         changed.append(decision)
         said += [f"subscription {cursor}: {text}"] if text else []
     shown = ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in chosen)
@@ -146,7 +155,7 @@ class _Place:
         return cls(ledger_id, last, Position(later[0].ledgerId, -1) if later else last)
 
 
-def _moved(seen: Versioned, place: _Place) -> tuple[Decided, str]:
+def _moved(seen: Versioned, place: _Place, readers: Readers) -> tuple[Decided, str]:
     """Return what becomes of a cursor when a ledger goes, and a sentence about it, empty where it stays."""
     try:
         info = decode_cursor(seen.value)
@@ -167,17 +176,13 @@ def _moved(seen: Versioned, place: _Place) -> tuple[Decided, str]:
     del info.batchedEntryDeletionIndexInfo[:]
     info.batchedEntryDeletionIndexInfo.extend(batches)
     after = info.SerializeToString()
-    return (becoming(seen, _packed(seen, after)) if after != before else (seen, keep(seen, "already"))), text
+    return (
+        becoming(seen, packed(seen, after, readers)) if after != before else (seen, keep(seen, "already"))
+    ), text
 
 
 def _touches(item: MessageRange, ledger_id: int) -> bool:
     return ledger_id in (item.upperEndpoint.ledgerId, item.lowerEndpoint.ledgerId)
-
-
-def _packed(seen: Versioned, data: bytes) -> bytes:
-    """Return a record in the codec that it had."""
-    envelope = open_envelope(seen.value)
-    return data if envelope is None else wrap_envelope(data, envelope.codec, unknown=envelope.unknown)
 
 
 def _checked(runs: Sequence[Run], ledger: Ledger) -> list[Run]:
@@ -214,7 +219,7 @@ def _joined(runs: Iterable[Run]) -> list[Run]:
 
 
 def _acknowledged(
-    seen: Versioned, source: EntrySource | None, ledger_id: int, runs: Sequence[Run]
+    seen: Versioned, source: EntrySource | None, ledger_id: int, runs: Sequence[Run], readers: Readers
 ) -> tuple[Decided, str]:
     """Return what becomes of a cursor when entries count as acknowledged, and a sentence about it."""
     try:
@@ -238,7 +243,7 @@ def _acknowledged(
     text = f"acknowledged beyond {stands.ledger_id}:{stands.entry_id}"
     if isinstance(found.state, PositionInfo):
         text += f"; its state moves from ledger {found.ledger_id} into its record"
-    return becoming(seen, _packed(seen, info.SerializeToString())), text
+    return becoming(seen, packed(seen, info.SerializeToString(), readers)), text
 
 
 def _is_in(item: MessageRange, ledger_id: int) -> bool:

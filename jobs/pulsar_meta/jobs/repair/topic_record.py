@@ -20,14 +20,16 @@ from typing import Final
 from pulsar_meta.codecs.documents.message_values import fits, fits_newer
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.metadata.cursor import decode_cursor
-from pulsar_meta.codecs.metadata.envelope import open_envelope, wrap_envelope
+from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_of_path
 from pulsar_meta.codecs.protobuf.parse import parse_partly
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.repair.entries import length_to
+from pulsar_meta.jobs.repair.records import ANY, packed
 from pulsar_meta.jobs.repair.repair import Repair, becoming, undecided
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
+from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, bookkeeper_ledger_of
 from pulsar_meta.jobs.topics.owners import owner_in_custom
@@ -49,7 +51,13 @@ class Owned:
     changed: int | None
 
 
-def repair_topic_record(store: Store, source: EntrySource | None, name: TopicName, report: Report) -> Repair:
+def repair_topic_record(
+    store: Store,
+    source: EntrySource | None,
+    name: TopicName,
+    report: Report,
+    readers: Readers = ANY,
+) -> Repair:
     """Return what gives a topic, or each of its partitions, its list again.
 
     `source` has the entries of ledgers that BookKeeper has not closed. NotFoundError where no ledger says
@@ -63,7 +71,7 @@ def repair_topic_record(store: Store, source: EntrySource | None, name: TopicNam
         raise NotFoundError(f"no ledger says that it is of {name}", source=store.url)
     return Repair(
         "topic-record",
-        tuple(one.decided() for one in found),
+        tuple(one.decided(readers) for one in found),
         checked={"topics": len(found), "ledgers": sum(map(len, owned.values()))},
         not_checked={} if source is not None else {"entries": "no --entries"},
         said=tuple(text for one in found for text in one.said()),
@@ -103,7 +111,7 @@ class _List:
         self.unknown = list[int]()
         self.info = self._whole()
 
-    def decided(self) -> Decided:
+    def decided(self, readers: Readers) -> Decided:
         """Return what becomes of the record."""
         if self.unknown:
             ids = ", ".join(map(str, self.unknown))
@@ -114,11 +122,7 @@ class _List:
             )
         if not self.added and not self.broken and self.info == self.before:
             return self.seen, keep(self.seen, "already")
-        data = self.info.SerializeToString()
-        envelope = None if self.broken or self.seen.version == ABSENT else open_envelope(self.seen.value)
-        if envelope is not None:
-            data = wrap_envelope(data, envelope.codec, unknown=envelope.unknown)
-        return becoming(self.seen, data)
+        return becoming(self.seen, packed(self.seen, self.info.SerializeToString(), readers))
 
     def said(self) -> Iterator[str]:
         """Yield what a person should know of it."""

@@ -1,0 +1,33 @@
+"""Records of topics that repairs read and write again."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.jobs.repair.cursor import codec_of
+from pulsar_meta.jobs.rewrite.readable import Readers, packed_again
+from pulsar_meta.jobs.topics.shadow import ShadowSources
+from pulsar_meta.jobs.topics.topic import read_record, topic_of
+from pulsar_meta.stores.base import Store, Versioned
+
+# Brokers of which nothing is known.
+ANY: Final = Readers()
+
+
+def own_record(store: Store, name: TopicName) -> Versioned:
+    """Return the record of a topic that has ledgers of its own.
+
+    NotFoundError, DecodeError where it is broken, UsageError for a shadow: its ledgers are its source's.
+    """
+    record = read_record(store, name)
+    source = ShadowSources(store).of(name, topic_of(record).properties)
+    if source is not None:
+        raise UsageError(f"{name} is the shadow of {source}, whose ledgers it reads: repair that one")
+    return record
+
+
+def packed(seen: Versioned, payload: bytes, readers: Readers) -> bytes:
+    """Return a record in the codec that it had, plain where a release that will read it cannot load it so."""
+    return packed_again(seen.path, payload, codec_of(seen), readers)[0]
