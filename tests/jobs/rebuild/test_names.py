@@ -13,6 +13,7 @@ from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.rebuild.broker_logs import names_in_log
 from pulsar_meta.jobs.rebuild.evidence import Rebuilt
 from pulsar_meta.jobs.rebuild.names import read_names
 from pulsar_meta.jobs.rebuild.rebuilt import Known, rebuilt_values
@@ -122,6 +123,33 @@ def test_subscriptions_that_a_person_names(capture: Callable[[str], Path]) -> No
 def test_names_that_say_nothing(line: str) -> None:
     with pytest.raises(UsageError, match="line 1"):
         read_names([line], "names")
+
+
+# As a 4.2.4 and a 4.0.7 wrote them.
+LOG_LINES = """
+2026-11-22T06:16:56,338 - INFO  - [BookKeeperClientWorker-OrderedExecutor-1-0:ManagedLedgerImpl@626] - \
+[public/default/persistent/we+ird%3An%C3%A4me] Created ledger 1354 after closed null
+2026-11-22T06:10:24,002 - INFO  - [bookkeeper-ml-scheduler-OrderedScheduler-1-0:ManagedLedgerImpl@1824] - \
+[public/default/persistent/orders] Created new ledger 1360
+2026-11-22T06:10:22,192 - INFO  - [bookkeeper-ml-scheduler-OrderedScheduler-1-0:ManagedCursorImpl$32@3608] - \
+[public/default/persistent/marks] Updated cursor odd%2Fname+with with ledger id 1386 md-position=64:2
+2026-11-22T06:16:56,449 - INFO  - [bookkeeper-ml-scheduler-OrderedScheduler-1-0:ManagedCursorImpl$2@595] - \
+[public/default/persistent/marks] Cursor recovered-145 meta-data recover from ledger 145
+2026-11-22T06:16:56,453 - INFO  - [BookKeeperClientWorker-OrderedExecutor-0-0:ManagedCursorImpl@615] - \
+[public/default/persistent/marks] Opened ledger 145 for cursor recovered-145. rc=-13
+2026-11-22T06:16:56,461 - INFO  - [main:X@1] - [public/default/persistent/%ff] Created new ledger 7
+"""
+
+
+def test_a_brokers_log() -> None:
+    lines = LOG_LINES.replace("\\\n", "").splitlines()
+    named = {at: (one.topic.local, one.cursor) for at, one in names_in_log(lines).items()}
+    assert named == {
+        1354: ("we ird:näme", None),
+        1360: ("orders", None),
+        1386: ("marks", "odd/name with"),
+        145: ("marks", "recovered-145"),
+    }
 
 
 def test_a_cursors_name_for_data(capture: Callable[[str], Path]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.rebuild.evidence import Rebuilt
 from pulsar_meta.jobs.rebuild.old_store import read_old_store
 from pulsar_meta.jobs.rebuild.rebuilt import Known, rebuilt_values
+from pulsar_meta.jobs.topics.topic import read_topic
 from pulsar_meta.jobs.values.left_out import copied
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
@@ -26,11 +28,12 @@ Made = dict[str, Rebuilt]
 LedgerInfo = ManagedLedgerInfo.LedgerInfo
 
 
-def rebuilt(folder: Path, old: str, *, as_they_were: bool = False) -> Made:
+def rebuilt(folder: Path, old: str, *disks: str, as_they_were: bool = False) -> Made:
     faults: list[PulsarMetaError] = []
     with open_store(f"snapshot:{folder / old}") as store:
         known = Known(old=read_old_store(store, faults.append), policies_as_they_were=as_they_were)
-    with open_entries([f"bookie-disk:{folder}"]) as source:
+    urls = [f"bookie-disk:{folder / disk}" for disk in disks] or [f"bookie-disk:{folder}"]
+    with open_entries(urls) as source:
         found = list(rebuilt_values(source, faults.append, known))
     assert not faults
     assert len({one.path for one in found}) == len(found)
@@ -80,3 +83,43 @@ def test_with_the_newest_store_all_is_as_it_was(capture: Callable[[str], Path], 
     names = {one.path for one in held}
     more = [path for path, one in made.items() if path not in names and one.facts.get("cursor")]
     assert not more
+
+
+def test_what_is_newer_on_the_disks(capture: Callable[[str], Path]) -> None:
+    folder, old = capture("pulsar-4.2.4"), "metadata-after-step-2.ndjson"
+    made = rebuilt(folder, old)
+    now_url = f"snapshot:{folder / 'metadata.ndjson'}"
+    with open_store(f"snapshot:{folder / old}") as then, open_store(now_url) as now:
+        next_id = read_old_store(then, print).next_id
+        for name in ("orders", "marks", "delayed", "parted-partition-0"):
+            before, after = (read_topic(store, TopicName.parse(name)) for store in (then, now))
+            ledgers = made[after.path].facts["ledgers"]
+            assert {one.ledger_id for one in after.ledgers if one.entries} <= set(ledgers)
+            assert ledgers == sorted(ledgers)
+            assert before.terminated == after.terminated
+        policies = then.read("/admin/policies/public/default").value
+    value = made["/admin/policies/public/default"].value
+    assert value is not None
+    assert json.loads(value)["retention_policies"] == {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+    assert json.loads(value)["bundles"] == json.loads(policies)["bundles"]
+    # What was there then, and without a name, had been given up.
+    assert all(one.facts["cursor_ledger"] >= next_id for one in made.values() if is_recovered(one))
+    gone = [one for one in made.values() if one.certainty == "gone" and "gone" in one.facts]
+    assert all(one.value is None and one.facts["gone"] < next_id for one in gone)
+
+
+def is_recovered(one: Rebuilt) -> bool:
+    return str(one.facts.get("cursor", "")).startswith("recovered-") and one.value is not None
+
+
+def test_a_ledger_that_is_gone(capture: Callable[[str], Path]) -> None:
+    """Of three bookies two are lost: the topics go on with what is left, and what is not is said."""
+    made = rebuilt(capture("pulsar-4.2.4-3bookies"), "metadata.ndjson", "bookie0")
+    gone = {
+        one.facts["gone"]: one for one in made.values() if one.certainty == "gone" and "gone" in one.facts
+    }
+    assert gone
+    for ledger_id, one in gone.items():
+        topic = TopicName.parse(one.facts["of"].partition(",")[0])
+        assert ledger_id not in made[topic.path].facts["ledgers"]
+        assert one.evidence[0] == "the old store names it, and no disk has it"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import time
+import zlib
+from collections.abc import Iterable
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -12,16 +15,17 @@ import typer
 
 from pulsar_meta.access.credentials import read_secret
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.inputs import read_lines
+from pulsar_meta.cli.inputs import open_input, read_lines
 from pulsar_meta.cli.options import EntriesUrls
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Shell
-from pulsar_meta.codecs.errors import GuardError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, GuardError, UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.rebuild.names import GivenNames, read_names
+from pulsar_meta.jobs.rebuild.broker_logs import names_in_log
+from pulsar_meta.jobs.rebuild.names import GivenNames, Named, Names, read_names
 from pulsar_meta.jobs.rebuild.old_store import OldStore, read_old_store
 from pulsar_meta.jobs.rebuild.rebuilt import Known, rebuilt_values, unnamed_groups, write_rebuilt
 
@@ -38,6 +42,12 @@ def rebuild(
     old_store: Annotated[
         str | None,
         typer.Option("--with", metavar="STORE", help="An older store or snapshot: what it knew is kept."),
+    ] = None,
+    broker_log: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--broker-log", help="A broker's log, which says for whom ledgers were made (repeatable)."
+        ),
     ] = None,
     list_unnamed: Annotated[
         bool, typer.Option("--unnamed", help="List topics without a name, as the file of --names to fill in.")
@@ -88,6 +98,7 @@ def rebuild(
       pulsar-meta rebuild --entries bookie-disk:copy --unnamed -o ndjson > names
       pulsar-meta rebuild --entries bookie-disk:copy --names names --output found
       pulsar-meta rebuild --with snapshot:monday.ndjson.zst --output found
+      pulsar-meta rebuild --broker-log pulsar-broker.log --broker-log old/broker.log.gz --unnamed
       pulsar-meta rebuild --lost-bookie bk3:3181 --output found.ndjson.zst -o csv
     """
     faults = Faults(shell)
@@ -96,6 +107,7 @@ def rebuild(
         lost=tuple(lost_bookie or ()),
         ack_quorum=ack_quorum,
         given=GivenNames() if names is None else read_names(read_lines(names), str(names)),
+        logged=_logged(broker_log or ()),
         old=OldStore() if old_store is None else _old_store(shell, old_store, faults),
         policies_as_they_were=cursors_in_place,
         cluster=cluster,
@@ -106,6 +118,20 @@ def rebuild(
         else:
             _write(shell, source, known, faults)
         faults.end(source)
+
+
+def _logged(files: Iterable[Path]) -> Names:
+    names: dict[int, Named] = {}
+    for file in files:
+        with open_input(file) as stream:
+            lines = gzip.GzipFile(fileobj=stream) if file.suffix == ".gz" else stream
+            try:
+                names |= names_in_log(line.decode("utf-8", "replace") for line in lines)
+            except EOFError as error:
+                raise DecodeError("the file was cut short", source=str(file)) from error
+            except (gzip.BadGzipFile, zlib.error) as error:
+                raise DecodeError(f"not gzip: {error}", source=str(file)) from error
+    return names
 
 
 def _old_store(shell: Shell, url: str, faults: Faults) -> OldStore:

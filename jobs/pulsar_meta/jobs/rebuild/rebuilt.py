@@ -55,15 +55,16 @@ class Known:
     """What disks do not say and a person does.
 
     `password` is what brokers gave to ledgers, `lost` are bookies whose disks are not here, `ack_quorum` what
-    brokers waited for. `given` is what a person says of names, `old` what an older store knew; with
-    `policies_as_they_were` its policies are not made to keep everything. `cluster` is the brokers' own name
-    of it.
+    brokers waited for. `given` is what a person says of names, `logged` what brokers' logs do, `old` what
+    an older store knew; with `policies_as_they_were` its policies are not made to keep everything. `cluster`
+    is the brokers' own name of it.
     """
 
     password: bytes = b""
     lost: tuple[str, ...] = ()
     ack_quorum: int | None = None
     given: GivenNames = field(default_factory=GivenNames)
+    logged: Names = field(default_factory=dict)
     old: OldStore = field(default_factory=OldStore)
     policies_as_they_were: bool = False
     cluster: str = "standalone"
@@ -133,7 +134,7 @@ def _names(scanned: Scanned, known: Known) -> Names:
             raise UsageError(f"ledger {ledger_id} has a name, and the disks have no data of it")
         if named.cursor is not None and kind != "cursor":
             raise UsageError(f"ledger {ledger_id} is given a cursor's name, and holds {kind}")
-    return {**names_on_disks(scanned), **known.old.names, **known.given.ledgers}
+    return {**names_on_disks(scanned), **known.logged, **known.old.names, **known.given.ledgers}
 
 
 def _with_old(topics: Sequence[FoundTopic], old: OldStore) -> list[FoundTopic]:
