@@ -1,4 +1,4 @@
-"""Seek on a standalone Spark: a master and two workers, each of which answers its part."""
+"""Seek, and messages as rows, on a standalone Spark: a master and two workers, each with its part."""
 
 from __future__ import annotations
 
@@ -17,12 +17,26 @@ import pytest
 
 from pulsar_meta.jobs.java import java_command
 from pulsar_meta.jobs.spark.session import find_master
+from tests.seek_truth import read_truth
 from tests.servers.java import BRIEF
 
 pytestmark = pytest.mark.spark
 PROGRAM = str(Path(sys.executable).parent / "pulsar-meta")
 HOST = "127.0.0.1"
 SMALL = ["-Xmx256m", *BRIEF]
+PLAIN = [f"persistent://public/default/{name}" for name in ("orders", "plain", "codec-lz4", "chunked")]
+COUNT = """
+import json, sys
+from pulsar_meta.jobs.engine import SparkSettings
+from pulsar_meta.jobs.spark.datasources import register
+from pulsar_meta.jobs.spark.session import spark_session
+
+with spark_session(SparkSettings(sys.argv[1], json.loads(sys.argv[2]))) as spark:
+    register(spark)
+    messages = spark.read.format("pulsar_messages").options(**json.loads(sys.argv[3])).load()
+    whole = messages.where("error is null and length(payload) >= 0")
+    print(json.dumps([list(row) for row in whole.groupBy("topic").count().collect()]))
+"""
 
 
 def free_port() -> int:
@@ -125,9 +139,29 @@ def test_both_workers_answer(cluster: str, capture: Callable[[str], Path], tmp_p
     assert by_spark.returncode == locally.returncode == 3
     assert without_price(by_spark.stdout) == without_price(locally.stdout)
     assert [json.loads(line)["status"] for line in by_spark.stdout.splitlines()].count("found") > 20
+    counted = count_messages(cluster, folder, conf, tmp_path)
+    told = read_truth(folder)
+    assert {topic: counted[topic] for topic in PLAIN} == {
+        topic: len(told[topic]["messages"]) for topic in PLAIN
+    }
     for worker in ("worker0", "worker1"):
-        (log,) = (tmp_path / worker).glob("app-*/*/stderr")
-        assert "Finished task" in log.read_text()
+        logs = list((tmp_path / worker).glob("app-*/*/stderr"))
+        assert len(logs) == 2
+        assert all("Finished task" in log.read_text() for log in logs)
+
+
+def count_messages(cluster: str, folder: Path, conf: dict[str, str], tmp_path: Path) -> dict[str, int]:
+    """Return how many messages a session of one's own sees of each topic, in tasks of 300 entries."""
+    options = {
+        "store": f"snapshot:{folder / 'metadata.ndjson'}", "entries": f"bookie-disk:{folder / 'bookie0'}",
+        "topics": "public/default", "entriesPerPartition": "300",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", COUNT, cluster, json.dumps(conf), json.dumps(options)],
+        capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
 
 
 def without_price(lines: str) -> list[str]:

@@ -1,0 +1,54 @@
+"""The notebooks of the documentation run, and find what the truth of a capture says."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.seek_truth import is_encrypted, is_transactional, read_truth
+
+NOTEBOOKS = Path(__file__).parents[2] / "docs" / "notebooks"
+LINE = r"(\d+) ms( +)([\d.]+) +(\d+)  (\S.*\S)  (\S+)"
+
+
+# The kernel's own libraries warn about each other.
+@pytest.mark.filterwarnings("ignore")
+def test_producers_that_lag(
+    capture: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
+    folder = capture("pulsar-4.2.4")
+    monkeypatch.setenv("CLUSTER", str(folder))
+    text = (NOTEBOOKS / "producers_that_lag.ipynb").read_text()
+    notebook = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
+    client = NotebookClient(
+        notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    )
+    client.execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    printed = "".join(output.text for output in outputs if output.output_type == "stream")
+    truth, seen = lags(folder), 0
+    for line in printed.splitlines():
+        longest, _, _, count, topic, producer = re.fullmatch(LINE, line.strip()).groups()  # type: ignore[union-attr]
+        if not is_transactional(topic) and not is_encrypted(topic):
+            assert (int(longest), int(count)) == (max(truth[topic, producer]), len(truth[topic, producer]))
+            seen += 1
+    assert seen > 8
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert (tmp_path / "producers_that_lag.png").stat().st_size > 10_000
+
+
+def lags(folder: Path) -> dict[tuple[str, str], list[int]]:
+    """Return by topic and producer how long messages took from one clock to the other, by the truth."""
+    found: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for topic, told in read_truth(folder).items():
+        for one in told.get("messages", ()):
+            if one["bt"] is not None:
+                found[topic, one["prod"]].append(one["bt"] - one["pt"])
+    return found
