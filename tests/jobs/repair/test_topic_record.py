@@ -75,7 +75,9 @@ def test_it_comes_beside_what_a_broker_made_since(patient: Patient) -> None:
     patient.put(PATH, since.SerializeToString())
     cursor = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=NOWHERE, markDeleteEntryId=-1)
     patient.store.put(PLAIN.cursor_path("moved"), cursor.SerializeToString(), -1)
-    repair = repaired(patient)
+    assert any("--older takes them" in text for text in repaired(patient).said)
+    assert repaired(patient).decided[0][1].reason == "already"
+    repair = repair_topic_record(patient.store, None, PLAIN, lambda error: None, older=True)
     assert any("the subscription moved stands at 987654:-1, behind" in text for text in repair.said)
     patient.apply(repair)
     assert counts(patient) == before

@@ -23,6 +23,12 @@ def repair_topic_record(
     writing: WriteOptions,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
+    older: Annotated[
+        bool,
+        typer.Option(
+            "--older", help="Also ledgers before the first of the list: after a broker started it empty."
+        ),
+    ] = False,
 ) -> None:
     """Make the list of a topic's ledgers again, from the ledgers that say whose they are.
 
@@ -41,5 +47,5 @@ def repair_topic_record(
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
         readers = Readers.of(opened, tuple(writing.for_version or ()))
         name = TopicName.parse(topic)
-        repair = topic_record.repair_topic_record(opened, source, name, warned(shell), readers)
+        repair = topic_record.repair_topic_record(opened, source, name, warned(shell), readers, older=older)
         carry_out(shell, opened, repair, writing, source=source)

@@ -118,10 +118,8 @@ def _look(store: Store, source: EntrySource | None, ledger: Ledger, changes: _Ch
 
 def _on_disks(source: EntrySource | None, ledger: Ledger, claimed: int) -> End | None:
     """Return where a ledger ends by the disks, at most where somebody says; None: they do not decide."""
-    if source is None or not all_here(source, ledger, claimed):
-        return None
-    last = source.last_entry(ledger.ledger_id)
-    if last is None:
+    last = None if source is None else source.last_entry(ledger.ledger_id)
+    if source is None or last is None or not all_here(source, ledger, max(last + 1, claimed)):
         return None
     entries = min(last + 1, claimed) if claimed else last + 1
     length = length_to(source, ledger.ledger_id, entries - 1)

@@ -18,9 +18,11 @@ def length_to(source: EntrySource, ledger_id: int, entry_id: int) -> int | None:
 
 
 def all_here(source: EntrySource, ledger: Ledger, entries: int) -> bool:
-    """Return whether all that there is of so many entries of a ledger has to be on these disks.
+    """Return whether so many entries of a ledger, and those behind them, have to be on these disks.
 
     Live bookies are no disks: they are asked by the metadata that is in doubt.
     """
     disks = all(part.bookies is not None for part in source.parts)
-    return disks and not placement(ledger, source).elsewhere(0, max(0, entries - 1))
+    segments = () if ledger.bookkeeper is None else ledger.bookkeeper.segments
+    behind = max((len(segment.members) for segment in segments), default=1)
+    return disks and not placement(ledger, source).elsewhere(0, entries + behind)

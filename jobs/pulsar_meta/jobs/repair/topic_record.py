@@ -57,15 +57,19 @@ def repair_topic_record(
     name: TopicName,
     report: Report,
     readers: Readers = ANY,
+    *,
+    older: bool = False,
 ) -> Repair:
     """Return what gives a topic, or each of its partitions, its list again.
 
-    `source` has the entries of ledgers that BookKeeper has not closed. NotFoundError where no ledger says
-    that it is the topic's, and its record names none; metadata that is broken goes to `report`.
+    `older`: with ledgers below the first of a list that can be read, which are either what a broker left
+    behind that started the topic empty, or what trimming let go of. `source` has the entries of ledgers that
+    BookKeeper has not closed. NotFoundError where no ledger says that it is the topic's, and its record names
+    none; metadata that is broken goes to `report`.
     """
     topics = held_partitions(store, name)[0]
     owned = _owned(store, {str(topic) for topic in topics}, report)
-    lists = [_List(store, source, topic, owned.get(str(topic), [])) for topic in topics]
+    lists = [_List(store, source, topic, owned.get(str(topic), []), older=older) for topic in topics]
     found = [one for one in lists if one.owned or one.kept]
     if not found:
         raise NotFoundError(f"no ledger says that it is of {name}", source=store.url)
@@ -100,14 +104,23 @@ class _List:
     """The list of one topic: as its record has it, and as it should be."""
 
     def __init__(
-        self, store: Store, source: EntrySource | None, topic: TopicName, owned: Sequence[Owned]
+        self,
+        store: Store,
+        source: EntrySource | None,
+        topic: TopicName,
+        owned: Sequence[Owned],
+        *,
+        older: bool,
     ) -> None:
         self.store, self.source, self.topic = store, source, topic
         self.owned = {one.ledger.ledger_id: one for one in owned}
         self.seen = current(store, topic.path)
         self.before, self.broken = _read(self.seen)
         self.kept = {one.ledgerId: one for one in self.before.ledgerInfo if self._counts(one)}
-        self.added = [one for one in self.owned if one not in self.kept and not self._is_empty(one)]
+        found = [one for one in self.owned if one not in self.kept and not self._is_empty(one)]
+        first = -1 if older or self.broken else min(self.kept, default=-1)
+        self.added = [one for one in found if one > first]
+        self.left = len(found) - len(self.added)
         self.unknown = list[int]()
         self.info = self._whole()
 
@@ -126,6 +139,11 @@ class _List:
 
     def said(self) -> Iterator[str]:
         """Yield what a person should know of it."""
+        if self.left:
+            yield (
+                f"{self.topic}: {self.left} ledgers before the first of the list stay out: trimming let go of"
+                " them, or a broker that started the topic empty left them behind (--older takes them)"
+            )
         if not self.added and not self.broken:
             return
         entries = sum(one.entries for one in self.info.ledgerInfo if one.ledgerId in self.added)
