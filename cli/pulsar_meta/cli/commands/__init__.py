@@ -86,6 +86,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "tree": Command("pulsar_meta.cli.commands.store:tree", STORE, ROWS),
     "top": Command("pulsar_meta.cli.commands.top:top", STORE, (*PAGES, Format.OPENMETRICS)),
     "snapshot": Command("pulsar_meta.cli.commands.snapshot:snapshot", KEEP, TEXT),
+    "bundle": Command("pulsar_meta.cli.commands.bundle:bundle", KEEP, TEXT),
     "diff": Command("pulsar_meta.cli.commands.diff:diff", KEEP, PAGES),
     "history": Command("pulsar_meta.cli.commands.history:history_of", KEEP, ROWS),
     "restore": Command("pulsar_meta.cli.commands.restore:restore", KEEP, ROWS),

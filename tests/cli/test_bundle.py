@@ -1,0 +1,71 @@
+"""`bundle`: one file with all that somebody who helps has to see, and no secret."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from base64 import b64decode
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cli.program import as_text, pulsar_meta_here
+
+Capture = Callable[[str], Path]
+
+
+def test_it_has_the_store_its_findings_and_versions(capture: Capture, tmp_path: Path) -> None:
+    store = f"snapshot:{capture('pulsar-4.2.4')}/metadata.ndjson"
+    file = tmp_path / "report.tar.gz"
+    done = as_text(pulsar_meta_here("bundle", str(file), "--store", store, "-o", "json"))
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    with tarfile.open(file) as archive:
+        assert sorted(archive.getnames()) == ["findings.ndjson", "snapshot.ndjson.zst", "versions.json"]
+        archive.extractall(tmp_path, filter="data")
+    lines = [json.loads(line) for line in (tmp_path / "findings.ndjson").read_text().splitlines()]
+    listed = as_text(pulsar_meta_here("check", "--store", store, "-o", "json"))
+    assert lines[:-1] == json.loads(listed.stdout)
+    assert lines[-1] == json.loads(listed.stderr.splitlines()[-1]) == json.loads(done.stderr.splitlines()[-1])
+    inside = as_text(
+        pulsar_meta_here("tree", "--store", f"snapshot:{tmp_path}/snapshot.ndjson.zst", "-o", "ndjson")
+    )
+    outside = as_text(pulsar_meta_here("tree", "--store", store, "-o", "ndjson"))
+    paths = [[json.loads(line)["path"] for line in one.stdout.splitlines()] for one in (inside, outside)]
+    assert paths[0] == paths[1]
+    assert (said["values"], said["findings"]) == (361, len(lines) - 1)
+    versions = json.loads((tmp_path / "versions.json").read_text())
+    assert {"pulsar-meta", "python", "platform", "store", "packages"} == versions.keys()
+    assert "protobuf" in versions["packages"]
+
+
+def test_secrets_are_in_no_file(tmp_path: Path) -> None:
+    ledger = (
+        "BookieMetadataFormatVersion\t2\nquorumSize: 1\nensembleSize: 1\nlength: 0\nstate: CLOSED\n"
+        'lastEntryId: -1\ndigestType: CRC32C\npassword: "hush-hush"\nackQuorumSize: 1\n'
+    )
+    store = tmp_path / "store"
+    value = store / "ledgers" / "00" / "0000" / "L0007" / ".value"
+    value.parent.mkdir(parents=True)
+    value.write_text(ledger)
+    file = tmp_path / "report.tar.gz"
+    done = as_text(pulsar_meta_here("bundle", str(file), "--store", f"dir:{store}"))
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(file) as archive:
+        archive.extractall(tmp_path, filter="data")
+    shown = as_text(
+        pulsar_meta_here(
+            "snapshot", str(tmp_path / "plain.ndjson"), "--store", f"snapshot:{tmp_path}/snapshot.ndjson.zst"
+        )
+    )
+    assert shown.returncode == 0, shown.stderr
+    values = [json.loads(line).get("value") for line in (tmp_path / "plain.ndjson").read_text().splitlines()]
+    assert [b"quorumSize" in b64decode(one) for one in values if one] == [True]
+    assert not any(b"hush-hush" in b64decode(one) for one in values if one)
+    assert "hush-hush" not in (tmp_path / "findings.ndjson").read_text()
+
+
+def test_a_file_that_cannot_be_written_is_one_line(capture: Capture, tmp_path: Path) -> None:
+    store = f"snapshot:{capture('pulsar-4.2.4')}/metadata.ndjson"
+    done = as_text(pulsar_meta_here("bundle", str(tmp_path / "no" / "report.tar.gz"), "--store", store))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
