@@ -98,7 +98,7 @@ def rebuild(
       pulsar-meta rebuild --entries bookie-disk:copy --unnamed -o ndjson > names
       pulsar-meta rebuild --entries bookie-disk:copy --names names --output found
       pulsar-meta rebuild --with snapshot:monday.ndjson.zst --output found
-      pulsar-meta rebuild --broker-log pulsar-broker.log --broker-log old/broker.log.gz --unnamed
+      pulsar-meta rebuild --broker-log broker.log --unnamed -o ndjson > names
       pulsar-meta rebuild --lost-bookie bk3:3181 --output found.ndjson.zst -o csv
     """
     faults = Faults(shell)
