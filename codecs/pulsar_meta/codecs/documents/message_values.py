@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError as ProtobufError
-from google.protobuf.message import Message
+from google.protobuf.message import EncodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pulsar_meta.codecs.documents.value import Value
@@ -52,11 +52,13 @@ def parses(kind: str, data: bytes) -> bool:
 
 def fits(kind: str, data: bytes) -> bool:
     """Return whether `data` is a message of `kind` to the last byte, with nothing in it that is unknown."""
-    if not parses(kind, data):
+    try:
+        message = message_type(kind).FromString(data)
+        message.DiscardUnknownFields()
+        # Where a required field is missing this fails.
+        return message.SerializeToString() == data
+    except (ProtobufError, EncodeError):
         return False
-    message = message_type(kind).FromString(data)
-    message.DiscardUnknownFields()
-    return message.SerializePartialToString() == data
 
 
 def fits_newer(kind: str, data: bytes) -> bool:

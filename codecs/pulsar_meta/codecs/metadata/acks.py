@@ -57,6 +57,11 @@ def acks_of(state: ManagedCursorInfo | PositionInfo) -> Acks:
     return acks_of_bit_maps(state.individualDeletedMessageRanges)
 
 
+def has_acks(state: ManagedCursorInfo | PositionInfo) -> bool:
+    """Return whether a cursor's state has single acknowledgements in any form."""
+    return bool(len(state.individualDeletedMessages)) or ack_form(state) != "none"
+
+
 def ack_form(state: ManagedCursorInfo | PositionInfo) -> AckForm:
     """Return how the single acknowledgements are written down that a broker would read."""
     if len(state.individualDeletedMessages):

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.metadata.acks import Acks, acks_of
+from pulsar_meta.codecs.metadata.acks import Acks, acks_of, has_acks
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.check.codes import Code, Finding, Severity, Where
 from pulsar_meta.jobs.check.ledgers import terminated
@@ -126,8 +126,11 @@ def positions(sight: Sight) -> Iterator[Finding]:
         at = cursor.mark_delete
         if at is None or at.entry_id < 0 or at.ledger_id < first or at.ledger_id in unlisted:
             continue
+        behind = _is_behind(sight, at, end)
+        if not behind and at.ledger_id in counts and not _is_past(counts[at.ledger_id], at):
+            continue
         where, evidence = _where(sight, cursor), {"mark_delete": list(at)}
-        if _is_behind(sight, at, end):
+        if behind:
             known = None if end is None else list(end)
             text = (
                 f"it stands at {at.ledger_id}:{at.entry_id}, behind the end of the topic: loading moves it to"
@@ -169,7 +172,7 @@ def ranges(sight: Sight) -> Iterator[Finding]:
     # A ledger that is the topic's and not in its list is a finding of its own.
     counts = dict.fromkeys(_unlisted(sight)) | {one.ledger_id: one.entries for one in sight.ledgers}
     for cursor in sight.cursors:
-        if cursor.state is None or cursor.state.state is None:
+        if cursor.state is None or cursor.state.state is None or not has_acks(cursor.state.state):
             continue
         acks, faults = acks_of(cursor.state.state), dict[str, int]()
         mark = cursor.state.mark_delete
@@ -309,7 +312,8 @@ def _is_comparable(sight: Sight) -> bool:
 
 def _unlisted(sight: Sight) -> set[int]:
     """Return the ledgers that are the topic's by their custom metadata, and not in its list."""
-    return {one for one in sight.owned if one not in sight.listed}
+    listed = sight.listed
+    return {one for one in sight.owned if one not in listed}
 
 
 def _is_behind(sight: Sight, at: Position, end: Position | None) -> bool:

@@ -330,8 +330,12 @@ def _half_deleted(record: Versioned) -> Iterator[Finding]:
 def _record(
     sight: Sight, record: Versioned, fault: DecodeError | None, cursor: CursorSight | None
 ) -> Iterator[Finding]:
-    where = sight.where() | {"path": record.path, "cursor": None if cursor is None else cursor.name}
     kind = ENVELOPED[cursor is not None]
+    near = _is_near_limit(record, sight.cluster)
+    if fault is None and not near and record.value and fits(kind, record.value):
+        # Plain and right, as almost all are.
+        return
+    where = sight.where() | {"path": record.path, "cursor": None if cursor is None else cursor.name}
     if not record.value:
         if cursor is not None:
             yield EMPTY.found("the cursor's record is empty: the whole topic does not load", **where)
@@ -384,9 +388,13 @@ def _loadable(cluster: Cluster, record: Versioned, where: Where) -> Iterator[Fin
     yield UNREADABLE.found(why, severity=severity, evidence=evidence, **where)
 
 
+def _is_near_limit(record: Versioned, cluster: Cluster) -> bool:
+    return cluster.value_limit is not None and len(record.value) > cluster.value_limit * _NEAR
+
+
 def _near_limit(record: Versioned, cluster: Cluster, where: Where) -> Iterator[Finding]:
     limit = cluster.value_limit
-    if limit is not None and len(record.value) > limit * _NEAR:
+    if _is_near_limit(record, cluster):
         text = f"{len(record.value)} bytes, the server takes {limit}"
         yield NEAR_LIMIT.found(text, evidence={"size": len(record.value), "limit": limit}, **where)
 

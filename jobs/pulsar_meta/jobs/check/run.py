@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from time import time
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
 from pulsar_meta.codecs.json_text import read_json_object
@@ -54,7 +54,7 @@ from pulsar_meta.jobs.entries.entry_sources import LIVE
 from pulsar_meta.jobs.rewrite.readable import registered_versions
 from pulsar_meta.jobs.rewrite.releases import is_release
 from pulsar_meta.jobs.seek.questions import parse_time
-from pulsar_meta.jobs.topics.owners import named_by
+from pulsar_meta.jobs.topics.owners import named_by, named_by_cursor
 from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.stores.base import Store, Versioned
 
@@ -64,6 +64,8 @@ if TYPE_CHECKING:
 
 # Topics that are kept at hand for the cursors that follow them.
 TOPICS_AT_HAND: Final = 512
+# So many cursors of a topic are looked at together.
+CURSORS_AT_ONCE: Final = 256
 DISK: Final = "bookie-disk:"
 _DATA: Final = ROLES.index("data")
 # Where none of these is wanted no entry has to be looked for.
@@ -85,6 +87,14 @@ class CheckOptions:
     min_age: int = 24 * 3600 * 1000
     releases: tuple[str, ...] = ()
     idle: int = 30 * 24 * 3_600_000
+
+
+class _CursorRecord(NamedTuple):
+    """A record, and whose it is."""
+
+    record: Versioned
+    topic: TopicName
+    cursor: str
 
 
 @dataclass(slots=True)
@@ -119,6 +129,7 @@ class Checkup:
     _segments: list[TopicName] = field(default_factory=list)
     _namespaces: Namespaces = field(default_factory=Namespaces)
     _offloaded: array[int] = field(default_factory=lambda: array("q"))
+    _chosen: dict[bool, list[Check]] = field(default_factory=dict)
     _unread_topics: int = 0
     _without_activity: int = 0
 
@@ -181,17 +192,52 @@ class Checkup:
         return False
 
     def _managed_ledgers(self) -> Iterator[Finding]:
+        waiting: list[_CursorRecord] = []
+        waiting_for = ""
         for record in chain.from_iterable(map(self.store.scan, self.scope.topic_prefixes)):
             self.advance(1)
             place = managed_place(record.path, record.value)
-            if place is not None and self.scope.holds(*place):
-                self.checked["topics" if place[1] is None else "cursors"] += 1
-                self._namespaces.note(record.path, record.value or b" ")
-                yield from self._even_without_entries(partial(self._looked_at, record, *place))
+            if place is None or not self.scope.holds(*place):
+                continue
+            name, cursor = place
+            topic_path = record.path.rpartition("/")[0]
+            if waiting and (topic_path != waiting_for or len(waiting) == CURSORS_AT_ONCE):
+                yield from self._even_without_entries(partial(self._cursors, waiting))
+                waiting = []
+            if cursor is None:
+                self.checked["topics"] += 1
+                self._namespaces.others.setdefault(name.namespace_name, record.path)
+                yield from self._even_without_entries(partial(self._topic, record, name))
+            else:
+                self.checked["cursors"] += 1
+                waiting_for = topic_path
+                waiting.append(_CursorRecord(record, name, cursor))
+        if waiting:
+            yield from self._even_without_entries(partial(self._cursors, waiting))
 
-    def _looked_at(self, record: Versioned, name: TopicName, cursor: str | None) -> Iterator[Finding]:
-        self._note_named(record)
-        return self._judged(self._seen(record, name, cursor))
+    def _topic(self, record: Versioned, name: TopicName) -> Iterator[Finding]:
+        """Look at what one record and the listing say of a topic."""
+        if name.domain == "segment":
+            self._segments.append(name)
+        self._topics.append(mark_of("data", str(name)))
+        seen = self._sight(name, record)
+        self._named.extend(ledger.ledger_id for ledger in seen.ledgers)
+        _keep(self._at_hand, record.path, seen)
+        return self._judged(seen)
+
+    def _cursors(self, records: Sequence[_CursorRecord]) -> Iterator[Finding]:
+        """Look at some cursors of one topic."""
+        source, name = self.cluster.source, records[0].topic
+        seen = [cursor_sight(one.record, one.cursor, source) for one in records]
+        for cursor in seen:
+            if cursor.info is not None:
+                self._without_activity += not cursor.info.lastActive and not is_internal(cursor.name)
+                named = named_by_cursor(
+                    cursor.path, "", cursor.name, cursor.info, source, lambda path, why: None
+                )
+                self._named.extend(owner.ledger_id for owner in named)
+        topic = self._topic_of(name, records[0].record.path.rpartition("/")[0])
+        return self._judged(replace(topic, cluster=self.cluster, cursors=tuple(seen)))
 
     def _even_without_entries(self, look: Callable[[], Iterator[Finding]]) -> list[Finding]:
         """Return what a look finds; where bookies do not answer, what the store alone says.
@@ -210,20 +256,6 @@ class Checkup:
             return list(look())
         finally:
             self.cluster = cluster
-
-    def _seen(self, record: Versioned, name: TopicName, cursor: str | None) -> Sight:
-        """Return what one record and the listing say of a topic."""
-        if cursor is None:
-            if name.domain == "segment":
-                self._segments.append(name)
-            self._topics.append(mark_of("data", str(name)))
-            _keep(self._at_hand, record.path, self._sight(name, record))
-            return self._at_hand[record.path]
-        seen = cursor_sight(record, cursor, self.cluster.source)
-        self._without_activity += (
-            seen.info is not None and not seen.info.lastActive and not is_internal(cursor)
-        )
-        return replace(self._topic_of(name), cluster=self.cluster, cursors=(seen,))
 
     def _sight(self, name: TopicName, record: Versioned | None) -> Sight:
         created, partitions = Created.of(name, self.listing), self._partitions_of(name)
@@ -244,17 +276,19 @@ class Checkup:
             _keep(self._partitions, base.path, self.reader.partitions(name))
         return self._partitions[base.path]
 
-    def _topic_of(self, name: TopicName) -> Sight:
-        if name.path not in self._at_hand:
+    def _topic_of(self, name: TopicName, path: str) -> Sight:
+        if path not in self._at_hand:
             found: Versioned | None = None
             with suppress(NotFoundError):
-                found = self.store.read(name.path)
-            _keep(self._at_hand, name.path, self._sight(name, found))
-        return self._at_hand[name.path]
+                found = self.store.read(path)
+            _keep(self._at_hand, path, self._sight(name, found))
+        return self._at_hand[path]
 
     def _judged(self, seen: Sight) -> Iterator[Finding]:
         """Yield what a second look at a topic finds, where the first one has found something."""
-        if seen.path not in self._reported and any(next(check(seen), None) for check in self._checks(seen)):
+        if self._reported and seen.path in self._reported:
+            return
+        if any(next(check(seen), None) for check in self._checks(seen)):
             yield from self._report(seen.name)
 
     def _report(self, name: TopicName) -> Iterator[Finding]:
@@ -272,15 +306,19 @@ class Checkup:
         yield from found.values()
         yield from blocked(sight, list(found.values()), self.store)
 
-    def _checks(self, sight: Sight) -> Iterator[Check]:
-        """Yield all checks but those of entries that nobody wants: what one finds explains what others do.
+    def _checks(self, sight: Sight) -> Sequence[Check]:
+        """Return all checks but those of entries that nobody wants: what one finds explains what others do.
 
         Those that do not look at cursors were made when the topic's record came by.
         """
-        for name, group in GROUPS.items():
-            read = name != ENTRIES or not self.wanted.isdisjoint(_OF_ENTRIES)
-            if read and (group.of_cursors or sight.whole or not sight.cursors):
-                yield from group.checks
+        all_of_them = sight.whole or not sight.cursors
+        if all_of_them not in self._chosen:
+            reads = not self.wanted.isdisjoint(_OF_ENTRIES)
+            groups = [group for name, group in GROUPS.items() if reads or name != ENTRIES]
+            self._chosen[all_of_them] = [
+                check for group in groups if all_of_them or group.of_cursors for check in group.checks
+            ]
+        return self._chosen[all_of_them]
 
     def _note_named(self, record: Versioned) -> None:
         with suppress(DecodeError):

@@ -95,7 +95,7 @@ class Sight:
     `cursors` may be some of all (`whole` says). `owned` are the ledgers that were created for its data, by
     their custom metadata, `compacted` those for its compacted data. `partitions` is what the record of the
     partitioned topic says that it would be a partition of: None for no such record. `lists` says whether the
-    topic of a name lists a ledger.
+    topic of a name lists a ledger; `shadowed` is what `is_shadow` says, once that is known.
     """
 
     name: TopicName
@@ -110,6 +110,7 @@ class Sight:
     partitions: int | None = None
     whole: bool = False
     lists: Callable[[str, int], bool] = lambda name, ledger_id: False
+    shadowed: bool | None = None
 
     @property
     def path(self) -> str:
@@ -136,6 +137,8 @@ class Sight:
     @property
     def is_shadow(self) -> bool:
         """Whether its ledgers belong to another topic, or may: what would say it cannot be read."""
+        if self.shadowed is not None:
+            return self.shadowed
         try:
             return self.shadow_of is not None
         except DecodeError:
@@ -217,7 +220,9 @@ def topic_sight(
     known = {ledger.ledger_id: facts(ledger.ledger_id) for ledger in topic.ledgers}
     ledgers = tuple(_with_facts(ledger, known[ledger.ledger_id]) for ledger in topic.ledgers)
     remembered: FactsOf = lambda ledger_id: known.get(ledger_id) or facts(ledger_id)  # noqa: E731
-    return replace(sight, topic=replace(topic, ledgers=ledgers), facts=remembered)
+    known_topic = replace(sight, topic=replace(topic, ledgers=ledgers), facts=remembered)
+    # Almost every check asks.
+    return replace(known_topic, shadowed=known_topic.is_shadow)
 
 
 def _with_facts(ledger: Ledger, facts: LedgerFacts) -> Ledger:

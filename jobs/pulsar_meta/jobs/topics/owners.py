@@ -144,7 +144,7 @@ def named_by(record: Versioned, source: EntrySource | None, unseen: Unseen) -> I
             for ledger in ledgers_by_id(decode_managed_ledger(record.value)):
                 yield Owner(ledger.ledgerId, "data", topic, None, path)
         else:
-            yield from _of_cursor(record, topic, cursor, source, unseen)
+            yield from named_by_cursor(path, topic, cursor, decode_cursor(record.value), source, unseen)
 
 
 def owner_in_custom(ledger_id: int, custom: Mapping[str, str]) -> Owner | None:
@@ -172,16 +172,16 @@ def bucket_ledgers(info: ManagedCursorInfo) -> Iterator[int]:
             yield int(item.value)
 
 
-def _of_cursor(
-    record: Versioned, topic: str, cursor: str, source: EntrySource | None, unseen: Unseen
+def named_by_cursor(
+    path: str, topic: str, cursor: str, info: ManagedCursorInfo, source: EntrySource | None, unseen: Unseen
 ) -> Iterator[Owner]:
-    info = decode_cursor(record.value)
+    """Yield the ledgers that the record of a cursor at `path` names; UnreachableError from the source."""
     if info.cursorsLedgerId != STATE_IN_RECORD:
-        yield Owner(info.cursorsLedgerId, "cursor", topic, cursor, record.path)
+        yield Owner(info.cursorsLedgerId, "cursor", topic, cursor, path)
     for ledger_id in bucket_ledgers(info):
-        yield Owner(ledger_id, "delayed-index-bucket", topic, cursor, record.path)
+        yield Owner(ledger_id, "delayed-index-bucket", topic, cursor, path)
     if cursor == COMPACTION:
-        yield from _compacted(record.path, topic, info, source, unseen)
+        yield from _compacted(path, topic, info, source, unseen)
 
 
 def _compacted(
