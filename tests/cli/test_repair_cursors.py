@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,7 +57,9 @@ def test_a_cursor_is_repaired_from_its_ledger_and_undone(run: Run) -> None:
     assert (code, out) == (2, "")
     assert told.startswith("pulsar-meta: its record cannot be read")
     assert told.count("\n") == 1
-    code, out, told = run("repair", "cursor", TOPIC, "some", *run.entries, "--yes", "-o", "json")
+    # As the finding says it, which names store and entries.
+    assert f"pulsar-meta repair cursor {TOPIC} some" in finding["repair"]
+    code, out, told = run(*shlex.split(finding["repair"])[1:], "--yes", "-o", "json")
     assert code == 0, told
     assert "39 entries are left" in told
     assert run("check", TOPIC, *run.entries, "--severity", "error")[0] == 0

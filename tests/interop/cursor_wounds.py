@@ -1,4 +1,4 @@
-"""Wounds made on the store of `wounded_cursors`, and what a broker makes of each topic."""
+"""Wounds made on the store that `cursor_topics.make` left."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from pathlib import Path
 
 from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
-from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_of_path, ledger_path
+from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
-from tests.interop.wounded_cursors import PREFIX
+from tests.interop.cursor_topics import PREFIX, TWICE
 
 COMPACTION = "__compaction"
+# Of TWICE the schema and its deletion, so that nothing stands between the version that is left and these.
+LOST_VERSIONS = {
+    "schema-only": (0,), "schema-first": (0,), "schema-middle": (1,), "schema-last": (2,), TWICE: (0, 1)
+}  # fmt: skip
 
 
 def wound(data: Path) -> None:
@@ -29,9 +34,10 @@ def wound(data: Path) -> None:
         edit(store, cursor("pointer-closed", COMPACTION), without_properties)
         for name in ("compacted-closed", "compacted-in-ledger"):
             delete(store, ledger_path(compacted_ledger(store, name)))
-        for name, at in (("schema-only", 0), ("schema-first", 0), ("schema-middle", 1), ("schema-last", 2)):
+        for name, at in LOST_VERSIONS.items():
             locator = SchemaLocator.FromString(store.read(schema_path(name)).value)
-            delete(store, ledger_path(locator.index[at].position.ledgerId))
+            for version in at:
+                delete(store, ledger_path(locator.index[version].position.ledgerId))
         edit(store, TopicName.parse(PREFIX + "offload-begun").path, lambda value: offloaded(value, False))
         edit(store, TopicName.parse(PREFIX + "offload-lost").path, lambda value: offloaded(value, True))
 
@@ -66,9 +72,6 @@ def ledgers(store: Store, name: str) -> list[int]:
 
 def compacted_ledger(store: Store, name: str) -> int:
     """Return the ledger that was created for a topic's compacted data, by its custom metadata."""
-    from pulsar_meta.codecs.names import LEDGERS, ledger_of_path
-    from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of
-
     for record in store.scan(LEDGERS):
         ledger_id = ledger_of_path(record.path)
         if ledger_id is not None:

@@ -125,9 +125,10 @@ class TopicName:
 
     @property
     def schema_path(self) -> str:
-        """Where the store keeps which ledgers have the versions of its schema: partitions share one."""
+        """Where the store keeps which ledgers have its schema; partitions share that of their topic."""
         base = self.partitioned or self
-        return f"/schemas/{base.namespace_name}/{encode_name(base.local)}"
+        local = base.local.rpartition("/")[0] if base.domain == "segment" else base.local
+        return f"/schemas/{base.namespace_name}/{encode_name(local)}"
 
     def with_partition(self, number: int) -> TopicName:
         """Return the topic that is partition `number` of this one."""

@@ -56,6 +56,19 @@ GROUPS: Final[dict[str, Group]] = {
     "offload": Group("Tiered storage", tiered.CODES, tiered.TOPIC_CHECKS, False),
     "cluster": Group("Schemas, namespaces, the cluster", schemas.CODES + cluster.CODES),
 }
+# Pages of docs/errors, each by the broker's words that are its title.
+ERROR_PAGES: Final = {
+    "LedgerNotExistException: No such ledger exists on Metadata Server": "no-such-ledger-on-metadata-server",
+    "LedgerNotExistException: No such ledger exists on Bookies": "no-such-ledger-on-bookies",
+    "NonRecoverableLedgerException: No such entry": "no-such-entry",
+    "InvalidProtocolBufferException": "invalid-protocol-buffer",
+    "IllegalReferenceCountException: refCnt: 0": "ref-cnt-0",
+    "Error opening metadata ledger": "error-opening-metadata-ledger",
+    "Put schema failed": "put-schema-failed",
+    "Timed out after 60 seconds initializing the topic policies cache": "topic-policies-cache",
+    "Partition metadata not found for the partitioned topic": "partition-metadata-not-found",
+    "InvalidCookieException": "invalid-cookie",
+}
 CODES: Final[dict[str, Code]] = {code.name: code for group in GROUPS.values() for code in group.codes}
 
 
@@ -108,6 +121,7 @@ def _section(code: Code) -> str:
         _paragraph("", code.means),
         _paragraph("What a broker does.", code.broker),
         *([f"In the broker's log, or the client's:\n\n{said}\n"] if said else []),
+        *(f"More: [{one}](errors/{ERROR_PAGES[one]}.md).\n" for one in code.errors if one in ERROR_PAGES),
         _paragraph("How it comes to be.", code.comes),
         *([_paragraph("Not reported, or less grave.", code.unless)] if code.unless else []),
         _paragraph("What to do.", code.cure),

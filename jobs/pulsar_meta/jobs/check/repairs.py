@@ -28,6 +28,9 @@ def _words(finding: Finding) -> list[str] | None:
     if finding.code in _OF_RECORDS:
         return _of_record(finding)
     template = REPAIRS.get(finding.code)
+    if finding.evidence.get("bookkeeper_deleted"):
+        # What was in tiered storage alone is nowhere.
+        template = "missing-ledger TOPIC LEDGER"
     if template is None:
         return None
     known = {
@@ -55,6 +58,15 @@ REPAIRS: Final[Mapping[str, str]] = {
     "partition-without-parent": "partitions PARTITIONED",
     "partition-beyond-count": "partitions PARTITIONED",
     "ledger-id-ahead": "generator",
+    "cursor-ledger-missing": "cursor TOPIC CURSOR",
+    "cursor-ledger-unreadable": "cursor TOPIC CURSOR",
+    "cursor-ledger-foreign": "cursor TOPIC CURSOR",
+    # Where it is to stand only a person knows.
+    "cursor-beyond-end": "cursor TOPIC CURSOR --position LEDGER:ENTRY",
+    "compaction-pointer-lost": "compaction TOPIC",
+    "compaction-ledger-missing": "compaction TOPIC --drop",
+    "schema-ledger-missing": "schema TOPIC",
+    "offload-object-missing": "offload TOPIC LEDGER",
 }
 # Records of every kind.
 _OF_RECORDS: Final = ("record-undecodable", "record-empty", "record-wrong-kind")
@@ -96,8 +108,15 @@ def _of_partitioned(path: str, finding: Finding) -> list[str] | None:
         return None
 
 
+def _of_cursor(path: str, finding: Finding) -> list[str] | None:
+    if finding.topic is None or finding.cursor is None:
+        return None
+    return ["cursor", finding.topic, finding.cursor]
+
+
 RECORDS: Final[tuple[Callable[[str, Finding], list[str] | None], ...]] = (
     _of_ledger,
     _of_topic,
     _of_partitioned,
+    _of_cursor,
 )

@@ -14,7 +14,7 @@ from typing import Final
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame
-from pulsar_meta.codecs.names import TopicName, encode_name
+from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.codes import Code, Finding, Severity
@@ -31,12 +31,13 @@ LEDGER_MISSING: Final = Code(
     Severity.WARNING,
     "The ledger with a schema is gone",
     means="A schema's record names a ledger that BookKeeper does not know.",
-    broker="The topic loads. **When the schema is used the broker deletes it and registers it anew**:"
-    " earlier versions are gone, and messages that were written with them cannot be decoded by it.",
+    broker="The topic loads. **When the schema is used the broker deletes it, every version of it, those that"
+    " are whole, too**, and registers anew, from version 0: messages that were written with any version"
+    " cannot be decoded by it any more, or are decoded with another one.",
     errors=("Put schema failed", "No such ledger exists on Metadata Server"),
     comes="The ledger was taken for an orphan, or lost with the store.",
-    cure="None needed for producing; take versions whose ledger is lost out of the record, or remove the"
-    " record, to decide it yourself.",
+    cure="Before a broker uses it: bring the ledger's metadata back where bookies still have its entry; else"
+    " take the lost versions out of the record, and the others stay. Producers need neither.",
 )
 VERSION_MISSING: Final = Code(
     "schema-version-missing",
@@ -73,8 +74,7 @@ class SchemaVersions:
 
         Those before the first that the record lists lie in a ledger, and count as there.
         """
-        base = name.partitioned or name
-        path = f"{SCHEMAS}/{base.namespace_name}/{encode_name(base.local)}"
+        path = name.schema_path
         if self._found[0] != path:
             self._found = path, self._read(path)
         return self._found[1]

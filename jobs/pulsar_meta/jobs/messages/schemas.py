@@ -7,25 +7,17 @@ TopicName.getSchemaName, PersistentTopic.getSchemaId (a shadow uses its source's
 from __future__ import annotations
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, decoding
-from pulsar_meta.codecs.names import TopicName, encode_name
+from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.codecs.schemas.stored import Schema, StoredSchema, decode_stored_schema
 from pulsar_meta.codecs.schemas.values import ValueDecoder, value_decoder
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_dump import data_entry, whole_copy
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
-from pulsar_meta.jobs.topics.owners import SCHEMAS
 from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import topic_of
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import IndexEntry, SchemaLocator
 from pulsar_meta.stores.base import Store
-
-
-def schema_path(topic: TopicName) -> str:
-    """Return where the store keeps the schema of a topic: partitions and segments share their topic's."""
-    name = topic.partitioned or topic
-    local = name.local.rpartition("/")[0] if name.domain == "segment" else name.local
-    return f"{SCHEMAS}/{name.namespace_name}/{encode_name(local)}"
 
 
 class TopicSchemas:
@@ -70,9 +62,9 @@ class TopicSchemas:
     def _located(self) -> dict[int, IndexEntry]:
         """Return where each version lies, by the topic's own record, of a shadow else by its source's."""
         try:
-            record = self._store.read(schema_path(self._topic))
+            record = self._store.read(self._topic.schema_path)
         except NotFoundError:
-            record = self._store.read(schema_path(self._shadowed()))
+            record = self._store.read(self._shadowed().schema_path)
         with decoding(record.path):
             locator = parse_message(SchemaLocator, record.value)
         return {entry.version: entry for entry in (*locator.index, locator.info)}

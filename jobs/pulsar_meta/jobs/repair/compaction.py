@@ -23,10 +23,11 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.listing import LedgerFacts, list_ledgers, mark_of, read_facts
 from pulsar_meta.jobs.cursors.conversion import record_with
 from pulsar_meta.jobs.cursors.subscriptions import SubscriptionReader
-from pulsar_meta.jobs.repair.cursor import Diagnosis, codec_of, diagnosis
+from pulsar_meta.jobs.repair.cursor import Diagnosis, diagnosis
+from pulsar_meta.jobs.repair.records import packed
 from pulsar_meta.jobs.repair.repair import Repair, becoming
 from pulsar_meta.jobs.rewrite.decision import keep
-from pulsar_meta.jobs.rewrite.readable import Readers, packed_again
+from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.topics.owners import COMPACTED_LEDGER, COMPACTION
 from pulsar_meta.jobs.topics.topic import Ledger, Position, Topic, read_topic, with_bookkeeper
@@ -89,7 +90,7 @@ def repair_compaction(
     losses = _given_up(topic, found, chosen)
     return Repair(
         "compaction",
-        (becoming(seen, _packed(seen, _pointing(found, chosen), readers)),),
+        (becoming(seen, packed(seen, _pointing(found, chosen).SerializeToString(), readers)),),
         checked=looked | {"compacted ledgers": len(candidates)},
         not_checked=unlooked,
         said=(*said, _will(found, chosen)),
@@ -258,7 +259,7 @@ def _dropped(
         said.append("what was only in that ledger, since it was trimmed, is lost; compact the topic again")
     return Repair(
         "compaction",
-        (becoming(seen, _packed(seen, new, readers)),),
+        (becoming(seen, packed(seen, new.SerializeToString(), readers)),),
         checked={"ledgers": len(topic.ledgers)},
         said=tuple(said),
         losses=losses,
@@ -282,7 +283,3 @@ def _set_pointer(record: ManagedCursorInfo, ledger_id: int | None) -> None:
     record.properties.extend(others)
     if ledger_id is not None:
         record.properties.add(name=COMPACTED_LEDGER, value=ledger_id)
-
-
-def _packed(seen: Versioned, record: ManagedCursorInfo, readers: Readers) -> bytes:
-    return packed_again(seen.path, record.SerializeToString(), codec_of(seen), readers)[0]

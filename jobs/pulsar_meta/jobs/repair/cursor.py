@@ -17,16 +17,17 @@ from typing import Literal, NamedTuple
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.acks import Acks, acks_of
 from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor
-from pulsar_meta.codecs.metadata.envelope import is_enveloped, open_envelope
+from pulsar_meta.codecs.metadata.envelope import is_enveloped
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.protobuf.parse import parse_partly
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.listing import list_ledgers, mark_of, read_facts
 from pulsar_meta.jobs.cursors.conversion import record_with
 from pulsar_meta.jobs.cursors.subscriptions import SubscriptionReader
+from pulsar_meta.jobs.repair.records import packed
 from pulsar_meta.jobs.repair.repair import Repair, becoming
 from pulsar_meta.jobs.rewrite.decision import keep
-from pulsar_meta.jobs.rewrite.readable import Readers, packed_again
+from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.topics.backlog import backlog
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
@@ -89,9 +90,7 @@ def repair_cursor(
     if target is None and found.wrong is None:
         return _healthy(seen, found, looked, unlooked)
     record, position = _new_record(topic, found, target)
-    # What a broker would take from it, so that both are counted alike.
-    codec = codec_of(seen)
-    value, _ = packed_again(seen.path, record.SerializeToString(), codec, readers)
+    value = packed(seen, record.SerializeToString(), readers)
     said, losses = _consequences(topic, found, record, position, target is not None)
     return Repair(
         "cursor",
@@ -244,14 +243,6 @@ def _position(topic: Topic, target: Target) -> Position:
     if entries is not None and target.entry_id >= entries:
         raise UsageError(f"--position: ledger {target.ledger_id} ends with entry {entries - 1}")
     return target
-
-
-def codec_of(seen: Versioned) -> str:
-    """Return the codec of a record, "none" where it has none or is broken."""
-    with suppress(DecodeError):
-        envelope = open_envelope(seen.value)
-        return "none" if envelope is None else envelope.codec
-    return "none"
 
 
 def _consequences(

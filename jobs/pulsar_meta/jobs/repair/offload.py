@@ -19,12 +19,12 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.sight import has_entry
 from pulsar_meta.jobs.check.tiered import has_begun
 from pulsar_meta.jobs.entries.entry_sources import in_tiered_storage, on_bookies
-from pulsar_meta.jobs.repair.cursor import codec_of
+from pulsar_meta.jobs.repair.records import own_record, packed
 from pulsar_meta.jobs.repair.repair import Repair, becoming, undecided
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
-from pulsar_meta.jobs.rewrite.readable import Readers, packed_again
+from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
-from pulsar_meta.jobs.topics.topic import Ledger, Offload, Topic, read_record, topic_of, with_bookkeeper
+from pulsar_meta.jobs.topics.topic import Ledger, Offload, Topic, topic_of, with_bookkeeper
 from pulsar_meta.stores.base import Store, Versioned
 
 OBJECT_THERE: Final = "its object is there"
@@ -44,10 +44,10 @@ def repair_offload(
     """Return what has brokers read ledgers of a topic from BookKeeper: these, else all that need it.
 
     Those that need it began an offload that did not end, or have no object in the tiered storage among
-    `source`. NotFoundError for a topic or a ledger that is not there, UsageError for a ledger that was not
-    offloaded, DecodeError where the record is broken.
+    `source`. NotFoundError for a topic or a ledger that is not there, UsageError for a shadow, and a ledger
+    that was not offloaded, DecodeError where the record is broken.
     """
-    seen = read_record(store, name)
+    seen = own_record(store, name)
     topic = topic_of(seen)
     offloaded = [one for one in topic.ledgers if one.offload is not None and has_begun(one.offload)]
     chosen = _chosen(topic, offloaded, ledger_ids)
@@ -125,4 +125,4 @@ def _decided(seen: Versioned, judged: Iterable[Judged], readers: Readers) -> Dec
     for ledger in info.ledgerInfo:
         if ledger.ledgerId in going:
             ledger.ClearField("offloadContext")
-    return becoming(seen, packed_again(seen.path, info.SerializeToString(), codec_of(seen), readers)[0])
+    return becoming(seen, packed(seen, info.SerializeToString(), readers))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
-from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.jobs.repair.cursor import codec_of
 from pulsar_meta.jobs.rewrite.readable import Readers, packed_again
 from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import read_record, topic_of
@@ -30,4 +31,12 @@ def own_record(store: Store, name: TopicName) -> Versioned:
 
 def packed(seen: Versioned, payload: bytes, readers: Readers) -> bytes:
     """Return a record in the codec that it had, plain where a release that will read it cannot load it so."""
-    return packed_again(seen.path, payload, codec_of(seen), readers)[0]
+    return packed_again(seen.path, payload, _codec_of(seen), readers)[0]
+
+
+def _codec_of(seen: Versioned) -> str:
+    """Return the codec of a record, "none" where it has none or is broken."""
+    with suppress(DecodeError):
+        envelope = open_envelope(seen.value)
+        return "none" if envelope is None else envelope.codec
+    return "none"

@@ -16,26 +16,21 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError, decoding
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.protobuf.parse import parse_message
-from pulsar_meta.codecs.protobuf.wire_fields import read_field
+from pulsar_meta.codecs.schemas.stored import decode_stored_schema
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.listing import LedgerFacts, list_ledgers, mark_of, read_facts
 from pulsar_meta.jobs.check.sight import has_entry
 from pulsar_meta.jobs.repair.repair import Repair, becoming, removed
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
-from pulsar_meta.jobs.topics.owners import Role
-from pulsar_meta.proto.SchemaStorageFormat_pb2 import IndexEntry, SchemaEntry, SchemaLocator
+from pulsar_meta.proto.SchemaStorageFormat_pb2 import IndexEntry, SchemaLocator
 from pulsar_meta.stores.base import Store, Versioned
-
-# The field of SchemaInfo (SchemaRegistryFormat.proto) that has the schema itself.
-_SCHEMA: Final = 4
-_ROLE: Final[Role] = "schema"
 
 
 class Wanted(NamedTuple):
@@ -170,7 +165,7 @@ def _with_schema(
 def _own_ledgers(store: Store, name: TopicName) -> list[int]:
     """Return the ledgers that were created for schemas of a topic."""
     base = name.partitioned or name
-    return list_ledgers(store).owned(mark_of(_ROLE, f"{base.namespace_name}/{base.local}"))
+    return list_ledgers(store).owned(mark_of("schema", f"{base.namespace_name}/{base.local}"))
 
 
 def _holds(source: EntrySource, ledger_id: int, schema: bytes) -> bool:
@@ -178,18 +173,8 @@ def _holds(source: EntrySource, ledger_id: int, schema: bytes) -> bool:
     with suppress(DecodeError, NotFoundError):
         raw = source.read(ledger_id, 0)
         data = decode_bookie_entry(raw.data).data if raw.bookie else raw.data
-        return _schema_in(parse_message(SchemaEntry, data).schema_data) == schema
+        return decode_stored_schema(data).schema.definition == schema
     return False
-
-
-def _schema_in(info: bytes) -> bytes | None:
-    at = 0
-    while at < len(info):
-        field = read_field(info, at)
-        if field.number == _SCHEMA:
-            return bytes(info[field.content : field.end])
-        at = field.end
-    return None
 
 
 def _point(locator: SchemaLocator, version: int, ledger_id: int) -> None:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.metadata.envelope import open_envelope, wrap_envelope
-from pulsar_meta.codecs.names import TopicName, encode_name, ledger_path, split_managed_ledger_path
+from pulsar_meta.codecs.names import TopicName, ledger_path, split_managed_ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.restore.remains import Remains
-from pulsar_meta.jobs.topics.owners import SCHEMAS, named_by
+from pulsar_meta.jobs.topics.owners import named_by
 from pulsar_meta.jobs.topics.scope import POLICIES
 from pulsar_meta.jobs.transactions.pending_acks import pending_logs
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
@@ -51,7 +51,7 @@ class Belongings:
 
     def _of_topic(self, topic: TopicName) -> Iterator[Versioned]:
         yield from self._once(self._above(topic))
-        yield from self._with_ledgers([_schema_path(topic)], "schemas")
+        yield from self._with_ledgers([topic.schema_path], "schemas")
         cursors = self._cursors(topic)
         yield from self._with_ledgers([topic.path], "topics")
         yield from self._with_ledgers(cursors, "cursors")
@@ -107,11 +107,6 @@ class Belongings:
             return self.store.read(path)
         except NotFoundError:
             return None
-
-
-def _schema_path(topic: TopicName) -> str:
-    of = topic.partitioned or topic
-    return f"{SCHEMAS}/{of.namespace_name}/{encode_name(of.local)}"
 
 
 def _without(held: Versioned, ledgers: set[int]) -> Versioned:

@@ -25,7 +25,10 @@ PLAIN: Final = (
 )  # fmt: skip
 COMPACTED: Final = ("pointer-closed", "pointer-in-ledger", "compacted-closed", "compacted-in-ledger")
 CLOSED: Final = ("garbage-closed", "pointer-closed", "compacted-closed")
+# With how many versions of their schema.
 SCHEMAS: Final = {"schema-only": 1, "schema-first": 3, "schema-last": 3, "schema-middle": 3}
+# Its schema was deleted and registered again: versions 0 and 2 have the same one, 1 says that it is deleted.
+TWICE: Final = "schema-twice"
 SETTINGS: Final = {
     # The Java client of the tests wants them.
     "transactionCoordinatorEnabled": "true",
@@ -34,6 +37,7 @@ SETTINGS: Final = {
     "managedLedgerDefaultMarkDeleteRateLimit": "0",
 }
 KEYS: Final = 7
+REMOVED: Final = "k2"
 
 
 def make(version: str, directory: Path) -> None:
@@ -45,6 +49,9 @@ def make(version: str, directory: Path) -> None:
             _compacted(pulsar, name)
         for name, count in SCHEMAS.items():
             _with_schemas(pulsar, name, count)
+        _with_schemas(pulsar, TWICE, 1)
+        pulsar.admin("DELETE", f"schemas/public/default/{TWICE}/schema")
+        _with_schemas(pulsar, TWICE, 1)
         pulsar.call(f"{INSIDE}:drop_properties", f"{PREFIX}pointer-in-ledger", "__compaction")
         for name in CLOSED:
             pulsar.admin("PUT", f"{path_of(name)}/unload")
@@ -70,11 +77,18 @@ def _plain(pulsar: PulsarStandalone, name: str) -> None:
 def _compacted(pulsar: PulsarStandalone, name: str) -> None:
     """A topic that was compacted and trimmed: what its first ledgers had is in the compacted one alone."""
     topic = PREFIX + name
-    messages = [{"payload": payload(name, at), "key": f"k{at % KEYS}"} for at in range(MESSAGES)]
+    messages: list[dict[str, Any]] = [
+        {"payload": payload(name, at), "key": f"k{at % KEYS}"} for at in range(MESSAGES - 1)
+    ]
+    # Removes the key: brokers acknowledge it, and what compaction keeps ends before.
+    messages.append({"payload": None, "key": REMOVED})
+    # Without it ledgers are trimmed as soon as they are full.
+    java(pulsar, "subscribe", topic, "keep")
     java(pulsar, "produce", topic, messages, {})
     pulsar.admin("PUT", f"{path_of(name)}/compaction")
     wait(lambda: pulsar.admin("GET", f"{path_of(name)}/compaction")["status"] == "SUCCESS")
     java(pulsar, "produce", topic, [{"payload": payload(name, MESSAGES), "key": "new"}], {})
+    pulsar.admin("DELETE", f"{path_of(name)}/subscription/keep?force=true")
     pulsar.call(f"{INSIDE}:trim", topic)
     wait(lambda: len(pulsar.admin("GET", f"{path_of(name)}/internalStats")["ledgers"]) < 3)
 
@@ -96,6 +110,12 @@ def schema(number: int) -> str:
 def records(number: int) -> list[dict[str, int]]:
     """Return what is published with the schema of a version."""
     return [{f"f{at}": 100 * number + 10 * which + at for at in range(number + 1)} for which in range(2)]
+
+
+def compacted_view(name: str) -> dict[str, bytes]:
+    """Return the last message of each key that was not removed."""
+    last = {f"k{at % KEYS}": payload(name, at) for at in range(MESSAGES - 1)}
+    return {key: value for key, value in last.items() if key != REMOVED} | {"new": payload(name, MESSAGES)}
 
 
 def payload(name: str, at: int) -> bytes:
