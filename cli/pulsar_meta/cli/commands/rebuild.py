@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import time
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.access.credentials import read_secret
+from pulsar_meta.cli.entry_options import EngineOptions
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.inputs import open_input, read_lines
 from pulsar_meta.cli.options import EntriesUrls
@@ -28,10 +29,15 @@ from pulsar_meta.jobs.rebuild.broker_logs import names_in_log
 from pulsar_meta.jobs.rebuild.names import GivenNames, Named, Names, read_names
 from pulsar_meta.jobs.rebuild.old_store import OldStore, read_old_store
 from pulsar_meta.jobs.rebuild.rebuilt import Known, rebuilt_values, unnamed_groups, write_rebuilt
+from pulsar_meta.jobs.rebuild.scan import Scanner
+from pulsar_meta.jobs.spark.rebuild import scan_with_spark
+from pulsar_meta.jobs.spark.workers import Sources
+from pulsar_meta.jobs.topics.topic import Ledger
 
 
 def rebuild(
     shell: Shell,
+    engine: EngineOptions,
     entries: EntriesUrls = None,
     names: Annotated[
         Path | None,
@@ -112,11 +118,13 @@ def rebuild(
         policies_as_they_were=cursors_in_place,
         cluster=cluster,
     )
-    with open_entries(shell.entries_urls(entries)) as source:
+    urls = shell.entries_urls(entries)
+    with open_entries(urls) as source:
+        scanner = _by_spark(faults, engine, urls, known) if _worth_spark(shell, engine, source) else None
         if list_unnamed:
-            shell.emit(unnamed_groups(source, faults, known), UNNAMED)
+            shell.emit(unnamed_groups(source, faults, known, scanner), UNNAMED)
         else:
-            _write(shell, source, known, faults)
+            _write(shell, source, known, faults, scanner)
         faults.end(source)
 
 
@@ -139,11 +147,21 @@ def _old_store(shell: Shell, url: str, faults: Faults) -> OldStore:
         return read_old_store(store, faults)
 
 
-def _write(shell: Shell, source: EntrySource, known: Known, faults: Faults) -> None:
+def _worth_spark(shell: Shell, engine: EngineOptions, source: EntrySource) -> bool:
+    ledgers = (Ledger(one, (source.last_entry(one) or 0) + 1) for one in source.ledgers())
+    return engine.chosen(shell, ledgers, source) == "spark"
+
+
+def _by_spark(faults: Faults, engine: EngineOptions, urls: Sequence[str], known: Known) -> Scanner:
+    sources = Sources(None, tuple(urls))
+    return scan_with_spark(sources, known.password, known.lost, faults, engine.spark(faults))
+
+
+def _write(shell: Shell, source: EntrySource, known: Known, faults: Faults, scanner: Scanner | None) -> None:
     """Write the snapshot, then the report; a ledger that is refused ends the command with 7."""
     if shell.output is None:
         raise UsageError("give --output FILE for the snapshot: stdout has the report")
-    values = rebuilt_values(source, faults, known)
+    values = rebuilt_values(source, faults, known, scanner)
     written = write_rebuilt(values, shell.output, _head())
     replace(shell, output=None).emit((one.document() for one in written), VIEW)
     if any(one.certainty == "refused" and one.facts for one in written):

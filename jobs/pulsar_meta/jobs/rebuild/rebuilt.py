@@ -38,7 +38,7 @@ from pulsar_meta.jobs.rebuild.merging import (
 from pulsar_meta.jobs.rebuild.names import GivenNames, Names, names_on_disks
 from pulsar_meta.jobs.rebuild.needs import what_topics_need
 from pulsar_meta.jobs.rebuild.old_store import OldStore
-from pulsar_meta.jobs.rebuild.scan import Scanned, scan_ledgers
+from pulsar_meta.jobs.rebuild.scan import Scanned, Scanner, scan_here
 from pulsar_meta.jobs.rebuild.schemas import SchemaClues, rebuilt_schemas
 from pulsar_meta.jobs.rebuild.topics import FoundTopic, found_topics, unnamed
 from pulsar_meta.jobs.topics.topic import Report
@@ -70,17 +70,19 @@ class Known:
     cluster: str = "standalone"
 
 
-def scan_disks(source: EntrySource, report: Report, known: Known) -> Scanned:
-    """Return what all ledgers on the disks are and say.
+def scan_disks(source: EntrySource, report: Report, known: Known, scanner: Scanner | None = None) -> Scanned:
+    """Return what all ledgers on the disks are and say; `scanner` looks at them, by default here.
 
     Damage goes to `report`. UsageError where these are no disks of known bookies; UnreachableError.
     """
     check_disks(source)
-    scans = scan_ledgers(source, report, source.ledgers(), password=known.password, lost=known.lost)
-    return Scanned.of(list(scans), known.password)
+    scanner = scanner or scan_here(source, report, password=known.password, lost=known.lost)
+    return Scanned.of(list(scanner(source.ledgers())), known.password)
 
 
-def rebuilt_values(source: EntrySource, report: Report, known: Known) -> Iterator[Rebuilt]:
+def rebuilt_values(
+    source: EntrySource, report: Report, known: Known, scanner: Scanner | None = None
+) -> Iterator[Rebuilt]:
     """Yield what the disks tell: BookKeeper's cluster, every ledger in order, the topics, what they need.
 
     Raises as `scan_disks`, UsageError also where a name is for a ledger that has none; GuardError where the
@@ -88,7 +90,7 @@ def rebuilt_values(source: EntrySource, report: Report, known: Known) -> Iterato
     """
     check_disks(source)
     old, cluster = known.old, list(_cluster(source))
-    scanned = scan_disks(source, report, known)
+    scanned = scan_disks(source, report, known, scanner)
     yield from (_ledger(one, scanned.kinds[at], known) for at, one in scanned.found.items())
     yield from gone_ledgers(scanned, old)
     names = _names(scanned, known)
@@ -114,12 +116,14 @@ def rebuilt_values(source: EntrySource, report: Report, known: Known) -> Iterato
     yield from merged_needs([*cluster, *needs], old, as_they_were=known.policies_as_they_were)
 
 
-def unnamed_groups(source: EntrySource, report: Report, known: Known) -> Iterator[Document]:
+def unnamed_groups(
+    source: EntrySource, report: Report, known: Known, scanner: Scanner | None = None
+) -> Iterator[Document]:
     """Yield each topic and cursor whose name nothing says, as lines of a file of names.
 
     Raises as `rebuilt_values`.
     """
-    scanned = scan_disks(source, report, known)
+    scanned = scan_disks(source, report, known, scanner)
     names = _names(scanned, known)
     topics = found_topics(scanned, names)
     yield from unnamed(source, topics)

@@ -5,7 +5,7 @@ The results are plain values: they can be made by many workers, and be kept. Nee
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
@@ -68,16 +68,22 @@ class Scanned:
                 yield Mention(at, self.kinds[at], clues.named)
 
 
-def scan_ledgers(
-    source: EntrySource, report: Report, ledger_ids: Iterable[int], *, password: bytes, lost: Sequence[str]
-) -> Iterator[LedgerScan]:
-    """Yield what each of some ledgers is and says; damage goes to `report`. UnreachableError."""
+# Looks at ledgers, in order.
+Scanner = Callable[[Iterable[int]], Iterator[LedgerScan]]
+
+
+def scan_here(source: EntrySource, report: Report, *, password: bytes, lost: Sequence[str]) -> Scanner:
+    """Return what looks at ledgers in this process; damage goes to `report`. It raises UnreachableError."""
     disks = disks_of(source)
-    for ledger_id in ledger_ids:
-        scan = scan_ledger(source, disks, ledger_id, password=password, lost=lost)
-        for fault in scan.faults:
-            report(fault)
-        yield scan
+
+    def scanned(ledger_ids: Iterable[int]) -> Iterator[LedgerScan]:
+        for ledger_id in ledger_ids:
+            scan = scan_ledger(source, disks, ledger_id, password=password, lost=lost)
+            for fault in scan.faults:
+                report(fault)
+            yield scan
+
+    return scanned
 
 
 def scan_ledger(
