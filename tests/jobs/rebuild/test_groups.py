@@ -67,6 +67,23 @@ def test_two_partitions_with_equal_numbers_are_not_joined() -> None:
     assert ledgers(data(1, 0, 9), data(3, 10, 19), data(4, 10, 19)) == [(1,), (3,), (4,)]
 
 
+def test_torn_ledgers_join_nothing() -> None:
+    clues = {one.ledger_id: one for one in (data(1, 0, 9), data(2, 10, 19), data(5, 20, 20))}
+    assert [group.ledgers for group in group_ledgers(clues, (), {}, {1})] == [(1,), (2, 5)]
+
+
+@pytest.mark.parametrize("disk", ["bookie0", "bookie1", "bookie2"])
+def test_one_disk_of_three_mixes_nothing(capture: Callable[[str], Path], disk: str) -> None:
+    folder = capture("pulsar-4.2.4-3bookies")
+    with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
+        topic_of = {one.ledger_id: topic.name for topic in every_topic(store, print) for one in topic.ledgers}
+    with open_entries([f"bookie-disk:{folder / disk}"]) as source:
+        made = list(rebuilt_values(source, print, Known()))
+    groups = [one.facts["ledgers"] for one in made if one.facts.get("ledgers")]
+    assert all(len({topic_of[at] for at in group if at in topic_of}) <= 1 for group in groups)
+    assert any(len(group) > 1 for group in groups)
+
+
 def test_producers_decide_where_several_fit() -> None:
     one, two = data(1, 0, 9, p=run(0, 9)), data(2, 0, 9, q=run(0, 9))
     after = data(3, 10, 19, q=run(10, 19)), data(4, 10, 19, p=run(10, 19))

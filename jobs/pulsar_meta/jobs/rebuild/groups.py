@@ -10,7 +10,7 @@ Ledgers of a topic are made one after the other: what would overlap in indexes o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
@@ -42,13 +42,17 @@ class Group:
 
 
 def group_ledgers(
-    clues: Mapping[int, DataClues], mentions: Iterable[Mention], names: Mapping[int, str]
+    clues: Mapping[int, DataClues],
+    mentions: Iterable[Mention],
+    names: Mapping[int, str],
+    torn: Set[int] = frozenset(),
 ) -> list[Group]:
     """Return the groups, each data ledger in one, in the order of their first ledgers.
 
-    `names` has the topic of ledgers of which it is known (from an old store, or from a person).
+    `names` has the topic of ledgers of which it is known (from an old store, or from a person). Of `torn`
+    ledgers the first or last entries may not be here, so that what goes on from them is not known.
     """
-    grouping = _Grouping(clues, names)
+    grouping = _Grouping(clues, names, torn)
     grouping.by_name()
     grouping.by_mentions(mentions)
     while grouping.by_indexes() or grouping.by_producers():
@@ -59,8 +63,9 @@ def group_ledgers(
 class _Grouping:
     """Ledgers while they are joined: `members` has the group of each ledger, one set for all of them."""
 
-    def __init__(self, clues: Mapping[int, DataClues], names: Mapping[int, str]) -> None:
+    def __init__(self, clues: Mapping[int, DataClues], names: Mapping[int, str], torn: Set[int]) -> None:
         self.clues = clues
+        self.torn = torn
         self.names = names
         self.members: dict[int, set[int]] = {one: {one} for one in sorted(clues)}
         self.evidence: dict[int, list[str]] = defaultdict(list)
@@ -154,8 +159,8 @@ class _Grouping:
 
     def _links(self, following: Callable[[int], Iterable[int]]) -> _Links:
         links = _Links()
-        for one in self.members:
-            for other in following(one):
+        for one in (one for one in self.members if one not in self.torn):
+            for other in set(following(one)) - self.torn:
                 if other > one and self.members[one] is self.members[other]:
                     links.followed.add(one)
                     links.preceded.add(other)

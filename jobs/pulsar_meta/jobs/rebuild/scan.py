@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
@@ -61,6 +61,15 @@ class Scanned:
         """The ledgers that BookKeeper is to know."""
         return frozenset(at for at, found in self.found.items() if found.refused is None)
 
+    @cached_property
+    def torn(self) -> frozenset[int]:
+        """The ledgers whose first or last entries may be on disks that are not here.
+
+        Those that lack entries; all, where so many do that whole disks are missing.
+        """
+        torn = frozenset(at for at, found in self.found.items() if found.missing)
+        return frozenset(self.found) if len(torn) > len(self.found) * TORN_SHARE else torn
+
     def mentions(self) -> Iterator[Mention]:
         """Yield which ledgers name data ledgers of their topic."""
         for at, clues in self.clues.items():
@@ -68,6 +77,8 @@ class Scanned:
                 yield Mention(at, self.kinds[at], clues.named)
 
 
+# Where more than this share of ledgers lacks entries, disks are missing.
+TORN_SHARE: Final = 0.02
 # Looks at ledgers, in order.
 Scanner = Callable[[Iterable[int]], Iterator[LedgerScan]]
 

@@ -74,7 +74,7 @@ def found_topics(scanned: Scanned, names: Names) -> list[FoundTopic]:
     """Return the topics of data, logs and compacted ledgers, each name once."""
     data = scanned.said(DataClues)
     known = {at: str(named.topic) for at, named in names.items() if at in data}
-    groups = group_ledgers(data, scanned.mentions(), known)
+    groups = group_ledgers(data, scanned.mentions(), known, scanned.torn)
     topics = {topic.name: topic for topic in (_of_group(group, data, names) for group in groups)}
     for more in (*_logs(scanned, names), *_compacted_only(scanned, names, topics)):
         other = topics.get(more.name)
