@@ -297,7 +297,7 @@ def not_listed(sight: Sight) -> Iterator[Finding]:
         facts = sight.facts(ledger_id)
         if ledger_id < first or ledger_id in listed or facts.metadata != "known":
             continue
-        last = facts.last_entry if facts.last_entry is not None else _held(sight, ledger_id)
+        last = facts.last_entry if facts.last_entry is not None else sight.held_of_open(ledger_id)
         if last is not None and last >= 0:
             yield NOT_LISTED.found(
                 f"it has {last + 1} entries of the topic, whose list does not name it: a silent gap",

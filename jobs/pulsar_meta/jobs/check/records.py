@@ -414,6 +414,6 @@ def _since_pip_414(cluster: Cluster) -> Severity:
 def _has_entries(sight: Sight, ledger_id: int) -> bool:
     """Return whether a ledger is known to have entries: BookKeeper closed it with some, or they are here."""
     last = sight.facts(ledger_id).last_entry
-    if last is None and sight.cluster.source is not None:
-        last = sight.cluster.source.last_entry(ledger_id)
+    if last is None:
+        last = sight.held_of_open(ledger_id)
     return last is not None and last >= 0

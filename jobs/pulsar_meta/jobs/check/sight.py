@@ -153,6 +153,18 @@ class Sight:
         source = self.cluster.source
         return source is not None and has_entry(source, ledger_id, entry_id)
 
+    def held_of_open(self, ledger_id: int) -> int | None:
+        """Return the last entry that the sources have of an open ledger that the topic did not list.
+
+        None for none, and where a broker may have named it meanwhile: bookies that run are ahead of a copy of
+        the store, and of a store that changes the record is read once more.
+        """
+        cluster = self.cluster
+        if cluster.source is None or (cluster.asks_bookies and not cluster.live):
+            return None
+        last = cluster.source.last_entry(ledger_id)
+        return None if last is not None and self.lists(str(self.name), ledger_id) else last
+
     def consumed(self, ledger: Ledger) -> bool:
         """Return whether every subscription is past a ledger, so that nobody will read it again."""
         ends = [cursor.mark_delete for cursor in self.cursors]
