@@ -30,6 +30,7 @@ from pulsar_meta.cli.render.parquet import write_parquet
 from pulsar_meta.cli.render.tables import (
     Detail,
     Format,
+    Lines,
     View,
     write_csv,
     write_json,
@@ -105,12 +106,17 @@ class Shell:
         """The form to write in: as asked, else a table on a terminal and plain lines elsewhere."""
         if self.output_format is not None:
             return self.output_format
-        return Format.TABLE if self.output is None and sys.stdout.isatty() else Format.PLAIN
+        return Format.TABLE if self.is_shown else Format.PLAIN
 
     @property
     def speaks_json(self) -> bool:
         """Whether errors and counts on stderr are JSON objects, as the output is."""
         return self.format in (Format.JSON, Format.NDJSON)
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether a terminal shows the data."""
+        return self.output is None and sys.stdout.isatty()
 
     @property
     def is_watched(self) -> bool:
@@ -131,6 +137,20 @@ class Shell:
         else:
             with whole_file(self.output, "w") as out:
                 yield out
+
+    def emit_lines(self, parts: Iterable[Document | Lines], view: View) -> None:
+        """Write documents, and lines of them that are made already, as plain, csv or ndjson.
+
+        They are not for a terminal.
+        """
+        with self.text_out() as out:
+            match self.format:
+                case Format.NDJSON:
+                    write_ndjson(parts, out)
+                case Format.CSV:
+                    write_csv(parts, out, view)
+                case _:
+                    write_plain(parts, out, view)
 
     def emit(
         self,

@@ -238,7 +238,7 @@ def read_each(
     with suppress(DecodeError, UnreachableError):
         for entry in source.read_many(ledger_id, first, last):
             while entry_id is not None and entry_id < entry.entry_id:
-                yield entry_id, _outcome(source, ledger_id, entry_id)
+                yield entry_id, outcome_of(source, ledger_id, entry_id)
                 entry_id = next(wanted, None)
             if entry_id == entry.entry_id:
                 yield entry_id, entry
@@ -254,12 +254,12 @@ def _read_run(source: EntrySource, ledger_id: int, run: list[int]) -> Iterator[t
     with suppress(DecodeError, UnreachableError):
         for entry in source.read_many(ledger_id, run[0], run[-1]):
             while at < len(run) and run[at] < entry.entry_id:
-                yield run[at], _outcome(source, ledger_id, run[at])
+                yield run[at], outcome_of(source, ledger_id, run[at])
                 at += 1
             yield entry.entry_id, entry
             at += 1
     for entry_id in run[at:]:
-        yield entry_id, _outcome(source, ledger_id, entry_id)
+        yield entry_id, outcome_of(source, ledger_id, entry_id)
 
 
 def entry_of(outcome: Outcome) -> RawEntry:
@@ -269,7 +269,8 @@ def entry_of(outcome: Outcome) -> RawEntry:
     raise outcome
 
 
-def _outcome(source: EntrySource, ledger_id: int, entry_id: int) -> Outcome:
+def outcome_of(source: EntrySource, ledger_id: int, entry_id: int) -> Outcome:
+    """Return one entry, or why it cannot be had; UnreachableError."""
     try:
         return source.read(ledger_id, entry_id)
     except (DecodeError, NotFoundError) as error:

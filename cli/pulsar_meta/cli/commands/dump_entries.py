@@ -23,21 +23,30 @@ from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, StoreUrl
 from pulsar_meta.cli.outputs import beside, whole_file
 from pulsar_meta.cli.render.entries import ENTRY_TYPES, each_message, entry_view, flat, message_view
-from pulsar_meta.cli.render.tables import Format
+from pulsar_meta.cli.render.tables import Format, Lines
 from pulsar_meta.cli.render.template import Template
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.frames.entry_json import PAYLOAD_FORMS
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.jobs.entries.entry_blocks import Frames, PresentBlock, frames_of, read_in_blocks
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Place, choose
-from pulsar_meta.jobs.entries.entry_dump import DataEntry, DumpOptions, describe_entries, read_entries
+from pulsar_meta.jobs.entries.entry_dump import (
+    DataEntry,
+    DumpOptions,
+    Readable,
+    describe,
+    describe_entries,
+    read_entries,
+)
 from pulsar_meta.jobs.entries.entry_filter import FilterCounts
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
-from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.jobs.transactions.outcomes import Outcomes
 from pulsar_meta.stores.base import Store
 
 SIZE_UNIT = 2**20
+# The forms that are made of columns, thousands of entries at a time.
+IN_BLOCKS = (Format.PLAIN, Format.CSV, Format.NDJSON)
 DIRECTORY = "dir:"
 
 
@@ -127,8 +136,15 @@ def dump_entries(
                 )
 
             if shell.format is Format.RAW:
-                found = read_entries(places, source, opened, faults, coverage)
-                _emit_frames(shell, islice(found, bounds.count))
+                _emit_frames(
+                    shell,
+                    read_in_blocks(
+                        places, source, opened, faults, coverage, bounds.count, with_headers=False
+                    ),
+                )
+            elif shell.format in IN_BLOCKS and not (look.deep or line or transactions or shell.is_shown):
+                held = read_in_blocks(places, source, opened, faults, coverage, bounds.count)
+                shell.emit_lines(_in_blocks(held, shell.format, look, faults), entry_view())
             else:
                 outcomes = Outcomes(opened, source, faults)
                 shown = _with_outcomes(places, described, outcomes) if transactions else described(places)
@@ -136,6 +152,25 @@ def dump_entries(
                 coverage.undecided(outcomes.unknown)
         bounds.account(shell, coverage, faults, named=bool(names) or everything)
         faults.end(source)
+
+
+def _in_blocks(
+    held: Iterator[PresentBlock | Readable], form: Format, look: DumpOptions, faults: Faults
+) -> Iterator[Document | Lines]:
+    """Yield entries as text where they come in blocks, else as documents."""
+    for some in held:
+        if isinstance(some, PresentBlock):
+            from pulsar_meta.cli.render import entry_blocks
+
+            makers = {
+                Format.PLAIN: entry_blocks.plain_lines,
+                Format.CSV: entry_blocks.csv_lines,
+                Format.NDJSON: entry_blocks.json_lines,
+            }
+            for part in entry_blocks.rendered(some, makers[form]):
+                yield part if isinstance(part, Lines) else describe(*part, look, faults)
+        else:
+            yield describe(*some, look, faults)
 
 
 def _with_outcomes(
@@ -157,18 +192,33 @@ def _emit(shell: Shell, documents: Iterator[Document], deep: bool, line: Templat
         shell.emit(each_message(documents), message_view(short=shell.format is Format.TABLE))
 
 
-def _emit_frames(shell: Shell, entries: Iterator[tuple[DataEntry, EntryFormat]]) -> None:
+def _emit_frames(shell: Shell, entries: Iterator[PresentBlock | Readable]) -> None:
     """Write the form that `frames:` reads; beside a file, which frame is which entry."""
+    index = None if shell.output is None else beside(shell.output, ".idx")
     positions: list[str] = []
 
+    def noted(ledger_id: int, entry_ids: Iterable[int]) -> None:
+        if index is not None:
+            positions.extend(f'{{"ledger": {ledger_id}, "entry": {entry_id}}}\n' for entry_id in entry_ids)
+
+    def alone(entry: DataEntry) -> Iterator[bytes]:
+        noted(entry.ledger_id, [entry.entry_id])
+        yield len(entry.data).to_bytes(4, "big")
+        yield bytes(entry.data)
+
     def frames() -> Iterator[bytes]:
-        for entry, _ in entries:
-            positions.append(f'{{"ledger": {entry.ledger_id}, "entry": {entry.entry_id}}}\n')
-            yield len(entry.data).to_bytes(4, "big")
-            yield bytes(entry.data)
+        for held in entries:
+            if not isinstance(held, PresentBlock):
+                yield from alone(held[0])
+                continue
+            for some in frames_of(held):
+                if isinstance(some, Frames):
+                    noted(held.block.ledger_id, some.entry_ids)
+                    yield some.data
+                else:
+                    yield from alone(some[0])
 
     shell.emit_bytes(frames())
-    index = None if shell.output is None else beside(shell.output, ".idx")
     if index is not None:
         with whole_file(index, "w") as out:
             out.writelines(positions)

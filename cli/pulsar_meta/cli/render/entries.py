@@ -146,7 +146,7 @@ def _properties(metadata: Document) -> str:
 
 def _note(document: Document, own: Document | None = None) -> str:
     metadata = document["metadata"]
-    notes = [document["unopened"]] if "unopened" in document else list(_shape(metadata))
+    notes = [document["unopened"]] if "unopened" in document else list(shape(metadata))
     if "log" in document:
         notes = [f"{document['unopened'].removeprefix('no frame: ')}: {_records(document['log'])}"]
     notes += [_records(reading) for reading in document.get("readings", ())]
@@ -155,8 +155,7 @@ def _note(document: Document, own: Document | None = None) -> str:
     if "compacted_from" in document:
         place = document["compacted_from"]
         notes.append(f"compacted from {place['ledger_id']}:{place['entry_id']}")
-    if "txnid_most_bits" in metadata:
-        txn = f"txn {metadata['txnid_most_bits']}:{metadata.get('txnid_least_bits', 0)}"
+    for txn in transaction_of(metadata):
         notes.append(f"{txn} {document['transaction_state']}" if "transaction_state" in document else txn)
     notes += _readable(document)
     if own is not None:
@@ -207,7 +206,14 @@ def _snapshot(snapshot: Document) -> str:
     return f"snapshot of {snapshot['topicName']}: {', '.join(parts)}"
 
 
-def _shape(metadata: Document) -> Iterator[str]:
+def transaction_of(metadata: Document) -> Iterator[str]:
+    """Yield the transaction that an entry belongs to, if it does."""
+    if "txnid_most_bits" in metadata:
+        yield f"txn {metadata['txnid_most_bits']}:{metadata.get('txnid_least_bits', 0)}"
+
+
+def shape(metadata: Document) -> Iterator[str]:
+    """Yield what kind of entry this is, where it is none of a user's messages in the clear."""
     if "marker_type" in metadata:
         yield f"marker {metadata['marker_type']}"
     if metadata.get("encryption_keys"):

@@ -80,6 +80,13 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class Lines:
+    """Rows of a view that are text already, in the form that was asked for: plain, CSV or NDJSON."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Detail:
     """Documents as paragraphs: the lines in which a person reads one of them.
 
@@ -123,35 +130,43 @@ def _indented(document: Document) -> str:
     return harmless(_INDENTED.text(LITERALS.decode(json_line(document))), IN_JSON)
 
 
-def write_ndjson(documents: Iterable[Document], out: IO[str]) -> None:
+def write_ndjson(documents: Iterable[Document | Lines], out: IO[str]) -> None:
     """Write a document a line."""
     for document in documents:
-        out.write(json_line(document) + "\n")
+        out.write(document.text if isinstance(document, Lines) else json_line(document) + "\n")
 
 
-def write_plain(documents: Iterable[Document], out: IO[str], view: View | Detail) -> None:
+def write_plain(documents: Iterable[Document | Lines], out: IO[str], view: View | Detail) -> None:
     """Write a line a row, cells separated by tabs, no heading; or the lines of a detail."""
     for document in documents:
-        if isinstance(view, View):
+        if isinstance(document, Lines):
+            out.write(document.text)
+        elif isinstance(view, View):
             out.write("\t".join(one_line(cell) or "-" for cell in view.row(document)) + "\n")
         else:
             out.writelines(harmless(line) + "\n" for line in view.lines(document))
 
 
-def write_csv(documents: Iterable[Document], out: IO[str], view: View | Detail) -> None:
+def write_csv(documents: Iterable[Document | Lines], out: IO[str], view: View | Detail) -> None:
     """Write RFC 4180 rows under the names of JSON's fields, nothing where a document lacks one.
 
     Objects and lists are JSON. To a terminal, what would steer it is written as escapes.
     """
     if not view.fields:
         raise UsageError("these values have no columns: choose -o json, ndjson or plain")
-    rows = ([_csv_cell(document, name) for name in view.fields] for document in documents)
+    rows = (
+        document if isinstance(document, Lines) else [_csv_cell(document, name) for name in view.fields]
+        for document in documents
+    )
     # What the first row costs is waited for before the heading stands there.
     first = list(islice(rows, 1))
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(view.fields)
     for row in chain(first, rows):
-        writer.writerow([harmless(cell) for cell in row] if out.isatty() else row)
+        if isinstance(row, Lines):
+            out.write(row.text)
+        else:
+            writer.writerow([harmless(cell) for cell in row] if out.isatty() else row)
 
 
 def _csv_cell(document: Document, name: str) -> str:

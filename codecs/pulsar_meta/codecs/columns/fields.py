@@ -54,11 +54,15 @@ def sized_tag(number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What must hold in a message: the tags it needs, the messages inside it, the tags left to the codec."""
+    """What must hold in a message: the tags it needs, the messages inside it, the tags left to the codec.
+
+    With `known` every other tag is left to the codec, too.
+    """
 
     required: tuple[int, ...] = ()
-    nested: Mapping[int, Shape] = field(default_factory=dict)
+    nested: dict[int, Shape] = field(default_factory=dict)
     unusual: frozenset[int] = frozenset()
+    known: frozenset[int] | None = None
 
 
 @dataclass(slots=True)
@@ -70,13 +74,26 @@ class Found:
     sizes: Positions
 
 
-class FieldWalk:
-    """One walk over a message in each of some rows, that lies in [start, end) of its entry."""
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """One of the messages inside those of some rows, whose numbers are `rows`: its fields by their tags."""
 
-    def __init__(self, heads: Heads, wanted: Iterable[int]) -> None:
+    rows: Positions
+    found: Mapping[int, Found]
+
+
+class FieldWalk:
+    """One walk over a message in each of some rows, that lies in [start, end) of its entry.
+
+    `inner` gets what stands in the nested messages of the tag `gathered`, in the order of each row's own.
+    """
+
+    def __init__(self, heads: Heads, wanted: Iterable[int], gathered: int | None = None) -> None:
         self._heads = heads
+        self._gathered = gathered
         self.odd: Rows = np.zeros(heads.count, bool)
         self.found = {tag: _nothing(heads.count) for tag in wanted}
+        self.inner: list[Inner] = []
 
     def run(self, start: Place, end: Place, shape: Shape, rows: Selection = EVERY) -> None:
         """Step through all fields of `rows`."""
@@ -118,6 +135,8 @@ class FieldWalk:
         body = fields.at + fields.width
         if tag < 8 or tag in shape.unusual or not fields.width or kind not in _WIRE_TYPES:
             return fields.end + 1
+        if shape.known is not None and tag not in shape.known:
+            return fields.end + 1
         if kind in (FIXED64, FIXED32):
             return body + (8 if kind == FIXED64 else 4)
         words, known = fields.words >> np.uint64(8 * fields.width), 8 - fields.width
@@ -139,6 +158,8 @@ class FieldWalk:
         walk = FieldWalk(self._heads, ())
         walk.run(body, nearer(following, fields.end), inner, fields.rows)
         odd = walk.odd[fields.rows]
+        if fields.tag == self._gathered:
+            self.inner.append(Inner(np.arange(self._heads.count)[fields.rows], walk.found))
         return np.where(odd, fields.end + 1, following) if anywhere(odd) else following
 
     def _keep(self, fields: _Fields, values: Words | Place, sizes: Positions | None = None) -> None:

@@ -6,13 +6,14 @@ Needs NumPy. Sources: apache/pulsar Commands.java; PulsarApi.proto.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
+from google.protobuf.descriptor import FieldDescriptor
 
 from pulsar_meta.codecs.columns.column import COMPRESSIONS, VERDICTS, Column
-from pulsar_meta.codecs.columns.fields import FieldWalk, Found, Shape, sized_tag, varint_tag
+from pulsar_meta.codecs.columns.fields import FieldWalk, Found, Inner, Shape, sized_tag, varint_tag
 from pulsar_meta.codecs.columns.words import (
     MARGIN,
     Heads,
@@ -26,30 +27,36 @@ from pulsar_meta.codecs.columns.words import (
 )
 from pulsar_meta.codecs.frames.bookie_entry import DIGEST_SIZES, HEADER, DigestType
 from pulsar_meta.codecs.frames.frame import BROKER_METADATA_MAGIC, CHECKSUM_MAGIC
+from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 
-BROKER_FIELDS: Final = {"broker_timestamp": varint_tag(1), "index": varint_tag(2)}
-MESSAGE_FIELDS: Final = {
-    "producer_name": sized_tag(1),
-    "sequence_id": varint_tag(2),
-    "publish_time": varint_tag(3),
-    "compression": varint_tag(8),
-    "uncompressed_size": varint_tag(9),
-    "num_messages_in_batch": varint_tag(11),
-    "event_time": varint_tag(12),
-    "encryption_keys": sized_tag(13),
-    "marker_type": varint_tag(20),
-    "txnid_least_bits": varint_tag(22),
-    "txnid_most_bits": varint_tag(23),
-    "chunk_id": varint_tag(29),
-}
+_SIZED_TYPES: Final = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_MESSAGE)
+
+
+def _tags_of(kind: type[BrokerEntryMetadata] | type[MessageMetadata]) -> dict[str, int]:
+    return {
+        one.name: sized_tag(one.number) if one.type in _SIZED_TYPES else varint_tag(one.number)
+        for one in kind.DESCRIPTOR.fields
+    }
+
+
+BROKER_TAGS: Final = _tags_of(BrokerEntryMetadata)
+MESSAGE_TAGS: Final = _tags_of(MessageMetadata)
+PROPERTIES: Final = MESSAGE_TAGS["properties"]
 
 _KEY_VALUE: Final = Shape(required=(sized_tag(1), sized_tag(2)))
 _ENCRYPTION_KEYS: Final = Shape(required=(sized_tag(1), sized_tag(2)), nested={sized_tag(3): _KEY_VALUE})
 _MESSAGE_METADATA: Final = Shape(
     required=(sized_tag(1), varint_tag(2), varint_tag(3)),
-    nested={sized_tag(4): _KEY_VALUE, sized_tag(13): _ENCRYPTION_KEYS},
+    nested={PROPERTIES: _KEY_VALUE, MESSAGE_TAGS["encryption_keys"]: _ENCRYPTION_KEYS},
     # compacted_batch_indexes in the packed form have numbers inside.
     unusual=frozenset({sized_tag(31)}),
+)
+_WHOLE_PAIR: Final = replace(_KEY_VALUE, known=frozenset(_KEY_VALUE.required))
+_WHOLE_BROKER: Final = Shape(known=frozenset(BROKER_TAGS.values()))
+_WHOLE_MESSAGE: Final = replace(
+    _MESSAGE_METADATA,
+    nested=_MESSAGE_METADATA.nested | {PROPERTIES: _WHOLE_PAIR},
+    known=frozenset(MESSAGE_TAGS.values()),
 )
 
 _ABSENT: Final = VERDICTS.index("absent")
@@ -62,6 +69,8 @@ class FrameColumns:
     """The fields of each row's frame by name, and the rows that the codec for one entry must read.
 
     Those rows are `odd`, some of them only because their metadata does not fit into the heads: `long`.
+    The places are where the frame's checksum stands, if it has one, where what that covers begins, and where
+    the payload does.
     """
 
     fields: dict[str, Found]
@@ -69,6 +78,10 @@ class FrameColumns:
     has_checksum: Rows
     odd: Rows
     long: Rows
+    checksum_at: Place = 0
+    message_at: Place = 0
+    payload_at: Place = 0
+    properties: list[Inner] = field(default_factory=list)
 
 
 def read_frames(heads: Heads, start: int, ends: Positions, fields: set[str]) -> FrameColumns:
@@ -76,22 +89,54 @@ def read_frames(heads: Heads, start: int, ends: Positions, fields: set[str]) -> 
 
     Without any field of MessageMetadata in `fields` that message is passed over.
     """
+    broker = FieldWalk(heads, _tags(BROKER_TAGS, fields))
+    message = FieldWalk(heads, _tags(MESSAGE_TAGS, fields))
+    return _read(heads, start, ends, (broker, Shape()), (message, _MESSAGE_METADATA))
+
+
+def read_whole_frames(heads: Heads, start: int, ends: Positions) -> FrameColumns:
+    """Read all fields of the frames, properties too; rows with fields that no schema knows are odd."""
+    broker = FieldWalk(heads, BROKER_TAGS.values())
+    message = FieldWalk(heads, MESSAGE_TAGS.values(), gathered=PROPERTIES)
+    return _read(heads, start, ends, (broker, _WHOLE_BROKER), (message, _WHOLE_MESSAGE))
+
+
+def _read(
+    heads: Heads,
+    start: int,
+    ends: Positions,
+    broker_part: tuple[FieldWalk, Shape],
+    message_part: tuple[FieldWalk, Shape],
+) -> FrameColumns:
     bounds = _Bounds(ends, heads.width - MARGIN)
     head = heads.big_endian(start)
     has_metadata: Rows = (head >> np.uint64(48)) == BROKER_METADATA_MAGIC
     broker_size = ((head >> np.uint64(16)) & np.uint64(0xFFFFFFFF)).view(np.int64)
     at = bounds.within(np.where(has_metadata, start + 6 + broker_size, start), 4, start)
-    broker = FieldWalk(heads, _tags(BROKER_FIELDS, fields))
-    broker.run(nearer(start + 6, at), at, Shape())
+    broker, shape = broker_part
+    broker.run(nearer(start + 6, at), at, shape)
     has_checksum: Rows = (heads.big_endian(at) >> np.uint64(48)) == CHECKSUM_MAGIC
+    checksum_at = nearer(2 + at, heads.width - MARGIN)
     at = bounds.within(np.where(has_checksum, at + 6, at), 4, at)
-    message = FieldWalk(heads, _tags(MESSAGE_FIELDS, fields))
+    message, shape = message_part
+    payload_at: Place = at
     if message.found:
         size = (heads.big_endian(at) >> np.uint64(32)).view(np.int64)
-        message.run(at + 4, bounds.within(at + 4 + size, 0, at + 4), _MESSAGE_METADATA)
-    found = _named(BROKER_FIELDS, broker) | _named(MESSAGE_FIELDS, message)
+        payload_at = bounds.within(at + 4 + size, 0, at + 4)
+        message.run(at + 4, payload_at, shape)
+    found = _named(BROKER_TAGS, broker) | _named(MESSAGE_TAGS, message)
     odd = bounds.broken | bounds.long | broker.odd | message.odd | _unusual(found)
-    return FrameColumns(found, has_metadata, has_checksum, odd, bounds.long & ~bounds.broken)
+    return FrameColumns(
+        found,
+        has_metadata,
+        has_checksum,
+        odd,
+        bounds.long & ~bounds.broken,
+        checksum_at,
+        at,
+        payload_at,
+        message.inner,
+    )
 
 
 class _Bounds:

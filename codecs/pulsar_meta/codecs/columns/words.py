@@ -9,6 +9,7 @@ Needs NumPy. Source: protobuf encoding (base-128 varints, little-endian groups o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -100,6 +101,22 @@ class Heads:
         """Return `size` bytes at a place of one row."""
         first = row * self.width + at
         return self._bytes[first : first + size].tobytes()
+
+    def columns(self, rows: Positions, places: Sequence[int]) -> NDArray[np.uint8]:
+        """Return the bytes at some places of the rows: a line for each place, in it a byte of each row."""
+        table = self._bytes.reshape(self.count, self.width)
+        return np.ascontiguousarray(table[rows].T[places])
+
+    def strings(
+        self, rows: Positions, at: Positions, sizes: Positions
+    ) -> tuple[NDArray[np.uint8], Positions]:
+        """Return the bytes of a string in each of some rows, one after the other, and where each begins.
+
+        The last place is where they all end.
+        """
+        places = np.concatenate([[0], np.cumsum(sizes)])
+        first = rows * self.width + at - places[:-1]
+        return self._bytes[np.repeat(first, sizes) + np.arange(places[-1])], places
 
     def varints(self, at: Place, rows: Selection, words: Words, known: int) -> tuple[Words, Place]:
         """Return (value, length in bytes) of the varint at a place of the rows; NO_VARINT: there is none.

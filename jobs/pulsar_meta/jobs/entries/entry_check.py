@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import TYPE_CHECKING
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.batch import (
@@ -25,7 +27,8 @@ from pulsar_meta.codecs.frames.batch import (
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import Frame
 from pulsar_meta.codecs.transactions.log_entries import LogKind, decode_log_entry
-from pulsar_meta.entries.base import EntrySource, Outcome, RawEntry, entry_of, read_each
+from pulsar_meta.entries.base import EntrySource, Outcome, RawEntry, entry_of, outcome_of
+from pulsar_meta.jobs.entries.entry_blocks import Block, Patience, read_blocks
 from pulsar_meta.jobs.entries.entry_choice import (
     METADATA,
     NO_METADATA,
@@ -41,6 +44,9 @@ from pulsar_meta.jobs.topics.bookkeeper import EntryFormat, has_metadata
 from pulsar_meta.jobs.topics.placement import Placement, placement
 from pulsar_meta.jobs.topics.topic import Report, contradictions, with_bookkeeper
 from pulsar_meta.stores.base import Store
+
+if TYPE_CHECKING:
+    from pulsar_meta.jobs.entries.block_check import Soundness
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +95,17 @@ class LedgerReport:
 
 
 def check_range(
-    part: Range, source: EntrySource, form: EntryFormat, *, max_size: int = DEFAULT_MAX_SIZE
+    part: Range,
+    source: EntrySource,
+    form: EntryFormat,
+    *,
+    max_size: int = DEFAULT_MAX_SIZE,
+    patience: Patience | None = None,
 ) -> LedgerReport:
-    """Return the faults of a ledger's entries within a range, in their order."""
+    """Return the faults of a ledger's entries within a range, in their order.
+
+    `patience` is that of all ranges that are checked together.
+    """
     cut = part.last is not None and part.last + 1 != part.ledger.entries
     check = _LedgerCheck(
         LedgerReport(part.ledger.ledger_id, cut=cut, segment=part.segment), form, max_size, part.first
@@ -99,10 +113,12 @@ def check_range(
     check.placement = placement(part.ledger, source)
     expected = part.first
     try:
-        for entry_id, outcome in read_each(source, part.ledger.ledger_id, part.first, part.last):
-            check.missing(expected, entry_id - 1)
-            check.entry(entry_id, outcome)
-            expected = entry_id + 1
+        ledger_id, patience = part.ledger.ledger_id, patience or Patience()
+        for held in read_blocks(source, ledger_id, part.first, part.last, form, patience):
+            if isinstance(held, Block):
+                expected = check.block(held, source, expected)
+            else:
+                expected = check.next(*held, expected)
     except DecodeError as error:
         # The source itself says what cannot be: more entries than anybody has.
         check.report.faults.append(Fault(part.ledger.ledger_id, -1, "ledger", error.message))
@@ -133,6 +149,42 @@ class _LedgerCheck:
         self._length: int | None = 0 if self._from_start else None
         self._index: int | None = None
         self.placement = Placement()
+
+    def next(self, entry_id: int, outcome: Outcome, expected: int) -> int:
+        """Check an entry, and that none is missing from `expected` to it; return what comes after it."""
+        self.missing(expected, entry_id - 1)
+        self.entry(entry_id, outcome)
+        return entry_id + 1
+
+    def block(self, block: Block, source: EntrySource, expected: int) -> int:
+        """Check the entries of a block, those that have no fault all at once; return what comes after it."""
+        from pulsar_meta.jobs.entries.block_check import State, check_block
+
+        found = check_block(block, State(expected, self._length, self._index), self._max_size)
+        entry_ids, sound = block.entry_ids.tolist(), found.sound.tolist()
+        row = 0
+        for is_sound, run in groupby(sound):
+            rows = range(row, row + len(list(run)))
+            if is_sound:
+                self._sound(found, entry_ids, rows)
+            else:
+                for one in rows:
+                    outcome = outcome_of(source, block.ledger_id, entry_ids[one])
+                    expected = self.next(entry_ids[one], outcome, expected)
+            row, expected = rows.stop, entry_ids[rows.stop - 1] + 1
+        return expected
+
+    def _sound(self, found: Soundness, entry_ids: Sequence[int], rows: range) -> None:
+        """Take note of neighbours without a fault."""
+        self.report.entries += len(rows)
+        self._length = int(found.lengths[rows[-1]])
+        numbered = found.numbered[rows.start : rows.stop].nonzero()[0] + rows.start
+        if not len(numbered):
+            return
+        if self._from_start and self.report.before is None and not self.report.lacks_entries:
+            self.report.before = IndexMark(int(found.before[numbered[0]]), entry_ids[numbered[0]])
+        self._index = int(found.indexes[numbered[-1]])
+        self.report.last = IndexMark(self._index, entry_ids[numbered[-1]])
 
     def missing(self, first: int, last: int) -> None:
         if last < first:
@@ -289,7 +341,10 @@ def check_here(source: EntrySource, max_size: int) -> Checker:
     """Return the checker that reads `source` in this process."""
 
     def check(tasks: Sequence[LedgerTask]) -> Iterator[LedgerReport]:
-        return (check_range(task.part, source, task.form, max_size=max_size) for task in tasks)
+        patience = Patience()
+        return (
+            check_range(task.part, source, task.form, max_size=max_size, patience=patience) for task in tasks
+        )
 
     return check
 

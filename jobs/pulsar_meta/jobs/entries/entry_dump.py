@@ -22,11 +22,11 @@ from pulsar_meta.codecs.transactions.log_entries import (
     possible_readings,
 )
 from pulsar_meta.codecs.transactions.snapshots import SnapshotKind, decode_snapshot
-from pulsar_meta.entries.base import EntrySource, RawEntry, entry_of, read_each
+from pulsar_meta.entries.base import EntrySource, Outcome, RawEntry, entry_of, read_each
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Place, Range, ranges
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts, FilterVerdict
 from pulsar_meta.jobs.topics.bookkeeper import LOGS, EntryFormat
-from pulsar_meta.jobs.topics.placement import placement
+from pulsar_meta.jobs.topics.placement import Placement, placement
 from pulsar_meta.jobs.topics.topic import Ledger, Report, with_bookkeeper
 from pulsar_meta.stores.base import Store
 
@@ -67,12 +67,19 @@ def read_entries(
 ) -> Iterator[Readable]:
     """Yield the entries of places, in reading order; what is missing or broken is reported, not yielded."""
     coverage = coverage or Coverage()
+    for part, ledger in parts_of(places, source, store, report, coverage):
+        yield from present_entries(part, ledger, source, report, coverage)
+
+
+def parts_of(
+    places: Iterable[Place], source: EntrySource, store: Store | None, report: Report, coverage: Coverage
+) -> Iterator[tuple[Range, Ledger]]:
+    """Yield the ranges of places, each with its ledger as BookKeeper knows it, in reading order."""
     for choice, limits in places:
         coverage.add(choice)
         parts = list(ranges(choice, limits, source))
         ledgers = with_bookkeeper(store, (part.ledger for part in parts), report)
-        for part, ledger in zip(parts, ledgers, strict=True):
-            yield from present_entries(part, ledger, source, report, coverage)
+        yield from zip(parts, ledgers, strict=True)
 
 
 def describe_entries(
@@ -244,42 +251,83 @@ def present_entries(
 
     `ledger` is that of the range with what BookKeeper says of it.
     """
-    coverage.ledgers += 1
-    ledger_id = ledger.ledger_id
-    try:
-        newest = source.last_entry(ledger_id)
-    except DecodeError as error:
-        report(error)
-        return
-    named = part.ledger.state == "unknown"
-    if newest is None and named and ledger.entries is None:
-        report(NotFoundError(f"ledger {ledger_id}: no source has an entry of it"))
-        return
-    end = max(-1 if newest is None else newest, (ledger.entries or 0) - 1)
-    last = end if part.last is None else min(end, part.last)
-    placed, held, expected = placement(ledger, source), 0, 0
-    for entry_id, outcome in read_each(source, ledger_id, part.first, part.last):
-        if isinstance(outcome, NotFoundError):
-            continue
-        held += 1
-        expected += placed.count(entry_id, entry_id)
-        coverage.entries += 1
+    presence = Presence(part, ledger, source, report, coverage)
+    if presence.begin():
+        for entry_id, outcome in read_each(source, ledger.ledger_id, part.first, part.last):
+            entry = presence.entry(entry_id, outcome)
+            if entry is not None:
+                yield entry
+        presence.end()
+
+
+@dataclass(slots=True)
+class Presence:
+    """What is there of a range of a ledger: asked before its entries are read, at each, and after them."""
+
+    part: Range
+    ledger: Ledger
+    source: EntrySource
+    report: Report
+    coverage: Coverage
+    newest: int | None = None
+    placed: Placement = field(default_factory=Placement)
+    held: int = 0
+    expected: int = 0
+
+    def begin(self) -> bool:
+        """Return whether there is anything to read; else report what is missing."""
+        self.coverage.ledgers += 1
+        ledger_id = self.ledger.ledger_id
         try:
-            entry = data_entry(entry_of(outcome), ledger.format)
-            if entry.digest == "bad":
-                entry = whole_copy(entry, source, ledger.format, report)
+            self.newest = self.source.last_entry(ledger_id)
         except DecodeError as error:
-            report(error.within(what=f"entry {ledger_id}:{entry_id}"))
-        else:
-            yield (replace(entry, segment=part.segment) if part.segment else entry), ledger.format
-    missing = placed.count(part.first, last) - expected
-    coverage.elsewhere += max(0, placed.elsewhere(part.first, last) - (held - expected))
-    # Who exported some frames of a ledger does not miss the others.
-    whole = not named or source.whole_ledgers or newest is None
-    if missing > 0 and whole:
-        what = "an entry" if newest is None else f"{missing} of its entries {part.first} to {last}"
-        text = "of it" if newest is None else ""
-        report(NotFoundError(f"ledger {ledger_id}: no source has {what} {text}".rstrip()))
+            self.report(error)
+            return False
+        if self.newest is None and self._named and self.ledger.entries is None:
+            self.report(NotFoundError(f"ledger {ledger_id}: no source has an entry of it"))
+            return False
+        self.placed = placement(self.ledger, self.source)
+        return True
+
+    def entry(self, entry_id: int, outcome: Outcome) -> Readable | None:
+        """Count an entry and return it, with how to read it; report why it cannot be had."""
+        if isinstance(outcome, NotFoundError):
+            return None
+        self.count(1, self.placed.count(entry_id, entry_id))
+        try:
+            entry = data_entry(entry_of(outcome), self.ledger.format)
+            if entry.digest == "bad":
+                entry = whole_copy(entry, self.source, self.ledger.format, self.report)
+        except DecodeError as error:
+            self.report(error.within(what=f"entry {self.ledger.ledger_id}:{entry_id}"))
+            return None
+        segment = self.part.segment
+        return (replace(entry, segment=segment) if segment else entry), self.ledger.format
+
+    def count(self, held: int, expected: int) -> None:
+        """Count entries that are here, and of them those that should be."""
+        self.held += held
+        self.expected += expected
+        self.coverage.entries += held
+
+    def end(self) -> None:
+        """Report how many entries no source has."""
+        part, ledger_id, newest, placed = self.part, self.ledger.ledger_id, self.newest, self.placed
+        end = max(-1 if newest is None else newest, (self.ledger.entries or 0) - 1)
+        last = end if part.last is None else min(end, part.last)
+        missing = placed.count(part.first, last) - self.expected
+        elsewhere = placed.elsewhere(part.first, last) - (self.held - self.expected)
+        self.coverage.elsewhere += max(0, elsewhere)
+        # Who exported some frames of a ledger does not miss the others.
+        whole = not self._named or self.source.whole_ledgers or newest is None
+        if missing > 0 and whole:
+            what = "an entry" if newest is None else f"{missing} of its entries {part.first} to {last}"
+            text = "of it" if newest is None else ""
+            self.report(NotFoundError(f"ledger {ledger_id}: no source has {what} {text}".rstrip()))
+
+    @property
+    def _named(self) -> bool:
+        return self.part.ledger.state == "unknown"
 
 
 def matching_entries(

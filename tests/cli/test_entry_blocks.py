@@ -1,0 +1,179 @@
+"""Entries in blocks look, and are found faulty, as they are one by one: on captures, on hostile bytes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pulsar_meta.codecs.bookie_files.entry_log import HEADER_SIZE
+from pulsar_meta.codecs.frames.batch import join_batch
+from pulsar_meta.codecs.frames.bookie_entry import DigestType, encode_bookie_entry
+from pulsar_meta.codecs.frames.frame import encode_checksum, encode_prefix
+from pulsar_meta.jobs.entries import entry_blocks
+from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata, SingleMessageMetadata
+from tests.cli.program import pulsar_meta_here
+
+CAPTURES = (
+    "pulsar-2.8.2", "pulsar-3.0.7", "pulsar-4.0.7", "pulsar-4.2.4", "pulsar-4.2.4-killed",
+    "pulsar-4.2.4-3bookies", "pulsar-5.0.0-M1",
+)  # fmt: skip
+COMMANDS = (
+    ("dump-entries", "-o", "plain"),
+    ("dump-entries", "-o", "csv"),
+    ("dump-entries", "-o", "ndjson"),
+    ("dump-entries", "-o", "raw"),
+    ("verify-entries", "-o", "plain"),
+)
+CHARACTERS = 'ab="\\,\n\t €ï\x7f\u202e\x1b'
+
+
+@contextmanager
+def one_by_one(entries: int) -> Iterator[None]:
+    """Have so many entries of a command come one by one, the rest in blocks."""
+    with patch.object(entry_blocks, "ONE_BY_ONE", entries):
+        yield
+
+
+def both(*words: str) -> None:
+    """Run a command row by row, and in blocks from the first entry on; both have to print the same."""
+    with one_by_one(2**62):
+        rows = pulsar_meta_here(*words)
+    with one_by_one(0), patch.object(entry_blocks, "ROWS_AT_ONCE", 1000):
+        found = pulsar_meta_here(*words)
+    assert (found.stdout, found.stderr, found.returncode) == (rows.stdout, rows.stderr, rows.returncode)
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_captures_look_the_same_in_blocks(capture: Callable[[str], Path], name: str) -> None:
+    folder = capture(name)
+    sources = [f"--entries=bookie-disk:{bookie}" for bookie in sorted(folder.glob("bookie*"))]
+    commands = COMMANDS if name in ("pulsar-4.2.4", "pulsar-4.2.4-3bookies") else COMMANDS[2:3]
+    for words in commands:
+        both(*words, *sources, "--store", f"snapshot:{folder / 'metadata.ndjson'}")
+
+
+def test_a_limit_ends_within_a_block(capture: Callable[[str], Path]) -> None:
+    source = f"--entries=bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"
+    for limit in ("0", "1", "1234"):
+        both("dump-entries", "-n", limit, source)
+    both("dump-entries", "--from", "3", "--to", "17", source)
+
+
+def properties(chance: random.Random) -> Iterator[tuple[str, str]]:
+    for _ in range(chance.choice((0, 0, 1, 2, 3))):
+        yield (
+            chance.choice(("region", "type", "x" * chance.randrange(40), text(chance))),
+            chance.choice(("eu", "", text(chance))),
+        )
+
+
+def text(chance: random.Random) -> str:
+    return "".join(chance.choices(CHARACTERS, k=chance.randrange(6)))
+
+
+def message(chance: random.Random, entry: int) -> tuple[MessageMetadata, bytes]:
+    metadata = MessageMetadata(
+        producer_name=chance.choice(("p", "standalone-0-1", text(chance))),
+        sequence_id=chance.choice((entry, entry, 2**53, 2**64 - 1)),
+        publish_time=chance.choice((1_795_000_000_000 + entry, 0, 2**50)),
+    )
+    for key, value in properties(chance):
+        metadata.properties.add(key=key, value=value)
+    payload = chance.randbytes(chance.randrange(60))
+    for name, values in (
+        ("partition_key", ("k", text(chance))),
+        ("replicated_from", ("r1", text(chance))),
+        ("event_time", (0, 17, 2**60)),
+        ("schema_version", (b"\0" * 8, b"")),
+        ("ordering_key", (b"\xff\xfe",)),
+        ("deliver_at_time", (-1, 1_795_000_000_000)),
+        ("uncompressed_size", (len(payload), 2**32 - 1)),
+        ("partition_key_b64_encoded", (True, False)),
+        ("null_value", (True,)),
+        ("uuid", ("u", text(chance))),
+        ("chunk_id", (0, 1, -1)),
+        ("num_chunks_from_msg", (1, 3)),
+        ("marker_type", (10, -5)),
+        ("txnid_most_bits", (1, 2**63)),
+        ("txnid_least_bits", (7,)),
+        ("highest_sequence_id", (5,)),
+        ("num_messages_in_batch", (0, 1, 2, -3)),
+        ("compression", (1, 2, 3, 4)),
+    ):
+        if chance.random() < 0.12:
+            setattr(metadata, name, chance.choice(values))
+    if chance.random() < 0.05:
+        metadata.replicate_to.append("r2")
+    if chance.random() < 0.05:
+        metadata.encryption_keys.add(key="e", value=b"v")
+    if chance.random() < 0.05:
+        metadata.compacted_batch_indexes.append(1)
+    if chance.random() < 0.2:
+        payload = join_batch([(SingleMessageMetadata(payload_size=0), b"x")] * chance.choice((1, 2, 3)))
+        metadata.num_messages_in_batch = chance.choice((2, 2, 3))
+    return metadata, payload
+
+
+def frame(chance: random.Random, entry: int, index: int) -> bytes:
+    """Return a frame of which anything may be odd; most have nothing wrong."""
+    metadata, payload = message(chance, entry)
+    head = bytearray(metadata.SerializeToString())
+    if chance.random() < 0.1:
+        head += chance.choice(
+            (b"\xf8\x3f\x05", b"\x0a\x02\xff\xfe", b"\x10\x09", b"\x22\x02\x0a\x00", b"\x08\x01")
+        )
+    if chance.random() < 0.1:
+        head[chance.randrange(len(head))] ^= 1 << chance.randrange(8)
+    broker = BrokerEntryMetadata(broker_timestamp=chance.choice((1_795_000_000_001 + entry, 0)))
+    if chance.random() < 0.9:
+        broker.index = chance.choice((index, index, index, index + 1, 2**53))
+    covered = len(head).to_bytes(4) + bytes(head) + payload
+    checksum = encode_checksum(covered) if chance.random() < 0.9 else b""
+    data = bytearray(encode_prefix(broker if chance.random() < 0.9 else None) + checksum + covered)
+    if chance.random() < 0.05:
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    return bytes(data)
+
+
+def write_log(folder: Path, chance: random.Random, digest: DigestType) -> None:
+    """Write an entry log of odd entries, some missing, some with a wrong digest or length, one cut off."""
+    folder.mkdir(parents=True)
+    with (folder / "0.log").open("wb") as log:
+        log.write(b"BKLO" + (1).to_bytes(4) + bytes(HEADER_SIZE - 8))
+        length, entry = 0, -1
+        for index in range(120):
+            entry += chance.choice((1, 1, 1, 1, 1, 1, 1, 1, 2))
+            one = frame(chance, entry, index)
+            length += len(one) + (chance.random() < 0.03)
+            data = bytearray(encode_bookie_entry(7, entry, entry - 1, length, one, digest_type=digest))
+            if chance.random() < 0.03:
+                data[chance.randrange(len(data))] ^= 1
+            log.write(len(data).to_bytes(4) + data)
+        log.write((5000).to_bytes(4) + bytes(40))
+
+
+# Each runs ten commands.
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 2**32), digest=st.sampled_from(("CRC32C", "CRC32")))
+def test_hostile_entries_look_the_same_in_blocks(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, digest: DigestType
+) -> None:
+    folder = tmp_path_factory.mktemp("odd") / "current"
+    write_log(folder, random.Random(seed), digest)
+    for words in COMMANDS:
+        both(*words, f"--entries=bookie-disk:{folder}")
+
+
+def test_blocks_are_made_of_most_entries(capture: Callable[[str], Path]) -> None:
+    source = f"--entries=bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"
+    made: list[int] = []
+    with one_by_one(0), patch.object(entry_blocks.PresentBlock, "entry", lambda held, row: made.append(row)):
+        done = pulsar_meta_here("dump-entries", "-o", "ndjson", source)
+    assert len(made) < len(done.stdout.splitlines()) / 4
