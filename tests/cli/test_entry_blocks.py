@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -169,6 +170,29 @@ def test_hostile_entries_look_the_same_in_blocks(
     write_log(folder, random.Random(seed), digest)
     for words in COMMANDS:
         both(*words, f"--entries=bookie-disk:{folder}")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_parquet_has_the_same_columns_from_blocks(tmp_path: Path, seed: int) -> None:
+    write_log(tmp_path / "current", random.Random(seed), "CRC32C")
+    tables = []
+    for name, entries in (("rows", 2**62), ("blocks", 0)):
+        file = tmp_path / name
+        words = ("-o", "parquet", "--output", str(file), f"--entries=bookie-disk:{tmp_path / 'current'}")
+        with one_by_one(entries):
+            pulsar_meta_here("dump-entries", *words)
+        tables.append(pq.read_table(file).to_pylist())
+    assert tables[0] == tables[1]
+    assert any(row["properties"] for row in tables[0])
+
+
+def test_parquet_is_of_whole_entries(capture: Callable[[str], Path], tmp_path: Path) -> None:
+    source = f"--entries=bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"
+    done = pulsar_meta_here(
+        "dump-entries", "--deep", "-o", "parquet", "--output", str(tmp_path / "x"), source
+    )
+    assert (done.returncode, (tmp_path / "x").exists()) == (2, False)
+    assert b"a row an entry" in done.stderr
 
 
 def test_blocks_are_made_of_most_entries(capture: Callable[[str], Path]) -> None:

@@ -26,7 +26,7 @@ from pulsar_meta.cli.outputs import (
     whole_file,
 )
 from pulsar_meta.cli.render.pages import Fact, page
-from pulsar_meta.cli.render.parquet import write_parquet
+from pulsar_meta.cli.render.parquet import Columns, write_parquet
 from pulsar_meta.cli.render.tables import (
     Detail,
     Format,
@@ -152,6 +152,13 @@ class Shell:
                 case _:
                     write_plain(parts, out, view)
 
+    def emit_columns(self, parts: Iterable[Document | Columns], types: Mapping[str, str]) -> None:
+        """Write documents, and columns of them that are made already, as Parquet; `types` as in a View."""
+        if self.output is None:
+            raise UsageError("-o parquet is for a file: give --output FILE")
+        with whole_file(self.output, "wb") as out:
+            write_parquet(parts, out, types)
+
     def emit(
         self,
         documents: Iterable[Document],
@@ -199,10 +206,7 @@ class Shell:
     def _emit_parquet(self, documents: Iterable[Document], view: View | Detail) -> None:
         if not isinstance(view, View) or not view.types:
             raise UsageError("-o parquet: this command has no typed columns: choose another form")
-        if self.output is None:
-            raise UsageError("-o parquet is for a file: give --output FILE")
-        with whole_file(self.output, "wb") as out:
-            write_parquet(documents, out, view.types)
+        self.emit_columns(documents, view.types)
 
     def emit_bytes(self, chunks: Iterable[bytes]) -> None:
         """Write raw bytes to --output or stdout, never unasked to a terminal, nor where -o asks for text."""

@@ -43,7 +43,9 @@ NOUNS: Final[dict[str, tuple[str, str]]] = {
 COMMANDS: Final[dict[str, Command]] = {
     "decode": Command("pulsar_meta.cli.commands.decode:decode", READ, (*TEXT, Format.RAW)),
     "encode": Command("pulsar_meta.cli.commands.encode:encode", READ, (Format.RAW, Format.NDJSON)),
-    "dump-entries": Command("pulsar_meta.cli.commands.dump_entries:dump_entries", READ, (*ROWS, Format.RAW)),
+    "dump-entries": Command(
+        "pulsar_meta.cli.commands.dump_entries:dump_entries", READ, (*ROWS, Format.PARQUET, Format.RAW)
+    ),
     "export": Command("pulsar_meta.cli.commands.export:export", READ, EXPORT),
     "whois": Command("pulsar_meta.cli.commands.whois:whois", READ, ROWS),
     "ledgers": Command("pulsar_meta.cli.commands.ledgers:ledgers", READ, ROWS),

@@ -22,7 +22,16 @@ from pulsar_meta.cli.entry_options import (
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, StoreUrl
 from pulsar_meta.cli.outputs import beside, whole_file
-from pulsar_meta.cli.render.entries import ENTRY_TYPES, each_message, entry_view, flat, message_view
+from pulsar_meta.cli.render.entries import (
+    ENTRY_TYPES,
+    PARQUET_TYPES,
+    each_message,
+    entry_view,
+    flat,
+    message_view,
+    parquet_row,
+)
+from pulsar_meta.cli.render.parquet import Columns
 from pulsar_meta.cli.render.tables import Format, Lines
 from pulsar_meta.cli.render.template import Template
 from pulsar_meta.cli.shell import Shell
@@ -119,8 +128,7 @@ def dump_entries(
         source = stack.enter_context(open_entry_sources(urls, opened))
         choices = choose(names or [], opened, source, faults, everything=everything, ledgers=bounds.ledgers)
         places = sought.places(choices, bounds, source, faults)
-        if transactions and (chosen is not None or shell.format is Format.RAW):
-            raise UsageError("--transactions goes without --where and -o raw")
+        _check_form(shell.format, where=chosen is not None, transactions=transactions, deep=look.deep)
         if chosen is not None:
             matches = Matches(faults, engine, chosen, look, bounds.count, FilterCounts(), coverage)
             if shell.format is Format.RAW:
@@ -128,6 +136,10 @@ def dump_entries(
             else:
                 _emit(shell, matches.documents(places, source, opened, urls), look.deep, line)
             shell.say(matches.counts.summary())
+        elif _is_for_blocks(shell, plain=not (look.deep or line or transactions)):
+            whole = shell.format is not Format.RAW
+            held = read_in_blocks(places, source, opened, faults, coverage, bounds.count, with_headers=whole)
+            _emit_blocks(shell, held, look, faults)
         else:
 
             def described(some: Iterable[Place]) -> Iterator[Document]:
@@ -135,23 +147,39 @@ def dump_entries(
                     read_entries(some, source, opened, faults, coverage), look, None, faults
                 )
 
-            if shell.format is Format.RAW:
-                _emit_frames(
-                    shell,
-                    read_in_blocks(
-                        places, source, opened, faults, coverage, bounds.count, with_headers=False
-                    ),
-                )
-            elif shell.format in IN_BLOCKS and not (look.deep or line or transactions or shell.is_shown):
-                held = read_in_blocks(places, source, opened, faults, coverage, bounds.count)
-                shell.emit_lines(_in_blocks(held, shell.format, look, faults), entry_view())
-            else:
-                outcomes = Outcomes(opened, source, faults)
-                shown = _with_outcomes(places, described, outcomes) if transactions else described(places)
-                _emit(shell, islice(shown, bounds.count), look.deep, line)
-                coverage.undecided(outcomes.unknown)
+            outcomes = Outcomes(opened, source, faults)
+            shown = _with_outcomes(places, described, outcomes) if transactions else described(places)
+            _emit(shell, islice(shown, bounds.count), look.deep, line)
+            coverage.undecided(outcomes.unknown)
         bounds.account(shell, coverage, faults, named=bool(names) or everything)
         faults.end(source)
+
+
+def _check_form(form: Format, *, where: bool, transactions: bool, deep: bool) -> None:
+    if transactions and (where or form is Format.RAW):
+        raise UsageError("--transactions goes without --where and -o raw")
+    if form is Format.PARQUET and (where or transactions or deep):
+        raise UsageError(
+            "-o parquet has a row an entry: leave --where, --transactions, --deep, --payload out"
+        )
+
+
+def _is_for_blocks(shell: Shell, *, plain: bool) -> bool:
+    """Return whether entries need no document each; a terminal wants a closer look, as do messages."""
+    if shell.format in (Format.RAW, Format.PARQUET):
+        return True
+    return plain and shell.format in IN_BLOCKS and not shell.is_shown
+
+
+def _emit_blocks(
+    shell: Shell, held: Iterator[PresentBlock | Readable], look: DumpOptions, faults: Faults
+) -> None:
+    if shell.format is Format.RAW:
+        _emit_frames(shell, held)
+    elif shell.format is Format.PARQUET:
+        shell.emit_columns(_as_columns(held, look, faults), PARQUET_TYPES)
+    else:
+        shell.emit_lines(_in_blocks(held, shell.format, look, faults), entry_view())
 
 
 def _in_blocks(
@@ -171,6 +199,20 @@ def _in_blocks(
                 yield part if isinstance(part, Lines) else describe(*part, look, faults)
         else:
             yield describe(*some, look, faults)
+
+
+def _as_columns(
+    held: Iterator[PresentBlock | Readable], look: DumpOptions, faults: Faults
+) -> Iterator[Document | Columns]:
+    """Yield entries as columns where they come in blocks, else as rows."""
+    for some in held:
+        if isinstance(some, PresentBlock):
+            from pulsar_meta.cli.render import entry_blocks
+
+            for part in entry_blocks.columns(some):
+                yield part if isinstance(part, Columns) else parquet_row(describe(*part, look, faults))
+        else:
+            yield parquet_row(describe(*some, look, faults))
 
 
 def _with_outcomes(

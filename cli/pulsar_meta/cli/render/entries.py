@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from pulsar_meta.cli.render.parquet import STRINGS
 from pulsar_meta.cli.render.tables import View
+from pulsar_meta.cli.render.text import json_line
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import iso_time
 
@@ -75,6 +77,29 @@ ENTRY_TYPES: Final = {
     "digest": "string", "unopened": "string", "transaction": "string", "transaction_state": "string",
     "readable": "bool", "topic": "string", "scalable_topic": "string",
 }  # fmt: skip
+
+
+# The columns of Parquet: those of an entry, its properties, of a map the last of each name.
+PARQUET_TYPES: Final = {
+    "ledger_id": "int64", "entry_id": "int64", "index": "int64", "first_index": "int64",
+    "last_index": "int64", "broker_timestamp": "int64", "publish_time": "int64", "event_time": "int64",
+    "producer_name": "string", "sequence_id": "int64", "key": "string", "num_messages_in_batch": "int32",
+    "compression": "string",
+    "size": "int64", "frame_checksum": "string", "digest": "string", "properties": STRINGS,
+    "unopened": "string", "topic": "string", "scalable_topic": "string",
+}  # fmt: skip
+
+
+def parquet_row(document: Document) -> Document:
+    """Return the columns of an entry for Parquet; a number over 2⁶³-1 wraps, as it does in Java."""
+    row = flat(document) | {"properties": list(document["metadata"].get("properties", {}).items())}
+    for name, kind in PARQUET_TYPES.items():
+        value = row.get(name)
+        if kind == "int64" and isinstance(value, str):
+            row[name] = (int(value) + 2**63) % 2**64 - 2**63
+        elif kind == "string" and isinstance(value, dict):
+            row[name] = json_line(value)
+    return row
 
 
 def flat(document: Document) -> Document:

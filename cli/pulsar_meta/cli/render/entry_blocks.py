@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pulsar_meta.cli.render.entries import ENTRY_FIELDS, NONE, shape, transaction_of
+from pulsar_meta.cli.render.entries import ENTRY_FIELDS, NONE, PARQUET_TYPES, shape, transaction_of
+from pulsar_meta.cli.render.parquet import Columns
 from pulsar_meta.cli.render.tables import Lines
 from pulsar_meta.cli.render.text import json_line, one_line
 from pulsar_meta.codecs.columns.fields import Found
@@ -132,6 +133,15 @@ class Properties:
             return texts
         made = [special(self.of_row(row)) for row in np.flatnonzero(strange).tolist()]
         return pc.replace_with_mask(texts, pa.array(strange), pa.array(made, pa.string()))
+
+    def maps(self) -> Cells:
+        """Return the properties of each row as a map, empty where it has none."""
+        strange = self.keys.strange | self.values.strange | self._repeated
+        offsets = pa.array(self._ends, pa.int32())
+        if not strange.any():
+            return pa.MapArray.from_arrays(offsets, self.keys.cells(), self.values.cells())
+        made = [list(self.of_row(row).items()) for row in range(self._cells.count)]
+        return pa.array(made, pa.map_(pa.string(), pa.string()))
 
     def some(self) -> Rows:
         """Return which rows have any."""
@@ -501,6 +511,73 @@ def json_lines(held: PresentBlock) -> tuple[Rows, Cells]:
     return shown, pc.binary_join_element_wise("{", members, "}}\n", "")
 
 
+def columns(held: PresentBlock) -> Iterator[Columns | Readable]:
+    """Yield a block as columns of PARQUET_TYPES, and the entries between that are to be shown one by one."""
+    cells = BlockCells(held)
+    held.count(cells.rows)
+    table = pa.record_batch([_parquet_column(cells, name) for name in PARQUET_TYPES], list(PARQUET_TYPES))
+    for start, end in _runs(cells.rows):
+        if cells.rows[start]:
+            yield Columns(table.slice(start, end - start).columns)
+        else:
+            yield from filter(None, map(held.entry, range(start, end)))
+
+
+def _parquet_column(cells: BlockCells, name: str) -> Cells:
+    numbers: dict[str, Callable[[], Positions]] = {
+        "ledger_id": lambda: np.full(cells.count, cells.block.ledger_id),
+        "entry_id": lambda: cells.block.entry_ids,
+        "size": lambda: cells.headers.sizes - cells.headers.data_at,
+    }
+    made: dict[str, Callable[[], Cells]] = {
+        "last_index": lambda: _parquet_column(cells, "index"),
+        "first_index": lambda: pa.array(cells.first_index(), mask=~cells.field("index").present),
+        "producer_name": lambda: cells.producer(str),
+        "key": lambda: _parquet_texts(cells, "partition_key"),
+        "compression": lambda: pc.if_else(
+            pa.array(cells.field("compression").present), cells.compression(str), pa.scalar(None, pa.string())
+        ),
+        "frame_checksum": cells.verdict,
+        "digest": lambda: pa.array(["ok"]).take(pa.array(np.zeros(cells.count, np.int64))),
+        "properties": lambda: cells.properties.maps(),
+    }
+    if name in numbers:
+        return pa.array(numbers[name]())
+    if name in made:
+        return made[name]()
+    if PARQUET_TYPES[name] == "string":
+        value = cells.segment.get(name)
+        return pa.array([value], pa.string()).take(pa.array(np.zeros(cells.count, np.int64)))
+    column = pa.array(cells.integers(name), mask=~cells.field(name).present)
+    return column.cast(pa.type_for_alias(PARQUET_TYPES[name]))
+
+
+def _parquet_texts(cells: BlockCells, name: str) -> Cells:
+    """Return a field of text; what is no UTF-8 as JSON has it."""
+    found = cells.field(name)
+    there = found.present & cells.rows
+    at, sizes = np.where(there, found.values.view(np.int64), 0), np.where(there, found.sizes, 0)
+    texts = _Strings(*cells.headers.heads.strings(np.arange(cells.count), at, sizes))
+    column = texts.cells(there)
+    if not texts.strange.any():
+        return column
+    special = [_text_or_json(texts.bytes_of(row)) for row in np.flatnonzero(texts.strange).tolist()]
+    return pc.replace_with_mask(column, pa.array(texts.strange), pa.array(special, pa.string()))
+
+
+def _text_or_json(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return _json_text(data)
+
+
+def _runs(rows: Rows) -> Iterator[tuple[int, int]]:
+    """Yield where neighbours begin and end that are all in `rows`, or all are not."""
+    starts = np.flatnonzero(np.diff(rows, prepend=~rows[:1])).tolist()
+    return pairwise([*starts, len(rows)])
+
+
 def rendered(
     held: PresentBlock, lines: Callable[[PresentBlock], tuple[Rows, Cells]]
 ) -> Iterator[Lines | Readable]:
@@ -509,8 +586,7 @@ def rendered(
     held.count(shown)
     places = np.frombuffer(cells.buffers()[1], np.int32)[cells.offset : cells.offset + len(cells) + 1]
     text = memoryview(cells.buffers()[2])
-    starts = np.flatnonzero(np.diff(shown, prepend=~shown[:1])).tolist()
-    for start, end in pairwise([*starts, len(shown)]):
+    for start, end in _runs(shown):
         if shown[start]:
             yield Lines(str(text[places[start] : places[end]], "utf-8"))
         else:

@@ -2,37 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
-from typing import IO, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from typing import IO, Any, Final
 
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
 
 ROWS_AT_ONCE: Final = 50_000
+# A group of rows in the file is made of so many batches at most.
+BATCHES_AT_ONCE: Final = 8
+# A type beside Arrow's: names with their values.
+STRINGS: Final = "strings"
 
 
-def write_parquet(documents: Iterable[Document], out: IO[bytes], types: Mapping[str, str]) -> None:
-    """Write a column for each of `types` (Arrow's names), null where a document lacks it.
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Rows that are columns already: an array of Arrow for each type, in their order."""
+
+    arrays: Sequence[Any]
+
+
+def write_parquet(documents: Iterable[Document | Columns], out: IO[bytes], types: Mapping[str, str]) -> None:
+    """Write a column for each of `types` (Arrow's names, or STRINGS), null where a document lacks it.
 
     UsageError for a number that the column's type does not hold.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in types.items()])
-    with pq.ParquetWriter(out, schema) as writer:
-        for rows in _in_groups(documents):
+    strings = pa.map_(pa.string(), pa.string())
+    schema = pa.schema(
+        [(name, strings if kind == STRINGS else pa.type_for_alias(kind)) for name, kind in types.items()]
+    )
+    # What is the same again and again is text.
+    texts = [name for name, kind in types.items() if kind == "string"]
+    with pq.ParquetWriter(out, schema, use_dictionary=texts) as writer:
+        batches = (pa.record_batch(columns, schema=schema) for columns in _as_columns(documents, schema))
+        while some := list(islice(batches, BATCHES_AT_ONCE)):
+            writer.write_table(pa.Table.from_batches(some))
+
+
+def _as_columns(documents: Iterable[Document | Columns], schema: Any) -> Iterator[Sequence[Any]]:
+    import pyarrow as pa
+
+    for made, group in groupby(documents, key=lambda one: isinstance(one, Columns)):
+        if made:
+            yield from (one.arrays for one in group if isinstance(one, Columns))
+            continue
+        while rows := [one for one in islice(group, ROWS_AT_ONCE) if not isinstance(one, Columns)]:
             columns = []
             for field in schema:
                 try:
                     columns.append(pa.array([row.get(field.name) for row in rows], field.type))
                 except (pa.ArrowInvalid, OverflowError) as error:
                     raise UsageError(f"-o parquet: a value of {field.name!r} is no {field.type}") from error
-            writer.write_batch(pa.record_batch(columns, schema=schema))
-
-
-def _in_groups(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    left = iter(documents)
-    while rows := list(islice(left, ROWS_AT_ONCE)):
-        yield rows
+            yield columns
