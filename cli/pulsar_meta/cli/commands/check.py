@@ -97,7 +97,7 @@ def check(
       pulsar-meta check --store zk://zk1:2181
       pulsar-meta check public/default/orders --entries bookie:
       pulsar-meta check --store snapshot:all.ndjson --severity error -o ndjson
-      pulsar-meta check -o openmetrics --output /var/lib/node_exporter/pulsar_check.prom
+      pulsar-meta check -o openmetrics --output pulsar_check.prom
       pulsar-meta check --entries bookie: --before-upgrade 4.0.7
     """
     if everything and names:

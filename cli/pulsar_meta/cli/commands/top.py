@@ -39,7 +39,7 @@ def top(
       pulsar-meta top --store zk://zk1:2181 -n 50
       pulsar-meta top /managed-ledgers/public --store snapshot:all.ndjson.zst
       pulsar-meta top -o html --output sizes.html
-      pulsar-meta top -o openmetrics --output /var/lib/node_exporter/pulsar_store.prom
+      pulsar-meta top -o openmetrics --output pulsar_store.prom
     """
     with shell.store(store) as opened:
         paths = places_below(opened, where or ["/"])
