@@ -10,7 +10,7 @@ import random
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,8 +22,6 @@ from tests.chaos import sizes
 from tests.chaos.actors import TOPIC, cursor
 from tests.chaos.sizes import Tell
 from tests.cli.program import MAIN, environment, pulsar_meta_here
-from tests.servers import zookeeper
-from tests.servers.restartable import skip_or_fail
 
 CURSORS, DEATHS = 80, 4
 WORDS = ("compress-cursors", "--compression", "zstd", "--threshold", "0", "--yes", "--concurrency", "4")
@@ -133,14 +131,6 @@ def database(tmp_path: Path, capture: Callable[[str], Path]) -> str:
         for held in list(store.scan("/managed-ledgers")):
             store.delete(held.path, held.version)
     return url
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a real ZooKeeper."""
-    skip_or_fail(zookeeper.why_not())
-    with zookeeper.ZookeeperServer(tmp_path_factory.mktemp("zookeeper")) as running:
-        yield f"zk://{running.address}?timeout=30"
 
 
 def test_over_a_directory(tmp_path: Path) -> None:

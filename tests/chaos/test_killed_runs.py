@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import random
 import time
-from collections.abc import Iterator
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
@@ -16,16 +15,6 @@ from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store
 from tests.chaos import actors, sizes
 from tests.chaos.sizes import Tell
-from tests.servers import zookeeper
-from tests.servers.restartable import skip_or_fail
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a real ZooKeeper."""
-    skip_or_fail(zookeeper.why_not())
-    with zookeeper.ZookeeperServer(tmp_path_factory.mktemp("zookeeper")) as running:
-        yield f"zk://{running.address}?timeout=30"
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +121,7 @@ def play(scene: Scene, deaths: int, tell: Tell = print) -> None:
 def test_nothing_is_lost_when_a_run_is_killed(
     server: str, tmp_path: Path, processes: ForkServerContext
 ) -> None:
-    play(Scene(server, tmp_path, processes, cursors=300, seed=20), deaths=20)
+    play(Scene(server, tmp_path, processes, cursors=300, seed=20), deaths=10)
 
 
 @pytest.mark.chaos
