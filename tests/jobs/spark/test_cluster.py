@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from pulsar_meta.jobs.java import java_command
 from pulsar_meta.jobs.spark.session import find_master
 from tests.seek_truth import read_truth
 from tests.servers.java import BRIEF
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 pytestmark = pytest.mark.spark
 PROGRAM = str(Path(sys.executable).parent / "pulsar-meta")
 HOST = "127.0.0.1"
-SMALL = ["-Xmx256m", *BRIEF]
 PLAIN = [f"persistent://public/default/{name}" for name in ("orders", "plain", "codec-lz4", "chunked")]
 COUNT = """
 import json, sys
@@ -39,76 +36,35 @@ with spark_session(SparkSettings(sys.argv[1], json.loads(sys.argv[2]))) as spark
 """
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind((HOST, 0))
-        return int(taken.getsockname()[1])
-
-
-@contextmanager
-def daemon(name: str, folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run one of Spark's servers out of PySpark's own jars, in a process group that ends with the block."""
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
-    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_SCALA_VERSION": "2.13"}
-    folder.mkdir()
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [java_command() or "java", *SMALL, "-cp", f"{home / 'jars'}/*", f"org.apache.spark.deploy.{name}",
-             "--host", HOST, "--webui-port", "0", *arguments],
-            stdout=log, stderr=log, env=environment, cwd=folder, start_new_session=True,
-        )  # fmt: skip
-    try:
-        yield process
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(20)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-
-
-def wait_for(log: Path, sign: str, server: subprocess.Popen[bytes]) -> None:
-    """Wait until a server's log has `sign`."""
-    late = time.monotonic() + 90
-    while sign not in log.read_text():
-        assert server.poll() is None, log.read_text()
-        assert time.monotonic() < late, log.read_text()
-        time.sleep(0.1)
-
-
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
-    """Return the URL of a master whose two workers, each with a core, write below `tmp_path`."""
-    port = free_port()
-    master = f"spark://{HOST}:{port}"
-    with ExitStack() as stack:
-        server = stack.enter_context(daemon("master.Master", tmp_path / "master", "--port", str(port)))
-        wait_for(tmp_path / "master/log", "New state: ALIVE", server)
+def cluster(session: SparkSession, tmp_path: Path) -> Iterator[str]:
+    """Return the URL of a master whose two workers, each with a core, write below `tmp_path`.
+
+    Spark's own servers on ports of their own, in the Java that is there; the executors are processes.
+    """
+    from pyspark import SparkContext
+
+    java = SparkContext._jvm
+    assert java is not None
+    conf, deploy = java.org.apache.spark.SparkConf(False), java.org.apache.spark.deploy
+    started = [deploy.master.Master.startRpcEnvAndEndpoint(HOST, 0, 0, conf)._1()]
+    master = f"spark://{started[0].address().hostPort()}"
+    nothing = java.scala.Option.empty()
+    try:
         find_master(master)
-        folders = [tmp_path / "worker0", tmp_path / "worker1"]
-        workers = [
-            stack.enter_context(
-                daemon(
-                    "worker.Worker",
-                    folder,
-                    "--cores",
-                    "1",
-                    "--memory",
-                    "1g",
-                    "--work-dir",
-                    str(folder),
-                    master,
+        for number in range(2):
+            folder = str(tmp_path / f"worker{number}")
+            masters = java.org.apache.spark.util.Utils.parseStandaloneMasterUrls(master)
+            started.append(
+                deploy.worker.Worker.startRpcEnvAndEndpoint(
+                    HOST, 0, 0, 1, 1024, masters, folder, java.scala.Some(number), conf, nothing
                 )
             )
-            for folder in folders
-        ]
-        for folder, worker in zip(folders, workers, strict=True):
-            wait_for(folder / "log", "Successfully registered with master", worker)
         yield master
+    finally:
+        for server in reversed(started):
+            server.shutdown()
+            server.awaitTermination()
 
 
 def test_both_workers_answer(cluster: str, capture: Callable[[str], Path], tmp_path: Path) -> None:
@@ -125,12 +81,12 @@ def test_both_workers_answer(cluster: str, capture: Callable[[str], Path], tmp_p
         "spark.executor.memory": "512m",
         "spark.executor.extraJavaOptions": " ".join(BRIEF),
         "spark.scheduler.minRegisteredResourcesRatio": "1",
-        "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "200s",
     }
     options = [text for pair in conf.items() for text in ("--conf", "=".join(pair))]
     by_spark = subprocess.run(
         [*asked, "--engine", "spark", "--master", cluster, *options],
-        capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path,
+        capture_output=True, text=True, timeout=400, check=False, cwd=tmp_path,
     )  # fmt: skip
     looked_at = json.loads(by_spark.stderr)
     assert looked_at["checked"]["questions"] == len(by_spark.stdout.splitlines())
