@@ -8,7 +8,6 @@ import resource
 import shlex
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -456,9 +455,8 @@ def test_a_signal_finishes_the_group_and_tells_how_to_go_on(many: Place, number:
         stderr=subprocess.PIPE,
         env=many.env,
     )
-    deadline = time.monotonic() + 120
-    while many.values() == before and time.monotonic() < deadline:
-        time.sleep(0.05)
+    first = f"{ORDERS}/many-000"
+    wait_until(lambda: many.store.read(first).value != before[first], 120)
     child.send_signal(number)
     out, told = child.communicate(timeout=120)
     assert child.returncode == code, told
