@@ -10,11 +10,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from unittest.mock import patch
 
-from pulsar_meta.cli.app import main
+from typer.main import get_command
+
+from pulsar_meta.cli import app
 
 MAIN: Final = (sys.executable, "-c", "from pulsar_meta.cli.app import main; main()")
 
@@ -57,6 +60,7 @@ def pulsar_meta_here(
         for change in (
             *streams,
             patch("sys.argv", ["pulsar-meta", *words]),
+            patch.object(app, "build_app", _built_once),
             # Else the help says `python -m pytest` where that runs the tests.
             patch.object(sys.modules["__main__"], "__package__", None),
             patch.dict(os.environ, {} if env is None else env, clear=env is not None),
@@ -64,12 +68,21 @@ def pulsar_meta_here(
         ):
             stack.enter_context(change)
         try:
-            main()
+            app.main()
         except SystemExit as left:
             code = left.code if isinstance(left.code, int) else int(left.code is not None)
         out.flush()
         told.flush()
     return subprocess.CompletedProcess(words, code, _written(out), _written(told))
+
+
+# What Typer makes of a command is most of the time of a short run.
+_build_app: Final = app.build_app
+
+
+@cache
+def _built_once(only: str | None = None) -> Any:
+    return get_command(_build_app(only))
 
 
 def as_text(done: subprocess.CompletedProcess[bytes]) -> subprocess.CompletedProcess[str]:

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import json
 import shutil
 import struct
 import subprocess
-import sys
 from collections.abc import Callable
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
-from pulsar_meta.cli.app import main
 from pulsar_meta.codecs.frames.frame import encode_frame
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
+from tests.cli.program import as_text, pulsar_meta_here
 from tests.entry_truth import CHUNKED, ENCRYPTED, SAME, TRANSACTION, compare
 
 CAPTURES = (
@@ -33,14 +30,7 @@ Capture = Callable[[str], Path]
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the program in this process, which saves its start."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    arguments = ("pulsar-meta", "dump-entries", *arguments)
-    with redirect_stdout(out), redirect_stderr(err), patch.object(sys, "argv", list(arguments)):
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+    return as_text(pulsar_meta_here("dump-entries", *arguments))
 
 
 def dump(*arguments: str, expect: int = 0) -> list[Document]:
@@ -67,8 +57,9 @@ def where(capture: Capture) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("index", ["", "?index=scan"])
-@pytest.mark.parametrize("name", CAPTURES)
+@pytest.mark.parametrize(
+    ("name", "index"), [*((name, "") for name in CAPTURES), ("pulsar-4.2.4", "?index=scan")]
+)
 def test_every_message_of_the_truth_is_shown(name: str, index: str, capture: Capture) -> None:
     folder = capture(name)
     said = sum(
@@ -80,6 +71,19 @@ def test_every_message_of_the_truth_is_shown(name: str, index: str, capture: Cap
     assert set(found) <= {SAME, CHUNKED, ENCRYPTED, TRANSACTION}
     assert found.total() == said > 10_000
     assert found[SAME] > 0.99 * said
+
+
+@pytest.mark.parametrize("name", [name for name in CAPTURES if name != "pulsar-4.2.4"])
+def test_every_entry_is_the_same_where_disks_are_scanned(name: str, capture: Capture) -> None:
+    url = f"bookie-disk:{capture(name)}"
+    with open_entries([url]) as source, open_entries([f"{url}?index=scan"]) as scanned:
+        assert scanned.ledgers() == source.ledgers()
+        for ledger in source.ledgers():
+            found, expected = (
+                [(entry.entry_id, bytes(entry.data)) for entry in each.read_many(ledger)]
+                for each in (scanned, source)
+            )
+            assert found == expected
 
 
 def test_positions_index_ranges_and_times(where: list[str]) -> None:

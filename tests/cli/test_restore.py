@@ -218,26 +218,26 @@ def many(tmp_path: Path, root: str, count: int = 1500) -> tuple[str, dict[str, b
     return written(tmp_path / "many", values.items(), {"counters": {"/ledgers/idgen": 5000}}), values
 
 
-def test_a_killed_run_is_gone_on_with_and_undone(server: str, root: str, tmp_path: Path) -> None:
-    source, values = many(tmp_path, root)
+def test_a_killed_run_is_gone_on_with_and_undone(run: Run, server: str, root: str, tmp_path: Path) -> None:
+    source, values = many(tmp_path, root, 900)
     before, undo_file = values_of(server), tmp_path / "undo"
     words = ["restore", source, "--store", server, "--yes", "--undo-file", str(undo_file)]
-    process = subprocess.Popen([PROGRAM, *words, "--rate", "2000"], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([PROGRAM, *words, "--rate", "1200"], stderr=subprocess.DEVNULL)
     while process.poll() is None and (not undo_file.exists() or undo_file.stat().st_size < 60_000):
-        time.sleep(0.001)
+        time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert 0 < len(values_of(server).keys() & values.keys()) < len(values)
     with open_store(server) as store:
         # It moves first.
         assert (store.next_sequence("/ledgers/idgen") or 0) >= 5000
-    again = subprocess.run([PROGRAM, *words, "--resume"], capture_output=True)
+    again = run(*words, "--resume")
     assert again.returncode == 0, again.stderr
     now = values_of(server)
     assert {path: now[path] for path in values} == values
     with open_store(server) as store:
         assert (store.next_sequence("/ledgers/idgen") or 0) >= 5000
-    ran = subprocess.run([PROGRAM, "undo", str(undo_file), "--store", server, "--yes"], capture_output=True)
+    ran = run("undo", str(undo_file), "--store", server, "--yes")
     assert ran.returncode == 0, ran.stderr
     # Parents that the store made may stay, and the counter does.
     left = values_of(server).keys() - before.keys()
