@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,7 +23,7 @@ from pulsar_meta.entries.bookie_layout import BookieLayout, find_bookies
 from pulsar_meta.jobs.check.bookies import bookie_findings
 from pulsar_meta.jobs.check.catalogue import CODES, ENTRIES, GROUPS
 from pulsar_meta.jobs.check.cluster import SYSTEM_TOPIC, Namespaces, blocked, generator
-from pulsar_meta.jobs.check.codes import Finding
+from pulsar_meta.jobs.check.codes import Finding, Severity
 from pulsar_meta.jobs.check.cookies import cookies
 from pulsar_meta.jobs.check.cursors import IDLE, is_internal
 from pulsar_meta.jobs.check.listing import ROLES, Listing, list_ledgers, mark_of, read_facts
@@ -72,6 +72,8 @@ _DATA: Final = ROLES.index("data")
 _OF_ENTRIES: Final = frozenset(
     (*(code.name for code in GROUPS[ENTRIES].codes), SYSTEM_TOPIC.name, VERSION_MISSING.name)
 )
+# What entries prove, those of cursors' ledgers among them.
+_SEEN_ON_BOOKIES: Final = _OF_ENTRIES | {code.name for code in GROUPS["cursors"].codes}
 Kept = TypeVar("Kept")
 
 
@@ -150,13 +152,25 @@ class Checkup:
         ):
             self._told.add(finding.ledger_id or 0)
             if finding.code in self.wanted:
-                yield with_repair(finding)
+                yield with_repair(self._decided(finding))
         if self._without_activity and IDLE.name in self.wanted:
             why = "nobody wrote down when they were last active"
             self.not_checked[f"whether {self._without_activity} subscriptions are idle"] = why
         if self._without_answer:
             why = "their bookies did not answer"
             self.not_checked[f"entries of {self._without_answer} topics and cursors"] = why
+
+    def _decided(self, finding: Finding) -> Finding:
+        """Return the finding; no error where running bookies may have gone on from a copy of the store."""
+        beside_a_copy = self.cluster.asks_bookies and not self.cluster.live
+        if (
+            not beside_a_copy
+            or finding.severity is not Severity.ERROR
+            or finding.code not in _SEEN_ON_BOOKIES
+        ):
+            return finding
+        message = f"{finding.message}; undecided: the store is a copy, and its bookies run"
+        return replace(finding, severity=Severity.WARNING, message=message)
 
     def _values(self) -> Iterator[Finding]:
         """Check what /admin and /schemas have."""
@@ -303,8 +317,21 @@ class Checkup:
                 # Nobody names them, and it is known why.
                 self._told.update((*sight.owned, *sight.compacted))
         self._reported.add(name.path)
-        yield from found.values()
-        yield from blocked(sight, list(found.values()), self.store)
+        lasting = list(self._lasting(sight, found.values()))
+        yield from lasting
+        yield from blocked(sight, lasting, self.store)
+
+    def _lasting(self, sight: Sight, found: Iterable[Finding]) -> Iterator[Finding]:
+        """Yield the findings but those about entries of ledgers that the topic let go of meanwhile.
+
+        Entries were looked for after its record was read, and a broker that trims writes the record first.
+        """
+        ours = {ledger.ledger_id for ledger in sight.ledgers}
+        for finding in found:
+            ledger_id = finding.ledger_id
+            may_be_gone = ledger_id in ours and finding.code in _OF_ENTRIES
+            if ledger_id is None or not may_be_gone or self.reader.lists(str(sight.name), ledger_id):
+                yield finding
 
     def _checks(self, sight: Sight) -> Sequence[Check]:
         """Return all checks but those of entries that nobody wants: what one finds explains what others do.

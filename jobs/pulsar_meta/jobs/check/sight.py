@@ -265,9 +265,10 @@ class Reader:
         cursors = [cursor_sight(record, cursor, source) for record, cursor in records if cursor is not None]
         own = next((record for record, cursor in records if cursor is None), None)
         sight = topic_sight(name, own, self.cluster, facts, cursors, created, self.partitions(name))
-        return replace(sight, whole=True, lists=self._lists)
+        return replace(sight, whole=True, lists=self.lists)
 
-    def _lists(self, name: str, ledger_id: int) -> bool:
+    def lists(self, name: str, ledger_id: int) -> bool:
+        """Return whether a topic's record lists a ledger just now."""
         with suppress(NotFoundError, DecodeError, UsageError):
             topic = read_topic(self.store, TopicName.parse(name))
             return any(ledger.ledger_id == ledger_id for ledger in topic.ledgers)
