@@ -1,7 +1,7 @@
 """How fast `decode` is, as ratios measured in one run: `python bench/decode.py`.
 
 start-up     `pulsar-meta decode` of a text and of a cursor against a Typer program that does nothing; the
-             cursor needs protobuf, whose import alone is told beside it
+             cursor needs protobuf, whose import alone is shown beside it
 one large    a managed ledger of 30 000 ledgers in ZSTD to JSON, against inflate, parse, plain json.dumps
 scan         a snapshot's cursors through the store and the codec, against a loop that only parses; and
              all the way to JSON documents

@@ -23,10 +23,10 @@ _range_re = re.compile(r"\((-?\d+):(-?\d+)\.\.(-?\d+):(-?\d+)\]")
 
 def differences(folder: Path) -> list[str]:
     """Return in which cursors the capture's truth and what we read differ."""
-    told = json.loads((folder / "truth.json").read_text())
+    stated = json.loads((folder / "truth.json").read_text())
     return [
         wrong
-        for topic, said in told.items()
+        for topic, said in stated.items()
         for name, stats in said["internalStats"]["cursors"].items()
         if name in said["batchAcks"]
         for wrong in _compared(folder, topic, name, stats, said["batchAcks"][name])

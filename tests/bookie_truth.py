@@ -17,7 +17,7 @@ def digest(data: bytes | memoryview) -> str:
 
 def differences(folder: Path, *, scan: bool) -> list[str]:
     """Return in which ledgers the entries read differ from those served; deleted ones may still be there."""
-    told = json.loads((folder / "served.json").read_text())
+    stated = json.loads((folder / "served.json").read_text())
     with open_entries([f"bookie-disk:{folder}{'?index=scan' if scan else ''}"]) as source:
         found = {
             str(ledger_id): [
@@ -27,8 +27,8 @@ def differences(folder: Path, *, scan: bool) -> list[str]:
         }
     wrong = [
         f"ledger {ledger_id}: {len(entries)} served, {len(found.get(ledger_id, []))} read"
-        for ledger_id, entries in told["served"].items()
+        for ledger_id, entries in stated["served"].items()
         if found.get(ledger_id) != entries
     ]
-    more = set(found) - set(told["served"]) - set(map(str, told["deleted"]))
+    more = set(found) - set(stated["served"]) - set(map(str, stated["deleted"]))
     return wrong + [f"ledger {ledger_id}: nobody wrote it" for ledger_id in sorted(more)]

@@ -124,7 +124,7 @@ def report_rocksdb(folder: Path) -> str:
 class MessageTable:
     """The truth's messages against those that `dump-entries --deep` shows."""
 
-    told: int = 0
+    stated: int = 0
     same: int = 0
     otherwise: Counter[str] = field(default_factory=Counter)
     more: int = 0
@@ -145,7 +145,7 @@ def shown(folder: Path, topics: list[str]) -> Iterator[tuple[dict[str, Any], dic
 def report_messages(folder: Path, truth: dict[str, Truth]) -> MessageTable:
     """Compare position, index, properties and payload hash of every message."""
     table, held = MessageTable(), {}
-    topics = sorted(topic for topic, told in truth.items() if told.get("messages"))
+    topics = sorted(topic for topic, stated in truth.items() if stated.get("messages"))
     for entry, message in shown(folder, topics):
         batch = -1 if message is None else message.get("batch_index", -1)
         held[entry["ledger_id"], entry["entry_id"], batch] = (entry, message)
@@ -166,24 +166,24 @@ def report_messages(folder: Path, truth: dict[str, Truth]) -> MessageTable:
     return table
 
 
-def ledgers_of(told: Truth) -> list[int]:
-    """Return the ids of a topic's ledgers as the broker told them."""
-    kept = "internal-info" if "internal-info" in told else "internalStats"
-    return [ledger["ledgerId"] for ledger in told[kept]["ledgers"]]
+def ledgers_of(stated: Truth) -> list[int]:
+    """Return the ids of a topic's ledgers as the broker gave them."""
+    kept = "internal-info" if "internal-info" in stated else "internalStats"
+    return [ledger["ledgerId"] for ledger in stated[kept]["ledgers"]]
 
 
 def match_message(
     table: MessageTable,
     topic: str,
-    told: dict[str, Any],
+    stated: dict[str, Any],
     held: dict[Any, Any],
     source: EntrySource,
     ledgers: list[int],
 ) -> object:
     """Compare one message of the truth with what is shown at its place; return that place."""
-    table.told += 1
-    batch = told.get("b")
-    place = (told["l"], told["e"], -1 if batch is None else batch)
+    table.stated += 1
+    batch = stated.get("b")
+    place = (stated["l"], stated["e"], -1 if batch is None else batch)
     entry, message = held.get(place, (None, None))
     faults: list[str] = []
     if entry is None:
@@ -191,10 +191,10 @@ def match_message(
     elif entry["readable"] is not True:
         faults = ["said not to be for readers, who were given it"]
     elif message is not None:
-        faults = list(differences(topic, told, entry, message))
+        faults = list(differences(topic, stated, entry, message))
     elif "num_chunks_from_msg" in entry["metadata"]:
         table.otherwise[CHUNKED] += 1
-        if joined_chunks(source, ledgers, (told["l"], told["e"]))[:16] != told["sha"]:
+        if joined_chunks(source, ledgers, (stated["l"], stated["e"]))[:16] != stated["sha"]:
             faults = ["another payload in its chunks"]
     elif is_encrypted(topic):
         table.otherwise[ENCRYPTED] += 1
@@ -222,16 +222,16 @@ def joined_chunks(source: EntrySource, ledgers: Iterable[int], last: tuple[int, 
 
 
 def differences(
-    topic: str, told: dict[str, Any], entry: dict[str, Any], message: dict[str, Any]
+    topic: str, stated: dict[str, Any], entry: dict[str, Any], message: dict[str, Any]
 ) -> Iterator[str]:
     """Yield what is not as the client saw it."""
-    if told.get("ix") is not None and message.get("index") != told["ix"] and not is_transactional(topic):
-        yield f"index {message.get('index')}, the truth has {told['ix']}"
-    if message["metadata"].get("properties", {}) != told["props"]:
+    if stated.get("ix") is not None and message.get("index") != stated["ix"] and not is_transactional(topic):
+        yield f"index {message.get('index')}, the truth has {stated['ix']}"
+    if message["metadata"].get("properties", {}) != stated["props"]:
         yield "other properties"
-    if not message["payload_sha256"].startswith(told["sha"]):
+    if not message["payload_sha256"].startswith(stated["sha"]):
         yield "another payload"
-    if told.get("bt") is not None and entry.get("broker_timestamp") != told["bt"]:
+    if stated.get("bt") is not None and entry.get("broker_timestamp") != stated["bt"]:
         yield "another broker timestamp"
     if entry["frame_checksum"] == "bad" or entry["digest"] == "bad":
         yield "a wrong checksum"
@@ -257,7 +257,7 @@ def lines_of(
     yield ""
     yield report_rocksdb(folder)
     yield (
-        f"messages in the truth: {messages.told}; shown the same: {messages.same}; "
+        f"messages in the truth: {messages.stated}; shown the same: {messages.same}; "
         + "; ".join([*(f"{reason}: {count}" for reason, count in sorted(messages.otherwise.items())), ""])
         + f"entries or messages that no consumer was given: {messages.more}"
     )
@@ -272,7 +272,7 @@ def lines_of(
         yield f"the broker's own answers by {what}: {counts.total()}"
         yield from (f"  {count:6} {reason}" for reason, count in counts.most_common())
     yield (
-        f"cursors in the truth: {cursors.told}; as the broker said: {cursors.right};"
+        f"cursors in the truth: {cursors.stated}; as the broker said: {cursors.right};"
         f" of these with their state in a ledger: {cursors.in_ledgers}"
     )
     yield from (f"  {count:6} {reason}" for reason, count in cursors.by_reason.most_common())

@@ -28,9 +28,9 @@ Line = dict[str, Any]
 
 @dataclass
 class CursorTable:
-    """What the comparison of one capture came to; `right` are those of `told` that are as the broker said."""
+    """What the comparison of one capture came to; `right` are those of `stated` that agree."""
 
-    told: int = 0
+    stated: int = 0
     right: int = 0
     in_ledgers: int = 0
     by_reason: Counter[str] = field(default_factory=Counter)
@@ -38,15 +38,15 @@ class CursorTable:
 
 
 def compare_cursors(folder: Path) -> CursorTable:
-    """Compare every subscription of which a broker told with what `show-cursor` shows."""
+    """Compare every subscription that a broker reported with what `show-cursor` shows."""
     table = CursorTable()
     truth = read_truth(folder)
     namespaces = sorted({TopicName.parse(topic).namespace_name for topic in truth})
     lines = [line for namespace in namespaces for line in show(folder, namespace)]
     shown = {(line["topic"], line["cursor"]): line for line in lines if line["topic"] in truth}
-    for topic, told in truth.items():
-        for name, said in brokers_cursors(told):
-            count(table, topic, name, said, shown.pop((topic, name), None), told)
+    for topic, stated in truth.items():
+        for name, said in brokers_cursors(stated):
+            count(table, topic, name, said, shown.pop((topic, name), None), stated)
     table.wrong += (f"{topic} {name}: shown, and the broker knows of none" for topic, name in shown)
     return table
 
@@ -62,18 +62,18 @@ def show(folder: Path, topic: str, *more: str) -> list[Line]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def brokers_cursors(told: Truth) -> Iterator[tuple[str, Any]]:
+def brokers_cursors(stated: Truth) -> Iterator[tuple[str, Any]]:
     """Yield each subscription and what the broker said of it: its statistics, else its stored record."""
-    statistics = told.get("internalStats")
-    source = statistics if isinstance(statistics, dict) else told.get("internal-info", {})
+    statistics = stated.get("internalStats")
+    source = statistics if isinstance(statistics, dict) else stated.get("internal-info", {})
     for name, said in source.get("cursors", {}).items():
         yield decode_name(name), said
 
 
-def count(table: CursorTable, topic: str, name: str, said: Any, line: Line | None, told: Truth) -> None:
+def count(table: CursorTable, topic: str, name: str, said: Any, line: Line | None, stated: Truth) -> None:
     """Add one subscription to the table."""
-    table.told += 1
-    reason, fault = judge(name, said, line, told)
+    table.stated += 1
+    reason, fault = judge(name, said, line, stated)
     if fault is None:
         table.right += 1
         table.by_reason[reason] += 1
@@ -82,14 +82,14 @@ def count(table: CursorTable, topic: str, name: str, said: Any, line: Line | Non
         table.wrong.append(f"{topic} {name}: {fault}")
 
 
-def judge(name: str, said: Any, line: Line | None, told: Truth) -> tuple[str, str | None]:
+def judge(name: str, said: Any, line: Line | None, stated: Truth) -> tuple[str, str | None]:
     """Return how ours and the broker's go together, and what is wrong where they do not."""
     if "markDeletePosition" not in said:
         return NO_ANSWER, compare_record(said, line)
     if line is None:
-        stored = map(decode_name, told.get("internal-info", {}).get("cursors", {}))
+        stored = map(decode_name, stated.get("internal-info", {}).get("cursors", {}))
         return NOT_DURABLE, "not shown" if name in stored else None
-    statistics = told["internalStats"]
+    statistics = stated["internalStats"]
     left = statistics["entriesAddedCounter"] - said["messagesConsumedCounter"]
     if line["backlog"] != left:
         return SAME, f"backlog {line['backlog']}, the broker says {left}"

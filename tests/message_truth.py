@@ -69,14 +69,14 @@ def rows_of(
 def compare_rows(folder: Path) -> RowTable:
     """Return how the rows of a capture compare with its truth."""
     table, truth = RowTable(), read_truth(folder)
-    topics = sorted(topic for topic, told in truth.items() if told.get("messages"))
+    topics = sorted(topic for topic, stated in truth.items() if stated.get("messages"))
     rows, _ = rows_of(folder, topics)
     for topic in topics:
         values = {(one["l"], one["e"], one["b"]): one for one in truth[topic].get("values", ())}
-        for told in truth[topic]["messages"]:
-            place = (told["l"], told["e"], -1 if told.get("b") is None else told["b"])
+        for stated in truth[topic]["messages"]:
+            place = (stated["l"], stated["e"], -1 if stated.get("b") is None else stated["b"])
             row = rows.pop((topic, *place), None)
-            faults = ["no row"] if row is None else list(differences(topic, told, row))
+            faults = ["no row"] if row is None else list(differences(topic, stated, row))
             if row is not None and place in values and not faults:
                 faults += wrong_value(values[place], row)
                 table.values[str(values[place]["type"])] += 1
@@ -91,30 +91,30 @@ def compare_rows(folder: Path) -> RowTable:
     return table
 
 
-def differences(topic: str, told: dict[str, Any], row: Document) -> Iterator[str]:
+def differences(topic: str, stated: dict[str, Any], row: Document) -> Iterator[str]:
     """Yield what is not as the client saw it."""
     for name, column in FIELDS.items():
-        if name in told and row[column] != told[name]:
-            yield f"{column} {row[column]}, the truth has {told[name]}"
-    if (row["event_time"] or 0) != told["et"]:
+        if name in stated and row[column] != stated[name]:
+            yield f"{column} {row[column]}, the truth has {stated[name]}"
+    if (row["event_time"] or 0) != stated["et"]:
         yield "another event time"
-    if dict(row["properties"]) != told["props"]:
+    if dict(row["properties"]) != stated["props"]:
         yield "other properties"
     # Batches in transactions count one, which the client does not know.
-    if told.get("ix") is not None and row["index"] != told["ix"] and not is_transactional(topic):
-        yield f"index {row['index']}, the truth has {told['ix']}"
+    if stated.get("ix") is not None and row["index"] != stated["ix"] and not is_transactional(topic):
+        yield f"index {row['index']}, the truth has {stated['ix']}"
     if is_encrypted(topic) and row["payload"] is None:
         return
-    if hashlib.sha256(row["payload"]).hexdigest()[:16] != told["sha"]:
+    if hashlib.sha256(row["payload"]).hexdigest()[:16] != stated["sha"]:
         yield "another payload"
 
 
-def wrong_value(told: dict[str, Any], row: Document) -> list[str]:
+def wrong_value(stated: dict[str, Any], row: Document) -> list[str]:
     """Return what is wrong with the value of a row, by what Java's client made of it."""
-    if row["schema_version"] != told["version"]:
-        return [f"schema version {row['schema_version']}, the truth has {told['version']}"]
+    if row["schema_version"] != stated["version"]:
+        return [f"schema version {row['schema_version']}, the truth has {stated['version']}"]
     mine = None if row["value"] is None else json.loads(row["value"])
-    kind, text = told["type"], told["value"]
+    kind, text = stated["type"], stated["value"]
     if kind == "KEY_VALUE":
         theirs: Any = {"key": of_java("?", text[0]), "value": of_java("?", text[1])}
     else:

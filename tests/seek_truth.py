@@ -52,11 +52,11 @@ def read_truth(folder: Path) -> dict[str, Truth]:
     truth: dict[str, Truth] = json.loads((folder / "truth.json").read_text())
     cured = folder / "truth-after-revert.json"
     if cured.exists():
-        for topic, told in json.loads(cured.read_text()).items():
+        for topic, stated in json.loads(cured.read_text()).items():
             if not truth.get(topic, {}).get("messages"):
-                truth[topic] = told
-    # What is told of a scalable topic itself has no messages: its segments have.
-    return {topic: told for topic, told in truth.items() if "record" not in told}
+                truth[topic] = stated
+    # What is said of a scalable topic itself has no messages: its segments have.
+    return {topic: stated for topic, stated in truth.items() if "record" not in stated}
 
 
 def bookie_urls(folder: Path) -> list[str]:
@@ -152,9 +152,9 @@ def is_encrypted(topic: str) -> bool:
     return topic.endswith("/encrypted")
 
 
-def told_indexes(topic: str, told: Truth) -> Iterator[tuple[int, At, int]]:
+def told_indexes(topic: str, stated: Truth) -> Iterator[tuple[int, At, int]]:
     """Yield (index, position, batch index) of the messages whose index the truth knows rightly."""
-    for message in told.get("messages", []):
+    for message in stated.get("messages", []):
         batch = message.get("b", -1)
         if message.get("ix") is None:
             continue
@@ -163,11 +163,11 @@ def told_indexes(topic: str, told: Truth) -> Iterator[tuple[int, At, int]]:
         yield message["ix"], (message["l"], message["e"]), batch
 
 
-def told_times(told: Truth) -> list[tuple[int, At]]:
+def told_times(stated: Truth) -> list[tuple[int, At]]:
     """Return (time, position) of the messages by the clock that the broker goes by, in reading order."""
     return [
         (message["pt"] if message.get("bt") is None else message["bt"], (message["l"], message["e"]))
-        for message in told.get("messages", [])
+        for message in stated.get("messages", [])
     ]
 
 
@@ -257,14 +257,14 @@ def first_at_or_after(readings: Sequence[Reading], time: int) -> At | None:
     return None
 
 
-def compare_topic(capture: CaptureSeek, topic: str, told: Truth, table: SeekTable) -> None:
+def compare_topic(capture: CaptureSeek, topic: str, stated: Truth, table: SeekTable) -> None:
     """Add a topic's comparison with the truth, with brute force and with the broker's answers."""
     readings = capture.readings(topic)
     held = entry_ranges(readings)
     expected: dict[int, tuple[At, int | None]] = {
         index: ((one.ledger_id, one.entry_id), None) for index, one in held.items()
     }
-    for index, position, batch in told_indexes(topic, told):
+    for index, position, batch in told_indexes(topic, stated):
         # A consumer without the key sees an encrypted batch as one message.
         expected[index] = (position, None if is_transactional(topic) or is_encrypted(topic) else batch)
     for index, (position, place) in sorted(expected.items()):
@@ -274,27 +274,27 @@ def compare_topic(capture: CaptureSeek, topic: str, told: Truth, table: SeekTabl
             table.indexes_right += 1
         else:
             table.wrong.append(f"{topic} index {index}: {answer}, the truth is {position} {place}")
-    for said_index, said in told.get("getMessageIdByIndex", {}).items():
+    for said_index, said in stated.get("getMessageIdByIndex", {}).items():
         reason = compare_index(capture, topic, int(said_index), said)
         table.by_index[reason or "UNEXPLAINED"] += 1
         if reason is None:
             ours = capture.ask(topic, INDEX, int(said_index))
             table.wrong.append(f"{topic} index {said_index}: ours {ours}, the broker's {said}")
-    compare_times(capture, topic, told, table)
+    compare_times(capture, topic, stated, table)
 
 
-def compare_times(capture: CaptureSeek, topic: str, told: Truth, table: SeekTable) -> None:
+def compare_times(capture: CaptureSeek, topic: str, stated: Truth, table: SeekTable) -> None:
     """Add the comparison by time: every probed one, and every message's own and its neighbours."""
     readings = capture.readings(topic)
-    probed = {int(time) for time in told.get("getMessageIdByTimestamp", {})}
-    for time in sorted(probed | {time + off for time, _ in told_times(told) for off in (0, 1)}):
+    probed = {int(time) for time in stated.get("getMessageIdByTimestamp", {})}
+    for time in sorted(probed | {time + off for time, _ in told_times(stated) for off in (0, 1)}):
         answer = capture.ask(topic, "time", time)
         table.times += 1
         if position_of(answer) == first_at_or_after(readings, time):
             table.times_right += 1
         else:
             table.wrong.append(f"{topic} time {time}: {answer}")
-    for said_time, said in told.get("getMessageIdByTimestamp", {}).items():
+    for said_time, said in stated.get("getMessageIdByTimestamp", {}).items():
         reason = compare_time(capture, topic, int(said_time), said)
         table.by_time[reason or "UNEXPLAINED"] += 1
         if reason is None:
@@ -306,8 +306,8 @@ def compare_capture(folder: Path) -> SeekTable:
     """Return the comparison over all topics of a capture."""
     capture, table = CaptureSeek(folder), SeekTable()
     try:
-        for topic, told in sorted(capture.truth.items()):
-            compare_topic(capture, topic, told, table)
+        for topic, stated in sorted(capture.truth.items()):
+            compare_topic(capture, topic, stated, table)
     finally:
         capture.close()
     return table

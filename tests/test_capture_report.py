@@ -36,7 +36,7 @@ def test_a_wrong_truth_is_noticed(
     orders["getMessageIdByIndex"]["1028"]["entryId"] += 1
     (folder / "truth.json").write_text(json.dumps(truth))
     assert main([str(folder)]) == 1
-    told = capsys.readouterr().out
-    assert "another payload" in told
-    assert "index 5001" in told
-    assert "index 1028: ours" in told
+    stated = capsys.readouterr().out
+    assert "another payload" in stated
+    assert "index 5001" in stated
+    assert "index 1028: ours" in stated

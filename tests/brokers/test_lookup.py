@@ -85,8 +85,8 @@ def test_the_original_client_is_told_in_both_commands() -> None:
     request = LookupRequest(TOPIC, original=OriginalClient("me", "secret", "token"))
     _, steps = play(request, [connected(), found()])
     for body in asked(steps, "connect") + asked(steps, "lookupTopic"):
-        told = (body.original_principal, body.original_auth_data, body.original_auth_method)
-        assert told == ("me", "secret", "token")
+        stated = (body.original_principal, body.original_auth_data, body.original_auth_method)
+        assert stated == ("me", "secret", "token")
 
 
 def test_redirects_are_followed_and_carry_authoritative() -> None:

@@ -85,7 +85,7 @@ def undo(url: str, undo_file: str, own: str) -> None:
 
 
 def keep_updating(url: str, report: str, stop: Event, seed: int) -> None:
-    """Update random cursors by compare-and-set until told to stop; then report the last writes by path."""
+    """Update random cursors by compare-and-set until asked to stop; then report the last writes by path."""
     dice, last, conflicts = random.Random(seed), {}, 0
     with open_store(url, read_only=False) as store:
         names = store.children(TOPIC)

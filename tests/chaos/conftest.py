@@ -22,8 +22,8 @@ def server(zookeeper_server: ZookeeperServer, root: str) -> str:
 def tell(capsys: pytest.CaptureFixture[str]) -> Tell:
     """Return a function that prints a line at once, past pytest's capturing."""
 
-    def told(text: str) -> None:
+    def stated(text: str) -> None:
         with capsys.disabled():
             print(text, flush=True)
 
-    return told
+    return stated

@@ -59,9 +59,9 @@ class Scene:
         stop.set()
         writer.join(60)
         assert writer.exitcode == 0
-        told = json.loads(report.read_text())
-        self._check(told["last"], undoing)
-        return killed, len(told["last"])
+        stated = json.loads(report.read_text())
+        self._check(stated["last"], undoing)
+        return killed, len(stated["last"])
 
     def _killed(self, undo_file: str, records: float) -> bool:
         """Start a run and kill it when its undo file has so many records, or a moment later."""

@@ -67,7 +67,7 @@ def race(url: str, undo_file: Path, updates: int, tell: Tell = print) -> None:
         store.put(path, cursor(0, holes=3), ABSENT)
         undo = UndoLog(undo_file, "race", read_identity(store))
         writer, total = Writer(url, path, updates), Summary()
-        begun, told = time.monotonic(), 0
+        begun, stated = time.monotonic(), 0
         writer.start()
         for codec in cycle(("zstd", "lz4")):
             chosen = rule(codec)
@@ -79,9 +79,9 @@ def race(url: str, undo_file: Path, updates: int, tell: Tell = print) -> None:
             writer.answer(won=total.conflicts == lost)
             if not writer.is_alive():
                 break
-            if writer.done >= told + 10_000:
-                told = writer.done
-                tell(f"{told} of {updates} updates, {time.monotonic() - begun:.0f} s")
+            if writer.done >= stated + 10_000:
+                stated = writer.done
+                tell(f"{stated} of {updates} updates, {time.monotonic() - begun:.0f} s")
             writer.given_up = time.monotonic() - begun > sizes.SECONDS
         writer.join()
         undo.close()

@@ -53,9 +53,9 @@ def pulsar_meta_here(
     (signals, closed pipes, terminals, limits, what it imports) needs `pulsar_meta`.
     """
     words, code = list(map(str, arguments)), 0
-    out, told = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+    out, stated = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
     given = io.TextIOWrapper(io.BytesIO(stdin), "utf-8")
-    streams = (patch("sys.stdin", given), patch("sys.stdout", out), patch("sys.stderr", told))
+    streams = (patch("sys.stdin", given), patch("sys.stdout", out), patch("sys.stderr", stated))
     with ExitStack() as stack:
         for change in (
             *streams,
@@ -72,8 +72,8 @@ def pulsar_meta_here(
         except SystemExit as left:
             code = left.code if isinstance(left.code, int) else int(left.code is not None)
         out.flush()
-        told.flush()
-    return subprocess.CompletedProcess(words, code, _written(out), _written(told))
+        stated.flush()
+    return subprocess.CompletedProcess(words, code, _written(out), _written(stated))
 
 
 # What Typer makes of a command is most of the time of a short run.

@@ -73,9 +73,9 @@ def test_options_of_urls_are_in_the_contract() -> None:
     assert options <= set(re.findall(r"[a-z_]+", CONTRACT))
 
 
-def fields(told: Any) -> Iterator[str]:
+def fields(stated: Any) -> Iterator[str]:
     """Yield the names of the fields in a document, but for what lies in the values of others."""
-    for one in told if isinstance(told, list) else [told]:
+    for one in stated if isinstance(stated, list) else [stated]:
         if isinstance(one, dict):
             for name, member in one.items():
                 yield name

@@ -132,12 +132,12 @@ def test_a_corrupt_value_among_others(run: Run, tmp_path: Path) -> None:
     assert broken["error"]["offset"] == 11
     assert [ledger["ledgerId"] for ledger in broken["value"]["ledgerInfo"]] == [7, 9]
     assert whole["value"] == LEDGER_VALUE
-    told = [json.loads(line) for line in done.stderr.splitlines()]
-    assert [(line["error"], line.get("source")) for line in told] == [
+    stated = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [(line["error"], line.get("source")) for line in stated] == [
         ("decode", "a"),
         ("not-found", "missing"),
     ]
-    assert told[0]["offset"] == 11
+    assert stated[0]["offset"] == 11
 
 
 def test_a_missing_file(run: Run) -> None:
@@ -261,8 +261,8 @@ def test_nothing_at_a_path_is_not_found(run: Run, capture: Callable[[str], Path]
     done = run("decode", "--store", store, "/managed-ledgers/no", there, "-o", "json")
     assert done.returncode == 3
     assert documents(done)[0]["path"] == there
-    told = json.loads(done.stderr)
-    assert (told["error"], told["message"]) == ("not-found", "nothing at or below /managed-ledgers/no")
+    stated = json.loads(done.stderr)
+    assert (stated["error"], stated["message"]) == ("not-found", "nothing at or below /managed-ledgers/no")
     (tmp_path / "empty").mkdir()
     for arguments, why in (
         (["empty"], b"no file in this directory"),

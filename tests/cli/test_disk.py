@@ -59,11 +59,11 @@ def copied(folder: Path, tmp_path: Path) -> Path:
 
 def test_each_ledger_has_the_entries_that_the_broker_counted(folder: Path, disks: list[str]) -> None:
     lines = {line["ledger_id"]: line for line in asked("ledgers", *disks)}
-    told = 0
+    stated = 0
     for truth in read_truth(folder).values():
         for ledger in truth["internal-info"]["ledgers"]:
             if ledger.get("entries"):
-                told += 1
+                stated += 1
                 line = lines[ledger["ledgerId"]]
                 assert (line["entries"], line["first_entry"]) == (ledger["entries"], 0)
                 # The record's size, the header of the bookie's entry and its digest, CRC-32C or CRC-32.
@@ -71,7 +71,7 @@ def test_each_ledger_has_the_entries_that_the_broker_counted(folder: Path, disks
                     line["entries"] * (4 + 36),
                     line["entries"] * (4 + 40),
                 )
-    assert told > 100
+    assert stated > 100
     orders = read_truth(folder)[str(TopicName.parse("orders"))]["messages"]
     first = next(one for one in orders if one["l"] == 18)
     assert lines[18]["first_time"] == first["bt"]

@@ -170,9 +170,9 @@ def test_payloads_into_a_directory(where: list[str], tmp_path: Path) -> None:
     hashed = dump("codec-zstd", *where, "-n", "3", "--payload", "hash")
     names = set()
     for document, other in zip(documents, hashed, strict=True):
-        for message, told in zip(document["messages"], other["messages"], strict=True):
+        for message, stated in zip(document["messages"], other["messages"], strict=True):
             data = Path(message["payload_file"]).read_bytes()
-            assert hashlib.sha256(data).hexdigest() == told["payload_sha256"]
+            assert hashlib.sha256(data).hexdigest() == stated["payload_sha256"]
             names.add(message["payload_file"])
     assert len(names) == len(list((tmp_path / "payloads").iterdir()))
 
@@ -206,7 +206,7 @@ def test_ledgers_that_hold_no_frames(where: list[str]) -> None:
     bucket = dump("246", *where, "-n", "1", "--deep")[0]
     assert bucket["unopened"] == "no frame: an index of delayed messages"
     assert bucket["messages"] == []
-    # By its content where there is no store to ask; 2 is a ledger of schemas, in no form that can be told.
+    # By its content where there is no store to ask; 2 is a ledger of schemas, in no form to be recognised.
     assert dump("2", *where[:2])[0]["unopened"].startswith("no frame: ")
 
 
@@ -226,9 +226,9 @@ def test_state_of_a_cursor_is_told_by_the_store(capture: Capture) -> None:
     documents = dump(
         "--entries", f"bookie-disk:{folder}", "--store", f"snapshot:{folder / 'metadata.ndjson'}", "--deep"
     )
-    told = {document["unopened"] for document in documents if "unopened" in document}
-    assert "no frame: state of the cursor huge" in told
-    assert any(reason.startswith("no frame: by its content the state of a cursor") for reason in told)
+    stated = {document["unopened"] for document in documents if "unopened" in document}
+    assert "no frame: state of the cursor huge" in stated
+    assert any(reason.startswith("no frame: by its content the state of a cursor") for reason in stated)
 
 
 def test_fields_of_other_interceptors_are_shown(tmp_path: Path) -> None:
@@ -319,11 +319,11 @@ def test_a_corrupt_entry_is_told_and_the_others_are_shown(
     expected = {"payload": [("bad", "bad")], "broker metadata": [("ok", "bad")], "ids": [], "size": []}
     assert broken == expected[part]
     assert [d for d in found if d["digest"] == "ok"] == [d for d in whole if d != whole[1]]
-    told = json.loads(done.stderr.splitlines()[0])
-    assert "18:1" in told["message"] + told["source"]
+    stated = json.loads(done.stderr.splitlines()[0])
+    assert "18:1" in stated["message"] + stated["source"]
     if not broken:
-        assert (told["source"], told["error"]) == (str(path), "decode")
-        assert abs(told["offset"] - at) < 5
+        assert (stated["source"], stated["error"]) == (str(path), "decode")
+        assert abs(stated["offset"] - at) < 5
 
 
 def test_a_whole_copy_stands_for_a_corrupt_one(capture: Capture, tmp_path: Path) -> None:
@@ -343,9 +343,9 @@ def test_a_whole_copy_stands_for_a_corrupt_one(capture: Capture, tmp_path: Path)
     done = run("orders", *options(folder, disks), "-o", "json")
     assert done.returncode == 4
     assert json.loads(done.stdout) == whole
-    told = json.loads(done.stderr.splitlines()[0])
-    assert told["source"] == f"entry {ledger}:{table.entry_ids[0]}"
-    assert told["message"].startswith("a copy of it is corrupt")
+    stated = json.loads(done.stderr.splitlines()[0])
+    assert stated["source"] == f"entry {ledger}:{table.entry_ids[0]}"
+    assert stated["message"].startswith("a copy of it is corrupt")
 
 
 def test_a_frame_that_cannot_be_read_is_told(tmp_path: Path) -> None:

@@ -192,10 +192,10 @@ def test_the_latest_of_each_key(capture: Capture, tmp_path: Path) -> None:
 def test_only_what_readers_are_given(capture: Capture, tmp_path: Path) -> None:
     folder, topic = capture("transactions-4.2.4"), f"{DEFAULT}/money"
     export(folder, tmp_path / "out", "money", "--readable")
-    told = {(one["l"], one["e"], max(one["b"], 0)) for one in read_truth(folder)[topic]["messages"]}
-    assert {place_of(row)[1:] for row in exported(tmp_path / "out")} == told
+    stated = {(one["l"], one["e"], max(one["b"], 0)) for one in read_truth(folder)[topic]["messages"]}
+    assert {place_of(row)[1:] for row in exported(tmp_path / "out")} == stated
     export(folder, tmp_path / "all", "money")
-    assert len(exported(tmp_path / "all")) > len(told)
+    assert len(exported(tmp_path / "all")) > len(stated)
 
 
 def test_by_index_time_and_properties(folder: Path, tmp_path: Path) -> None:

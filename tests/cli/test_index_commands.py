@@ -20,14 +20,14 @@ def run(capture: Callable[[str], Path], tmp_path: Path) -> Run:
     """Return a function that runs pulsar-meta on a copy of a capture's store and on its bookie."""
     folder = capture("pulsar-4.2.4")
     shutil.copytree(folder / "rocksdb", tmp_path / "rocksdb")
-    told = environment(
+    stated = environment(
         tmp_path,
         PULSAR_META_STORE=f"rocksdb:{tmp_path / 'rocksdb'}",
         PULSAR_META_ENTRIES=f"bookie-disk:{folder / 'bookie0'}",
     )
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        done = pulsar_meta_here(*arguments, env=told)
+        done = pulsar_meta_here(*arguments, env=stated)
         return subprocess.CompletedProcess(
             done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
         )
@@ -143,9 +143,9 @@ def test_a_partitioned_topics_ledgers_are_those_of_its_partitions(run: Run) -> N
         f"persistent://public/default/parted-partition-{number}" for number in range(3)
     }
     assert run("set-property", "parted", "39", "a=b", "--yes").returncode == 0
-    (told,) = json.loads(run("properties", "parted", "--ledger", "39", "-o", "json").stdout)
-    assert told["properties"] == {"a": "b"}
-    assert told["topic"].endswith("-partition-1")
+    (stated,) = json.loads(run("properties", "parted", "--ledger", "39", "-o", "json").stdout)
+    assert stated["properties"] == {"a": "b"}
+    assert stated["topic"].endswith("-partition-1")
     spread = run("set-property", "parted", "38,39", "a=b", "--yes")
     assert (spread.returncode, spread.stderr.count("\n")) == (3, 1)
     assert run("properties", "parted", "--ledger", "18").returncode == 3

@@ -71,13 +71,13 @@ def test_a_server_that_goes_away_is_exit_6(
         else:
             wait_until(lambda: (tmp_path / "undo").exists())
         server.kill()
-        told = running.communicate(timeout=60)[1]
+        stated = running.communicate(timeout=60)[1]
     if not more:
-        assert running.returncode == 6, told
-        assert b"--resume" in told
-    assert running.returncode in (0, 6), told
-    assert b"Traceback" not in told
-    assert b"Fatal" not in told
+        assert running.returncode == 6, stated
+        assert b"--resume" in stated
+    assert running.returncode in (0, 6), stated
+    assert b"Traceback" not in stated
+    assert b"Fatal" not in stated
 
 
 def test_an_interrupted_run_says_how_to_go_on(server: zookeeper.ZookeeperServer, tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ def test_an_interrupted_run_says_how_to_go_on(server: zookeeper.ZookeeperServer,
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         wait_until(lambda: (tmp_path / "undo").exists())
         running.send_signal(signal.SIGINT)
-        told = running.communicate(timeout=60)[1]
-    assert (running.returncode, b"--resume" in told) == (130, True), told
+        stated = running.communicate(timeout=60)[1]
+    assert (running.returncode, b"--resume" in stated) == (130, True), stated
     resumed = pulsar_meta(*WORDS, "--undo-file", tmp_path / "undo", "--resume", env=env)
     assert resumed.returncode == 0, resumed.stderr
     with open_store(f"zk://{server.address}") as store:

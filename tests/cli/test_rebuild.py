@@ -58,8 +58,8 @@ def test_names_that_a_person_gives(capture: Callable[[str], Path], run: Run, tmp
     with open_store(f"snapshot:{target}") as store:
         for name, topic in true.items():
             made = read_topic(store, TopicName.parse(name))
-            told = {one.ledger_id: one.entries for one in topic.ledgers if one.entries}
-            assert told.items() <= {one.ledger_id: one.entries for one in made.ledgers}.items()
+            stated = {one.ledger_id: one.entries for one in topic.ledgers if one.entries}
+            assert stated.items() <= {one.ledger_id: one.entries for one in made.ledgers}.items()
         assert json.loads(store.read("/admin/partitioned-topics/public/default/persistent/parted").value) == {
             "partitions": 3, "deleted": False,
         }  # fmt: skip

@@ -44,10 +44,10 @@ def test_a_record_that_is_gone_comes_back_and_undo_takes_it_away(store: str, tmp
 
     assert run("rm", PARTED, "--yes")[0] == 0
     assert run("repair", "partitions", "parted")[0] == 2
-    code, plan, told = run("repair", "partitions", "parted", "--dry-run", "-o", "ndjson")
+    code, plan, stated = run("repair", "partitions", "parted", "--dry-run", "-o", "ndjson")
     assert (code, json.loads(plan.splitlines()[1])["effect"]) == (0, "create")
-    assert "no record; 3 partitions have a record" in told
-    code, summary, told = run("repair", "partitions", "parted", "--yes", "-o", "json")
+    assert "no record; 3 partitions have a record" in stated
+    code, summary, stated = run("repair", "partitions", "parted", "--yes", "-o", "json")
     assert (code, json.loads(summary)["created"]) == (0, 1)
     assert json.loads(run("get", PARTED, "-o", "raw")[1]) == {"partitions": 3, "deleted": False}
     assert run("undo", json.loads(summary)["undo_file"], "--yes")[0] == 0
@@ -70,20 +70,20 @@ def test_what_is_given_up_has_to_be_written_out(store: str, tmp_path: Path) -> N
         return done.returncode, done.stderr
 
     name, words = "persistent://public/default/plain", ("repair", "missing-ledger", "plain", "25")
-    code, told = run(*words, "--dry-run")
-    assert (code, "50 entries of ledger 25 are given up" in told) == (0, True)
+    code, stated = run(*words, "--dry-run")
+    assert (code, "50 entries of ledger 25 are given up" in stated) == (0, True)
     for more in ((), ("--confirm", "plain")):
-        code, told = run(*words, "--yes", *more)
-        assert (code, f"--confirm {name}" in told) == (2, True)
+        code, stated = run(*words, "--yes", *more)
+        assert (code, f"--confirm {name}" in stated) == (2, True)
     assert run("get", "topic", "plain")[0] == 0
     assert run(*words, "--confirm", name)[0] == 2
     assert run(*words, "--yes", "--confirm", name)[0] == 0
-    code, told = run(*words, "--yes", "--confirm", name)
-    assert (code, "does not list ledger 25" in told) == (3, True)
+    code, stated = run(*words, "--yes", "--confirm", name)
+    assert (code, "does not list ledger 25" in stated) == (3, True)
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "stated"),
     [
         (("missing-ledger", "plain", "x"), 2, "a ledger id is"),
         (("missing-ledger", "plain", "25", "--only", "3-"), 2, "--only 3-"),
@@ -101,11 +101,11 @@ def test_what_is_given_up_has_to_be_written_out(store: str, tmp_path: Path) -> N
     ],
 )
 def test_bad_questions_are_one_line(
-    store: str, tmp_path: Path, words: tuple[str, ...], code: int, told: str
+    store: str, tmp_path: Path, words: tuple[str, ...], code: int, stated: str
 ) -> None:
     done = as_text(pulsar_meta_here("repair", *words, "--yes", "--store", store, env=environment(tmp_path)))
     assert (done.returncode, done.stdout) == (code, "")
-    assert told in done.stderr
+    assert stated in done.stderr
     assert done.stderr.count("\n") == 1
 
 

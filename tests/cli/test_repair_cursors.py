@@ -53,15 +53,15 @@ def test_a_cursor_is_repaired_from_its_ledger_and_undone(run: Run) -> None:
     code, found, _ = run("check", TOPIC, *run.entries, "-o", "ndjson")
     [finding] = [one for one in map(json.loads, found.splitlines()) if one["severity"] == "error"]
     assert (code, finding["code"]) == (1, "record-undecodable")
-    code, out, told = run("repair", "cursor", TOPIC, "some")
+    code, out, stated = run("repair", "cursor", TOPIC, "some")
     assert (code, out) == (2, "")
-    assert told.startswith("pulsar-meta: its record cannot be read")
-    assert told.count("\n") == 1
+    assert stated.startswith("pulsar-meta: its record cannot be read")
+    assert stated.count("\n") == 1
     # As the finding says it, which names store and entries.
     assert f"pulsar-meta repair cursor {TOPIC} some" in finding["repair"]
-    code, out, told = run(*shlex.split(finding["repair"])[1:], "--yes", "-o", "json")
-    assert code == 0, told
-    assert "39 entries are left" in told
+    code, out, stated = run(*shlex.split(finding["repair"])[1:], "--yes", "-o", "json")
+    assert code == 0, stated
+    assert "39 entries are left" in stated
     assert run("check", TOPIC, *run.entries, "--severity", "error")[0] == 0
     assert run("undo", json.loads(out)["undo_file"], "--yes", "--allow-unreadable")[0] == 0
     assert run.value(CURSOR) == b"garbage"
@@ -70,22 +70,22 @@ def test_a_cursor_is_repaired_from_its_ledger_and_undone(run: Run) -> None:
 def test_a_skipped_backlog_has_to_be_confirmed(run: Run) -> None:
     words = ("repair", "cursor", TOPIC, "some", "--latest", *run.entries, "--yes", "-o", "json")
     before = run.value(CURSOR)
-    code, out, told = run(*words)
+    code, out, stated = run(*words)
     assert (code, out, run.value(CURSOR)) == (2, "", before)
-    assert f"something is lost by this: --confirm {TOPIC} (--dry-run shows what)" in told.splitlines()[-1]
+    assert f"something is lost by this: --confirm {TOPIC} (--dry-run shows what)" in stated.splitlines()[-1]
     assert run(*words, "--confirm", "acked")[0] == 2
     assert run(*words, "--confirm", TOPIC)[0] == 0
     assert run(*words[:4], "--earliest", "--latest")[0] == 2
     assert run(*words[:4], "--position", "1-2")[0] == 2
-    code, _, told = run("repair", "cursor", TOPIC, "nobody", "--earliest", "--yes")
-    assert (code, told.count("\n")) == (3, 1)
+    code, _, stated = run("repair", "cursor", TOPIC, "nobody", "--earliest", "--yes")
+    assert (code, stated.count("\n")) == (3, 1)
 
 
 def test_verbs_with_nothing_to_repair_say_so(run: Run) -> None:
     assert run("repair", "compaction", TOPIC, "--yes")[0] == 0
     assert run("repair", "compaction", TOPIC, "--drop", "--ledger", "1")[0] == 2
-    code, _, told = run("repair", "schema", TOPIC, "--yes")
-    assert (code, told.count("\n")) == (3, 1)
+    code, _, stated = run("repair", "schema", TOPIC, "--yes")
+    assert (code, stated.count("\n")) == (3, 1)
     assert run("repair", "schema", TOPIC, "--schema", "/dev/null")[0] == 2
     assert run("repair", "offload", TOPIC, "--yes")[0] == 0
     assert run("repair", "offload", TOPIC, "seven")[0] == 2

@@ -275,8 +275,8 @@ def test_somebody_writes_meanwhile(server: str, root: str, tmp_path: Path) -> No
     unlike = {path for path in values if now.get(path) != values[path]}
     # Above what they wrote, the store made empty parents.
     assert {path for path in unlike if now[path]} == done
-    told = [line for line in ran.stderr.decode().splitlines() if " has another " in line]
-    assert {line.split()[1].rstrip(":") for line in told} == unlike
+    stated = [line for line in ran.stderr.decode().splitlines() if " has another " in line]
+    assert {line.split()[1].rstrip(":") for line in stated} == unlike
     assert json.loads(ran.stdout)["skipped_for"]["different"] == len(unlike)
 
 

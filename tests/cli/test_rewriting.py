@@ -301,8 +301,8 @@ def test_guards_refuse_and_their_options_override(place: Place) -> None:
     assert json.loads(refused.stdout)["skipped_for"] == {"loaded": 1}
     assert b"pulsar://b:6650" in refused.stderr
     assert b"fences the managed ledger" in refused.stderr
-    told = place.run("set-property", "--yes", "orders", "18", "a=b", "--allow-migration", code=7).stderr
-    assert b"--allow-loaded" in told
+    stated = place.run("set-property", "--yes", "orders", "18", "a=b", "--allow-migration", code=7).stderr
+    assert b"--allow-loaded" in stated
     summary = place.json(*words, "--allow-migration", "--allow-loaded")
     assert summary["rewritten"] == 1
 
@@ -458,12 +458,12 @@ def test_a_signal_finishes_the_group_and_tells_how_to_go_on(many: Place, number:
     first = f"{ORDERS}/many-000"
     wait_until(lambda: many.store.read(first).value != before[first], 120)
     child.send_signal(number)
-    out, told = child.communicate(timeout=120)
-    assert child.returncode == code, told
+    out, stated = child.communicate(timeout=120)
+    assert child.returncode == code, stated
     summary = json.loads(out)
     changed = [path for path, value in many.values().items() if value != before[path]]
     assert 0 < summary["rewritten"] == len(changed) < 400
-    assert f"--undo-file {summary['undo_file']} --resume".encode() in told
+    assert f"--undo-file {summary['undo_file']} --resume".encode() in stated
     resumed = many.json(*words, "--resume")
     assert resumed["undo_file"] == summary["undo_file"]
     assert resumed["rewritten"] + summary["rewritten"] == 400
@@ -546,8 +546,8 @@ def test_a_run_is_not_resumed_with_another_codec(many: Place) -> None:
     wait_until(lambda: undo_file.exists() and undo_file.read_bytes().count(b"\n") > 1)
     child.kill()
     child.wait(120)
-    told = many.run(*words, "--compression", "lz4", "--resume", code=2).stderr
-    assert b"of the codec 'zstd', not 'lz4'" in told
+    stated = many.run(*words, "--compression", "lz4", "--resume", code=2).stderr
+    assert b"of the codec 'zstd', not 'lz4'" in stated
     many.run(*words, "--compression", "zstd", "--resume")
 
 
@@ -586,8 +586,8 @@ def test_a_version_that_is_no_number(place: Place) -> None:
 
 
 def test_the_command_that_goes_on_holds_no_credential() -> None:
-    told = resume_command(["compress-cursors", "--store", "zk://me:secret@h/p q", "--yes"], Path("/u f"))
-    assert told == "pulsar-meta compress-cursors --store 'zk://***@h/p q' --yes --undo-file '/u f' --resume"
+    stated = resume_command(["compress-cursors", "--store", "zk://me:secret@h/p q", "--yes"], Path("/u f"))
+    assert stated == "pulsar-meta compress-cursors --store 'zk://***@h/p q' --yes --undo-file '/u f' --resume"
     assert (
         resume_command(["x", "--undo-file=/a", "--resume"], Path("/a"))
         == "pulsar-meta x --undo-file=/a --resume"

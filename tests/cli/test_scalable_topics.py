@@ -26,14 +26,14 @@ def run(capture: Callable[[str], Path], tmp_path: Path) -> Run:
     """Return a function that runs pulsar-meta on a copy of the capture's store, and on its bookie."""
     folder = capture(NAME)
     shutil.copytree(folder / "rocksdb", tmp_path / "rocksdb")
-    told = environment(
+    stated = environment(
         tmp_path,
         PULSAR_META_STORE=f"rocksdb:{tmp_path / 'rocksdb'}",
         PULSAR_META_ENTRIES=f"bookie-disk:{folder / 'bookie0'}",
     )
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        done = pulsar_meta_here(*arguments, env=told)
+        done = pulsar_meta_here(*arguments, env=stated)
         return subprocess.CompletedProcess(
             done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
         )
@@ -43,8 +43,8 @@ def run(capture: Callable[[str], Path], tmp_path: Path) -> Run:
 
 @pytest.fixture
 def truth(capture: Callable[[str], Path]) -> Truth:
-    told: Truth = json.loads((capture(NAME) / "truth.json").read_text())
-    return told
+    stated: Truth = json.loads((capture(NAME) / "truth.json").read_text())
+    return stated
 
 
 def lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
@@ -53,13 +53,13 @@ def lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
 
 def scalable(truth: Truth) -> Iterator[tuple[str, list[str]]]:
     """Yield each scalable topic that has messages, and its segments in the order of their ids."""
-    for name, told in truth.items():
-        if told.get("sent"):
-            yield name, [told["segments"][number] for number in sorted(told["segments"], key=int)]
+    for name, stated in truth.items():
+        if stated.get("sent"):
+            yield name, [stated["segments"][number] for number in sorted(stated["segments"], key=int)]
 
 
 def positions(truth: Truth, topic: str) -> dict[str, str]:
-    """Return the mark-delete position of each subscription; the reader that told the truth has none."""
+    """Return the mark-delete position of each subscription; the reader that the truth comes from has none."""
     cursors = truth[topic]["internalStats"]["cursors"].items()
     return {
         decode_name(name): cursor["markDeletePosition"]
@@ -160,10 +160,10 @@ def test_all_is_well(run: Run, truth: Truth) -> None:
             assert done.returncode == 0, done.stdout + done.stderr
             assert json.loads(done.stderr)["checked"]["topics"] == len(segments)
         held = [(one["topic"], one["ledger_id"]) for one in lines(done)]
-        told = [
+        stated = [
             (one, ledger["ledgerId"]) for one in segments for ledger in truth[one]["internalStats"]["ledgers"]
         ]
-        assert [one for one in held if one in told] == told
+        assert [one for one in held if one in stated] == stated
     assert run("verify-entries", "--all").returncode == 0
 
 
@@ -185,8 +185,8 @@ def version_of(run: Run, path: str) -> int:
 def test_looking_around(run: Run, truth: Truth) -> None:
     segments = dict(scalable(truth))["topic://public/default/created"]
     cursors = lines(run("ls", "topic", "created", "-o", "ndjson"))
-    told = [(one, cursor) for one in segments for cursor in positions(truth, one)]
-    assert sorted((one["topic"], one["cursor"]) for one in cursors) == sorted(told)
+    stated = [(one, cursor) for one in segments for cursor in positions(truth, one)]
+    assert sorted((one["topic"], one["cursor"]) for one in cursors) == sorted(stated)
     shown = lines(run("get", "cursor", "topic://public/default/created", "stream", "-o", "ndjson"))
     assert [one["meaning"]["mark_delete"] for one in shown] == [
         positions(truth, one)["stream"] for one in segments
@@ -195,7 +195,7 @@ def test_looking_around(run: Run, truth: Truth) -> None:
     assert [one["meaning"]["ledger_count"] for one in ledgers] == [
         len(truth[one]["internalStats"]["ledgers"]) for one in segments
     ]
-    assert len(run("tree", "topic", "created").stdout.splitlines()) == 3 + len(told)
+    assert len(run("tree", "topic", "created").stdout.splitlines()) == 3 + len(stated)
 
 
 def test_what_a_name_leaves_open_is_said_or_refused(run: Run) -> None:
@@ -256,14 +256,14 @@ def test_writing_goes_to_the_segments(run: Run) -> None:
 def test_a_killed_cluster_is_read_as_it_was_left(capture: Callable[[str], Path], tmp_path: Path) -> None:
     folder = capture(f"{NAME}-running")
     truth = json.loads((folder / "truth.json").read_text())
-    told = environment(
+    stated = environment(
         tmp_path,
         PULSAR_META_STORE=f"snapshot:{folder / 'metadata.ndjson'}",
         PULSAR_META_ENTRIES=f"bookie-disk:{folder / 'bookie0'}",
     )
     for segment in {segment for _, segments in scalable(truth) for segment in segments}:
         for cursor, position in positions(truth, segment).items():
-            done = pulsar_meta_here("get", "cursor", segment, cursor, "-o", "json", env=told)
+            done = pulsar_meta_here("get", "cursor", segment, cursor, "-o", "json", env=stated)
             meaning = json.loads(done.stdout)["meaning"]
             state = meaning.get("ledger_state", meaning)
             assert (segment, cursor, state["mark_delete"]) == (segment, cursor, position)

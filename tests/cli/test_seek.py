@@ -224,8 +224,8 @@ def test_parquet_is_written_whole_or_not_at_all(run: Run, tmp_path: Path) -> Non
     asked = ["orders", "--index", "1234", "--index", "99999"]
     assert run(*asked, "-o", "parquet", "--output", "found.parquet").returncode == 3
     rows = pq.read_table(tmp_path / "found.parquet").to_pylist()
-    told = json.loads(run(*asked, "-o", "json").stdout)
-    assert [{name: cell for name, cell in row.items() if cell is not None} for row in rows] == told
+    stated = json.loads(run(*asked, "-o", "json").stdout)
+    assert [{name: cell for name, cell in row.items() if cell is not None} for row in rows] == stated
     failed = run("orders", "--index", str(2**63), "-o", "parquet", "--output", "big.parquet")
     assert failed.returncode == 2
     assert [found.name for found in tmp_path.iterdir()] == ["found.parquet"]

@@ -23,14 +23,14 @@ def seek(folder: Path, *arguments: str, code: int) -> list[dict[str, Any]]:
     return answers
 
 
-def told(folder: Path, topic: str) -> list[dict[str, Any]]:
+def stated(folder: Path, topic: str) -> list[dict[str, Any]]:
     truth = json.loads((folder / "truth.json").read_text())
     return list(truth[f"persistent://public/default/{topic}"]["messages"])
 
 
 @pytest.mark.parametrize(("name", "topic"), CASES)
 def test_by_time_the_first_entry_that_a_reader_was_given(capture: Capture, name: str, topic: str) -> None:
-    messages = told(capture(name), topic)
+    messages = stated(capture(name), topic)
     times = sorted({message["bt"] + more for message in messages for more in (-1, 0, 1)})[:-1]
     asked = [part for time in times for part in ("--time", str(time))]
     for answer in seek(capture(name), topic, *asked, code=0):
@@ -40,14 +40,14 @@ def test_by_time_the_first_entry_that_a_reader_was_given(capture: Capture, name:
 
 def test_by_time_behind_the_first_open_transaction(capture: Capture) -> None:
     folder = capture("transactions-4.2.4")
-    late = max(message["bt"] for message in told(folder, "money")) + 1
+    late = max(message["bt"] for message in stated(folder, "money")) + 1
     assert [one["status"] for one in seek(folder, "money", "--time", str(late), code=3)] == ["open"]
     assert [one["status"] for one in seek(folder, "plain", "--time", str(2**50), code=3)] == ["after-last"]
 
 
 def test_by_index_only_what_a_reader_was_given_is_found(capture: Capture) -> None:
     folder = capture("transactions-4.2.4")
-    readable = {(message["l"], message["e"]) for message in told(folder, "money")}
+    readable = {(message["l"], message["e"]) for message in stated(folder, "money")}
     asked = [part for index in range(91) for part in ("--index", str(index))]
     answers = seek(folder, "money", *asked, code=3)
     found = {(one["ledger_id"], one["entry_id"]) for one in answers if one["status"] == "found"}

@@ -28,23 +28,23 @@ def folder(capture: Callable[[str], Path]) -> Path:
 def run(folder: Path, tmp_path: Path) -> Run:
     """Return a function that runs pulsar-meta on a copy of the store and on the bookie of the capture."""
     shutil.copytree(folder / "rocksdb", tmp_path / "rocksdb")
-    told = environment(
+    stated = environment(
         tmp_path,
         PULSAR_META_STORE=f"rocksdb:{tmp_path / 'rocksdb'}",
         PULSAR_META_ENTRIES=f"bookie-disk:{folder / 'bookie0'}",
     )
-    return lambda *arguments: as_text(pulsar_meta_here(*arguments, env=told))
+    return lambda *arguments: as_text(pulsar_meta_here(*arguments, env=stated))
 
 
-def entries_of(told: dict[str, Any]) -> int:
-    return len({(message["l"], message["e"]) for message in told["messages"]})
+def entries_of(stated: dict[str, Any]) -> int:
+    return len({(message["l"], message["e"]) for message in stated["messages"]})
 
 
 @pytest.mark.parametrize("name", ["shadow", "of-short", "of-shadow", "of-terminated", "of-parted"])
 def test_what_is_counted_is_what_the_broker_reads(run: Run, folder: Path, name: str) -> None:
     truth = read_truth(folder)
-    told = [one for topic, one in truth.items() if topic.removeprefix(f"{DEFAULT}/").startswith(name)]
-    count = sum(map(entries_of, told))
+    stated = [one for topic, one in truth.items() if topic.removeprefix(f"{DEFAULT}/").startswith(name)]
+    count = sum(map(entries_of, stated))
     for command in ("dump-entries", "verify-entries", "check-index"):
         done = run(command, name, "-o", "json")
         summary = json.loads(done.stderr.splitlines()[-1])

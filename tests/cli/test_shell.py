@@ -253,8 +253,8 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
 
 
 def test_help_lists_every_command() -> None:
-    told = run("--help").stdout
-    assert all(command.split()[0] in told for command in COMMANDS)
+    stated = run("--help").stdout
+    assert all(command.split()[0] in stated for command in COMMANDS)
     of_two_words = [command.split() for command in COMMANDS if " " in command]
     assert {noun for noun, _ in of_two_words} == set(NOUNS)
     assert all(verb in run_here(noun, "--help").stdout for noun, verb in of_two_words)
@@ -336,13 +336,13 @@ def test_a_reader_of_help_may_leave(arguments: list[str]) -> None:
 def test_data_is_utf8_whatever_the_locale(encoding: str, tmp_path: Path) -> None:
     name = "größe 日本 \udcff.bin"
     (tmp_path / name).write_bytes(bytes.fromhex("0a090807100a18e8072001"))
-    told = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"}
+    stated = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"}
     done = subprocess.run(
-        [PROGRAM, "decode", tmp_path, "-o", "json"], capture_output=True, check=False, env=told, timeout=60
+        [PROGRAM, "decode", tmp_path, "-o", "json"], capture_output=True, check=False, env=stated, timeout=60
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert json.loads(done.stdout)[0]["source"] == str(tmp_path / name)
-    subprocess.run([PROGRAM, "decode", tmp_path / name, "--output", tmp_path / "o"], check=True, env=told)
+    subprocess.run([PROGRAM, "decode", tmp_path / name, "--output", tmp_path / "o"], check=True, env=stated)
     assert "größe 日本 \\udcff.bin" in (tmp_path / "o").read_text("utf-8")
 
 

@@ -57,7 +57,7 @@ def where(killed: Path) -> list[str]:
 def test_every_subscription_stands_where_its_broker_said(name: str, capture: Capture) -> None:
     table = compare_cursors(capture(name))
     assert table.wrong == []
-    assert table.right == table.told >= FEWEST.get(name, 60)
+    assert table.right == table.stated >= FEWEST.get(name, 60)
     assert table.in_ledgers == IN_LEDGERS.get(name, 0)
 
 

@@ -47,7 +47,7 @@ def capture_424(capture: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture
-def told(capture_424: Path) -> dict[str, dict[str, Any]]:
+def stated(capture_424: Path) -> dict[str, dict[str, Any]]:
     lines = (capture_424 / "metadata.ndjson").read_text("utf-8").splitlines()
     return {record["path"]: record for record in map(json.loads, lines)}
 
@@ -61,18 +61,18 @@ def test_ls_plain_is_names(run: Run, capture_424: Path) -> None:
     assert (code, out, err) == (0, b"admin\ncounters\nledgers\nmanaged-ledgers\nschemas\n", "")
 
 
-def test_ls_of_a_topic_is_its_cursors(run: Run, told: dict[str, dict[str, Any]]) -> None:
+def test_ls_of_a_topic_is_its_cursors(run: Run, stated: dict[str, dict[str, Any]]) -> None:
     code, out, _ = run("ls", "topic", "marks", "-o", "json")
     found = {document["path"] for document in answer(out)}
     below = "/managed-ledgers/public/default/persistent/marks/"
-    assert (code, found) == (0, {path for path in told if path.startswith(below)})
+    assert (code, found) == (0, {path for path in stated if path.startswith(below)})
     assert "odd/name with %2F & ü" in [document.get("decoded") for document in answer(out)]
 
 
-def test_ls_long_reads_each(run: Run, told: dict[str, dict[str, Any]]) -> None:
+def test_ls_long_reads_each(run: Run, stated: dict[str, dict[str, Any]]) -> None:
     _, out, _ = run("ls", "-l", "/admin", "-o", "ndjson")
     for document in map(json.loads, out.splitlines()):
-        record = told.get(document["path"])
+        record = stated.get(document["path"])
         if record is None:
             assert "size" not in document
         else:
@@ -109,11 +109,11 @@ def test_what_cannot_be_meant_is_exit_2(words: list[str], run: Run, capture_424:
         (["namespace", "public/default"], "/admin/policies/public/default"),
     ],
 )
-def test_get_knows_names(words: list[str], path: str, run: Run, told: dict[str, dict[str, Any]]) -> None:
+def test_get_knows_names(words: list[str], path: str, run: Run, stated: dict[str, dict[str, Any]]) -> None:
     code, raw, _ = run("get", *words, "-o", "raw")
-    assert (code, raw) == (0, b64decode(told[path]["value"]))
+    assert (code, raw) == (0, b64decode(stated[path]["value"]))
     code, out, _ = run("get", *words, "-o", "json")
-    assert (code, answer(out)["path"], answer(out)["version"]) == (0, path, told[path]["version"])
+    assert (code, answer(out)["path"], answer(out)["version"]) == (0, path, stated[path]["version"])
     assert answer(out)["value"] is not None
 
 
@@ -187,10 +187,10 @@ def test_passwords_are_not_shown_unasked(run: Run, capture_424: Path, tmp_path: 
     assert answer(run(*command, "--show-passwords")[1])["value"]["password"] == "c2VjcmV0"
 
 
-def test_tree_has_every_value_below_its_parent(run: Run, told: dict[str, dict[str, Any]]) -> None:
+def test_tree_has_every_value_below_its_parent(run: Run, stated: dict[str, dict[str, Any]]) -> None:
     _, out, _ = run("tree", "-o", "ndjson")
     documents = [json.loads(line) for line in out.splitlines()]
-    assert {document["path"] for document in documents if "size" in document} == set(told)
+    assert {document["path"] for document in documents if "size" in document} == set(stated)
     assert len({document["path"] for document in documents}) == len(documents)
     above: list[str] = []
     for document in documents:
@@ -217,8 +217,8 @@ def test_tree_lines(run: Run, capture_424: Path) -> None:
     ]
 
 
-def test_top_counts_everything(run: Run, told: dict[str, dict[str, Any]]) -> None:
-    sizes = {path: len(b64decode(record["value"])) for path, record in told.items()}
+def test_top_counts_everything(run: Run, stated: dict[str, dict[str, Any]]) -> None:
+    sizes = {path: len(b64decode(record["value"])) for path, record in stated.items()}
     code, out, _ = run("top", "-n", "7", "-o", "json")
     found = answer(out)
     assert code == 0
@@ -289,14 +289,14 @@ def test_top_as_a_page(run: Run, capture_424: Path, tmp_path: Path) -> None:
     file = tmp_path / "sizes.html"
     code, out, err = run("top", "-n", "7", "-o", "html", "--output", str(file))
     assert (code, out, err) == (0, b"", "")
-    page, told = Page(file.read_text()), answer(run("top", "-n", "7", "-o", "json")[1])
+    page, stated = Page(file.read_text()), answer(run("top", "-n", "7", "-o", "json")[1])
     assert not page.open
     # Two bars for each class of sizes, one (over a pale one) for each namespace.
-    assert page.tags["svg"] == 2 * len(told["histogram"]) + len(told["namespaces"])
-    for value in told["biggest"]:
+    assert page.tags["svg"] == 2 * len(stated["histogram"]) + len(stated["namespaces"])
+    for value in stated["biggest"]:
         assert value["path"] in page.text
         assert size(value["size"]) in page.text
-    for row in told["namespaces"]:
+    for row in stated["namespaces"]:
         assert row["namespace"] in page.text
     assert not page.tags.keys() & {"script", "link", "img", "iframe"}
     assert not page.attributes & {"src", "href", "style"}

@@ -31,8 +31,8 @@ def dump(folder: Path, *arguments: str, code: int = 0, store: bool = True) -> li
 
 @pytest.mark.parametrize("name", CAPTURES)
 def test_the_coordinators_log_tells_how_transactions_ended(capture: Capture, name: str) -> None:
-    told = json.loads((capture(name) / "truth.json").read_text())
-    outcomes = told["persistent://public/default/money"]["transactions"]
+    stated = json.loads((capture(name) / "truth.json").read_text())
+    outcomes = stated["persistent://public/default/money"]["transactions"]
     ended: dict[str, str] = {}
     for entry in dump(capture(name), COORDINATOR):
         assert entry["unopened"] == "no frame: the log of a transaction coordinator"
@@ -107,8 +107,8 @@ def positions(entries: list[dict[str, Any]]) -> Iterator[tuple[int, int, int]]:
 def test_readable_is_what_a_reader_was_given(capture: Capture, name: str, topic: str) -> None:
     truth = json.loads((capture(name) / "truth.json").read_text())[f"persistent://public/default/{topic}"]
     entries = dump(capture(name), topic, "--transactions", "--deep")
-    told = [(message["l"], message["e"], message["b"]) for message in truth["messages"]]
-    assert list(positions(entries)) == told
+    stated = [(message["l"], message["e"], message["b"]) for message in truth["messages"]]
+    assert list(positions(entries)) == stated
     assert any(entry.get("transaction_state") == "aborted" for entry in entries)
     outcomes = truth.get("transactions", {})
     for entry in entries:
@@ -153,8 +153,8 @@ def test_of_segments_the_store_says_what_readers_were_given(capture: Capture, na
     assert len(segments) == 4
     for segment in segments:
         given = [entry for entry in entries if entry["topic"] == segment]
-        told = [(message["l"], message["e"], message["b"]) for message in truth[segment]["messages"]]
-        assert list(positions(given)) == told
+        stated = [(message["l"], message["e"], message["b"]) for message in truth[segment]["messages"]]
+        assert list(positions(given)) == stated
     states = {entry["transaction"]: entry["transaction_state"] for entry in entries if "transaction" in entry}
     assert (states["1:0"], states["2:0"], states.get("1:2")) == (
         "committed",

@@ -103,8 +103,8 @@ def test_java_itself_reads_the_same() -> None:
     files = [data for data, _ in CASES]
     files += [b"".join(chosen.choices(pieces, k=chosen.randrange(1, 14))) for _ in range(20_000)]
     with Jvm(None, heap="256m") as jvm:
-        told = jvm.call("tests.codecs.load_properties:load_each", files)
-    for data, theirs in zip(files, told, strict=True):
+        stated = jvm.call("tests.codecs.load_properties:load_each", files)
+    for data, theirs in zip(files, stated, strict=True):
         assert (data, _as_told(data)) == (data, theirs)
 
 

@@ -47,8 +47,8 @@ def test_producers_that_lag(
 def lags(folder: Path) -> dict[tuple[str, str], list[int]]:
     """Return by topic and producer how long messages took from one clock to the other, by the truth."""
     found: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for topic, told in read_truth(folder).items():
-        for one in told.get("messages", ()):
+    for topic, stated in read_truth(folder).items():
+        for one in stated.get("messages", ()):
             if one["bt"] is not None:
                 found[topic, one["prod"]].append(one["bt"] - one["pt"])
     return found

@@ -83,9 +83,9 @@ def test_answers_in_another_order_find_their_questions() -> None:
     ],
 )
 def test_a_strange_answer_is_one_clear_line(answer: bytes, says: str) -> None:
-    told = refusal(answer, seconds=0.3 if "within" in says else 5)
-    assert says in told
-    assert told.startswith("bookie 127.0.0.1:")
+    stated = refusal(answer, seconds=0.3 if "within" in says else 5)
+    assert says in stated
+    assert stated.startswith("bookie 127.0.0.1:")
 
 
 def test_a_server_that_hangs_up() -> None:

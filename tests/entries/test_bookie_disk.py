@@ -24,7 +24,7 @@ Copy = Callable[[str], Path]
 
 
 def held_by(capture: Path) -> dict[int, list[int]]:
-    """Return all entries of the closed ledgers of ordinary topics, as the running broker told them."""
+    """Return all entries of the closed ledgers of ordinary topics, as the running broker gave them."""
     truth = json.loads((capture / "truth.json").read_text(encoding="utf-8"))
     found: dict[int, list[int]] = {}
     for name in ("orders", "plain", "codec-zstd", "txn", "chunked", "late-index"):

@@ -16,7 +16,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=60, check=False)
 
 
-def told(*arguments: str) -> Any:
+def stated(*arguments: str) -> Any:
     """Return the JSON of a command that succeeds without a word on stderr."""
     done = run(*arguments, "-o", "json")
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
@@ -25,5 +25,5 @@ def told(*arguments: str) -> Any:
 
 def lookup(url: str, topic: str, *options: str) -> dict[str, Any]:
     """Return the one answer of `lookup`."""
-    found: dict[str, Any] = told("lookup", topic, "--service-url", url, *options)
+    found: dict[str, Any] = stated("lookup", topic, "--service-url", url, *options)
     return found

@@ -41,7 +41,7 @@ def loaded_by_older(data: Path) -> dict[str, Any]:
 
 
 def test_the_older_broker_loses_bit_sets_and_reads_what_was_converted(killed: Path, tmp_path: Path) -> None:
-    told = json.loads((killed / "truth.json").read_text())[TOPIC]["internalStats"]["cursors"]
+    stated = json.loads((killed / "truth.json").read_text())[TOPIC]["internalStats"]["cursors"]
     lost = loaded_by_older(killed)
     copy = tmp_path / "converted"
     shutil.copytree(killed, copy)
@@ -54,8 +54,8 @@ def test_the_older_broker_loses_bit_sets_and_reads_what_was_converted(killed: Pa
     assert json.loads(done.stdout)["rewritten"] > 0
     kept = loaded_by_older(copy)
     fields = ("markDeletePosition", "individuallyDeletedMessages", "messagesConsumedCounter")
-    for name, said in told.items():
+    for name, said in stated.items():
         if said["totalNonContiguousDeletedMessagesRange"]:
             assert lost[name]["totalNonContiguousDeletedMessagesRange"] == 0
             assert {field: kept[name][field] for field in fields} == {field: said[field] for field in fields}
-    assert any(said["totalNonContiguousDeletedMessagesRange"] for said in told.values())
+    assert any(said["totalNonContiguousDeletedMessagesRange"] for said in stated.values())

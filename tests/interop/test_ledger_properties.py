@@ -68,11 +68,11 @@ def test_a_broker_shows_what_was_set_while_it_was_down(
         assert promised[18] == {"first-index": "0", "n": "1", "ö": "zwei"}
         pulsar.start()
         stats = pulsar.admin("GET", "persistent/public/default/orders/internalStats")
-        told = {entry["ledgerId"]: entry.get("properties") or {} for entry in stats["ledgers"]}
-        assert {ledger: told[ledger] for ledger in promised if ledger in told} == {
-            ledger: promised[ledger] for ledger in promised if ledger in told
+        stated = {entry["ledgerId"]: entry.get("properties") or {} for entry in stats["ledgers"]}
+        assert {ledger: stated[ledger] for ledger in promised if ledger in stated} == {
+            ledger: promised[ledger] for ledger in promised if ledger in stated
         }
-        assert told[18] == promised[18]
+        assert stated[18] == promised[18]
         pulsar.stop()
         with open_store(store) as opened:
             assert ledger_ids(opened.read(ORDERS.path).value)

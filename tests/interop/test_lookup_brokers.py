@@ -12,7 +12,7 @@ import pytest
 
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
-from tests.interop.lookups import lookup, run, told
+from tests.interop.lookups import lookup, run, stated
 from tests.servers.cluster import Cluster
 from tests.servers.pulsar import PulsarStandalone
 from tests.servers.versions import NEWEST
@@ -39,7 +39,7 @@ def racks() -> Iterator[Cluster]:
 
 
 def test_brokers_shows_what_they_registered(racks: Cluster) -> None:
-    shown = {broker["broker"]: broker for broker in told("brokers", "--store", racks.store_url)}
+    shown = {broker["broker"]: broker for broker in stated("brokers", "--store", racks.store_url)}
     assert set(shown) == set(racks.brokers[0].admin("GET", "brokers/test"))
     for broker in racks.brokers:
         one = shown[broker.name]
@@ -49,12 +49,12 @@ def test_brokers_shows_what_they_registered(racks: Cluster) -> None:
         # The stored key keeps the prefix.
         assert one["properties"] == {"lookup.rack": broker.rack}
         (settings,) = racks.directory.glob(f"broker{racks.brokers.index(broker)}.conf")
-        assert told("lookup-properties", str(settings))["properties"] == one["properties"]
+        assert stated("lookup-properties", str(settings))["properties"] == one["properties"]
 
 
 def test_match_says_which_could_be_chosen_and_why(racks: Cluster) -> None:
     first, second = racks.brokers
-    shown = told("brokers", "--store", racks.store_url, "--match", "rack=A")
+    shown = stated("brokers", "--store", racks.store_url, "--match", "rack=A")
     matches = {broker["broker"]: broker["match"] for broker in shown}
     assert matches[first.name]["could_be_chosen"] is True
     assert matches[first.name]["keys"][0]["found_as"] == "lookup.rack"
@@ -106,7 +106,7 @@ def test_properties_arrive_and_decide_and_the_store_agrees(racks: Cluster) -> No
 def test_a_partitioned_topic_stands_for_its_partitions(racks: Cluster) -> None:
     broker = racks.brokers[0]
     broker.admin("PUT", "persistent/public/default/parts/partitions", 5)
-    found = told("lookup", "parts", "--service-url", broker.service_url)
+    found = stated("lookup", "parts", "--service-url", broker.service_url)
     names = [f"persistent://public/default/parts-partition-{number}" for number in range(5)]
     assert [one["topic"] for one in found] == names
     with open_store(racks.store_url) as store:
@@ -156,7 +156,7 @@ def test_redirects_of_a_modular_load_manager_are_followed() -> None:
             for number, one in enumerate(found):
                 assert _modular_owner(store, f"m-{number}") == one["broker"]
         assert {one["broker"] for one in found} <= set(names)
-        shown = told("brokers", "--store", cluster.store_url)
+        shown = stated("brokers", "--store", cluster.store_url)
         assert {broker["kind"] for broker in shown} == {"LocalBrokerData"}
         assert not any(broker["extensible"] for broker in shown)
         matched = run("brokers", "--store", cluster.store_url, "--match", "rack=A")

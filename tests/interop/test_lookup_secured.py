@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.lookups import lookup, run, told
+from tests.interop.lookups import lookup, run, stated
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.processes import free_port
 from tests.servers.pulsar import PulsarStandalone
@@ -107,7 +107,7 @@ def test_tls_from_client_conf(secured: Secured, tmp_path: Path) -> None:
         f"brokerServiceUrl={secured.tls_url}\nauthPlugin={PLUGIN}\n"
         f"authParams=token:{TOKENS['ADMIN_TOKEN']}\ntlsTrustCertsFilePath={secured.certificates.authority}\n"
     )
-    assert told("lookup", "t", "--client-conf", str(conf))["broker"] == secured.tls_url
+    assert stated("lookup", "t", "--client-conf", str(conf))["broker"] == secured.tls_url
     untrusted = run("lookup", "t", "--service-url", secured.tls_url, *ADMIN)
     assert untrusted.returncode == 6
     assert "not trusted" in untrusted.stderr

@@ -52,8 +52,8 @@ def read_all(pulsar: PulsarStandalone, topic: str) -> list[tuple[int, int, int, 
     while reader.has_message_available():
         message = reader.read_next(20_000)
         where = message.message_id()
-        told = hashlib.sha256(message.data()).hexdigest()[:16]
-        found.append((where.ledger_id(), where.entry_id(), where.batch_index(), told))
+        stated = hashlib.sha256(message.data()).hexdigest()[:16]
+        found.append((where.ledger_id(), where.entry_id(), where.batch_index(), stated))
     connected.close()
     return found
 

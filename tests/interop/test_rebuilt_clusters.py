@@ -42,11 +42,11 @@ class Lost:
 
     @classmethod
     def of(cls, folder: Path) -> Lost:
-        told: dict[str, Any] = {}
+        stated: dict[str, Any] = {}
         for name in ("truth.json", "truth-after-revert.json"):
             file = folder / name
-            told |= json.loads(file.read_text()) if file.exists() else {}
-        truth = {topic: said["messages"] for topic, said in told.items() if "reader_error" not in said}
+            stated |= json.loads(file.read_text()) if file.exists() else {}
+        truth = {topic: said["messages"] for topic, said in stated.items() if "reader_error" not in said}
         version = folder.name.split("-")[1]
         return cls(folder, version, ledgers_of([folder / "metadata.ndjson"]), truth)
 
@@ -112,16 +112,16 @@ def check(
     What comes beside the truth lies in ledgers that the topic had let go of, or was written since.
     """
     count = 0
-    for topic, told in lost.truth.items():
-        if not told and topic not in written:
+    for topic, stated in lost.truth.items():
+        if not stated and topic not in written:
             continue
         found = read(pulsar, java, topic)
         before = [identity(one) for one in found if one["l"] in lost.topics[topic]]
-        assert before == [identity(one) for one in told], topic
+        assert before == [identity(one) for one in stated], topic
         since = [one for one in found if one["l"] >= floor]
         assert len(since) == len(written.get(topic, ()))
         assert {one["sha"] for one in since} == written.get(topic, set()), topic
-        count += len(told)
+        count += len(stated)
     return count
 
 

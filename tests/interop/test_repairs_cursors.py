@@ -132,25 +132,25 @@ def repair_all(data: Path, scratch: Path) -> None:
 
 def seen(version: str, data: Path, *, mended: bool) -> Seen:
     """Return what a broker makes of a store. `mended`: what people do after the verbs is done, too."""
-    told, stalled = Seen(), PATIENCE if mended else STALLED
+    stated, stalled = Seen(), PATIENCE if mended else STALLED
     with PulsarStandalone(version, data=data, settings=SETTINGS) as pulsar:
         for name in PLAIN:
-            told.loads[name] = loads(pulsar, name)
-            if told.loads[name] is True:
-                told.messages[name] = read(pulsar, name, stalled)
+            stated.loads[name] = loads(pulsar, name)
+            if stated.loads[name] is True:
+                stated.messages[name] = read(pulsar, name, stalled)
                 if mended or name in ("ledger-gone", "healthy", "offload-begun"):
-                    told.left[name] = left(pulsar, name)
+                    stated.left[name] = left(pulsar, name)
         for name in COMPACTED:
-            told.compacted[name] = read(pulsar, name, stalled, compacted=True)
+            stated.compacted[name] = read(pulsar, name, stalled, compacted=True)
         if mended:
-            told.recompacted = {name: compacted_again(pulsar, name) for name in COMPACTED}
+            stated.recompacted = {name: compacted_again(pulsar, name) for name in COMPACTED}
             for name, number in (("schema-only", 0), ("schema-last", 2)):
                 body = {"type": "AVRO", "schema": schema(number), "properties": {}}
                 pulsar.admin("POST", f"schemas/public/default/{name}/schema", body)
         for name in (*SCHEMAS, TWICE):
-            told.versions[name] = versions(pulsar, name)
-            told.records[name] = decoded(pulsar, name)
-    return told
+            stated.versions[name] = versions(pulsar, name)
+            stated.records[name] = decoded(pulsar, name)
+    return stated
 
 
 def loads(pulsar: PulsarStandalone, name: str) -> bool | str:

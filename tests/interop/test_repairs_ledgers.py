@@ -329,8 +329,8 @@ def test_wounds_and_their_repairs(clinic: Clinic, version: str) -> None:
         clinic.run("repair", *words, "--yes", *(clinic.disks if done.with_disks else ()))
     clinic.run("repair", "partitions", "parted", "--yes")
     for wound in WOUNDS:
-        told = clinic.run("check", name_of(wound), "-o", "ndjson", "--severity", "error", code=0)
-        assert told[0] == "", wound
+        stated = clinic.run("check", name_of(wound), "-o", "ndjson", "--severity", "error", code=0)
+        assert stated[0] == "", wound
 
     # What a broker makes of that: everything that is left, for readers and for the subscription.
     clinic.pulsar.start()
@@ -371,8 +371,8 @@ def test_a_generator_that_was_set_back(clinic: Clinic) -> None:
     assert set(low) - set(ids) or b"Bad ledger metadata version error code: -17" in said
 
     clinic.go_back("set-back")
-    told = clinic.run("repair", "generator", "--yes", *clinic.disks)[0]
-    assert "the next number of /ledgers/idgen" in told
+    stated = clinic.run("repair", "generator", "--yes", *clinic.disks)[0]
+    assert "the next number of /ledgers/idgen" in stated
     with open_store(clinic.store) as store:
         assert (store.next_sequence("/ledgers/idgen") or 0) >= max(ids)
         assert (store.next_sequence("/ledgers/idgen") or 0) <= right

@@ -278,8 +278,8 @@ def check_properties(cluster: Cluster, chosen: Properties) -> None:
     for topic in cluster.topics:
         if topic.name in chosen:
             ledgers = cluster.ask(topic, "internalStats")["ledgers"]
-            told = {ledger["ledgerId"]: ledger.get("properties") for ledger in ledgers}
-            assert {ledger: told[ledger] for ledger in chosen[topic.name]} == chosen[topic.name]
+            stated = {ledger["ledgerId"]: ledger.get("properties") for ledger in ledgers}
+            assert {ledger: stated[ledger] for ledger in chosen[topic.name]} == chosen[topic.name]
 
 
 def test_the_broker_and_our_seek_agree_on_every_index(cluster: Cluster, tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_the_broker_and_our_seek_agree_on_every_index(cluster: Cluster, tmp_path
     if not cluster.pulsar.running:
         cluster.pulsar.start()
     asked = [(topic, index) for topic in cluster.topics for index in range(last_index(cluster, topic) + 2)]
-    told = [broker_position(cluster, topic, index) for topic, index in asked]
+    stated = [broker_position(cluster, topic, index) for topic, index in asked]
     cluster.pulsar.stop()
     questions = tmp_path / "questions.ndjson"
     lines = [json.dumps({"topic": topic.name, "index": index}) for topic, index in asked]
@@ -307,7 +307,7 @@ def test_the_broker_and_our_seek_agree_on_every_index(cluster: Cluster, tmp_path
     answers = [json.loads(line) for line in cluster.run("seek", *arguments, codes=(0, 3)).splitlines()]
     cluster.pulsar.start()
     agreed = 0
-    for (topic, index), their, ours in zip(asked, told, answers, strict=True):
+    for (topic, index), their, ours in zip(asked, stated, answers, strict=True):
         position = (ours.get("ledger_id"), ours.get("entry_id")) if ours["status"] == "found" else None
         first = topic.messages[0]["ledger"], 0
         if their == (-1, -1):

@@ -37,7 +37,7 @@ def dump(folder: Path, *arguments: str) -> list[dict[str, Any]]:
 
 
 def test_readable_is_what_a_reader_is_given(made: tuple[Path, Truth]) -> None:
-    folder, told = made
+    folder, stated = made
     entries = dump(folder, TOPIC, "--transactions", "--deep")
     given = [
         (entry["ledger_id"], entry["entry_id"], message.get("batch_index", -1))
@@ -45,20 +45,20 @@ def test_readable_is_what_a_reader_is_given(made: tuple[Path, Truth]) -> None:
         if entry["readable"]
         for message in entry["messages"]
     ]
-    assert given == [(one["l"], one["e"], one["b"]) for one in told[TOPIC]["messages"]]
+    assert given == [(one["l"], one["e"], one["b"]) for one in stated[TOPIC]["messages"]]
     for entry in entries:
         if "transaction" in entry:
-            assert entry["transaction_state"] == told[TOPIC]["transactions"][entry["transaction"]]
+            assert entry["transaction_state"] == stated[TOPIC]["transactions"][entry["transaction"]]
     assert {entry.get("transaction_state") for entry in entries} == {None, "committed", "aborted", "open"}
 
 
 def test_pending_acknowledgments_are_the_brokers(made: tuple[Path, Truth]) -> None:
-    folder, told = made
+    folder, stated = made
     with (
         open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store,
         open_entries([f"bookie-disk:{folder}"]) as source,
     ):
-        for cursor, expected in told[ACKED]["pendingAcks"].items():
+        for cursor, expected in stated[ACKED]["pendingAcks"].items():
             found = pending_acks(store, source, TopicName.parse(ACKED), cursor)
             assert found.unknown is None
             places = {
@@ -71,8 +71,8 @@ def test_pending_acknowledgments_are_the_brokers(made: tuple[Path, Truth]) -> No
 
 
 def test_every_record_of_the_logs_is_decoded(made: tuple[Path, Truth]) -> None:
-    folder, told = made
-    outcomes, ended = told[TOPIC]["transactions"], dict[str, str]()
+    folder, stated = made
+    outcomes, ended = stated[TOPIC]["transactions"], dict[str, str]()
     for entry in dump(folder, "persistent://pulsar/system/__transaction_log_0"):
         for record in entry["log"]["records"]:
             if record["metadata_op"] == "UPDATE":

@@ -49,11 +49,11 @@ def make(version: str, directory: Path, settings: Mapping[str, str] | None = Non
         pulsar.kill()
         save(pulsar, directory / "killed")
         pulsar.start()
-        write_json(directory / "killed" / "truth.json", told(pulsar))
+        write_json(directory / "killed" / "truth.json", stated(pulsar))
         pulsar.stop()
         save(pulsar, directory / "closed")
         pulsar.start()
-        write_json(directory / "closed" / "truth.json", told(pulsar))
+        write_json(directory / "closed" / "truth.json", stated(pulsar))
 
 
 def acknowledge(driver: Driver) -> None:
@@ -71,7 +71,7 @@ def save(pulsar: PulsarStandalone, directory: Path) -> None:
     write_metadata(directory / "metadata.ndjson", dump(pulsar))
 
 
-def told(pulsar: PulsarStandalone) -> dict[str, Any]:
+def stated(pulsar: PulsarStandalone) -> dict[str, Any]:
     """Return what a broker that has just started says of the topic's cursors."""
     # The answer to this has the topic loaded.
     stats = pulsar.admin("GET", f"{TOPIC.replace('://', '/')}/internalStats")

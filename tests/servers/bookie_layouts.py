@@ -90,12 +90,12 @@ class Layout(Bookies):
         `serves` is false where the bookie does not come up on such a disk: what was written counts.
         """
         shutil.copytree(self.directories[0], into)
-        told = self.written
+        stated = self.written
         if serves:
             self.start(0)
-            told = {ledger_id: _patiently(partial(self._served, ledger_id)) for ledger_id in self.written}
+            stated = {ledger_id: _patiently(partial(self._served, ledger_id)) for ledger_id in self.written}
         document = {
-            "served": {str(ledger_id): list(map(digest, entries)) for ledger_id, entries in told.items()},
+            "served": {str(ledger_id): list(map(digest, entries)) for ledger_id, entries in stated.items()},
             "deleted": self.deleted,
         }
         (into / "served.json").write_text(json.dumps(document))

@@ -279,8 +279,8 @@ def make(version: str, directory: Path, bookies: int = 1) -> None:
 
 def _tell_after_revert(version: str, directory: Path, fixed: dict[str, str]) -> None:
     """Write the truth of the topics that could not be loaded, once no cursor is compressed any more."""
-    told = json.loads((directory / "truth.json").read_text())
-    lost = [name for name, topic in told.items() if isinstance(topic["internalStats"], str)]
+    stated = json.loads((directory / "truth.json").read_text())
+    lost = [name for name, topic in stated.items() if isinstance(topic["internalStats"], str)]
     if not lost:
         return
     pulsar = PulsarStandalone(version, data=directory, settings=fixed)
@@ -327,9 +327,9 @@ def _run_step(pulsar: PulsarStandalone, number: int, step: Callable[[Driver], No
 
 def _told(pulsar: PulsarStandalone) -> dict[str, Any]:
     with Jvm(pulsar.version, heap="1g") as java:
-        told = truth.told(pulsar, java)
+        stated = truth.stated(pulsar, java)
         java.call(f"{JAVA}:close")
-    return told
+    return stated
 
 
 def write_json(file: Path, value: object) -> None:

@@ -146,8 +146,8 @@ def _settings(project: Path) -> list[str]:
 
 def _default_repository() -> str | None:
     """Return the URL of the repository that Maven's super POM names, read from Maven itself."""
-    told = subprocess.run(["mvn", "-B", "-v"], capture_output=True, text=True, timeout=60).stdout
-    home = re.search(r"^Maven home: (.+)$", told, re.MULTILINE)
+    stated = subprocess.run(["mvn", "-B", "-v"], capture_output=True, text=True, timeout=60).stdout
+    home = re.search(r"^Maven home: (.+)$", stated, re.MULTILINE)
     for jar in Path(home[1]).glob("lib/maven-model-builder-*.jar") if home else ():
         with zipfile.ZipFile(jar) as model:
             root = ElementTree.fromstring(model.read("org/apache/maven/model/pom-4.0.0.xml"))

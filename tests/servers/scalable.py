@@ -3,7 +3,7 @@
 A standalone of Pulsar 5 is driven by its own client: topics created, split, merged, migrated, with odd
 names, in transactions. DIRECTORY is stopped in order, DIRECTORY-running killed while producers, consumers
 and an open transaction are there. The truth of a segment has the form of `tests.servers.truth`, under the
-segment's name, and what the client was told of every message when it was published.
+segment's name, and what the client learned of every message when it was published.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ COMPRESSED: Final = {
 
 
 class Driver:
-    """The cluster under way, its clients, and every position that a producer was told."""
+    """The cluster under way, its clients, and every position that a producer was given."""
 
     def __init__(self, pulsar: PulsarStandalone, java: Jvm) -> None:
         self.pulsar, self.java = pulsar, java
@@ -65,8 +65,8 @@ class Driver:
     def produce(self, name: str, count: int, **options: Any) -> None:
         """Publish to `topic://NAME`."""
         messages = [self._message(number) for number in range(count)]
-        told = self._v5("produce", name, messages, {"admin": self.pulsar.admin_url, **options})
-        self.sent.setdefault(f"topic://{name}", []).extend(told)
+        stated = self._v5("produce", name, messages, {"admin": self.pulsar.admin_url, **options})
+        self.sent.setdefault(f"topic://{name}", []).extend(stated)
 
     def consume(self, name: str, subscription: str, kind: str, total: int, **options: Any) -> None:
         """Receive the first messages of `topic://NAME` and acknowledge some."""
@@ -203,7 +203,7 @@ def make(directory: Path) -> None:
             pulsar.settings = {**plain, **settings}
             _run(pulsar, step, sent)
             if number == len(STEPS):
-                write_json(directory / "truth.json", told(pulsar, sent))
+                write_json(directory / "truth.json", stated(pulsar, sent))
             pulsar.stop()
             suffix = "" if number == len(STEPS) else f"-after-step-{number}"
             write_metadata(directory / f"metadata{suffix}.ndjson", dump(pulsar))
@@ -239,11 +239,11 @@ def _kill_while_running(pulsar: PulsarStandalone, alive: Path, sent: dict[str, l
     pulsar.save_data(alive)
     write_metadata(alive / "metadata.ndjson", dump(pulsar))
     pulsar.start()
-    write_json(alive / "truth.json", told(pulsar, sent))
+    write_json(alive / "truth.json", stated(pulsar, sent))
     print(f"{VERSION}: killed under its clients", flush=True)
 
 
-def told(pulsar: PulsarStandalone, sent: dict[str, list[dict[str, int]]]) -> dict[str, Any]:
+def stated(pulsar: PulsarStandalone, sent: dict[str, list[dict[str, int]]]) -> dict[str, Any]:
     """Return the truth by name: of a scalable topic its record and what was sent, of a segment the rest."""
     truth: dict[str, Any] = pulsar.call("tests.servers.inside_v5:records")
     segments = {name for topic in truth.values() for name in topic["segments"].values() if "näme" not in name}

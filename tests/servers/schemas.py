@@ -30,8 +30,8 @@ def make(version: str, directory: Path) -> dict[str, Any]:
         pulsar.admin("PUT", f"namespaces/{NAMESPACE}", {})
         pulsar.admin("PUT", f"persistent/{NAMESPACE}/parted/partitions", 2)
         java.call(f"{CLIENT}:produce_all", pulsar.service_url, f"persistent://{NAMESPACE}")
-        told = truth.told(pulsar, java)
-        for topic, said in told.items():
+        stated = truth.stated(pulsar, java)
+        for topic, said in stated.items():
             try:
                 said["values"] = java.call(f"{CLIENT}:values_of", pulsar.service_url, topic)
             except JavaFailed as error:
@@ -40,8 +40,8 @@ def make(version: str, directory: Path) -> dict[str, Any]:
         pulsar.stop()
         pulsar.save_data(directory)
         write_metadata(directory / "metadata.ndjson", dump(pulsar))
-    write_json(directory / "truth.json", told)
-    return told
+    write_json(directory / "truth.json", stated)
+    return stated
 
 
 def main() -> None:

@@ -59,10 +59,10 @@ def make(version: str, directory: Path) -> dict[str, Any]:
         pulsar.save_data(directory)
         write_metadata(directory / "metadata.ndjson", dump(pulsar))
         pulsar.start()
-        told = truth.told(pulsar, java)
+        stated = truth.stated(pulsar, java)
         java.call(f"{JAVA}:close")
-    write_json(directory / "truth.json", told)
-    return told
+    write_json(directory / "truth.json", stated)
+    return stated
 
 
 def before(driver: Driver) -> None:

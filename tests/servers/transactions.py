@@ -142,7 +142,7 @@ def make(version: str, directory: Path, how: str = "plain") -> dict[str, Any]:
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise FileExistsError(f"{directory} is not empty")
-    pulsar, told = PulsarStandalone(version, settings={**_ALWAYS, **HOW[how]}), dict[str, Any]()
+    pulsar, stated = PulsarStandalone(version, settings={**_ALWAYS, **HOW[how]}), dict[str, Any]()
     # What is killed is saved before it comes back, else what it left when all was over.
     saved = second if how == "killed" else third
     with Jvm(version, heap="512m") as java:
@@ -151,25 +151,25 @@ def make(version: str, directory: Path, how: str = "plain") -> dict[str, Any]:
             for step in STEPS:
                 pulsar.start()
                 step(bank)
-                told = _told(bank) if step is third else {}
+                stated = _told(bank) if step is third else {}
                 pulsar.kill() if saved is second and step is second else pulsar.stop()
                 if step is saved:
                     pulsar.save_data(directory)
                     write_metadata(directory / "metadata.ndjson", dump(pulsar))
         finally:
             pulsar.close()
-    (directory / "truth.json").write_text(json.dumps(told, ensure_ascii=False, sort_keys=True))
-    return told
+    (directory / "truth.json").write_text(json.dumps(stated, ensure_ascii=False, sort_keys=True))
+    return stated
 
 
 def _told(bank: Bank) -> dict[str, Any]:
-    told: dict[str, Any] = truth.told(bank.pulsar, bank.java)
-    told[TOPIC]["transactions"] = {bank.ids[name]: outcome for name, outcome in bank.outcomes.items()}
-    told[TOPIC]["transactionBuffer"] = bank.pulsar.call(f"{INSIDE}:transaction_buffer", TOPIC)
-    told[ACKED]["pendingAcks"] = {
+    stated: dict[str, Any] = truth.stated(bank.pulsar, bank.java)
+    stated[TOPIC]["transactions"] = {bank.ids[name]: outcome for name, outcome in bank.outcomes.items()}
+    stated[TOPIC]["transactionBuffer"] = bank.pulsar.call(f"{INSIDE}:transaction_buffer", TOPIC)
+    stated[ACKED]["pendingAcks"] = {
         name: bank.pulsar.call(f"{INSIDE}:pending_acks", ACKED, name) for name in SUBSCRIPTIONS
     }
-    return told
+    return stated
 
 
 def main() -> None:

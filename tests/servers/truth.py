@@ -15,7 +15,7 @@ MOST_INDEXES: Final = 300
 MOST_TIMES: Final = 90
 
 
-def told(pulsar: PulsarStandalone, java: Jvm) -> dict[str, dict[str, Any]]:
+def stated(pulsar: PulsarStandalone, java: Jvm) -> dict[str, dict[str, Any]]:
     """Return the truth of every topic of the tenant `public`, by its full name."""
     names = pulsar.admin("GET", "namespaces/public")
     topics = [topic for name in names for topic in pulsar.admin("GET", f"persistent/{quote(name)}")]

@@ -76,11 +76,11 @@ def database(tmp_path: Path, capture: Callable[[str], Path]) -> Path:
 def test_is_what_the_broker_told(name: str, capture: Callable[[str], Path]) -> None:
     folder = capture(name)
     snapshot = f"snapshot:{folder / 'metadata.ndjson'}"
-    with open_store(f"rocksdb:{folder / 'rocksdb'}") as store, open_store(snapshot) as told:
-        expected = sorted(told.scan(), key=lambda held: held.path.encode())
+    with open_store(f"rocksdb:{folder / 'rocksdb'}") as store, open_store(snapshot) as stated:
+        expected = sorted(stated.scan(), key=lambda held: held.path.encode())
         assert list(store.scan()) == expected
         for path in ("/", "/managed-ledgers/public/default/persistent", "/ledgers", "/admin"):
-            assert store.children(path) == told.children(path)
+            assert store.children(path) == stated.children(path)
 
 
 def test_reading_leaves_no_trace(database: Path) -> None:

@@ -162,17 +162,17 @@ def test_ledgers_read_as_the_broker_told_them(capture: Capture, name: str) -> No
             continue
         document = documents[TopicName.parse(topic).path]
         ours = {ledger["ledgerId"]: ledger for ledger in document["value"].get("ledgerInfo", ())}
-        for told in info["ledgers"]:
-            number = told["ledgerId"]
-            if not told.get("entries") or number in LATER.get(name, ()):
+        for stated in info["ledgers"]:
+            number = stated["ledgerId"]
+            if not stated.get("entries") or number in LATER.get(name, ()):
                 continue
             # 2.8.2 tells no timestamp.
-            fields = [field for field in ("entries", "size", "timestamp") if field in told]
-            assert {field: ours[number][field] for field in fields} == {f: told[f] for f in fields}, topic
+            fields = [field for field in ("entries", "size", "timestamp") if field in stated]
+            assert {field: ours[number][field] for field in fields} == {f: stated[f] for f in fields}, topic
             ledgers += 1
         closed = {number for number, ledger in ours.items() if ledger.get("entries")}
-        assert closed <= {told["ledgerId"] for told in info["ledgers"]}, topic
-        later = closed - {told["ledgerId"] for told in info["ledgers"] if told.get("entries")}
+        assert closed <= {stated["ledgerId"] for stated in info["ledgers"]}, topic
+        later = closed - {stated["ledgerId"] for stated in info["ledgers"] if stated.get("entries")}
         # The index that a broker keeps as a property moves when a ledger is closed.
         if not later and name != "pulsar-4.2.4-killed":
             assert document["meaning"].get("properties", {}) == info.get("properties", {}), topic
@@ -192,14 +192,14 @@ def test_cursors_read_as_the_broker_told_them(capture: Capture, name: str) -> No
         stats = said.get("internalStats")
         if not isinstance(stats, dict) or not stats.get("numberOfEntries"):
             continue
-        for cursor, told in stats["cursors"].items():
+        for cursor, stated in stats["cursors"].items():
             document = documents.get(TopicName.parse(topic).cursor_path(_plain(cursor)))
             if document is None or document["meaning"]["state"] != "record":
                 continue
             meaning = document["meaning"]
-            assert meaning["mark_delete"] == told["markDeletePosition"], (topic, cursor)
-            assert acked(meaning) == told_ranges(told["individuallyDeletedMessages"]), (topic, cursor)
-            assert meaning.get("properties", {}) == told.get("properties", {}), (topic, cursor)
+            assert meaning["mark_delete"] == stated["markDeletePosition"], (topic, cursor)
+            assert acked(meaning) == told_ranges(stated["individuallyDeletedMessages"]), (topic, cursor)
+            assert meaning.get("properties", {}) == stated.get("properties", {}), (topic, cursor)
             compared += 1
             with_ranges += bool(acked(meaning))
     assert compared > 10
@@ -215,9 +215,9 @@ def _plain(cursor: str) -> str:
 def test_ledger_properties_read_as_the_broker_told_them(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4")
     document = final_documents(folder)["/managed-ledgers/public/default/persistent/orders"]
-    told = truth_of(folder)["persistent://public/default/orders"]["internalStats"]["ledgers"]
+    stated = truth_of(folder)["persistent://public/default/orders"]["internalStats"]["ledgers"]
     ours = {item["ledger_id"]: item["properties"] for item in document["meaning"]["ledgers"]}
-    assert ours == {item["ledgerId"]: item["properties"] for item in told if item.get("properties")}
+    assert ours == {item["ledgerId"]: item["properties"] for item in stated if item.get("properties")}
     assert ours[21] == {"b": "zwei €"}
 
 

@@ -136,7 +136,7 @@ def test_round_trip(
     )
     for key, value in properties:
         metadata.properties.add(key=key, value=value)
-    told = None if broker is None else BrokerEntryMetadata(broker_timestamp=broker[0], index=broker[1])
-    frame = decode_frame(encode_frame(metadata, payload, broker_metadata=told, checksum=checksum))
-    assert (frame.metadata, frame.broker_metadata, bytes(frame.payload)) == (metadata, told, payload)
+    stated = None if broker is None else BrokerEntryMetadata(broker_timestamp=broker[0], index=broker[1])
+    frame = decode_frame(encode_frame(metadata, payload, broker_metadata=stated, checksum=checksum))
+    assert (frame.metadata, frame.broker_metadata, bytes(frame.payload)) == (metadata, stated, payload)
     assert frame.checksum == ("ok" if checksum else "absent")

@@ -28,11 +28,11 @@ def test_every_record_is_what_the_broker_says(capture_name: str, capture: Callab
                 continue
             tree = decode_scalable_topic(name, held.value)
             assert name.path == held.path
-            told = truth[str(name)]
-            assert {str(one.segment_id): str(one.topic) for one in tree.segments} == told["segments"]
-            assert dict(tree.properties) == told["record"]["properties"]
+            stated = truth[str(name)]
+            assert {str(one.segment_id): str(one.topic) for one in tree.segments} == stated["segments"]
+            assert dict(tree.properties) == stated["record"]["properties"]
             for segment in tree.segments:
-                said = told["record"]["segments"][str(segment.segment_id)]
+                said = stated["record"]["segments"][str(segment.segment_id)]
                 assert [segment.state, list(segment.parents), list(segment.children)] == [
                     said["state"],
                     said["parentIds"],

@@ -153,11 +153,11 @@ def test_the_commands_as_a_pipe_and_with_positions(tmp_path: Path) -> None:
         b"2 frames: broker metadata attached, the last index is 12\n",
     )
     shown = run("dump-entries", "--entries", f"frames:{out}", "-o", "json")
-    told = [
+    stated = [
         (one["ledger_id"], one["entry_id"], one["first_index"], one["last_index"])
         for one in json.loads(shown.stdout)
     ]
-    assert told == [(5, 0, 10, 11), (5, 1, 12, 12)]
+    assert stated == [(5, 0, 10, 11), (5, 1, 12, 12)]
     back = run("strip-metadata", "-", data=out.read_bytes())
     assert back.stdout == file.read_bytes()
     assert back.stderr == b"2 frames: 2 stripped, 0 had no broker metadata\n"

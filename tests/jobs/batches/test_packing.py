@@ -163,8 +163,8 @@ def test_the_command(capture: Capture) -> None:
     sources = ["--store", f"rocksdb:{folder}/rocksdb", "--entries", f"bookie-disk:{folder}/bookie0"]
     done = run("plan-batches", "orders", "--keys", "region", *sources, "-o", "json")
     assert done.returncode == 0
-    told = json.loads(done.stdout)
-    assert (told["topic"], told["messages"], told["before"]["batches"]) == (
+    stated = json.loads(done.stdout)
+    assert (stated["topic"], stated["messages"], stated["before"]["batches"]) == (
         "persistent://public/default/orders",
         4500,
         163,

@@ -38,16 +38,20 @@ def document(**members: Any) -> dict[str, Any]:
 
 
 def test_a_registration_in_the_json_form() -> None:
-    told = document()
-    assert (told["kind"], told["extensible"], told["broker_version"]) == ("BrokerLookupData", True, "4.2.4")
-    assert told["properties"] == {"lookup.rack": "A"}
-    assert told["value"] == REGISTERED
+    stated = document()
+    assert (stated["kind"], stated["extensible"], stated["broker_version"]) == (
+        "BrokerLookupData",
+        True,
+        "4.2.4",
+    )
+    assert stated["properties"] == {"lookup.rack": "A"}
+    assert stated["value"] == REGISTERED
 
 
 def test_an_older_registration_without_properties() -> None:
     older = {name: REGISTERED[name] for name in ("webServiceUrl", "pulsarServiceUrl", "brokerVersion")}
-    told = broker_document(json.dumps(older).encode())
-    assert (told["kind"], told["properties"], told["load_manager"]) == ("BrokerLookupData", {}, None)
+    stated = broker_document(json.dumps(older).encode())
+    assert (stated["kind"], stated["properties"], stated["load_manager"]) == ("BrokerLookupData", {}, None)
 
 
 @pytest.mark.parametrize("name", ["pulsar-2.8.2", "pulsar-3.0.7", "pulsar-4.2.4-killed", "pulsar-5.0.0-M1"])
@@ -125,13 +129,13 @@ def test_exit_codes(tmp_path: Path) -> None:
 
 
 def test_what_a_broker_conf_would_publish() -> None:
-    told = published_properties(
+    stated = published_properties(
         f"# x\nlookup.rack = A\nlookupX=1\nlookup.zone:\\u00fc\nlookup.rack=B\n{MANAGER}={STOCK}\n".encode()
     )
-    assert told["properties"] == {"lookup.rack": "B", "lookup.zone": "ü"}
-    assert told["client_keys"] == ["rack", "zone"]
-    assert (told["prefix"], told["prefix_is_default"]) == ("lookup.", True)
-    assert told["warnings"] == ["lookup.rack is set 2 times: the last one counts"]
+    assert stated["properties"] == {"lookup.rack": "B", "lookup.zone": "ü"}
+    assert stated["client_keys"] == ["rack", "zone"]
+    assert (stated["prefix"], stated["prefix_is_default"]) == ("lookup.", True)
+    assert stated["warnings"] == ["lookup.rack is set 2 times: the last one counts"]
 
 
 @pytest.mark.parametrize("name", ["ModularLoadManagerImpl", "SimpleLoadManagerImpl"])

@@ -1,4 +1,4 @@
-"""Documents of entries: whatever the bytes, there is a document, and what is wrong is told."""
+"""Documents of entries: whatever the bytes, there is a document, and what is wrong is said."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ def test_every_damaged_frame_becomes_a_document(capture: Callable[[str], Path]) 
             for entry in source.read_many(ledger_id, 0, 2)
         ]
     chance = random.Random(20_26)
-    told: list[PulsarMetaError] = []
+    stated: list[PulsarMetaError] = []
     for number in range(ROUNDS):
         data = memoryview(damaged(chance.choice(frames), chance))
         entry = DataEntry(1, number, data, "absent")
         form = chance.choice(PAYLOAD_FORMS)
-        document = describe(entry, EntryFormat(), DumpOptions(deep=True, form=form), told.append)
+        document = describe(entry, EntryFormat(), DumpOptions(deep=True, form=form), stated.append)
         assert dumps(document)
         assert len(entry_view().row(document)) == len(entry_view().columns)
         for row in each_message([document]):
             assert len(message_view(short=True).row(row)) == len(message_view().columns)
-    assert len(told) > ROUNDS / 2
-    assert all(str(error) for error in told)
+    assert len(stated) > ROUNDS / 2
+    assert all(str(error) for error in stated)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_meaning(text: str, holds: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "stated"),
     [
         ("", "character 1: expected a property's name, found the end"),
         ("region=", "character 8: expected a value behind ="),
@@ -64,10 +64,10 @@ def test_meaning(text: str, holds: bool) -> None:
         ("not " * 200 + "a", "nested deeper than 100"),
     ],
 )
-def test_what_it_does_not_understand(text: str, told: str) -> None:
+def test_what_it_does_not_understand(text: str, stated: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_filter(text)
-    assert told in str(caught.value)
+    assert stated in str(caught.value)
 
 
 def test_the_names_it_looks_at() -> None:

@@ -41,25 +41,25 @@ def found_on(folder: Path, *disks: str, lost: tuple[str, ...] = ()) -> dict[int,
 
 def stored(folder: Path) -> dict[int, LedgerMetadataFormat]:
     """Return what the store said of ledgers, without what no disk has."""
-    told = {}
+    stated = {}
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
         for record in store.scan(LEDGERS):
             ledger_id = ledger_of_path(record.path)
             if ledger_id is not None:
-                told[ledger_id] = decode_ledger_metadata(record.value).metadata
+                stated[ledger_id] = decode_ledger_metadata(record.value).metadata
                 for name in ("customMetadata", "ctime", "cToken"):
-                    told[ledger_id].ClearField(name)
-    return told
+                    stated[ledger_id].ClearField(name)
+    return stated
 
 
-def compared(found: dict[int, FoundLedger], told: dict[int, LedgerMetadataFormat]) -> tuple[int, int]:
-    both = len(found.keys() & told.keys())
-    return both - len(unequal(found, told)), both
+def compared(found: dict[int, FoundLedger], stated: dict[int, LedgerMetadataFormat]) -> tuple[int, int]:
+    both = len(found.keys() & stated.keys())
+    return both - len(unequal(found, stated)), both
 
 
-def unequal(found: dict[int, FoundLedger], told: dict[int, LedgerMetadataFormat]) -> list[int]:
-    both = sorted(found.keys() & told.keys())
-    return [one for one in both if decode_ledger_metadata(found[one].value(b"")).metadata != told[one]]
+def unequal(found: dict[int, FoundLedger], stated: dict[int, LedgerMetadataFormat]) -> list[int]:
+    both = sorted(found.keys() & stated.keys())
+    return [one for one in both if decode_ledger_metadata(found[one].value(b"")).metadata != stated[one]]
 
 
 @pytest.mark.parametrize("name", EXACT)

@@ -173,10 +173,10 @@ def test_a_broker_that_comes_while_a_group_is_written_keeps_the_rest_of_it_from_
 
 def test_a_load_manager_that_keeps_owners_elsewhere_makes_every_topic_suspect() -> None:
     store = MemoryStore()
-    told = {
+    stated = {
         "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
     }
-    store.put("/loadbalance/brokers/b1:8080", json.dumps(told).encode(), ABSENT)
+    store.put("/loadbalance/brokers/b1:8080", json.dumps(stated).encode(), ABSENT)
     held = guards(store)
     assert held.refusals([change()])[change().path].reason == "loaded"
     assert guards(store, loaded=True).refusals([change()]) == {}

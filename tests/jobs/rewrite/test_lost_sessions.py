@@ -119,19 +119,19 @@ class Program:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    def go_on(self, told: bytes) -> Any:
-        """Type what a stopped run told."""
-        line = next(line for line in told.decode().splitlines() if "to go on: " in line)
+    def go_on(self, stated: bytes) -> Any:
+        """Type what a stopped run printed."""
+        line = next(line for line in stated.decode().splitlines() if "to go on: " in line)
         words = shlex.split(line.partition("to go on: ")[2])
         assert (words[0], words[-1]) == ("pulsar-meta", "--resume")
         return self.run(*words[1:])
 
 
 def check_stopped_then_finished_then_undone(
-    program: Program, server: zookeeper.ZookeeperServer, before: Values, told: bytes
+    program: Program, server: zookeeper.ZookeeperServer, before: Values, stated: bytes
 ) -> None:
     changed = check_nothing_is_lost(before, values_in(server))
-    resumed = program.go_on(told)
+    resumed = program.go_on(stated)
     # What a server that was paused had in its buffers may still have come.
     assert 0 < resumed["rewritten"] <= CURSORS - changed
     assert resumed["rewritten"] + resumed["kept"] == CURSORS
@@ -150,12 +150,12 @@ def test_a_server_that_says_nothing_for_longer_than_a_session_lasts(
     program.wait_for_records(records)
     with server.paused():
         longer = time.monotonic() + SESSION + 0.5
-        out, told = child.communicate(timeout=120)
+        out, stated = child.communicate(timeout=120)
         time.sleep(max(longer - time.monotonic(), 0))
-    assert child.returncode == 6, told
+    assert child.returncode == 6, stated
     assert out == b""
-    assert b"Traceback" not in told
-    check_stopped_then_finished_then_undone(program, server, before, told)
+    assert b"Traceback" not in stated
+    check_stopped_then_finished_then_undone(program, server, before, stated)
 
 
 def test_a_server_that_is_killed(server: zookeeper.ZookeeperServer, before: Values, tmp_path: Path) -> None:
@@ -163,12 +163,12 @@ def test_a_server_that_is_killed(server: zookeeper.ZookeeperServer, before: Valu
     child = program.start()
     program.wait_for_records(600)
     server.kill()
-    out, told = child.communicate(timeout=120)
+    out, stated = child.communicate(timeout=120)
     server.start()
-    assert child.returncode == 6, told
+    assert child.returncode == 6, stated
     assert out == b""
-    assert b"Traceback" not in told
-    check_stopped_then_finished_then_undone(program, server, before, told)
+    assert b"Traceback" not in stated
+    check_stopped_then_finished_then_undone(program, server, before, stated)
 
 
 class EndedStore(ZookeeperStore):
@@ -241,8 +241,8 @@ def test_a_broker_that_takes_the_bundle_while_undo_records_are_written(
                 broker.create(owner, b'{"nativeUrl":"pulsar://b1:6650"}', ephemeral=True, makepath=True)
 
     with open_store(url_of(server), read_only=False) as store:
-        log, told = Log(tmp_path / "undo", "test", read_identity(store)), list[str]()
-        run = make_run(store, log, warn=told.append)
+        log, stated = Log(tmp_path / "undo", "test", read_identity(store)), list[str]()
+        run = make_run(store, log, warn=stated.append)
         tally = run.apply(((seen, PACK(seen)) for seen in select(store, Scope(), "cursor")), PACK)
         log.close()
     broker.stop()
@@ -250,7 +250,7 @@ def test_a_broker_that_takes_the_bundle_while_undo_records_are_written(
     # The first two groups were written before.
     assert (tally.rewritten, tally.skipped_for["loaded"]) == (512, CURSORS - 512)
     assert tally.conflicts == 0
-    assert all("pulsar://b1:6650" in line for line in told)
+    assert all("pulsar://b1:6650" in line for line in stated)
     now = values_in(server)
     assert check_nothing_is_lost(before, now) == 512
     assert all(now[path] == before[path] for path in sorted(before)[512:])

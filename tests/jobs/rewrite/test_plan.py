@@ -102,11 +102,11 @@ def test_a_broken_plan_is_an_error_of_one_line(tmp_path: Path, text: str) -> Non
 
 def test_a_plan_foresees_what_guards_refuse(captured: MemoryStore) -> None:
     captured.put("/namespace/public/default/0x00000000_0xffffffff", b"{}", ABSENT)
-    tally, told = Summary(), []  # type: ignore[var-annotated]
+    tally, stated = Summary(), []  # type: ignore[var-annotated]
     rewrite = rewrite_values("test", lambda: select(captured, Scope(), "cursor"), REVERT)
-    lines = list(preview(captured, rewrite, Terms(), tally, told.append))
-    assert tally.skipped_for["loaded"] == len(told) == sum(d.reason == "loaded" for _, d in lines) > 30
-    assert tally.refused == len(told)
+    lines = list(preview(captured, rewrite, Terms(), tally, stated.append))
+    assert tally.skipped_for["loaded"] == len(stated) == sum(d.reason == "loaded" for _, d in lines) > 30
+    assert tally.refused == len(stated)
 
 
 @pytest.mark.parametrize(

@@ -121,9 +121,9 @@ def test_a_cursor_with_properties_stays_plain_until_somebody_tells_who_reads_it(
         assert decided(rule, held).reason == "properties"
         assert decided(rule, wrap_envelope(held, "lz4")).reason == "properties"
         for version in ("4.2.4", "5.0.0-M1", "2.8.2", "9.9.9", "4.0.7", "3.0.7", "2.11.0"):
-            told = Recompression("cursor", "zstd", threshold=0, readers=Readers((version,)))
+            stated = Recompression("cursor", "zstd", threshold=0, readers=Readers((version,)))
             reads = version in ("4.0.7", "3.0.7", "2.11.0")
-            assert decided(told, held).action == ("rewrite" if reads else "keep")
+            assert decided(stated, held).action == ("rewrite" if reads else "keep")
         both = Recompression("cursor", "zstd", threshold=0, readers=Readers(("4.0.7", "4.2.4")))
         assert decided(both, held).action == "keep"
         assert decided(Recompression("cursor", "none"), wrap_envelope(held, "lz4")).action == "rewrite"

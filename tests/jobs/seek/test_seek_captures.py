@@ -94,8 +94,8 @@ def test_entries_that_no_disk_at_hand_holds_are_missing(opened_capture: Opener) 
 
 def test_a_cursor_hides_what_it_has_passed(opened_capture: Opener) -> None:
     truth = opened_capture("pulsar-4.2.4").truth
-    told = truth[ORDERS]["internalStats"]["cursors"]["batch-idx"]
-    passed = Position(*map(int, told["markDeletePosition"].split(":")))
+    stated = truth[ORDERS]["internalStats"]["cursors"]["batch-idx"]
+    passed = Position(*map(int, stated["markDeletePosition"].split(":")))
     opened = opened_capture("pulsar-4.2.4", SeekOptions(cursor="batch-idx"))
     for message in opened.truth[ORDERS]["messages"][::13]:
         answer = opened.ask(ORDERS, "index", message["ix"])

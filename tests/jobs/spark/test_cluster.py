@@ -96,9 +96,9 @@ def test_both_workers_answer(cluster: str, capture: Callable[[str], Path], tmp_p
     assert without_price(by_spark.stdout) == without_price(locally.stdout)
     assert [json.loads(line)["status"] for line in by_spark.stdout.splitlines()].count("found") > 20
     counted = count_messages(cluster, folder, conf, tmp_path)
-    told = read_truth(folder)
+    stated = read_truth(folder)
     assert {topic: counted[topic] for topic in PLAIN} == {
-        topic: len(told[topic]["messages"]) for topic in PLAIN
+        topic: len(stated[topic]["messages"]) for topic in PLAIN
     }
     for worker in ("worker0", "worker1"):
         logs = list((tmp_path / worker).glob("app-*/*/stderr"))

@@ -110,8 +110,8 @@ def test_only_what_readers_are_given(session: SparkSession, capture: Capture) ->
     rows = load(
         session, folder, topics=topic, readable="true", columns="ledger_id,entry_id,batch_index"
     ).collect()
-    told = {(one["l"], one["e"], one["b"]) for one in read_truth(folder)[topic]["messages"]}
-    assert {(row[0], row[1], -1 if row[2] is None else row[2]) for row in rows} == told
+    stated = {(one["l"], one["e"], one["b"]) for one in read_truth(folder)[topic]["messages"]}
+    assert {(row[0], row[1], -1 if row[2] is None else row[2]) for row in rows} == stated
 
 
 def test_a_disk_alone_has_messages_without_topics(session: SparkSession, capture: Capture) -> None:

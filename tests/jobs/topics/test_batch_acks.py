@@ -24,8 +24,8 @@ def test_states_in_cursor_ledgers_have_batches_and_closed_cursors_lose_them(capt
     """What 4.2.4 writes into records it does not read from there again."""
     counts = {}
     for part in ("killed", "closed"):
-        told = json.loads((capture(NAME.format(part)) / "truth.json").read_text(encoding="utf-8"))
-        (topic,) = told.values()
+        stated = json.loads((capture(NAME.format(part)) / "truth.json").read_text(encoding="utf-8"))
+        (topic,) = stated.values()
         counts[part] = sum(map(len, topic["batchAcks"].values()))
     assert counts == {"killed": 55, "closed": 0}
 

@@ -42,9 +42,9 @@ def names(store: Store, text: str) -> list[str]:
 
 def test_a_name_stands_for_its_segments_each_after_its_parents(store: Store, captured: Path) -> None:
     truth = json.loads((captured / "truth.json").read_text())
-    for name, told in truth.items():
+    for name, stated in truth.items():
         if name.startswith("topic://"):
-            segments = [told["segments"][number] for number in sorted(told["segments"], key=int)]
+            segments = [stated["segments"][number] for number in sorted(stated["segments"], key=int)]
             assert names(store, name) == segments
             if name not in ("topic://public/default/both",):
                 assert names(store, name.removeprefix("topic://")) == segments
@@ -111,9 +111,9 @@ def test_a_broken_record_is_told_of_or_raised() -> None:
     store = MemoryStore()
     store.put("/topics/public/default/t", b"{", ABSENT)
     store.put("/topics/public/default/t/controller", b"{", ABSENT)
-    told: list[DecodeError] = []
-    assert list(scalable_topics(store, told.append)) == []
-    assert [error.source for error in told] == ["/topics/public/default/t"]
+    stated: list[DecodeError] = []
+    assert list(scalable_topics(store, stated.append)) == []
+    assert [error.source for error in stated] == ["/topics/public/default/t"]
     with pytest.raises(DecodeError):
         names(store, "t")
     assert "is not known" in str(old_part(store, "persistent://public/default/t"))

@@ -28,9 +28,9 @@ def ledgers_with_entries(store: Store, topic: Topic) -> list[tuple[int, int]]:
     return [(one.ledger_id, one.entries) for one in known if one.entries]
 
 
-def told_ledgers(store: Store, told: Truth) -> list[tuple[int, int]]:
+def told_ledgers(store: Store, stated: Truth) -> list[tuple[int, int]]:
     """Return what the broker lists and BookKeeper has: it adds ledgers of an old list that are deleted."""
-    rows = told["internalStats"]["ledgers"]
+    rows = stated["internalStats"]["ledgers"]
     held = store.read_many([ledger_path(one["ledgerId"]) for one in rows])
     return [
         (row["ledgerId"], row["entries"])

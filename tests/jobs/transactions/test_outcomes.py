@@ -46,7 +46,7 @@ def source(folder: Path) -> MemoryEntries:
     return held
 
 
-def told(folder: Path) -> dict[str, Any]:
+def stated(folder: Path) -> dict[str, Any]:
     return dict(json.loads((folder / "truth.json").read_text())[str(MONEY)])
 
 
@@ -59,7 +59,7 @@ def fail(error: Exception) -> None:
 
 
 def test_as_the_client_and_the_broker_have_it(folder: Path, store: Store, source: MemoryEntries) -> None:
-    transactions, truth = found(store, source), told(folder)
+    transactions, truth = found(store, source), stated(folder)
     assert transactions.aborted == ABORTED
     assert list(transactions.open) == [TxnId(0, 19)]
     first = transactions.first_open
@@ -76,7 +76,7 @@ def test_the_newest_snapshot_is_the_brokers(folder: Path, store: Store, source: 
     assert snapshot is not None
     assert (snapshot.aborted, snapshot.incomplete) == (ABORTED, None)
     place = f"{snapshot.max_read.ledger_id}:{snapshot.max_read.entry_id}"
-    assert place == told(folder)["transactionBuffer"]["max_read_position"]
+    assert place == stated(folder)["transactionBuffer"]["max_read_position"]
 
 
 def test_where_markers_are_missing_the_snapshot_decides(store: Store, source: MemoryEntries) -> None:

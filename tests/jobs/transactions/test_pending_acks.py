@@ -30,7 +30,7 @@ def found(folder: Path, cursor: str, topic: TopicName = TOPIC) -> PendingAcks:
         return pending_acks(store, source, topic, cursor)
 
 
-def told(folder: Path) -> dict[str, Any]:
+def stated(folder: Path) -> dict[str, Any]:
     truth: dict[str, Any] = json.loads((folder / "truth.json").read_text())
     return dict(truth[str(TOPIC)]["pendingAcks"])
 
@@ -38,7 +38,7 @@ def told(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("name", CAPTURES)
 def test_as_the_broker_holds_them(capture: Capture, name: str) -> None:
     folder = capture(name)
-    for cursor, expected in told(folder).items():
+    for cursor, expected in stated(folder).items():
         pending = found(folder, cursor)
         assert pending.unknown is None
         individual: dict[str, list[list[Any]]] = {}

@@ -30,7 +30,7 @@ def read_all(url: str, topic: str) -> list[dict[str, Any]]:
                 # The reader waits for the last message of the batch that it cannot open.
                 if found and found[-1].getEncryptionCtx().isPresent():
                     break
-                raise TimeoutError(f"{topic}: a message is told of and does not come")
+                raise TimeoutError(f"{topic}: a message is announced and does not come")
             found.append(message)
         # Of a terminated topic whose last ledger is empty Pulsar 5 says that there is nothing.
         if not found:

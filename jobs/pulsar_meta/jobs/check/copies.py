@@ -1,6 +1,6 @@
 """Whether entries have as many copies as were promised: counted on the disks, or asked of running bookies.
 
-A writer is told that an entry is safe once the ack quorum has it, so that up to write quorum minus ack quorum
+A writer learns that an entry is safe once the ack quorum has it, so that up to write quorum minus ack quorum
 copies of an entry may be missing for ever, and nothing is wrong. A bookie that has nothing at all of a ledger
 that it should have a part of is another thing: it lost its disks, or was replaced.
 
@@ -44,7 +44,7 @@ BELOW_ACK_QUORUM: Final = Code(
     Severity.ERROR,
     "Entries with fewer copies than were promised",
     means="Entries have fewer copies than the ack quorum, on all bookies that should have them: a copy that"
-    " the writer was told of is lost.",
+    " the writer had confirmed is lost.",
     broker="It reads from what is left. Where the ledger has to be recovered, fewer answers than the quorum"
     " may end it earlier.",
     errors=("Not enough non-faulty bookies available",),

@@ -68,14 +68,14 @@ class Orphans:
     undecided: int = 0
     _unseen: list[str] = field(default_factory=list)
 
-    def findings(self, named: NDArray[np.int64], told: Set[int]) -> Iterator[Finding]:
-        """Yield the ledgers that are not `named` and still are not at a second look; not those of `told`."""
+    def findings(self, named: NDArray[np.int64], stated: Set[int]) -> Iterator[Finding]:
+        """Yield the ledgers that are not `named`, nor at a second look; not those of `stated`."""
         import numpy as np
 
         ids = self.listing.rows["id"]
         left = ids[~np.isin(ids, named)].tolist()
         for at in range(0, len(left), LEDGERS_AT_ONCE):
-            some = [one for one in left[at : at + LEDGERS_AT_ONCE] if one not in told and self._is_old(one)]
+            some = [one for one in left[at : at + LEDGERS_AT_ONCE] if one not in stated and self._is_old(one)]
             for ledger_id, facts in read_facts(self.store, some).items():
                 if facts.metadata == "known" and self._is_unnamed(ledger_id, facts):
                     yield self._finding(ledger_id, facts)

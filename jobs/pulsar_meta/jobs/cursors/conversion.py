@@ -48,7 +48,7 @@ READABLE: Final = "readable"
 class Conversion:
     """The rule that gives a cursor's record the state that lies in its ledger as a bit set.
 
-    `everything`: also states that lie there as ranges. `warn` is told, ahead of the write, of what a record
+    `everything`: also states that lie there as ranges. `warn` is stated, ahead of the write, of what a record
     cannot carry over. `left` has the ledger and the number of partly acknowledged batches of each record
     that is to be written, `unknown` why a state is not known.
     """

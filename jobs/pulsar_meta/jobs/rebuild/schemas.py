@@ -81,7 +81,7 @@ def schema_clues(ledger_id: int, entry_id: int, data: bytes | memoryview) -> Sch
 
 
 def rebuilt_schemas(clues: Iterable[SchemaClues], kept: Set[int]) -> Iterator[Rebuilt]:
-    """Yield the locator of each topic's schema; `kept` are the ledgers of which BookKeeper is told."""
+    """Yield the locator of each topic's schema; `kept` are the ledgers that BookKeeper learns of."""
     of: dict[str, list[SchemaClues]] = defaultdict(list)
     for one in clues:
         if one.ledger_id in kept:

@@ -65,7 +65,7 @@ def recovered(
         found = CursorState(record, record)
         why = "the record names no ledger: its own state counts"
         return Recovered(found, None, _going_on(ledgers, record, "record", why))
-    # Broken metadata of a cursor's ledger is told of by what a broker makes of it.
+    # Broken metadata of a cursor's ledger is reported by what a broker makes of it.
     (ledger,) = with_bookkeeper(store, [Ledger(record.cursorsLedgerId)], lambda error: None)
     if ledger.metadata in ("absent", "broken"):
         source = None
