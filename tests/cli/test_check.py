@@ -130,7 +130,7 @@ def test_before_an_upgrade(healthy: list[object]) -> None:
     assert (reason["count"], len(reason["places"])) == (3, 3)
     assert json.loads(done.stderr)["not_checked"]["entries"] == "no --entries"
     plain = run(*healthy, "--before-upgrade", "4.2.9")
-    assert plain.returncode == 0
+    assert plain.returncode == 3
     assert plain.stdout.startswith("unknown\tverdict\t-\tto Pulsar 4.2.9")
     assert run(*healthy, "--before-upgrade", "new").returncode == 2
     assert run(*healthy, "plain", "--before-upgrade", "4.2.4").returncode == 2

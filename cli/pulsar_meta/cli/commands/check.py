@@ -89,9 +89,9 @@ def check(
     A line a finding: severity, code, where, what. docs/findings.md has for each code what it means, how
     brokers behave, and what to do. Nothing is changed. Exit 1 where there is an error.
 
-    With --before-upgrade: safe, not-safe (exit 1) or unknown, with the reasons: records and states that the
-    release does not know, what is wrong anyway, since every topic is loaded anew, and what has not ended.
-    What nobody tried is unknown, which by itself is exit 0.
+    With --before-upgrade: safe, not-safe (exit 1) or, where nobody tried, unknown (exit 3), with the reasons:
+    records and states that the release does not know, what is wrong anyway, since every topic is loaded anew,
+    and what has not ended.
 
     Examples:
       pulsar-meta check --store zk://zk1:2181
@@ -149,15 +149,15 @@ def _emit(shell: Shell, run: Checkup, findings: Iterable[Document], source: str)
 
 
 def _show_upgrade(shell: Shell, upgrade: Upgrade) -> None:
-    """Show the verdict; exit 1 where it is not safe, 6 where bookies did not answer."""
+    """Show the verdict; exit 1 where it is not safe, 3 where nobody knows, 6 where bookies did not answer."""
     found = upgrade.verdict()
     head = {"reason": "verdict", "verdict": found["verdict"], "message": f"to Pulsar {upgrade.version}"}
     shell.emit([found] if shell.speaks_json else [head, *found["reasons"]], REASONS, single=True)
     _account(shell, upgrade.run)
     if upgrade.run.unreachable is not None:
         raise upgrade.run.unreachable
-    if found["verdict"] == "not-safe":
-        raise typer.Exit(Exit.FAULT)
+    if found["verdict"] != "safe":
+        raise typer.Exit(Exit.FAULT if found["verdict"] == "not-safe" else Exit.NOT_FOUND)
 
 
 def _reason_row(reason: Document) -> list[str]:
