@@ -65,7 +65,8 @@ class ZookeeperServer(RestartableServer):
         ]
 
     def ready(self) -> bool:
-        return four_letters(self.port, b"ruok") == b"imok"
+        # `ruok` is answered before requests are.
+        return b"zk_server_state" in four_letters(self.port, b"mntr")
 
 
 def why_not() -> str | None:
