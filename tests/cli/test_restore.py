@@ -22,7 +22,7 @@ from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.values.left_out import copied
 from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.registry import open_store
-from tests.cli.values import LEDGER, PROGRAM, Run
+from tests.cli.values import LEDGER, PROGRAM, Run, emptied
 from tests.servers.etcd import EtcdServer
 from tests.servers.oxia import OxiaServer
 from tests.servers.zookeeper import ZookeeperServer
@@ -204,7 +204,7 @@ def server(request: pytest.FixtureRequest, root: str) -> str:
     """A real server, below a path of its own where it can."""
     running: ZookeeperServer | EtcdServer | OxiaServer = request.getfixturevalue(f"{request.param}_server")
     if request.param != "zookeeper":
-        return f"{request.param}://{running.address}"
+        return emptied(f"{request.param}://{running.address}")
     fill(f"zk://{running.address}", {root: b""})
     return f"zk://{running.address}{root}"
 

@@ -21,7 +21,7 @@ from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.snapshot_writer import SnapshotWriter
-from tests.cli.values import PROGRAM
+from tests.cli.values import PROGRAM, emptied
 from tests.servers.etcd import EtcdServer
 
 
@@ -77,7 +77,7 @@ def test_a_restore_that_is_killed(written: int, tmp_path: Path) -> None:
 def test_the_order_of_writes_on_a_server(etcd_server: EtcdServer, tmp_path: Path) -> None:
     """etcd numbers its writes. The source is live: it gets a ledger after it was looked at."""
     first, later = (topic(f"persistent://floors/n/{name}", 0)[0] for name in ("first", "later"))
-    url = f"etcd://{etcd_server.address}"
+    url = emptied(f"etcd://{etcd_server.address}")
     with open_store(url, read_only=False) as target:
         ahead = max(highest_named(target), target.next_sequence(IDGEN) or 0)
         with open_store(f"dir:{tmp_path}", read_only=False) as source:
