@@ -47,7 +47,7 @@ def bundle(
         with whole_file(file, "wb") as out:
             _pack(folder, out)
     shell.emit([{"file": str(file), **document}], Detail(_lines), single=True)
-    shell.account({"ledgers": len(run.listing.rows), **run.checked}, run.not_checked)
+    shell.account(run.looked_at, run.not_checked)
 
 
 def _write_parts(shell: Shell, store: Store, folder: Path) -> tuple[Checkup, Document]:
@@ -60,8 +60,7 @@ def _write_parts(shell: Shell, store: Store, folder: Path) -> tuple[Checkup, Doc
         findings = [finding.document() for finding in run.findings()]
     with open(folder / FINDINGS, "w", encoding="utf-8") as out:
         write_ndjson(findings, out)
-        looked_at = {"checked": {"ledgers": len(run.listing.rows), **run.checked}}
-        write_ndjson([{**looked_at, "not_checked": run.not_checked}], out)
+        write_ndjson([{"checked": run.looked_at, "not_checked": run.not_checked}], out)
     with open(folder / VERSIONS, "w", encoding="utf-8") as out:
         write_json([versions], out, single=True)
     return run, {"values": taken.sums.values, "findings": len(findings)}

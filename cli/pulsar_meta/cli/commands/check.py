@@ -140,12 +140,12 @@ def check(
 def _emit(shell: Shell, run: Checkup, findings: Iterable[Document], source: str) -> None:
     """Write the findings as they come; as metrics, their counts at the end."""
     if shell.format is not Format.OPENMETRICS:
-        shell.emit(findings, VIEW, about=lambda: (source, looked_at(_checked(run), run.not_checked)))
+        shell.emit(findings, VIEW, about=lambda: (source, looked_at(run.looked_at, run.not_checked)))
         return
     found = FindingCounts()
     deque(found.counting(findings), maxlen=0)
     with shell.text_out() as out:
-        out.write(found.text(_checked(run), run.not_checked, time.time()))
+        out.write(found.text(run.looked_at, run.not_checked, time.time()))
 
 
 def _show_upgrade(shell: Shell, upgrade: Upgrade) -> None:
@@ -223,11 +223,7 @@ def _with_places(document: Document, store: list[str], entries: list[str]) -> Do
 
 
 def _account(shell: Shell, run: Checkup) -> None:
-    shell.account(_checked(run), run.not_checked)
-
-
-def _checked(run: Checkup) -> dict[str, int]:
-    return {"ledgers": len(run.listing.rows), **run.checked}
+    shell.account(run.looked_at, run.not_checked)
 
 
 def _row(finding: Document) -> list[str]:

@@ -136,6 +136,11 @@ class Checkup:
     _without_activity: int = 0
 
     @property
+    def looked_at(self) -> dict[str, int]:
+        """How many of what were looked at, by plural nouns; ledgers first."""
+        return {"ledgers": len(self.listing.rows), **self.checked}
+
+    @property
     def reader(self) -> Reader:
         """What reads topics again."""
         return Reader(self.store, self.cluster, self.listing)
