@@ -26,10 +26,11 @@ from tests.servers import etcd, zookeeper
 
 SECONDS: Final = 3600.0
 STEPS: Final = (
-    ("restore", "restore {from} --store {target} --allow-unreadable --yes"),
+    ("restore", "restore {from} --store {target} --allow-unreadable --yes --undo-file {size}.{kind}.undo"),
     ("restore again", "restore {from} --store {target} --allow-unreadable --yes"),
     ("snapshot", "snapshot {size}.{kind}.ndjson.zst --store {target}"),
     ("diff", "diff {from} {target} --ignore brokers --ignore parents --bytes"),
+    ("undo", "undo {size}.{kind}.undo --allow-unreadable --yes"),
 )
 
 

@@ -333,6 +333,26 @@ class StoreContract(Fills):
             assert held.version == (versions[paths[at]] if at in (7, 8) else done[at])
         assert store.children_many([root, f"{root}/none"]) == [[path[-2:] for path in paths], []]
 
+    def test_many_are_deleted_by_their_versions(self, store: Store, root: str) -> None:
+        versions = put_all(store, [f"{root}/{at:03}" for at in range(150)])
+        versions |= put_all(store, [f"{root}/parent", f"{root}/parent/child"])
+        moved = f"{root}/007"
+        now = store.put(moved, b"moved", versions[moved])
+        paths = [path for path in versions if path != f"{root}/parent/child"]
+        asked = [
+            *((path, versions[path]) for path in paths),
+            (f"{root}/nowhere", 0),
+            (f"{root}/none", ABSENT),
+        ]
+        made = dict(zip((path for path, _ in asked), store.delete_many(asked), strict=True))
+        left = {moved, f"{root}/nowhere", f"{root}/none"} | (
+            {f"{root}/parent"} if self.keeps_parents else set()
+        )
+        assert {path for path, gone in made.items() if not gone} == left
+        assert store.children(root) == ["007", "parent"]
+        assert store.delete_many([(moved, now), (moved, now)]) == [True, False]
+        assert store.delete_many([]) == []
+
     def test_what_a_store_says_of_itself(self, store: Store) -> None:
         # A server has an address, and a server's limit.
         assert store.networked == ("://" in store.url)

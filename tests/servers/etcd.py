@@ -16,10 +16,12 @@ class EtcdServer(RestartableServer):
 
     name = "etcd"
 
-    def __init__(self, directory: Path, *, tls: tuple[Path, Path] | None = None) -> None:
+    def __init__(
+        self, directory: Path, *, tls: tuple[Path, Path] | None = None, options: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(directory, free_port())
         self._peer_port = free_port()
-        self._tls = tls
+        self._tls, self._options = tls, options
 
     def command(self) -> list[str]:
         scheme = "https" if self._tls else "http"
@@ -32,6 +34,7 @@ class EtcdServer(RestartableServer):
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
             *("--initial-cluster", f"one={peer}", "--logger", "zap"),
             *tls,
+            *self._options,
         ]
 
     def ready(self) -> bool:

@@ -14,6 +14,7 @@ import pytest
 from pulsar_meta.codecs.errors import ConflictError, GuardError, UnreachableError
 from pulsar_meta.stores import registry
 from pulsar_meta.stores.base import ABSENT, Store
+from pulsar_meta.stores.grpc_client import GrpcClient
 from tests.contracts.store import Opener, ServerContract, StoreContract, put_all
 from tests.servers.certificates import make_certificates
 from tests.servers.etcd import EtcdServer, why_not
@@ -141,6 +142,38 @@ class TestEtcdsOwn(EtcdFixtures):
         with unaware, pytest.raises(UnreachableError, match="too large"):
             unaware.put(f"{root}/b", bytes(1_700_000), ABSENT)
 
+    def test_many_values_are_few_requests(
+        self, open_store: Opener, root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sent: list[int] = []
+        write = GrpcClient.write
+
+        def counted(client: GrpcClient, method: str, request: Any, answer: Any) -> Any:
+            sent.append(len(request.success))
+            return write(client, method, request, answer)
+
+        monkeypatch.setattr(GrpcClient, "write", counted)
+        paths = [f"{root}/{at:03}" for at in range(130)]
+        with open_store() as store:
+            made = store.put_many([(path, b"x", ABSENT) for path in [*paths, paths[5]]])
+            assert (made[-1], None in made[:-1]) == (None, False)
+            assert sent == [63, 63, 5]
+            large = store.put_many([(path, bytes(600_000), made[0] or 0) for path in paths[:3]])
+            assert (None in large, sent[3:]) == (False, [2, 1])
+            found = [(held.path, held.version) for held in store.read_many(paths) if held]
+            assert store.delete_many(found) == [True] * 130
+            assert sent[5:] == [63, 63, 4]
+
+    def test_a_server_that_takes_few_operations(self, tmp_path: Path) -> None:
+        with EtcdServer(tmp_path / "etcd", options=("--max-txn-ops", "8")) as few:
+            url = f"etcd://{few.address}?timeout=20"
+            with registry.open_store(url, read_only=False) as store:
+                made = store.put_many([(f"/{at}", b"x", ABSENT) for at in range(50)])
+                assert None not in made
+                assert store.put_many([("/1", b"y", 1), ("/2", b"y", made[2] or 0)])[0] is None
+                found = store.read_many([f"/{at}" for at in range(51)])
+                assert [held and held.value for held in found] == [b"x", b"x", b"y", *[b"x"] * 47, None]
+
     def test_values_beyond_grpcs_own_limit_are_scanned(self, open_store: Opener, root: str) -> None:
         with open_store() as store:
             put_all(store, [f"{root}/{at}" for at in range(8)], lambda path: path.encode() * 100_000)
@@ -217,6 +250,10 @@ class TestPassword:
             store.read("/a")
             version = store.put("/a", b"y", version)
             assert store.read("/a").version == version
+            locked.restart()
+            store.read("/a")
+            assert store.advance_sequence("/a", 700) == 700
+            assert store.read("/a").value == b"y"
 
     def test_a_wrong_password(self, locked: EtcdServer, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("ETCD_AUTH", "root:wr0ng")

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.errors import ConflictError, GuardError, UnreachableError
-from pulsar_meta.proto import Oxia_pb2 as api
 from pulsar_meta.stores import registry
 from pulsar_meta.stores.base import ABSENT, Store
 from pulsar_meta.stores.oxia import OxiaStore, order, subtree_range
@@ -33,17 +32,6 @@ class OxiaFixtures:
             return registry.open_store(f"oxia://{server.address}?timeout={timeout}", read_only=read_only)
 
         return opened
-
-    def fill(self, store: Store, paths: list[str]) -> None:
-        """Send the values of a shard at once, without a look at each and its parents before."""
-        assert isinstance(store, OxiaStore)
-        shards: dict[int, list[api.PutRequest]] = {}
-        for path in paths:
-            put = api.PutRequest(key=path, value=path.encode(), expected_version_id=ABSENT)
-            shards.setdefault(store._shard(path).shard, []).append(put)
-        for puts in shards.values():
-            answers = store._write(puts[0].key, api.WriteRequest(puts=puts)).puts
-            assert [answer.status for answer in answers] == [api.OK] * len(puts)
 
 
 class TestOxiaStore(OxiaFixtures, StoreContract):

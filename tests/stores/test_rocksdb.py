@@ -388,5 +388,7 @@ def test_a_group_is_one_write(database: Path, monkeypatch: pytest.MonkeyPatch) -
         assert store.put_many(twice) == [1, None, 2, None]
         assert store.put_many([]) == []
         assert written == [100, 1, 1]
+        assert store.delete_many([(f"/new/{at}", 0) for at in range(3, 100)]) == [True] * 97
+        assert written == [100, 1, 1, 97]
     with RocksdbStore(f"rocksdb:{database}") as store:
         assert [store.read(path).value for path in ("/new/1", "/new/2")] == [b"3", b"x"]

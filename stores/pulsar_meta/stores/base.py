@@ -15,6 +15,8 @@ from pulsar_meta.codecs.json_text import Document
 ABSENT: Final = -1
 # Path, value, expected version.
 Write = tuple[str, bytes, int]
+# Path, expected version.
+Deletion = tuple[str, int]
 
 
 class Versioned(NamedTuple):
@@ -77,7 +79,7 @@ class Store(Protocol):
 
     @property
     def sends_groups(self) -> bool:
-        """Whether `read_many` and `put_many` cost about one request; else threads are quicker."""
+        """Whether `read_many`, `put_many`, `delete_many` cost about one request; else threads are quicker."""
         ...
 
     @property
@@ -170,6 +172,13 @@ class Store(Protocol):
         """
         ...
 
+    def delete_many(self, deletions: Sequence[Deletion]) -> list[bool]:
+        """Make each (path, expected) as `delete` does; return which were made.
+
+        One is not where the value moved, is gone, or has children that keep it. UnreachableError as above.
+        """
+        ...
+
     def check_path(self, path: str) -> None:
         """Raise UsageError where the store has no value at such a path."""
         ...
@@ -229,6 +238,10 @@ class BaseStore(ABC):
         """Write if the version is still `expected` and return the new one."""
 
     @abstractmethod
+    def delete(self, path: str, expected: int) -> None:
+        """Delete if the version is still `expected`."""
+
+    @abstractmethod
     def close(self) -> None:
         """Let go of connections and files. Safe to call twice."""
 
@@ -253,6 +266,12 @@ class BaseStore(ABC):
         for path, value, _ in writes:
             self.check_write(path, value)
         return [self._put_or_conflict(*write) for write in writes]
+
+    def delete_many(self, deletions: Sequence[Deletion]) -> list[bool]:
+        """Make each (path, expected) as `delete` does; return which were made."""
+        for path, _ in deletions:
+            self.check_write(path)
+        return [self._delete_or_conflict(*deletion) for deletion in deletions]
 
     def check_path(self, path: str) -> None:
         """Raise UsageError for empty parts, `.`, `..` or NUL."""
@@ -286,6 +305,18 @@ class BaseStore(ABC):
             return self.put(path, value, expected)
         except (ConflictError, NotFoundError):
             return None
+
+    def _delete_or_conflict(self, path: str, expected: int) -> bool:
+        try:
+            self.delete(path, expected)
+        except (ConflictError, NotFoundError):
+            return False
+        except GuardError:
+            # Somebody made a child of it: it is not what it was.
+            if self.children(path):
+                return False
+            raise
+        return True
 
 
 def stands_still(store: Store) -> bool:

@@ -11,7 +11,7 @@ the one that is kept (etcd3gw) this scans 4.2 and writes 2.7 times as many value
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
@@ -19,9 +19,18 @@ from typing import Final
 
 from pulsar_meta.access.credentials import user_password
 from pulsar_meta.access.urls import ServerUrl
-from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UsageError
+from pulsar_meta.codecs.errors import (
+    ConflictError,
+    DecodeError,
+    GuardError,
+    NotFoundError,
+    UnreachableError,
+    UsageError,
+)
 from pulsar_meta.proto import Etcd_pb2 as api
-from pulsar_meta.stores.base import ABSENT, BaseStore, Change, Versioned, prefixed
+from pulsar_meta.stores import etcd_groups
+from pulsar_meta.stores.base import ABSENT, BaseStore, Change, Deletion, Versioned, Write, prefixed
+from pulsar_meta.stores.etcd_groups import OPERATIONS, TOO_MANY, Compared
 from pulsar_meta.stores.etcd_history import Changes, CompactedError
 from pulsar_meta.stores.grpc_client import GrpcClient, TooLargeError
 
@@ -32,6 +41,8 @@ NAMES_PAGE: Final = 512
 MIN_PAGE: Final = 16
 MAX_PAGE: Final = 4096
 PAGE_BYTES: Final = 4 << 20
+# Numbers that are passed over at once.
+AT_ONCE: Final = 512
 AFTER_SLASH: Final = b"0"
 RANGE: Final = "/etcdserverpb.KV/Range"
 TXN: Final = "/etcdserverpb.KV/Txn"
@@ -44,6 +55,7 @@ class EtcdStore(BaseStore):
     networked = True
     counts_sequences = True
     scans_one_moment = True
+    sends_groups = True
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:
         """Connect; UnreachableError where no server answers in time or the password is refused."""
@@ -140,34 +152,59 @@ class EtcdStore(BaseStore):
         return found[0].version if found else None
 
     def advance_sequence(self, parent: str, floor: int) -> int:
-        """Write the parent until it was written often enough."""
+        """Write the parent as it is until it was written often enough: etcd has no other way to count on.
+
+        A key is in a request once only, so each number is a request; many are under way at once.
+        """
+        self.check_write(parent)
         while True:
-            found = self._one(parent)
-            number = self.next_sequence(parent) or 0
-            if found is not None and number >= floor:
-                return number
-            version = ABSENT if found is None else found.version
-            with suppress(ConflictError):
-                for _ in range(max(1, floor - number)):
-                    version = self.put(parent, b"" if found is None else found.value, version)
+            found = self._range(parent.encode()).kvs
+            if not found:
+                with suppress(ConflictError):
+                    self.put(parent, b"", ABSENT)
+            elif found[0].version >= floor:
+                return found[0].version
+            else:
+                touches = [_touch(found[0])] * min(AT_ONCE, floor - found[0].version)
+                self._client.write_all(TXN, touches, api.TxnResponse)
 
     def put(self, path: str, value: bytes, expected: int) -> int:
         """Write if the mod_revision is still `expected` and return the new one; the key's lease stays."""
         self.check_write(path, value)
-        put = api.PutRequest(key=path.encode(), value=bytes(value), ignore_lease=expected != ABSENT)
-        return self._compare_and(path, expected, api.RequestOp(request_put=put))
+        return self._compare_and(self._written(path, value, expected))
 
     def delete(self, path: str, expected: int) -> None:
         """Delete if the mod_revision is still `expected`."""
         self.check_write(path)
         self.read(path)
-        gone = api.DeleteRangeRequest(key=path.encode())
-        self._compare_and(path, expected, api.RequestOp(request_delete_range=gone))
+        self._compare_and(self._deleted(path, expected))
+
+    def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
+        """Return the values at `paths` in their order, None where there is none; some dozen a request."""
+        found: list[Versioned | None] = []
+        for at in range(0, len(paths), OPERATIONS):
+            found += self._read_group(paths[at : at + OPERATIONS])
+        return found
+
+    def put_many(self, writes: Sequence[Write]) -> list[int | None]:
+        """Make each (path, value, expected) as `put` does; return new versions, None for a conflict."""
+        for path, value, _ in writes:
+            self.check_write(path, value)
+        return self._each_compared([self._written(*write) for write in writes])
+
+    def delete_many(self, deletions: Sequence[Deletion]) -> list[bool]:
+        """Make each (path, expected) as `delete` does; return which were made."""
+        for path, _ in deletions:
+            self.check_write(path)
+        # Revisions begin at 1: a comparison with less would hold for a key that is not there.
+        asked = [self._deleted(path, expected) for path, expected in deletions if expected > 0]
+        done = iter(self._each_compared(asked))
+        return [expected > 0 and next(done) is not None for _, expected in deletions]
 
     def check_write(self, path: str, value: bytes = b"") -> None:
         """Raise GuardError also for what is over the limit together with its path."""
         super().check_write(path, value)
-        size = len(value) + 2 * len(path.encode()) + REQUEST_OVERHEAD
+        size = _size(path, value)
         if size > self._max_request:
             text = f"{path}: a request of {size} bytes, the server takes {self._max_request}"
             raise GuardError(text, source=self.url)
@@ -192,7 +229,9 @@ class EtcdStore(BaseStore):
         return self._client.read(RANGE, request, api.RangeResponse)
 
     def _one(self, path: str) -> Versioned | None:
-        found = self._range(path.encode()).kvs
+        return self._only(path, self._range(path.encode()).kvs)
+
+    def _only(self, path: str, found: Sequence[api.KeyValue]) -> Versioned | None:
         if any(one.key != path.encode() for one in found) or len(found) > 1:
             raise DecodeError(f"asked for {path}, the server answered with another key", source=self.url)
         return self._versioned(found[0]) if found else None
@@ -209,17 +248,55 @@ class EtcdStore(BaseStore):
             raise DecodeError("the server says that there is more, and sends nothing", source=self.url)
         return page
 
-    def _compare_and(self, path: str, expected: int, operation: api.RequestOp) -> int:
-        compare = api.Compare(key=path.encode())
-        if expected == ABSENT:
-            compare.target, compare.create_revision = api.Compare.CREATE, 0
-        else:
-            compare.target, compare.mod_revision = api.Compare.MOD, expected
-        request = api.TxnRequest(compare=[compare], success=[operation])
-        answer = self._client.write(TXN, request, api.TxnResponse)
+    def _written(self, path: str, value: bytes, expected: int) -> Compared:
+        return etcd_groups.written(path, value, expected, _size(path, value))
+
+    def _deleted(self, path: str, expected: int) -> Compared:
+        return etcd_groups.deleted(path, expected, _size(path, b""))
+
+    def _compare_and(self, one: Compared) -> int:
+        answer = self._client.write(TXN, one.request(), api.TxnResponse)
         if not answer.succeeded:
-            raise ConflictError(f"{path}: changed since it was read", source=self.url)
+            raise ConflictError(f"{one.path}: changed since it was read", source=self.url)
         return answer.header.revision
+
+    def _each_compared(self, operations: Sequence[Compared]) -> list[int | None]:
+        """Return the revision of each operation, None where the comparison did not hold."""
+        done: list[int | None] = []
+        for group in etcd_groups.split(operations, self._max_request):
+            done += self._group_compared(group)
+        return done
+
+    def _group_compared(self, group: Sequence[Compared]) -> list[int | None]:
+        try:
+            answer = self._client.write(TXN, etcd_groups.together(group), api.TxnResponse)
+        except UnreachableError as error:
+            if TOO_MANY not in error.message or len(group) == 1:
+                raise
+            # Nothing of it was done: this server's --max-txn-ops is a low one.
+            half = len(group) // 2
+            return self._group_compared(group[:half]) + self._group_compared(group[half:])
+        self._check_count(answer, len(group))
+        made = [one.response_txn.succeeded for one in answer.responses]
+        return [answer.header.revision if succeeded else None for succeeded in made]
+
+    def _read_group(self, paths: Sequence[str]) -> list[Versioned | None]:
+        try:
+            answer = self._client.read(TXN, etcd_groups.read(paths), api.TxnResponse)
+        except UnreachableError as error:
+            if TOO_MANY not in error.message and not isinstance(error, TooLargeError):
+                raise
+            return [self._read_if_there(path) for path in paths]
+        self._check_count(answer, len(paths))
+        return [
+            self._only(path, one.response_range.kvs)
+            for path, one in zip(paths, answer.responses, strict=True)
+        ]
+
+    def _check_count(self, answer: api.TxnResponse, wanted: int) -> None:
+        found = len(answer.responses)
+        if found != wanted:
+            raise DecodeError(f"asked {wanted} questions, the server answered {found}", source=self.url)
 
     def _versioned(self, found: api.KeyValue) -> Versioned:
         return Versioned(self._text(found.key), found.value, found.mod_revision, ephemeral=found.lease != 0)
@@ -229,6 +306,17 @@ class EtcdStore(BaseStore):
             return key.decode()
         except UnicodeDecodeError as error:
             raise DecodeError(f"a key is not UTF-8: {key[:80]!r}", source=self.url) from error
+
+
+def _size(path: str, value: bytes) -> int:
+    return len(value) + 2 * len(path.encode()) + REQUEST_OVERHEAD
+
+
+def _touch(held: api.KeyValue) -> api.TxnRequest:
+    """Return what writes a key as it is then, as long as it was not deleted."""
+    same = api.Compare(key=held.key, target=api.Compare.CREATE, create_revision=held.create_revision)
+    put = api.PutRequest(key=held.key, ignore_value=True, ignore_lease=True)
+    return api.TxnRequest(compare=[same], success=[api.RequestOp(request_put=put)])
 
 
 def _revision(url: ServerUrl) -> int:

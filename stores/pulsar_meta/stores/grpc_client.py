@@ -91,6 +91,30 @@ class GrpcClient:
         except grpc.RpcError as error:
             self.unreachable(error)
 
+    def write_all(self, method: str, requests: Sequence[Message], answer: type[Answer]) -> list[Answer]:
+        """Return the answers to calls that are each sent once, all of them under way at the same time."""
+        import grpc
+
+        if not requests:
+            return []
+        call = self._call(self._answered, method, requests[0], answer)
+        pending = [
+            call.future(request, timeout=self._timeout, wait_for_ready=True, metadata=self.metadata)
+            for request in requests
+        ]
+        # All answers first: nothing more is sent while requests of ours are still under way.
+        errors = [one.exception() for one in pending]
+        answers: list[Answer] = []
+        for request, one, error in zip(requests, pending, errors, strict=True):
+            if error is None:
+                answers.append(one.result())
+            elif error.code() == grpc.StatusCode.UNAUTHENTICATED:
+                # A token runs out: with a new one.
+                answers.append(self.write(method, request, answer))
+            else:
+                self.unreachable(error)
+        return answers
+
     def stream(
         self,
         method: str,
@@ -215,11 +239,7 @@ class GrpcClient:
         seconds: float,
         wait: bool = False,
     ) -> Answer:
-        call = self.channel(server).unary_unary(
-            method,
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=answer.FromString,
-        )
+        call = self._call(server, method, request, answer)
 
         def send() -> Answer:
             # `wait`: for a connection, within the time; what was not sent by then never is.
@@ -227,6 +247,13 @@ class GrpcClient:
             return result
 
         return self._with_token(send)
+
+    def _call(self, server: str, method: str, request: Message, answer: type[Answer]) -> Any:
+        return self.channel(server).unary_unary(
+            method,
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=answer.FromString,
+        )
 
     def _with_token(self, send: Callable[[], Answer]) -> Answer:
         """Send; once more with a new token where the server took the old one for none."""

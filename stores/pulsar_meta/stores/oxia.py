@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from heapq import merge
@@ -28,7 +29,7 @@ from pulsar_meta.access.sockets import no_answer
 from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UnreachableError
 from pulsar_meta.proto import Oxia_pb2 as api
-from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, prefixed
+from pulsar_meta.stores.base import ABSENT, BaseStore, Deletion, Versioned, Write, parents_of, prefixed
 from pulsar_meta.stores.grpc_client import PAUSE, GrpcClient
 
 SERVICE: Final = "/io.streamnative.oxia.proto.OxiaClient/"
@@ -37,6 +38,8 @@ MAX_VALUE: Final = (256 << 20) - (64 << 10)
 # Before the server knows its shards from the coordinator.
 NOT_YET: Final = frozenset({"oxia: server not initialized yet"})
 PAGE: Final = 1000
+# Levels that are listed at once.
+AT_ONCE: Final = 16
 PAGE_BYTES: Final = 4 << 20
 Result = TypeVar("Result")
 
@@ -118,8 +121,7 @@ class OxiaStore(BaseStore):
         """Write if the version id is still `expected` and return the new one; missing parents are made."""
         self.check_write(path, value)
         if expected == ABSENT:
-            self._check_nowhere_else(path)
-            self._make_parents(path)
+            self._prepare([path])
         answer = self._put(path, bytes(value), expected)
         if answer.status != api.OK:
             self._check_nowhere_else(path)
@@ -128,24 +130,23 @@ class OxiaStore(BaseStore):
 
     def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
         """Return the values at `paths` in their order, None where there is none; a request a shard."""
-        found = self._again(lambda: self._get_many(paths))
+        found = self._again(lambda: self._get_all(paths))
         return [
             _versioned(path, found[path]) if found[path].status == api.OK else self._read_elsewhere(path)
             for path in paths
         ]
 
-    def put_many(self, writes: Sequence[tuple[str, bytes, int]]) -> list[int | None]:
+    def put_many(self, writes: Sequence[Write]) -> list[int | None]:
         """Make each (path, value, expected) as `put` does; return new versions, None for a conflict."""
         for path, value, _ in writes:
             self.check_write(path, value)
+        self._prepare([path for path, _, expected in writes if expected == ABSENT])
+        return self._put_each(writes)
+
+    def _put_each(self, writes: Sequence[Write]) -> list[int | None]:
+        """Send them, a request a shard."""
         done: dict[int, int | None] = {}
-        shards: dict[int, list[int]] = {}
-        for at, (path, _, expected) in enumerate(writes):
-            if expected == ABSENT:
-                done[at] = self._put_or_conflict(*writes[at])
-            else:
-                shards.setdefault(self._shard(path).shard, []).append(at)
-        for places in shards.values():
+        for places in self._by_shard([path for path, _, _ in writes]):
             puts = [_put_request(*writes[at]) for at in places]
             answers = self._write(writes[places[0]][0], api.WriteRequest(puts=puts)).puts
             self._check_count(len(answers), len(places))
@@ -166,6 +167,24 @@ class OxiaStore(BaseStore):
             self.read(path)
             self._check_nowhere_else(path)
             raise ConflictError(f"{path}: changed since it was read", source=self.url)
+
+    def delete_many(self, deletions: Sequence[Deletion]) -> list[bool]:
+        """Make each (path, expected) as `delete` does; return which were made. A request a shard."""
+        for path, _ in deletions:
+            self.check_write(path)
+        with ThreadPoolExecutor(AT_ONCE, "oxia") as pool:
+            names = pool.map(self.children, [path for path, _ in deletions])
+            childless = [at for at, found in enumerate(names) if not found]
+        gone: set[int] = set()
+        for places in self._by_shard([deletions[at][0] for at in childless]):
+            some = [childless[at] for at in places]
+            requests = [
+                api.DeleteRequest(key=deletions[at][0], expected_version_id=deletions[at][1]) for at in some
+            ]
+            answers = self._write(deletions[some[0]][0], api.WriteRequest(deletes=requests)).deletes
+            self._check_count(len(answers), len(some))
+            gone.update(at for at, answer in zip(some, answers, strict=True) if answer.status == api.OK)
+        return [at in gone for at in range(len(deletions))]
 
     def close(self) -> None:
         """Close the connections."""
@@ -206,6 +225,13 @@ class OxiaStore(BaseStore):
                 return shard
         raise UnreachableError(f"no shard holds {path}", source=self.url)
 
+    def _by_shard(self, paths: Sequence[str]) -> list[list[int]]:
+        """Return the places of the paths, those of a shard together."""
+        shards: dict[int, list[int]] = {}
+        for at, path in enumerate(paths):
+            shards.setdefault(self._shard(path).shard, []).append(at)
+        return list(shards.values())
+
     def _again(self, call: Callable[[], Result]) -> Result:
         """Return what `call` reads; once more, with shards learned anew, where a leader did not answer."""
         try:
@@ -238,19 +264,22 @@ class OxiaStore(BaseStore):
         )
         return self._answered([path], answers)[path]
 
-    def _get_many(self, paths: Sequence[str]) -> dict[str, api.GetResponse]:
-        shards: dict[int, list[str]] = {}
-        for path in dict.fromkeys(paths):
-            shards.setdefault(self._shard(path).shard, []).append(path)
+    def _get_all(self, paths: Sequence[str]) -> dict[str, api.GetResponse]:
+        once = list(dict.fromkeys(paths))
         found: dict[str, api.GetResponse] = {}
-        for number, wanted in shards.items():
-            gets = [api.GetRequest(key=path, include_value=True) for path in wanted]
-            request = api.ReadRequest(shard=number, gets=gets)
-            leader = self._shard(wanted[0]).leader
-            # The server spreads large answers over several messages.
-            answers = self._client.stream(SERVICE + "Read", request, api.ReadResponse, None, leader)
-            found |= self._answered(wanted, answers)
+        for places in self._by_shard(once):
+            wanted = [once[at] for at in places]
+            found |= self._get_many(wanted, self._shard(wanted[0]))
         return found
+
+    def _get_many(
+        self, paths: Sequence[str], shard: api.ShardAssignment, *, values: bool = True
+    ) -> dict[str, api.GetResponse]:
+        gets = [api.GetRequest(key=path, include_value=values) for path in paths]
+        request = api.ReadRequest(shard=shard.shard, gets=gets)
+        # The server spreads large answers over several messages.
+        answers = self._client.stream(SERVICE + "Read", request, api.ReadResponse, None, shard.leader)
+        return self._answered(paths, answers)
 
     def _answered(
         self, paths: Sequence[str], answers: Sequence[api.ReadResponse]
@@ -338,15 +367,23 @@ class OxiaStore(BaseStore):
             self._known = []
             raise
 
-    def _make_parents(self, path: str) -> None:
-        missing = []
-        parent = path.rpartition("/")[0]
-        while parent and self._get(parent).status == api.KEY_NOT_FOUND:
-            missing.append(parent)
-            parent = parent.rpartition("/")[0]
-        for parent in reversed(missing):
-            # Whoever made it meanwhile made what we wanted.
-            self._put(parent, b"", ABSENT)
+    def _prepare(self, paths: Sequence[str]) -> None:
+        """Make the parents of paths that are to come; GuardError where one lies on another shard already."""
+        if not paths:
+            return
+        for shard in self._shards():
+            others = [path for path in paths if self._shard(path).shard != shard.shard]
+            if any(one.status == api.OK for one in self._get_some(others, shard)):
+                for path in others:
+                    self._check_nowhere_else(path)
+        parents = sorted({parent for path in paths for parent in parents_of(path)}.difference(paths))
+        found = self._get_all(parents)
+        missing = [parent for parent in parents if found[parent].status == api.KEY_NOT_FOUND]
+        # Whoever made one meanwhile made what we wanted.
+        self._put_each([(parent, b"", ABSENT) for parent in missing])
+
+    def _get_some(self, paths: Sequence[str], shard: api.ShardAssignment) -> list[api.GetResponse]:
+        return list(self._get_many(paths, shard, values=False).values()) if paths else []
 
 
 def _put_request(path: str, value: bytes, expected: int) -> api.PutRequest:

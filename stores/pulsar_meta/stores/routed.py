@@ -22,6 +22,7 @@ from pulsar_meta.codecs.names import LEDGERS
 from pulsar_meta.stores.base import (
     BaseStore,
     Change,
+    Deletion,
     Store,
     Versioned,
     Write,
@@ -132,6 +133,12 @@ class RoutedStore(BaseStore):
         for path, value, _ in writes:
             self.check_write(path, value)
         return self._split(writes, lambda write: write[0], lambda store, some: store.put_many(some))
+
+    def delete_many(self, deletions: Sequence[Deletion]) -> list[bool]:
+        """Make each (path, expected) as `delete` does; return which were made."""
+        for path, _ in deletions:
+            self.check_write(path)
+        return self._split(deletions, lambda one: one[0], lambda store, some: store.delete_many(some))
 
     def check_path(self, path: str) -> None:
         """Raise UsageError where the store that it belongs to has no value at such a path."""

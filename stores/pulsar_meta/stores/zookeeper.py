@@ -27,7 +27,17 @@ from pulsar_meta.codecs.errors import (
     UnreachableError,
     UsageError,
 )
-from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, Write, behind, is_within, joined, prefixed
+from pulsar_meta.stores.base import (
+    ABSENT,
+    BaseStore,
+    Deletion,
+    Versioned,
+    Write,
+    behind,
+    is_within,
+    joined,
+    prefixed,
+)
 from pulsar_meta.stores.zookeeper_client import (
     NO_NODE,
     NODES,
@@ -194,6 +204,29 @@ class ZookeeperStore(BaseStore):
         self.check_write(path)
         with self._translated(path):
             self._once(partial(self._client.delete_async, path, expected))
+
+    def delete_many(self, deletions: Sequence[Deletion]) -> list[bool]:
+        """Make each (path, expected) as `delete` does; return which were made. All are sent at once."""
+        for path, _ in deletions:
+            self.check_write(path)
+        self._await_connection()
+        sent = [self._client.delete_async(path, expected) for path, expected in deletions]
+        # All answers first: nothing more is sent while requests of ours are still under way.
+        return [self._deleted(path, pending) for (path, _), pending in zip(deletions, sent, strict=True)]
+
+    def _deleted(self, path: str, pending: Any) -> bool:
+        from kazoo.exceptions import NotEmptyError
+
+        try:
+            with self._translated(path):
+                self._once(lambda: pending)
+        except (ConflictError, NotFoundError):
+            return False
+        except GuardError as error:
+            if isinstance(error.__cause__, NotEmptyError):
+                return False
+            raise
+        return True
 
     def check_path(self, path: str) -> None:
         """Raise UsageError also for characters that ZooKeeper has in no path."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pulsar_meta.codecs.errors import GuardError
-from pulsar_meta.jobs.rewrite.batches import Batches
+from pulsar_meta.jobs.rewrite.batches import Batches, level_by_level
 from pulsar_meta.jobs.rewrite.decision import Anew, Change, Decided, Decision, Summary, content
 from pulsar_meta.jobs.rewrite.guards import Guards, Refusal
 from pulsar_meta.jobs.rewrite.undo_log import UndoLog
@@ -111,7 +111,7 @@ class Sender:
 
     def _flush(self) -> None:
         """Send what there is; an error of the group before is raised here."""
-        group, self._group, self._bytes = self._group, [], 0
+        group, self._group, self._bytes = level_by_level(self._group), [], 0
         if self._thread is None:
             self._deliver(group)
         else:

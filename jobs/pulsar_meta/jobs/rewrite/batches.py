@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby, islice
 from typing import Self, TypeVar
 
-from pulsar_meta.codecs.errors import ConflictError, GuardError, NotFoundError
-from pulsar_meta.jobs.rewrite.decision import Change
+from pulsar_meta.codecs.errors import NotFoundError
+from pulsar_meta.jobs.rewrite.decision import Change, Decided
 from pulsar_meta.stores.base import ABSENT, Store, Versioned, parents_of
 
 T = TypeVar("T")
@@ -52,9 +52,8 @@ class Batches:
             if not self._grouped:
                 yield from chunks(part, self.width)
                 continue
-            for write, run in groupby(part, lambda change: change.new is not None):
-                some = list(run)
-                yield from chunks(some, len(some) if write else 1)
+            for _, run in groupby(part, lambda change: change.new is not None):
+                yield list(run)
 
     def read(self, paths: Sequence[str]) -> list[Versioned]:
         """Return the values at `paths` in their order, of version ABSENT where there is none."""
@@ -63,9 +62,13 @@ class Batches:
 
     def write(self, changes: Sequence[Change]) -> list[int | None]:
         """Make the changes and return each new version (ABSENT for a deletion), None for a conflict."""
-        if self._grouped:
-            return self._pipelined(changes)
-        return self._each(self._write, changes)
+        puts = [(c.path, c.new, c.version) for c in changes if c.new is not None]
+        deletions = [(c.path, c.version) for c in changes if c.new is None]
+        written = iter(self.store.put_many(puts))
+        gone = iter(self.store.delete_many(deletions))
+        return [
+            next(written) if change.new is not None else ABSENT if next(gone) else None for change in changes
+        ]
 
     def children(self, paths: Sequence[str]) -> list[list[str]]:
         """Return the names of the children of each path."""
@@ -78,11 +81,6 @@ class Batches:
         if self._pool is not None:
             self._pool.shutdown(wait=True)
 
-    def _pipelined(self, changes: Sequence[Change]) -> list[int | None]:
-        puts = [(c.path, c.new, c.version) for c in changes if c.new is not None]
-        done = iter(self.store.put_many(puts))
-        return [self._write(change) if change.new is None else next(done) for change in changes]
-
     def _each(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
         if self._pool is None or len(items) == 1:
             return [call(item) for item in items]
@@ -94,19 +92,17 @@ class Batches:
         except NotFoundError:
             return None
 
-    def _write(self, change: Change) -> int | None:
-        try:
-            if change.new is not None:
-                return self.store.put(change.path, change.new, change.version)
-            self.store.delete(change.path, change.version)
-        except (ConflictError, NotFoundError):
-            return None
-        except GuardError:
-            # Somebody made a child of it: it is not what it was.
-            if change.new is None and self.store.children(change.path):
-                return None
-            raise
-        return ABSENT
+
+def level_by_level(group: Sequence[Decided]) -> list[Decided]:
+    """Return a group that only makes values, or only removes them, so that whole levels can go at once.
+
+    Parents are made before what is below them and removed after it, as in the order that they came in.
+    """
+    if all(seen.version == ABSENT for seen, _ in group):
+        return sorted(group, key=lambda one: one[0].path.count("/"))
+    if all(decision.new is None for _, decision in group):
+        return sorted(group, key=lambda one: -one[0].path.count("/"))
+    return list(group)
 
 
 def _apart(changes: Sequence[Change]) -> Iterator[list[Change]]:
