@@ -74,7 +74,7 @@ def test_a_broker_that_would_create_is_not_asked() -> None:
 
 def test_a_topic_that_is_not_there_has_none() -> None:
     missing = answer(response=FAILED, error=ServerError.TopicNotFound, message="no")
-    assert play([connected(knows=True), missing], LookupRequest(TOPIC))[0] == PartitionAnswer(0)
+    assert play([connected(knows=True), missing], LookupRequest(TOPIC))[0] == PartitionAnswer(0, absent=True)
 
 
 def test_a_refusal_is_told() -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from pulsar_meta.codecs.names import decode_name
+from pulsar_meta.codecs.names import TopicName, decode_name
 from tests.cli.program import environment, pulsar_meta_here
 from tests.seek_truth import is_transactional
 
@@ -196,6 +196,71 @@ def test_looking_around(run: Run, truth: Truth) -> None:
         len(truth[one]["internalStats"]["ledgers"]) for one in segments
     ]
     assert len(run("tree", "topic", "created").stdout.splitlines()) == 3 + len(stated)
+
+
+def test_what_is_of_a_segment_says_so(run: Run, truth: Truth) -> None:
+    """In each of the commands that do not read entries: the segment, and the topic that it is one of."""
+    segments = dict(scalable(truth))[name := "topic://public/default/moved"]
+    plans = [
+        ["build-index", "moved", "--dry-run"],
+        ["compress-ledgers", "--topic", "moved", "--compression", "zstd", "--threshold", "0", "--dry-run"],
+        ["set-property", "moved", "45,46", "a=b", "--dry-run"],
+    ]
+    for words in (["tree", "topic", "moved"], ["get", "topic", "moved"], *plans):
+        found = [one for one in lines(run(*words, "-o", "ndjson")) if "path" in one and "cursor" not in one]
+        said = [(one["topic"], one["scalable_topic"]) for one in found]
+        # In the order of the tree; a property goes to the segment that has the ledgers.
+        assert said == [(one, name) for one in segments[: 1 if words[0] == "set-property" else None]]
+    for words in (
+        ["ls", "topic", "moved"],
+        ["get", "cursor", "moved", "keep"],
+        ["ls", "topic", "moved", "-l"],
+    ):
+        (one,) = lines(run(*words, "-o", "ndjson"))
+        assert (one["topic"], one["scalable_topic"], one["cursor"]) == (segments[0], name, "keep")
+    (kept,) = lines(
+        run("compress-cursors", "--topic", "moved", "--compression", "lz4", "--dry-run", "-o", "ndjson")
+    )[1:]
+    assert (kept["scalable_topic"], kept["cursor"]) == (name, "keep")
+    # A topic that is none, and what lies elsewhere.
+    assert "scalable_topic" not in lines(run("get", "topic", "__change_events", "-o", "ndjson"))[0]
+    assert "topic" not in lines(run("get", "/admin/clusters/standalone", "-o", "ndjson"))[0]
+    walked = {one["path"]: one for one in lines(run("tree", "/", "-o", "ndjson"))}
+    assert walked["/topics/public/default/moved"]["topic"] == name
+    for topic in segments:
+        path = TopicName.parse(topic).path
+        assert (walked[path]["topic"], walked[path]["scalable_topic"]) == (topic, name)
+
+
+def test_a_finding_names_the_scalable_topic(run: Run) -> None:
+    path = "/managed-ledgers/public/default/segment/moved/0000-7fff-2"
+    assert run("rm", path, "--yes", "--version", str(version_of(run, path))).returncode == 0
+    found = lines(run("check", "moved", "-o", "ndjson"))
+    assert "segment-without-managed-ledger" in [one["code"] for one in found]
+    assert {one["scalable_topic"] for one in found} == {"topic://public/default/moved"}
+    assert {one["topic"] for one in found} == {"segment://public/default/moved/0000-7fff-2"}
+
+
+def test_plain_entries_say_their_segment(run: Run, truth: Truth) -> None:
+    segments = dict(scalable(truth))["topic://public/default/merged"]
+    for words in (["-o", "plain"], ["--deep", "-o", "plain"], ["--where", "region=eu", "-o", "plain"]):
+        notes = [line.split("\t")[-1] for line in run("dump-entries", "merged", *words).stdout.splitlines()]
+        assert list(dict.fromkeys(note.split(", ")[-1] for note in notes)) == segments
+
+
+def test_transactions_beside_a_filter(run: Run) -> None:
+    shown = run("dump-entries", "txn", "--transactions", "-o", "ndjson")
+    states = {
+        (one["ledger_id"], one["entry_id"]): one["transaction_state"]
+        for one in lines(shown)
+        if "transaction" in one
+    }
+    done = run("dump-entries", "txn", "--transactions", "--where", "region=eu", "-o", "ndjson")
+    found = [one for one in lines(done) if "transaction" in one]
+    assert done.returncode == 0
+    assert {one["transaction_state"] for one in found} == {"committed", "aborted"}
+    assert all(one["transaction_state"] == states[one["ledger_id"], one["entry_id"]] for one in found)
+    assert all(one["where"]["matches"] for one in found)
 
 
 def test_what_a_name_leaves_open_is_said_or_refused(run: Run) -> None:

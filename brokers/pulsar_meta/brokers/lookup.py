@@ -131,8 +131,14 @@ def knows_properties(hop: Hop) -> bool | None:
     """Return whether the broker's version knows lookup properties, None where it does not say."""
     if hop.protocol_version < PROTOCOL_VERSION:
         return False
+    version = release_of(hop)
+    return None if version is None else version >= OLDEST_WITH_PROPERTIES
+
+
+def release_of(hop: Hop) -> tuple[int, int] | None:
+    """Return the major and minor number of the broker's release, None where it does not say."""
     version = _version_re.search(hop.server_version)
-    return (int(version[1]), int(version[2])) >= OLDEST_WITH_PROPERTIES if version else None
+    return (int(version[1]), int(version[2])) if version else None
 
 
 def refusal(address: BrokerAddress, error: int, message: str | bytes) -> PulsarMetaError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
@@ -18,10 +18,11 @@ from pulsar_meta.brokers.lookup import (
     knows_properties,
     look_up,
     next_address,
+    release_of,
 )
 from pulsar_meta.brokers.partition_count import PartitionAnswer, ask_partitions
 from pulsar_meta.brokers.scalable_lookup import SegmentOf, ask_segments
-from pulsar_meta.codecs.errors import PulsarMetaError
+from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError, UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.wire.commands import text_of
@@ -29,6 +30,7 @@ from pulsar_meta.codecs.wire.service_url import BrokerAddress
 from pulsar_meta.proto.PulsarApi_pb2 import CommandLookupTopicResponse, ServerError
 
 Result = TypeVar("Result")
+OLDEST_WITH_SCALABLE: Final = (5, 0)
 PARTITIONED: Final = ("persistent", "non-persistent")
 
 
@@ -96,40 +98,93 @@ class LookupSession:
         """Ask how many partitions the topic has; raises as `ask_partitions`."""
         return _run(ask_partitions(self.addresses, request), _Wire(self.tls, self.timeout), [])
 
-    def look_up_all(self, request: LookupRequest, report: Callable[[str], None]) -> Iterator[LookupOutcome]:
+    def look_up_all(
+        self, request: LookupRequest, report: Callable[[str], None], *, short: bool = False
+    ) -> Iterator[LookupOutcome]:
         """Yield the outcome of the topic, or of each partition or segment where it has some.
 
-        `report` is given why the broker was not asked for partitions.
+        `short`: no domain was written, so that the topic may be a scalable one. `report` is given why the
+        broker was not asked for partitions.
         """
         name = TopicName.parse(request.topic)
         if name.domain == "topic":
             yield from self._look_up_segments(request)
             return
-        answer = PartitionAnswer(0)
-        if name.partition is None and name.domain in PARTITIONED:
-            try:
-                answer = self.partitions(request)
-            except PulsarMetaError as error:
-                yield LookupOutcome(request, error=error)
-                return
-        if not answer.count:
-            outcome = self.look_up(request)
-            if answer.why is not None:
-                outcome.remarks.append(answer.why) if answer.refused else report(answer.why)
-            yield outcome
-        for number in range(answer.count or 0):
-            yield self.look_up(replace(request, topic=str(name.with_partition(number))))
-
-    def _look_up_segments(self, request: LookupRequest) -> Iterator[LookupOutcome]:
+        if name.partition is not None or name.domain not in PARTITIONED:
+            yield self._one_part(request, name)
+            return
         try:
-            segments = _run(ask_segments(self.addresses, request), _Wire(self.tls, self.timeout), [])
+            answer = self.partitions(request)
         except PulsarMetaError as error:
             yield LookupOutcome(request, error=error)
             return
+        names = [str(name.with_partition(number)) for number in range(answer.count or 0)] or [request.topic]
+        segments, remarks = self._scalable(request, name) if answer.scalable else ({}, [])
+        if short and segments and (answer.absent or segments.keys() >= set(names)):
+            yield from self._each(request, segments.values())
+            return
+        if short and segments:
+            both = UsageError(f"two topics have this name: say {name} or {name.as_scalable}")
+            yield LookupOutcome(request, error=both)
+            return
+        if answer.why is not None and not answer.refused:
+            report(answer.why)
+        elif answer.why is not None:
+            remarks.append(answer.why)
+        if answer.absent:
+            remarks.append(f"there is no topic {name} yet: brokers answer for a name that nobody uses, too")
+        for topic in names:
+            outcome = self.look_up(replace(request, topic=topic))
+            yield _as_old_part(outcome, segments, remarks)
+
+    def _one_part(self, request: LookupRequest, name: TopicName) -> LookupOutcome:
+        """Look up a topic that has no partitions of its own."""
+        outcome, base = self.look_up(request), name.partitioned
+        release = None if outcome.last is None else release_of(outcome.last)
+        if base is None or release is None or release < OLDEST_WITH_SCALABLE:
+            return outcome
+        return _as_old_part(outcome, *self._scalable(request, base))
+
+    def _scalable(self, request: LookupRequest, name: TopicName) -> tuple[dict[str, SegmentOf], list[str]]:
+        """Return the segments of the scalable topic of this name, and what is not known of it."""
+        try:
+            found = self._segments(replace(request, topic=str(name.as_scalable)))
+        except NotFoundError:
+            return {}, []
+        except PulsarMetaError as error:
+            return {}, [f"whether {name.as_scalable} is there is not known: {error}"]
+        return {segment.topic: segment for segment in found}, []
+
+    def _segments(self, request: LookupRequest) -> list[SegmentOf]:
+        return _run(ask_segments(self.addresses, request), _Wire(self.tls, self.timeout), [])
+
+    def _look_up_segments(self, request: LookupRequest) -> Iterator[LookupOutcome]:
+        try:
+            segments = self._segments(request)
+        except PulsarMetaError as error:
+            yield LookupOutcome(request, error=error)
+            return
+        yield from self._each(request, segments)
+
+    def _each(self, request: LookupRequest, segments: Iterable[SegmentOf]) -> Iterator[LookupOutcome]:
         for segment in segments:
             outcome = self.look_up(replace(request, topic=segment.topic))
             outcome.segment = segment
             yield outcome
+
+
+def _as_old_part(
+    outcome: LookupOutcome, segments: Mapping[str, SegmentOf], remarks: Iterable[str]
+) -> LookupOutcome:
+    """Return the outcome of a full name; it says where that is a sealed old part of a scalable topic."""
+    topic = outcome.request.topic
+    outcome.segment = segments.get(topic)
+    outcome.remarks += remarks
+    if outcome.segment is not None:
+        more = sum(not one.startswith("persistent://") for one in segments)
+        old = f"{topic} is but the sealed old part of {outcome.segment.scalable_topic}"
+        outcome.remarks.append(f"{old}, which has {more} segments more")
+    return outcome
 
 
 def _run(talk: Generator[Step | Hop, Any, Result], wire: _Wire, hops: list[Document]) -> Result:

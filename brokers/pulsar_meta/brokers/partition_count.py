@@ -9,7 +9,7 @@ Source: apache/pulsar PIP-344, ServerCnx.handlePartitionMetadataRequest.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pulsar_meta.brokers.lookup import (
@@ -34,11 +34,14 @@ class PartitionAnswer:
     """The number of partitions, 0 for none; None where `why` says what kept it from being known.
 
     `refused`: the broker was asked and refused; else it was not asked, since that could create some.
+    `absent`: it says that there is no such topic. `scalable`: it can be asked for scalable topics.
     """
 
     count: int | None
     why: str | None = None
     refused: bool = False
+    absent: bool = False
+    scalable: bool = False
 
 
 def ask_partitions(
@@ -49,21 +52,24 @@ def ask_partitions(
     Raises what connecting raises in `look_up`, DecodeError for an answer of nonsense.
     """
     address = yield Connect(addresses)
-    reply = yield from converse(address, connect_command(request), request, "CONNECTED")
+    connect = connect_command(request)
+    connect.connect.feature_flags.supports_scalable_topics = True
+    reply = yield from converse(address, connect, request, "CONNECTED")
+    scalable = reply.connected.feature_flags.supports_scalable_topics
     if not reply.connected.feature_flags.supports_get_partitioned_metadata_without_auto_creation:
         version = text_of(reply.connected.server_version)
         why = f"{address} ({version}) cannot be asked for partitions without creating some"
         return PartitionAnswer(None, f"{why}: {request.topic} is looked up as it is named")
     command = partitions_command(request)
     reply = yield from converse(address, command, request, "PARTITIONED_METADATA_RESPONSE")
-    return _checked(address, reply.partitionMetadataResponse)
+    return replace(_checked(address, reply.partitionMetadataResponse), scalable=scalable)
 
 
 def _checked(address: BrokerAddress, answer: CommandPartitionedTopicMetadataResponse) -> PartitionAnswer:
     if not answer.HasField("response") or answer.response == CommandPartitionedTopicMetadataResponse.Failed:
         error = refusal(address, answer.error, answer.message)
         if isinstance(error, NotFoundError):
-            return PartitionAnswer(0)
+            return PartitionAnswer(0, absent=True)
         return PartitionAnswer(None, f"whether there are partitions is not known: {error}", refused=True)
     if answer.partitions > MAX_PARTITIONS:
         raise DecodeError(f"the broker claims {answer.partitions} partitions", source=str(address))

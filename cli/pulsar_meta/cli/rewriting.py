@@ -32,7 +32,7 @@ from pulsar_meta.jobs.restore.values import DIFFERENT, NO_PATH
 from pulsar_meta.jobs.rewrite.apply import Speed
 from pulsar_meta.jobs.rewrite.decision import NOT_THERE, Summary
 from pulsar_meta.jobs.rewrite.guards import LOADED_TOPIC, Overrides
-from pulsar_meta.jobs.rewrite.plan import plan_header, plan_line
+from pulsar_meta.jobs.rewrite.plan import named_lines, plan_header
 from pulsar_meta.jobs.rewrite.rules import UNKNOWN_FIELDS
 from pulsar_meta.jobs.rewrite.run import Listener, Report, Rewrite, Terms, foresee, preview, run
 from pulsar_meta.jobs.rewrite.run_files import read_identity
@@ -243,7 +243,7 @@ def _show_plan(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> No
     if shell.output_format is None and shell.format is Format.PLAIN:
         shell = replace(shell, output_format=Format.NDJSON)
     decided = preview(store, rewrite, terms, summary, shell.warn)
-    lines = (plan_line(seen, decision, with_new=rewrite.with_new) for seen, decision in decided)
+    lines = named_lines(store, decided, with_new=rewrite.with_new)
     if shell.format is Format.NDJSON:
         shell.emit(chain([plan_header(rewrite.command, identity, rewrite.counters)], lines), PLAN)
     elif shell.format is Format.JSON:

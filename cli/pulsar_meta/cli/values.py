@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
 
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.render.tables import Detail
@@ -22,10 +23,14 @@ FIELDS = (
     "envelope.codec",
     "envelope.stored_size",
     "envelope.raw_size",
+    "topic",
+    "scalable_topic",
+    "cursor",
     "value",
 )
 OTHER_BYTES = "re-encoding gives other bytes (fields in another order or form), which mean the same"
 
+NO_NAMES: Final[Mapping[str, Document]] = {}
 
 # Adds to a value's document what lies elsewhere; returns why it cannot.
 Complete = Callable[[ValueInput, Document], PulsarMetaError | None]
@@ -38,12 +43,25 @@ def emit_values(
     *,
     single: bool,
     complete: Complete = lambda value, document: None,
+    names: Mapping[str, Document] = NO_NAMES,
 ) -> None:
-    """Write what values say, report what is wrong with some, and leave with the gravest exit code."""
+    """Write what values say, report what is wrong with some, and leave with the gravest exit code.
+
+    `names` has by paths what documents say beside them: whose value it is.
+    """
     faults = Faults(shell)
     documents = _decoded(shell, values, options, faults, complete)
+    documents = (_with_names(document, names) for document in documents)
     shell.emit(documents, Detail(document_lines, fields=FIELDS), single=single)
     faults.end()
+
+
+def _with_names(document: Document, names: Mapping[str, Document]) -> Document:
+    """Return a document with the names of its value behind its path."""
+    found = names.get(document.get("path", ""))
+    if not found:
+        return document
+    return {name: document[name] for name in ("source", "path")} | found | document
 
 
 def _decoded(

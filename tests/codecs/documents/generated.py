@@ -14,6 +14,7 @@ from pulsar_meta.codecs.documents.value import JSON_KINDS
 from pulsar_meta.codecs.frames.bookie_entry import DIGEST_SIZES
 from pulsar_meta.proto.DataFormats_pb2 import CookieFormat, LedgerMetadataFormat
 from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, BrokerEntryMetadata, MessageMetadata
+from pulsar_meta.proto.TransactionLogs_pb2 import PendingAckMetadataEntry, TransactionMetadataEntry
 
 Json = st.SearchStrategy[Any]
 
@@ -120,6 +121,35 @@ def _values() -> dict[str, Json]:
     commands = st.lists(st.fixed_dictionaries({"command": command}, optional={"body": BYTES}), max_size=2)
     values = {kind: message(message_values.message_type(kind).DESCRIPTOR) for kind in message_values.KINDS}
     values |= dict.fromkeys(JSON_KINDS, PLAIN)
+    records = {
+        kind: st.fixed_dictionaries(
+            {"batched": st.just(True), "records": st.lists(message(record.DESCRIPTOR), max_size=2)}
+        )
+        for kind, record in (
+            ("TransactionLogEntry", TransactionMetadataEntry),
+            ("PendingAckLogEntry", PendingAckMetadataEntry),
+        )
+    }
+    txn = st.fixed_dictionaries({"leastSigBits": LONG, "mostSigBits": LONG})
+    topic, aborts = st.none() | st.text(max_size=5), st.none() | st.lists(txn, max_size=2)
+    newest = {"aborts": aborts, "maxReadPositionEntryId": LONG, "maxReadPositionLedgerId": LONG}
+    index = dict.fromkeys(
+        ("abortedMarkEntryID", "abortedMarkLedgerID", "segmentEntryID", "segmentLedgerID", "sequenceID"), LONG
+    )
+    aborted = dict.fromkeys(("entryId", "ledgerId", "txnIdLeastBits", "txnIdMostBits"), LONG)
+    positions = ("persistentPositionEntryId", "persistentPositionLedgerId", "sequenceId")
+    snapshots = {
+        "TransactionBufferSnapshot": newest
+        | {"aborts": st.none() | st.lists(st.fixed_dictionaries(aborted), max_size=2)},
+        "TransactionBufferSnapshotIndexes": {
+            "indexList": st.none() | st.lists(st.fixed_dictionaries(index), max_size=2),
+            "snapshot": st.none() | st.fixed_dictionaries(newest),
+        },
+        "TransactionBufferSnapshotSegment": {"aborts": aborts} | dict.fromkeys(positions, LONG),
+    }
+    values |= records | {
+        kind: st.fixed_dictionaries(fields | {"topicName": topic}) for kind, fields in snapshots.items()
+    }
     ledger = message(LedgerMetadataFormat.DESCRIPTOR)
     return values | {
         "LedgerMetadata": st.tuples(ledger, st.sampled_from([{}, {"metadata_format_version": 2}])).map(

@@ -31,6 +31,16 @@ ONE_LEDGER = {"ledgerInfo": [{"ledgerId": 7, "entries": 10, "size": 1000, "times
 INDEX_ENTRY = {"version": 0, "position": {"ledgerId": 2, "entryId": 0}, "hash": "/w=="}
 METADATA = {"producer_name": "p", "sequence_id": 0, "publish_time": 1}
 
+# Of transactions' logs.
+UPDATED = _hex("0803", "1003", "1800", "2000", "2801", "5098eed788a034", "5810")
+UPDATE = {
+    "metadata_op": "UPDATE", "txnid_least_bits": 3, "txnid_most_bits": 0, "expected_status": "OPEN",
+    "new_status": "COMMITTING", "last_modification_time": 1795314546456, "max_local_txn_id": 16,
+}  # fmt: skip
+PENDING = {
+    "pending_ack_op": "ACK", "ack_type": "Cumulative", "txnid_least_bits": 20, "txnid_most_bits": 0,
+    "pending_ack_metadata": [{"ledgerId": 31, "entryId": 8, "ack_set": ["14"], "batch_size": 4}],
+}  # fmt: skip
 # Java's Deflater as Pulsar drives it: no last block, no checksum. Decodes; is never written by us.
 JAVA_ZLIB = _hex("4778000000040802100b789ce2e2e46017e09278c1aec008000000ffff")
 
@@ -328,6 +338,65 @@ GOLDEN = [
     Golden("watermark", "SegmentWatermark", b'{"ledgerId":73,"entryId":3}', {"ledgerId": 73, "entryId": 3}),
     Golden("coordinator", "TransactionCoordinator", b'{"brokerId":"b:8080"}', {"brokerId": "b:8080"}),
     Golden("transactions of a coordinator", "TransactionSequence", b'{"next":1}', {"next": 1}),
+    Golden(
+        "record of a coordinator's log",
+        "TransactionLogEntry",
+        UPDATED,
+        {"batched": False, "records": [UPDATE]},
+    ),
+    Golden(
+        "records of a coordinator's log",
+        "TransactionLogEntry",
+        _hex("0e010001", "0a13", UPDATED.hex(), "0a13", UPDATED.hex()),
+        {"batched": True, "records": [UPDATE, UPDATE]},
+    ),
+    Golden(
+        "pending acknowledgment",
+        "PendingAckLogEntry",
+        _hex("08011001181420002a08081f1008180e2004"),
+        {"batched": False, "records": [PENDING]},
+    ),
+    Golden(
+        "snapshot of a transaction buffer",
+        "TransactionBufferSnapshot",
+        _hex("02", "02", "06560600", "00", "3056", "02", "0674c3b8"),
+        {
+            "aborts": [{"entryId": 3, "ledgerId": 43, "txnIdLeastBits": 3, "txnIdMostBits": 0}],
+            "maxReadPositionEntryId": 24,
+            "maxReadPositionLedgerId": 43,
+            "topicName": "tø",
+        },
+    ),
+    Golden(
+        "snapshot that points to segments",
+        "TransactionBufferSnapshotIndexes",
+        _hex("02", "02", "0204060800", "00", "02", "00", "0203", "00"),
+        {
+            "indexList": [
+                {
+                    "abortedMarkEntryID": 1,
+                    "abortedMarkLedgerID": 2,
+                    "segmentEntryID": 3,
+                    "segmentLedgerID": 4,
+                    "sequenceID": 0,
+                }
+            ],
+            "snapshot": {"aborts": None, "maxReadPositionEntryId": 1, "maxReadPositionLedgerId": -2},
+            "topicName": None,
+        },
+    ),
+    Golden(
+        "segment of a snapshot",
+        "TransactionBufferSnapshotSegment",
+        _hex("02", "00", "8002", "feffffffffffffffff01", "02", "00"),
+        {
+            "aborts": [],
+            "persistentPositionEntryId": 128,
+            "persistentPositionLedgerId": "9223372036854775807",
+            "sequenceId": 1,
+            "topicName": None,
+        },
+    ),
     Golden("counter", "Counter", _hex("0000000000000006"), 6),
     Golden("counters", "Counter", _hex("0000000000000006", "ffffffffffffffff"), [6, -1]),
     Golden("text", "Text", b"16", "16"),

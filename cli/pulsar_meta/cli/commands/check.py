@@ -29,7 +29,10 @@ from pulsar_meta.jobs.rewrite.releases import parse_version
 from pulsar_meta.jobs.seek.questions import parse_duration
 
 COPIES = ("snapshot:", "zk-files:")
-FIELDS = ("code", "severity", "topic", "cursor", "ledger_id", "path", "message", "evidence", "repair")
+FIELDS = (
+    "code", "severity", "topic", "cursor", "ledger_id", "path", "message", "evidence", "repair",
+    "scalable_topic",
+)  # fmt: skip
 
 
 def check(

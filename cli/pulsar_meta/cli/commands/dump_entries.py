@@ -129,12 +129,16 @@ def dump_entries(
         choices = choose(names or [], opened, source, faults, everything=everything, ledgers=bounds.ledgers)
         places = sought.places(choices, bounds, source, faults)
         _check_form(shell.format, where=chosen is not None, transactions=transactions, deep=look.deep)
+        outcomes = Outcomes(opened, source, faults)
         if chosen is not None:
             matches = Matches(faults, engine, chosen, look, bounds.count, FilterCounts(), coverage)
+            planned = list(places)
             if shell.format is Format.RAW:
-                _emit_frames(shell, matches.entries(places, source, opened))
+                _emit_frames(shell, matches.entries(planned, source, opened))
             else:
-                _emit(shell, matches.documents(places, source, opened, urls), look.deep, line)
+                shown = matches.documents(planned, source, opened, urls)
+                topics = (choice.ledgers for choice, _ in planned)
+                _emit(shell, outcomes.add(shown, topics) if transactions else shown, look.deep, line)
             shell.say(matches.counts.summary())
         elif _is_for_blocks(shell, plain=not (look.deep or line or transactions)):
             whole = shell.format is not Format.RAW
@@ -147,17 +151,16 @@ def dump_entries(
                     read_entries(some, source, opened, faults, coverage), look, None, faults
                 )
 
-            outcomes = Outcomes(opened, source, faults)
             shown = _with_outcomes(places, described, outcomes) if transactions else described(places)
             _emit(shell, islice(shown, bounds.count), look.deep, line)
-            coverage.undecided(outcomes.unknown)
+        coverage.undecided(outcomes.unknown)
         bounds.account(shell, coverage, faults, named=bool(names) or everything)
         faults.end(source)
 
 
 def _check_form(form: Format, *, where: bool, transactions: bool, deep: bool) -> None:
-    if transactions and (where or form is Format.RAW):
-        raise UsageError("--transactions goes without --where and -o raw")
+    if transactions and form is Format.RAW:
+        raise UsageError("-o raw has the frames alone, and no place for what --transactions says")
     if form is Format.PARQUET and (where or transactions or deep):
         raise UsageError(
             "-o parquet has a row an entry: leave --where, --transactions, --deep, --payload out"
@@ -220,7 +223,7 @@ def _with_outcomes(
 ) -> Iterator[Document]:
     """Yield the documents of entries with what became of their transactions."""
     for place in places:
-        yield from outcomes.add(described([place]), place[0].ledgers)
+        yield from outcomes.add(described([place]), [place[0].ledgers])
 
 
 def _emit(shell: Shell, documents: Iterator[Document], deep: bool, line: Template | None) -> None:

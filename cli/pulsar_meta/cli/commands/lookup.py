@@ -84,7 +84,8 @@ def lookup(
 
     The name of a partitioned topic stands for all its partitions, if the broker can be asked for their
     number without creating some (Pulsar 3.0.6, 3.3.1, 4.0; --verbose says where it cannot). That of a
-    scalable topic (topic://tenant/namespace/name, Pulsar 5) stands for its segments, sealed ones included.
+    scalable topic (topic://tenant/namespace/name, or shorter; Pulsar 5) stands for its segments, sealed ones
+    included. A short name that a persistent topic has, too, is refused (2).
 
     Speaks the binary protocol, since HTTP lookups carry no properties. It does what a client does, so a
     bundle without an owner is assigned one. Exit code 3 where there is no such topic, 6 where a
@@ -104,8 +105,9 @@ def lookup(
     pairs = property_pairs(properties or [])
     refuse_http(url, pairs)
     secret = read_secret(original_auth_data, "--original-auth-data").strip() if original_auth_data else None
+    named = TopicName.parse(topic)
     request = LookupRequest(
-        topic=str(TopicName.parse(topic)),
+        topic=str(named),
         properties=pairs,
         listener_name=listener_name,
         authoritative=authoritative,
@@ -122,9 +124,9 @@ def lookup(
         check_hostname=conf.tls.check_hostname if check_hostname is None else check_hostname,
     )
     session = LookupSession(parse_service_url(url), tls, timeout)
-    outcomes = list(session.look_up_all(request, shell.detail))
-    named = [outcome.request.topic for outcome in outcomes] == [request.topic]
-    shell.emit((outcome.document() for outcome in outcomes), Detail(_lines, fields=_FIELDS), single=named)
+    outcomes = list(session.look_up_all(request, shell.detail, short=named.short))
+    alone = [outcome.request.topic for outcome in outcomes] == [request.topic]
+    shell.emit((outcome.document() for outcome in outcomes), Detail(_lines, fields=_FIELDS), single=alone)
     faults = Faults(shell)
     for outcome in outcomes:
         if outcome.error is not None:

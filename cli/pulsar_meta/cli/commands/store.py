@@ -27,9 +27,12 @@ from pulsar_meta.jobs.topics.bookkeeper import has_metadata
 from pulsar_meta.jobs.topics.recovery import recovered
 from pulsar_meta.jobs.values.places import paths_of, places_below, places_listed
 from pulsar_meta.jobs.values.store_tree import list_children, walk
-from pulsar_meta.jobs.values.value_inputs import ValueInput, value_at
+from pulsar_meta.jobs.values.value_inputs import ValueInput, named_values, value_at
 from pulsar_meta.proto.MLDataFormats_pb2 import PositionInfo
 from pulsar_meta.stores.base import Store
+
+# What lies at a path, by the names that commands take.
+NAMES = ("topic", "scalable_topic", "cursor")
 
 
 def ls(
@@ -55,13 +58,22 @@ def ls(
                 [label, "size (bytes)", "version", "modified", "ephemeral"],
                 partial(_long, label),
                 frozenset({"size (bytes)", "version"}),
-                fields=("path", "name", "decoded", "size", "version", "modified", "ephemeral"),
+                fields=(
+                    "path",
+                    "name",
+                    "decoded",
+                    "size",
+                    "version",
+                    "modified",
+                    "ephemeral",
+                    *NAMES,
+                ),
             )
             if details
             else View(
                 [label],
                 lambda document: [document.get(label) or document["name"]],
-                fields=("path", "name", "decoded"),
+                fields=("path", "name", "decoded", *NAMES),
             )
         )
         found = Parts(shell, (list_children(opened, path, details=details) for path in paths))
@@ -99,8 +111,10 @@ def get(
         shell.warn_of_old_parts(opened, where[1:2])
         values = [value_at(opened, path) for path in paths_of(opened, where)]
         if shell.format is not Format.RAW:
+            names = named_values(opened, values)
             with _States(shell, opened, entries or shell.settings.entries) as states:
-                return emit_values(shell, values, options, single=len(values) == 1, complete=states.add)
+                single = len(values) == 1
+                return emit_values(shell, values, options, single=single, complete=states.add, names=names)
     if len(values) > 1:
         raise UsageError("-o raw is for one value: name a partition or a segment")
     if values[0].error is not None:
@@ -191,4 +205,4 @@ def _branch(document: Document) -> Iterable[str]:
     yield "  " * document["depth"] + label + decoded + size
 
 
-TREE = Detail(_branch, fields=("path", "name", "decoded", "depth", "size", "version", "ephemeral"))
+TREE = Detail(_branch, fields=("path", "name", "decoded", "depth", "size", "version", "ephemeral", *NAMES))

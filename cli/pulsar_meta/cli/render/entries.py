@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from pulsar_meta.cli.render.parquet import STRINGS
@@ -190,6 +190,7 @@ def _note(document: Document, own: Document | None = None) -> str:
         notes.append(f"unknown broker fields {', '.join(numbers)}")
     if "where" in document:
         notes.append(f"decided by the {document['where']['decided_at']}")
+    notes += segment_of(document)
     return ", ".join(notes) or NONE
 
 
@@ -229,6 +230,12 @@ def _snapshot(snapshot: Document) -> str:
     if "indexList" in snapshot:
         parts.append(f"{len(snapshot['indexList'] or ())} segments")
     return f"snapshot of {snapshot['topicName']}: {', '.join(parts)}"
+
+
+def segment_of(document: Mapping[str, str]) -> Iterator[str]:
+    """Yield which segment an entry is in, where it was reached through the name of a scalable topic."""
+    if "scalable_topic" in document:
+        yield document["topic"]
 
 
 def transaction_of(metadata: Document) -> Iterator[str]:

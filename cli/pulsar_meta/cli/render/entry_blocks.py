@@ -20,7 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pulsar_meta.cli.render.entries import ENTRY_FIELDS, NONE, PARQUET_TYPES, shape, transaction_of
+from pulsar_meta.cli.render.entries import (
+    ENTRY_FIELDS,
+    NONE,
+    PARQUET_TYPES,
+    segment_of,
+    shape,
+    transaction_of,
+)
 from pulsar_meta.cli.render.parquet import Columns
 from pulsar_meta.cli.render.tables import Lines
 from pulsar_meta.cli.render.text import json_line, one_line
@@ -300,13 +307,14 @@ def _plain_properties(properties: dict[str, str]) -> str:
 
 
 def _notes(cells: BlockCells) -> Cells:
-    """Return the notes of rows: what few entries are, made one by one."""
+    """Return the notes of rows: what few entries are, made one by one, and which segment they are in."""
+    segment = list(segment_of(cells.segment))
     marker, keys = cells.field("marker_type"), cells.field("encryption_keys")
     chunked = cells.field("num_chunks_from_msg").present & (cells.integers("num_chunks_from_msg") > 1)
     transaction = cells.field("txnid_most_bits")
     noted = marker.present | keys.present | chunked | transaction.present
     if not noted.any():
-        return NONE
+        return one_line(", ".join(segment)) or NONE
     names = (
         "marker_type",
         "encryption_keys",
@@ -319,8 +327,8 @@ def _notes(cells: BlockCells) -> Cells:
     notes = []
     for row in np.flatnonzero(noted).tolist():
         has = {name: int(numbers[name][row]) for name in names if cells.field(name).present[row]}
-        notes.append(", ".join([*shape(has), *transaction_of(has)]))
-    column = pa.array([NONE] * cells.count)
+        notes.append(one_line(", ".join([*shape(has), *transaction_of(has), *segment])))
+    column = pa.array([one_line(", ".join(segment)) or NONE] * cells.count)
     return pc.replace_with_mask(column, pa.array(noted), pa.array(notes, pa.string()))
 
 

@@ -101,6 +101,9 @@ PLAN = View(
         "size_after",
         "version",
         "path",
+        "topic",
+        "scalable_topic",
+        "cursor",
     ),
 )
 

@@ -9,7 +9,7 @@ import re
 from typing import Any, Final
 
 from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
-from pulsar_meta.codecs.documents.value import JSON_KINDS, SCALABLE_KINDS, TRANSACTION_KINDS
+from pulsar_meta.codecs.documents.value import JSON_KINDS, LOG_ENTRY_KINDS, SCALABLE_KINDS, TRANSACTION_KINDS
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.json_text import shown
 from pulsar_meta.codecs.metadata.envelope import is_enveloped, open_envelope
@@ -31,6 +31,7 @@ FAMILIES: Final[dict[str, str]] = {
     "Frame": "entry_values",
     "BookieEntry": "entry_values",
     "Command": "entry_values",
+    **dict.fromkeys(LOG_ENTRY_KINDS, "transaction_values"),
     "Text": "plain_values",
     "Bytes": "plain_values",
 }
@@ -145,6 +146,8 @@ def fitting_kinds(data: bytes, max_size: int = DEFAULT_MAX_SIZE) -> list[str]:
     found += _entry_kinds(data)
     if _is_printable(data):
         found += [_old_text_kind(data) or "Text"]
+    # What of logs can be taken for something else is that more often.
+    found = found or _log_kinds(data)
     return found or [kind for kind in message_values.KINDS if message_values.fits_newer(kind, data)]
 
 
@@ -172,6 +175,12 @@ def _entry_kinds(data: bytes) -> list[str]:
     from pulsar_meta.codecs.documents import entry_values
 
     return [kind for kind in entry_values.KINDS if entry_values.fits(kind, data)]
+
+
+def _log_kinds(data: bytes) -> list[str]:
+    from pulsar_meta.codecs.documents import transaction_values
+
+    return transaction_values.fitting(data)
 
 
 def _is_cookie(data: bytes) -> bool:

@@ -19,6 +19,14 @@ TRANSACTION_KINDS: Final = (
     "TransactionCoordinator",
     "TransactionSequence",
 )
+# Entries of transactions' logs, and the payloads of messages with snapshots of transaction buffers.
+LOG_ENTRY_KINDS: Final = (
+    "TransactionLogEntry",
+    "PendingAckLogEntry",
+    "TransactionBufferSnapshot",
+    "TransactionBufferSnapshotIndexes",
+    "TransactionBufferSnapshotSegment",
+)
 JSON_KINDS: Final = (*BROKER_KINDS, *SCALABLE_KINDS, *TRANSACTION_KINDS, "Json")
 
 

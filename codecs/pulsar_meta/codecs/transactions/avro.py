@@ -9,27 +9,32 @@ Source: the Avro specification, "Binary encoding"; the schemas that brokers stor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple
 
 from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.json_text import integer, shown
 from pulsar_meta.codecs.reader import Buffer, Reader
-
-T = TypeVar("T")
-Decoder = Callable[[Reader], T]
 
 _LONGEST: Final = 10
 
 
-def decode_whole(decoder: Decoder[T], data: Buffer) -> T:
+class Avro(NamedTuple):
+    """A type: what reads a value of it, and what gives the bytes of one, at a path that errors name."""
+
+    read: Callable[[Reader], Any]
+    write: Callable[[Any, str], bytes]
+
+
+def decode_whole(kind: Avro, data: Buffer) -> Any:
     """Return the one value that `data` is; DecodeError where it is broken or bytes are left over."""
     reader = Reader(data)
-    value = decoder(reader)
+    value = kind.read(reader)
     if reader.left:
         raise DecodeError(f"{reader.left} bytes follow the value", offset=reader.at)
     return value
 
 
-def long(reader: Reader) -> int:
+def _read_long(reader: Reader) -> int:
     """Return a signed number of up to 64 bits, written in groups of seven and folded ("zig-zag")."""
     number = 0
     for group in range(_LONGEST):
@@ -40,42 +45,83 @@ def long(reader: Reader) -> int:
     raise DecodeError(f"a number of more than {_LONGEST} bytes", offset=reader.at)
 
 
-def text(reader: Reader) -> str:
+def _write_long(value: Any, path: str) -> bytes:
+    number = integer(value, path, -(2**63), 2**63 - 1)
+    folded, groups = (number << 1) ^ (number >> 63), bytearray()
+    while folded > 0x7F:
+        groups.append(folded & 0x7F | 0x80)
+        folded >>= 7
+    return bytes([*groups, folded])
+
+
+def _read_text(reader: Reader) -> str:
     """Return a string; what is not UTF-8 in it is escaped."""
-    return bytes(reader.take(long(reader), "a text")).decode("utf-8", "backslashreplace")
+    return bytes(reader.take(_read_long(reader), "a text")).decode("utf-8", "backslashreplace")
 
 
-def nullable(decoder: Decoder[T]) -> Decoder[T | None]:
-    """Return a decoder of a value that may be null: the union of null and what `decoder` reads."""
+def _write_text(value: Any, path: str) -> bytes:
+    if not isinstance(value, str):
+        raise DecodeError(f"{path}: expected a string, found {shown(value)}")
+    try:
+        data = value.encode()
+    except UnicodeEncodeError as error:
+        raise DecodeError(f"{path}: half of a surrogate pair is no text") from error
+    return _write_long(len(data), path) + data
 
-    def read(reader: Reader) -> T | None:
-        branch = long(reader)
+
+long: Final = Avro(_read_long, _write_long)
+text: Final = Avro(_read_text, _write_text)
+
+
+def nullable(kind: Avro) -> Avro:
+    """Return the type of what may be null: the union of null and `kind`."""
+
+    def read(reader: Reader) -> Any:
+        branch = _read_long(reader)
         if branch not in (0, 1):
             raise DecodeError(f"no branch {branch} in a union of two", offset=reader.at)
-        return decoder(reader) if branch else None
+        return kind.read(reader) if branch else None
 
-    return read
+    def write(value: Any, path: str) -> bytes:
+        return _write_long(0, path) if value is None else _write_long(1, path) + kind.write(value, path)
+
+    return Avro(read, write)
 
 
-def array(decoder: Decoder[T]) -> Decoder[list[T]]:
-    """Return a decoder of a list: blocks of so many items, the last one empty."""
+def array(kind: Avro) -> Avro:
+    """Return the type of a list: blocks of so many items, the last one empty; one block is written."""
 
-    def read(reader: Reader) -> list[T]:
-        items: list[T] = []
-        while count := long(reader):
+    def read(reader: Reader) -> list[Any]:
+        items: list[Any] = []
+        while count := _read_long(reader):
             if count < 0:
                 count = -count
-                long(reader)  # The block's size in bytes, for those who step over it.
+                _read_long(reader)  # The block's size in bytes, for those who step over it.
             if count > reader.left:
                 raise DecodeError(
                     f"a list claims {count} items, {reader.left} bytes are left", offset=reader.at
                 )
-            items += (decoder(reader) for _ in range(count))
+            items += (kind.read(reader) for _ in range(count))
         return items
 
-    return read
+    def write(value: Any, path: str) -> bytes:
+        if not isinstance(value, list):
+            raise DecodeError(f"{path}: expected a list, found {shown(value)}")
+        items = b"".join(kind.write(item, f"{path}[{at}]") for at, item in enumerate(value))
+        return (_write_long(len(value), path) + items if value else b"") + _write_long(0, path)
+
+    return Avro(read, write)
 
 
-def record(fields: Mapping[str, Decoder[Any]]) -> Decoder[dict[str, Any]]:
-    """Return a decoder of a record as a dictionary; `fields` in the order of the schema."""
-    return lambda reader: {name: decoder(reader) for name, decoder in fields.items()}
+def record(fields: Mapping[str, Avro]) -> Avro:
+    """Return the type of a record, which is a dictionary; `fields` in the order of the schema."""
+
+    def write(value: Any, path: str) -> bytes:
+        if not isinstance(value, dict):
+            raise DecodeError(f"{path}: expected an object, found {shown(value)}")
+        for name in value:
+            if name not in fields:
+                raise DecodeError(f"{path}.{name}: no such field; there are {', '.join(fields)}")
+        return b"".join(kind.write(value.get(name), f"{path}.{name}") for name, kind in fields.items())
+
+    return Avro(lambda reader: {name: kind.read(reader) for name, kind in fields.items()}, write)

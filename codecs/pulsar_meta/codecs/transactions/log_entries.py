@@ -90,6 +90,18 @@ def decode_log_entry(kind: LogKind, data: Buffer) -> LogEntry:
         return LogEntry(kind, True, _batch(kind, reader.rest()))
 
 
+def encode_log_entry(entry: LogEntry) -> bytes:
+    """Return the bytes of an entry, as brokers write it."""
+    if not entry.batched:
+        return entry.records[0].SerializeToString()
+    records: Any = entry.records
+    if entry.kind == "transaction-log":
+        batch: Message = BatchedTransactionMetadataEntry(transaction_logs=records)
+    else:
+        batch = BatchedPendingAckMetadataEntry(pending_ack_logs=records)
+    return _PREFIX.pack(BATCH_MAGIC, BATCH_VERSION) + batch.SerializeToString()
+
+
 def possible_readings(data: Buffer) -> Iterator[LogEntry]:
     """Yield the entry as each kind of log that its bytes could be of, nothing left over and nothing unknown.
 

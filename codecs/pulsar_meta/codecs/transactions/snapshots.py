@@ -72,4 +72,10 @@ def decode_snapshot(kind: SnapshotKind, payload: Buffer) -> dict[str, Any]:
 
     DecodeError where it does not fit to the byte.
     """
-    return decode_whole(_RECORDS[kind], payload)
+    found: dict[str, Any] = decode_whole(_RECORDS[kind], payload)
+    return found
+
+
+def encode_snapshot(kind: SnapshotKind, value: Any, path: str = "value") -> bytes:
+    """Return the payload that says what `decode_snapshot` returned; DecodeError names the wrong place."""
+    return _RECORDS[kind].write(value, path)

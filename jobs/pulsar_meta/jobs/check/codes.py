@@ -29,7 +29,8 @@ class Severity(StrEnum):
 class Finding:
     """One thing that is wrong, or worth knowing: where, what, and the numbers that were compared.
 
-    `topic` is a full name, `cursor` a subscription's; `repair` is a command.
+    `topic` is a full name, `cursor` a subscription's; `repair` is a command. `scalable_topic` is the topic of
+    which `topic` is a segment.
     """
 
     code: str
@@ -41,12 +42,14 @@ class Finding:
     path: str | None = None
     evidence: Document = field(default_factory=dict)
     repair: str | None = None
+    scalable_topic: str | None = None
 
     def document(self) -> Document:
         """Return the finding as it is printed; places that it has not are left out."""
         found: Document = {"code": self.code, "severity": str(self.severity)}
         places = {
             "topic": self.topic,
+            "scalable_topic": self.scalable_topic,
             "cursor": self.cursor,
             "ledger_id": self.ledger_id,
             "path": self.path,

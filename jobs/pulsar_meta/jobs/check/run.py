@@ -55,6 +55,7 @@ from pulsar_meta.jobs.rewrite.readable import registered_versions
 from pulsar_meta.jobs.rewrite.releases import is_release
 from pulsar_meta.jobs.seek.questions import parse_time
 from pulsar_meta.jobs.topics.owners import named_by, named_by_cursor
+from pulsar_meta.jobs.topics.segments import ScalableTopics
 from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.stores.base import Store, Versioned
 
@@ -134,6 +135,10 @@ class Checkup:
     _chosen: dict[bool, list[Check]] = field(default_factory=dict)
     _unread_topics: int = 0
     _without_activity: int = 0
+    _scalable: ScalableTopics = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._scalable = ScalableTopics(self.store)
 
     @property
     def looked_at(self) -> dict[str, int]:
@@ -157,13 +162,21 @@ class Checkup:
         ):
             self._told.add(finding.ledger_id or 0)
             if finding.code in self.wanted:
-                yield with_repair(self._decided(finding))
+                yield with_repair(self._of_scalable(self._decided(finding)))
         if self._without_activity and IDLE.name in self.wanted:
             why = "nobody wrote down when they were last active"
             self.not_checked[f"whether {self._without_activity} subscriptions are idle"] = why
         if self._without_answer:
             why = "their bookies did not answer"
             self.not_checked[f"entries of {self._without_answer} topics and cursors"] = why
+
+    def _of_scalable(self, finding: Finding) -> Finding:
+        """Return the finding with the scalable topic of which its topic is a segment."""
+        with suppress(UsageError):
+            topic = None if finding.topic is None else TopicName.parse(finding.topic)
+            found = None if topic is None else self._scalable.of([topic])[topic]
+            return finding if found is None else replace(finding, scalable_topic=found)
+        return finding
 
     def _decided(self, finding: Finding) -> Finding:
         """Return the finding; no error where running bookies may have gone on from a copy of the store."""

@@ -1,10 +1,11 @@
 """The plan: what a run would do, written down before it does it.
 
 NDJSON. The first line names the store and the command, `{"plan": 1, "command", "store", "counters"?}`; then
-a line for each value: `{"path", "version", "action", "reason"?, "codec_before", "codec_after", "size_before",
-"size_after", "effect"?, "old_sha256"?, "new_sha256"?, "new"?}`. The digests stand where something is to be
-written, `effect` (create, remove) where that is no replacement, `new` (base64) where it does not follow from
-the old value and the codec.
+a line for each value: `{"path", "topic"?, "scalable_topic"?, "cursor"?, "version", "action", "reason"?,
+"codec_before", "codec_after", "size_before", "size_after", "effect"?, "old_sha256"?, "new_sha256"?, "new"?}`
+(names of segments and their cursors only). The digests stand where something is to be written, `effect`
+(create, remove) where that is no replacement, `new` (base64) where it does not follow from the old value and
+the codec.
 
 A plan is applied by the command that made it, which does to each value what it would do by itself: what is
 written is derived anew, and only compared with the plan. Other paths, creations and removals are refused.
@@ -20,6 +21,7 @@ from typing import Any, Final
 from pulsar_meta.codecs.compression import CODECS
 from pulsar_meta.codecs.errors import DecodeError, GuardError, UsageError, decoding, unreadable
 from pulsar_meta.codecs.json_text import read_json_object
+from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.names import managed_ledger_places
 from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches, chunks
 from pulsar_meta.jobs.rewrite.decision import Decided, Decision, by_rule, content, digest, keep, skip
@@ -33,6 +35,7 @@ from pulsar_meta.jobs.rewrite.run_files import (
     read_identity,
 )
 from pulsar_meta.jobs.topics.scope import Kind
+from pulsar_meta.jobs.topics.segments import ScalableTopics, named_at
 from pulsar_meta.stores.base import Store, Versioned
 
 FORMAT = 1
@@ -70,6 +73,22 @@ def plan_line(seen: Versioned, decision: Decision, *, with_new: bool = False) ->
         if with_new and decision.new is not None:
             line["new"] = b64encode(decision.new).decode()
     return line
+
+
+def named_lines(
+    store: Store, decided: Iterable[Decided], *, with_new: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yield the lines of values; those of segments say which segment, and of which scalable topic."""
+    scalable = ScalableTopics(store)
+    for group in chunks(decided, READ_GROUP):
+        # What is to be created has no value yet.
+        places = [managed_place(seen.path, seen.value or decision.new or b"") for seen, decision in group]
+        owners = scalable.of(place[0] for place in places if place is not None)
+        for (seen, decision), place in zip(group, places, strict=True):
+            line = plan_line(seen, decision, with_new=with_new)
+            owner = None if place is None else owners[place[0]]
+            names = {} if place is None or owner is None else named_at(place, owner)
+            yield {"path": line["path"]} | names | line
 
 
 def read_plan(path: Path) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:

@@ -43,14 +43,12 @@ class Scope:
         )
 
     def prefixes(self, store: Store) -> list[str]:
-        """Return where in the store to look, none below another."""
-        found = {path for pattern in self.topics for path in _topic_prefixes(store, pattern)}
-        if not found:
-            found = {_below(pattern) for pattern in self.namespaces}
-        if not found:
-            found = {_below(pattern) for pattern in self.tenants}
-        found = found or {MANAGED_LEDGERS}
-        return sorted(one for one in found if not any(one.startswith(f"{other}/") for other in found))
+        """Return where in the store to look, none below another, in the order in which it is named."""
+        found = [path for pattern in self.topics for path in _topic_prefixes(store, pattern)]
+        found = found or [_below(pattern) for pattern in self.namespaces or self.tenants]
+        found = list(dict.fromkeys(found or [MANAGED_LEDGERS]))
+        whole = set(found)
+        return [one for one in found if not any(parent in whole for parent in _parents(one))]
 
 
 def select(store: Store, scope: Scope, kind: Kind) -> Iterator[Versioned]:
@@ -242,6 +240,11 @@ def _topic_prefixes(store: Store, pattern: str) -> list[str]:
     if count > MANY:
         return [topic.path.rpartition("/")[0]]
     return [topic.path, *(topic.with_partition(number).path for number in range(count))]
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
 
 
 def _below(name: str) -> str:

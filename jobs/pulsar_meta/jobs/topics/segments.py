@@ -7,8 +7,10 @@ the first segments are the old `persistent://` topic, or its partitions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from itertools import chain
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, decoding
@@ -75,6 +77,61 @@ def migrated_to(store: Store, topic: TopicName) -> ScalableTopic | None:
         if scalable is not None and _has_part(scalable, topic):
             return scalable
     return None
+
+
+class ScalableTopics:
+    """Of which scalable topics topics are segments: by their names, of migrated ones by the records of those.
+
+    Nothing but one listing is read in a store that has no scalable topic.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        # Cursors come right after their topic.
+        self._last: dict[TopicName, str | None] = {}
+
+    def of(self, topics: Iterable[TopicName]) -> dict[TopicName, str | None]:
+        """Return the name of the scalable topic of each, None for what is no segment; a record serves many.
+
+        What a broken record says of its migrated part is not known: then that counts as none.
+        """
+        wanted = set(topics)
+        known = {topic: self._last[topic] for topic in wanted & self._last.keys()}
+        asked = [topic for topic in wanted - known.keys() if topic.scalable_topic is None]
+        records = self._records(asked) if asked and self._any else {}
+        found = {topic: topic.scalable_topic or _owner(topic, records) for topic in wanted - known.keys()}
+        self._last = known | found
+        return self._last
+
+    @cached_property
+    def _any(self) -> bool:
+        return bool(self._store.children(SCALABLE_TOPICS))
+
+    def _records(self, topics: Iterable[TopicName]) -> dict[TopicName, ScalableTopic]:
+        """Return the scalable topics of which these can be the old part, by their names."""
+        names = list(dict.fromkeys(name for topic in topics for name in _may_be_part_of(topic)))
+        found: dict[TopicName, ScalableTopic] = {}
+        for name, record in zip(names, self._store.read_many([name.path for name in names]), strict=True):
+            with suppress(DecodeError):
+                found |= {} if record is None else {name: _decoded(name, record)}
+        return found
+
+
+def _may_be_part_of(topic: TopicName) -> list[TopicName]:
+    if topic.domain != "persistent" or topic.cluster is not None:
+        return []
+    return [one.as_scalable for one in (topic, topic.partitioned) if one is not None]
+
+
+def _owner(topic: TopicName, records: Mapping[TopicName, ScalableTopic]) -> str | None:
+    found = (records[name] for name in _may_be_part_of(topic) if name in records)
+    return next((str(scalable.name) for scalable in found if _has_part(scalable, topic)), None)
+
+
+def named_at(place: tuple[TopicName, str | None], scalable_topic: str | None) -> dict[str, str]:
+    """Return what lies at a place by the names that commands take: topic, scalable_topic?, cursor?."""
+    names = {"topic": str(place[0]), "scalable_topic": scalable_topic, "cursor": place[1]}
+    return {key: name for key, name in names.items() if name is not None}
 
 
 def old_part(store: Store, name: str) -> str | None:

@@ -216,14 +216,14 @@ class Outcomes:
         self._last: tuple[str, Transactions] = ("", Transactions())
         self.unknown = 0
 
-    def add(self, documents: Iterable[Document], ledgers: Sequence[Ledger]) -> Iterator[Document]:
-        """Yield the documents of entries with their outcomes; `ledgers` are all that their topic has.
+    def add(self, documents: Iterable[Document], topics: Iterable[Sequence[Ledger]]) -> Iterator[Document]:
+        """Yield the documents of entries with their outcomes; `topics` are all ledgers of each topic.
 
         Of ledgers that were named by their numbers each stands for itself.
         """
-        by_id = {ledger.ledger_id: ledger for ledger in ledgers}
+        by_id = {ledger.ledger_id: (ledger, ledgers) for ledgers in topics for ledger in ledgers}
         for document in documents:
-            added = add_outcome(document, self._transactions(by_id[document["ledger_id"]], ledgers))
+            added = add_outcome(document, self._transactions(*by_id[document["ledger_id"]]))
             self.unknown += added.get("readable", True) is None
             yield added
 

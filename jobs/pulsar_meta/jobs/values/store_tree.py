@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import takewhile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, takewhile
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
@@ -17,44 +18,63 @@ from pulsar_meta.codecs.names import (
     split_scalable_path,
 )
 from pulsar_meta.jobs.topics.nearest import missing
+from pulsar_meta.jobs.topics.segments import ScalableTopics, named_at
 from pulsar_meta.stores.base import Store, Versioned, joined
 
 # Paths that are asked about in one go.
 AT_ONCE: Final = 1000
+# A topic's, or one of its cursors'.
+Place = tuple[TopicName, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A path of a tree, and whose it is; `facts` of what has a value: size, version, ephemeral."""
+
+    path: str
+    depth: int
+    place: Place | None
+    facts: Document = field(default_factory=dict)
 
 
 def list_children(store: Store, path: str, *, details: bool = False) -> Iterator[Document]:
     """Yield a document for each child of `path`; `details` reads each of them.
 
-    `{"path", "name", "decoded"?, "topic"?, "cursor"?, "size"?, "version"?, "ephemeral"?, "created"?,
-    "modified"?}`; times in ms, `topic` and `cursor` by the names that commands take.
+    `{"path", "name", "decoded"?, "topic"?, "scalable_topic"?, "cursor"?, "size"?, "version"?, "ephemeral"?,
+    "created"?, "modified"?}`; times in ms, `topic` and `cursor` by the names that commands take.
     NotFoundError where neither a value nor a child is at `path`.
     """
     names = store.children(path)
     if not names:
         read_value(store, path)
+    scalable = ScalableTopics(store)
     for some in (names[at : at + AT_ONCE] for at in range(0, len(names), AT_ONCE)):
         paths = [joined(path, name) for name in some]
         # What lies at some paths only their values say.
         wanted = [at for at in paths if details or len(managed_ledger_places(at)) > 1]
         found = dict(zip(wanted, store.read_many(wanted), strict=True))
-        for at, name in zip(paths, some, strict=True):
+        places = [_place(at, found.get(at)) for at in paths]
+        for at, name, called in zip(paths, some, _called(places, scalable), strict=True):
             held = found.get(at)
-            yield _named(at, name) | _called(at, held) | (_details(held) if details and held else {})
+            yield _named(at, name) | called | (_details(held) if details and held else {})
 
 
 def walk(store: Store, path: str, depth: int | None = None) -> Iterator[Document]:
     """Yield `path` and what lies below it, parents first; a parent without a value of its own has no size.
 
-    `{"path", "name", "decoded"?, "depth", "size"?, "version"?, "ephemeral"?}`; with `depth` no deeper, and
-    only what is shown is asked for. NotFoundError where nothing is there.
+    `{"path", "name", "decoded"?, "topic"?, "scalable_topic"?, "cursor"?, "depth", "size"?, "version"?,
+    "ephemeral"?}`; with `depth` no deeper, and only what is shown is asked for. NotFoundError where nothing
+    is there.
     """
-    found = False
-    for document in _listed(store, path, depth) if depth is not None else _scanned(store, path):
-        found = True
-        yield document
-    if not found:
+    scalable = ScalableTopics(store)
+    nodes = _listed(store, path, depth) if depth is not None else _scanned(store, path)
+    some = list(islice(nodes, AT_ONCE))
+    if not some:
         raise missing(store, path)
+    while some:
+        for node, called in zip(some, _called([node.place for node in some], scalable), strict=True):
+            yield _node(node.path, node.depth, called) | node.facts
+        some = list(islice(nodes, AT_ONCE))
 
 
 def read_value(store: Store, path: str) -> Versioned:
@@ -78,26 +98,33 @@ def _hint(store: Store, path: str) -> str | None:
     return f"it has no value of its own, but {len(children)} below it" if children else None
 
 
-def _scanned(store: Store, path: str) -> Iterator[Document]:
+def _scanned(store: Store, path: str) -> Iterator[_Node]:
     # Stores order by bytes or by levels; in a tree every child has to come right below its parent. A string a
     # value: there may be millions.
-    lines = [
-        f"{held.path}\0{len(held.value)}\0{held.version}\0{held.ephemeral:d}" for held in store.scan(path)
-    ]
+    lines = [_line(held) for held in store.scan(path)]
     lines.sort(key=_in_a_tree)
     base = len(_parts(path))
     before: tuple[str, ...] = ()
     for number, line in enumerate(lines):
-        held_at, size, version, ephemeral = line.rsplit("\0", 3)
+        held_at, place, size, version, ephemeral = line.rsplit("\0", 4)
         parts = _parts(held_at)
         if number and parts == before:
             continue
         first = base if number == 0 else _common(before, parts) + 1
         for depth in range(first, len(parts)):
-            yield _node("/" + "/".join(parts[:depth]), depth - base)
-        facts = {"size": int(size), "version": int(version), "ephemeral": ephemeral == "1"}
-        yield _node("/" + "/".join(parts), len(parts) - base) | facts
+            parent = "/" + "/".join(parts[:depth])
+            yield _Node(parent, depth - base, split_managed_ledger_path(parent))
+        at, facts = "/" + "/".join(parts), _facts(int(size), int(version), ephemeral == "1")
+        whose = managed_ledger_places(at)[int(place)] if place else _scalable(at)
+        yield _Node(at, len(parts) - base, whose, facts)
         before = parts
+
+
+def _line(held: Versioned) -> str:
+    """Return what is kept of a value: its path, which of the places there it has, and its facts."""
+    place = managed_place(held.path, held.value)
+    number = "" if place is None else managed_ledger_places(held.path).index(place)
+    return f"{held.path}\0{number}\0{len(held.value)}\0{held.version}\0{held.ephemeral:d}"
 
 
 def _in_a_tree(line: str) -> str:
@@ -115,24 +142,25 @@ def _parts(path: str) -> tuple[str, ...]:
     return tuple(part for part in path.split("/") if part)
 
 
-def _listed(store: Store, path: str, depth: int) -> Iterator[Document]:
+def _listed(store: Store, path: str, depth: int) -> Iterator[_Node]:
     # Level by level, since stores answer about many paths at once; then in the order of a tree.
-    nodes: dict[tuple[str, ...], Document] = {}
+    nodes: dict[tuple[str, ...], _Node] = {}
     level, paths = 0, [path]
     while paths:
         below = []
         for some in (paths[at : at + AT_ONCE] for at in range(0, len(paths), AT_ONCE)):
             for at, names, held in zip(some, store.children_many(some), store.read_many(some), strict=True):
                 if names or held is not None:
-                    nodes[_parts(at)] = _node(at, level) | ({} if held is None else _facts(held))
+                    facts = {} if held is None else _facts_of(held)
+                    nodes[_parts(at)] = _Node(at, level, _place(at, held), facts)
                 below += [joined(at, name) for name in names]
         level, paths = level + 1, below if level < depth else []
     for parts in sorted(nodes):
         yield nodes[parts]
 
 
-def _node(path: str, depth: int) -> Document:
-    return {**_named(path, path.rstrip("/").rpartition("/")[2] or "/"), "depth": depth}
+def _node(path: str, depth: int, called: Document) -> Document:
+    return {**_named(path, path.rstrip("/").rpartition("/")[2] or "/"), **called, "depth": depth}
 
 
 def _named(path: str, name: str) -> Document:
@@ -144,18 +172,31 @@ def _named(path: str, name: str) -> Document:
     return document if decoded == name else document | {"decoded": decoded}
 
 
-def _called(path: str, held: Versioned | None) -> Document:
+def _place(path: str, held: Versioned | None) -> Place | None:
+    """Return the topic, or the topic and the cursor, at a path, by its value where that is at hand."""
     place = split_managed_ledger_path(path) if held is None else managed_place(path, held.value)
-    if place is None:
-        scalable = split_scalable_path(path)
-        return {} if scalable is None else {"topic": str(scalable)}
-    return {"topic": str(place[0])} | ({} if place[1] is None else {"cursor": place[1]})
+    return _scalable(path) if place is None else place
+
+
+def _scalable(path: str) -> Place | None:
+    topic = split_scalable_path(path)
+    return None if topic is None else (topic, None)
+
+
+def _called(places: Sequence[Place | None], scalable: ScalableTopics) -> list[Document]:
+    """Return what is at each place by the names that commands take, nothing for what is no topic's."""
+    found = scalable.of(place[0] for place in places if place is not None)
+    return [{} if place is None else dict(named_at(place, found[place[0]])) for place in places]
 
 
 def _details(held: Versioned) -> Document:
     times = {"created": held.created, "modified": held.modified}
-    return _facts(held) | {name: time for name, time in times.items() if time is not None}
+    return _facts_of(held) | {name: time for name, time in times.items() if time is not None}
 
 
-def _facts(held: Versioned) -> Document:
-    return {"size": len(held.value), "version": held.version, "ephemeral": held.ephemeral}
+def _facts_of(held: Versioned) -> Document:
+    return _facts(len(held.value), held.version, held.ephemeral)
+
+
+def _facts(size: int, version: int, ephemeral: bool) -> Document:
+    return {"size": size, "version": version, "ephemeral": ephemeral}

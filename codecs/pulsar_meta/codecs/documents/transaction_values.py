@@ -1,0 +1,76 @@
+"""Entries of transactions' logs and snapshots of transaction buffers, in the JSON form.
+
+An entry of a log is `{"batched", "records"}`, each record in the shape of its .proto; a snapshot has the
+fields of Pulsar's class. A batch and an entry frame begin alike, so that --type says what it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from pulsar_meta.codecs.documents.value import Value
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.json_text import safe, shown
+from pulsar_meta.codecs.protobuf.from_json import json_to_message
+from pulsar_meta.codecs.protobuf.to_json import message_to_json
+from pulsar_meta.codecs.transactions.log_entries import (
+    LogEntry,
+    LogKind,
+    decode_log_entry,
+    encode_log_entry,
+    possible_readings,
+    txn_of,
+)
+from pulsar_meta.codecs.transactions.snapshots import SnapshotKind, decode_snapshot, encode_snapshot
+from pulsar_meta.proto.TransactionLogs_pb2 import PendingAckMetadataEntry, TransactionMetadataEntry
+
+_LOGS: Final[dict[str, tuple[LogKind, type[Message]]]] = {
+    "TransactionLogEntry": ("transaction-log", TransactionMetadataEntry),
+    "PendingAckLogEntry": ("pending-acks", PendingAckMetadataEntry),
+}
+_SNAPSHOTS: Final[dict[str, SnapshotKind]] = {
+    "TransactionBufferSnapshot": "snapshot",
+    "TransactionBufferSnapshotIndexes": "indexes",
+    "TransactionBufferSnapshotSegment": "segment",
+}
+
+
+def decode_value(kind: str, data: bytes) -> Value:
+    """Return what `data` says; nothing of it where it is broken."""
+    try:
+        if kind in _SNAPSHOTS:
+            found = safe(decode_snapshot(_SNAPSHOTS[kind], data))
+            meaning: dict[str, Any] = {}
+        else:
+            entry = decode_log_entry(_LOGS[kind][0], data)
+            found = {"batched": entry.batched, "records": [message_to_json(one) for one in entry.records]}
+            meaning = {"transactions": list(dict.fromkeys(str(txn_of(one)) for one in entry.records))}
+        return Value(found, meaning, encode_value(kind, found) == data)
+    except DecodeError as error:
+        return Value(None, error=error)
+
+
+def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
+    """Return the bytes of the value; DecodeError names the place that is wrong."""
+    if kind in _SNAPSHOTS:
+        return encode_snapshot(_SNAPSHOTS[kind], value, path)
+    if not isinstance(value, dict) or value.keys() - {"batched", "records"}:
+        raise DecodeError(f"{path}: expected an object with batched and records, found {shown(value)}")
+    batched, records = value.get("batched"), value.get("records")
+    if not isinstance(batched, bool):
+        raise DecodeError(f"{path}.batched: expected true or false, found {shown(batched)}")
+    if not isinstance(records, list) or not (batched or len(records) == 1):
+        raise DecodeError(f"{path}.records: expected a list, of one record where they are not batched")
+    log, record = _LOGS[kind]
+    made: list[Any] = [
+        json_to_message(record, one, f"{path}.records[{at}]") for at, one in enumerate(records)
+    ]
+    return encode_log_entry(LogEntry(log, batched, made))
+
+
+def fitting(data: bytes) -> list[str]:
+    """Return the kinds of entries of logs that `data` can be, nothing left over and nothing unknown in it."""
+    readings = {reading.kind for reading in possible_readings(data)}
+    return [kind for kind, (log, _) in _LOGS.items() if log in readings]
