@@ -28,6 +28,7 @@ java:
 
 servers:
 	@BIN=$(BIN) sh scripts/need.sh java etcd openssl go
+	@$(BIN)/python -m tests.servers.spark_classes
 
 maven:
 	@sh scripts/need.sh maven promtool chromium

@@ -240,9 +240,10 @@ def test_a_killed_run_is_gone_on_with_and_undone(run: Run, server: str, root: st
     ran = run("undo", str(undo_file), "--store", server, "--yes")
     assert ran.returncode == 0, ran.stderr
     # Parents that the store made may stay, and the counter does.
-    left = values_of(server).keys() - before.keys()
+    after = values_of(server)
+    left = after.keys() - before.keys()
     assert not left & values.keys()
-    assert all(not values_of(server)[path] for path in left)
+    assert not any(after[path] for path in left)
 
 
 # A server of Oxia 0.14 loses its place in its log where two clients write at once.

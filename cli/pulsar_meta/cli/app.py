@@ -76,8 +76,13 @@ def _noun(app: typer.Typer, name: str) -> typer.Typer:
 
 
 def named(arguments: list[str]) -> str | None:
-    """Return the command, or the noun, that a command line begins with; None where that cannot be said."""
+    """Return the command, or the noun, that a command line begins with; None where that cannot be said.
+
+    `--version` needs no command at all, and none of their modules.
+    """
     first, both = arguments[:1], " ".join(arguments[:2])
+    if first == ["--version"]:
+        return "--version"
     return next((one for one in (*first, both) if one in COMMANDS or one in NOUNS), None)
 
 

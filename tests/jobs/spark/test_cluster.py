@@ -13,12 +13,12 @@ import pytest
 
 from pulsar_meta.jobs.spark.session import find_master
 from tests.seek_truth import read_truth
-from tests.servers.java import BRIEF
+from tests.servers import spark_classes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
 PROGRAM = str(Path(sys.executable).parent / "pulsar-meta")
 HOST = "127.0.0.1"
 PLAIN = [f"persistent://public/default/{name}" for name in ("orders", "plain", "codec-lz4", "chunked")]
@@ -79,7 +79,7 @@ def test_both_workers_answer(cluster: str, capture: Callable[[str], Path], tmp_p
     conf = {
         "spark.driver.host": HOST,
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": " ".join(BRIEF),
+        "spark.executor.extraJavaOptions": " ".join(spark_classes.options()),
         "spark.scheduler.minRegisteredResourcesRatio": "1",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "200s",
     }
@@ -110,7 +110,7 @@ def count_messages(cluster: str, folder: Path, conf: dict[str, str], tmp_path: P
     """Return how many messages a session of one's own sees of each topic, in tasks of 300 entries."""
     options = {
         "store": f"snapshot:{folder / 'metadata.ndjson'}", "entries": f"bookie-disk:{folder / 'bookie0'}",
-        "topics": "public/default", "entriesPerPartition": "300",
+        "topics": " ".join(PLAIN), "entriesPerPartition": "300",
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", COUNT, cluster, json.dumps(conf), json.dumps(options)],
