@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.topics.topic import read_topic
 from pulsar_meta.stores.registry import open_store
+from tests.cli.program import MAIN, environment, wait_until
 from tests.cli.values import Run
 
 
@@ -110,7 +113,48 @@ def test_names_that_cannot_be(
     ran = run("rebuild", *disks, "--names", str(names), "--output", str(target))
     assert ran.returncode == 2
     assert words in ran.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["names"]
+    assert {path.name for path in tmp_path.iterdir()} <= {"names", "found.work"}
+    if words == b"99999":
+        # What was looked at before a name turned out to be wrong is not looked at again.
+        ran = run("rebuild", *disks, "--output", str(target), "--resume")
+        assert ran.returncode == 0, ran.stderr
+        assert b"222 ledgers were looked at before" in ran.stderr
+        assert {path.name for path in tmp_path.iterdir()} == {"names", "found"}
+
+
+def test_a_killed_run_goes_on(capture: Callable[[str], Path], run: Run, tmp_path: Path) -> None:
+    disks = ("--entries", f"bookie-disk:{capture('pulsar-2.8.2')}", "-o", "ndjson")
+    whole, target, work = (tmp_path / name for name in ("whole", "found", "found.work"))
+    ran = run("rebuild", *disks, "--output", str(whole))
+    heads = list[bytes]()
+    for lines in (random.randint(2, 30), random.randint(35, 130)):
+        with subprocess.Popen(
+            [*MAIN, "rebuild", *disks, "--output", str(target), "--resume"],
+            env=environment(tmp_path),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as killed:
+            wait_until(lambda: work.exists() and work.read_bytes().count(b"\n") >= lines)  # noqa: B023
+            killed.kill()
+        assert not target.exists()
+        heads.append(work.read_bytes().splitlines()[0])
+    assert heads[0] == heads[1]
+    refused = run("rebuild", *disks, "--output", str(target))
+    assert (refused.returncode, b"--resume" in refused.stderr) == (2, True)
+    resumed = run("rebuild", *disks, "--output", str(target), "--resume")
+    assert resumed.returncode == ran.returncode == 0
+    assert resumed.stdout == ran.stdout
+    taken = [json.loads(path.read_bytes().splitlines()[0])["taken"] for path in (whole, target)]
+    assert taken[1] == json.loads(heads[0])["taken"]
+    # The same byte for byte, but for when it was begun.
+    assert target.read_text().replace(taken[1], taken[0]) == whole.read_text()
+    assert not work.exists()
+
+
+def test_nothing_to_go_on_with(capture: Callable[[str], Path], run: Run) -> None:
+    disks = ("--entries", f"bookie-disk:{capture('pulsar-2.8.2')}")
+    ran = run("rebuild", *disks, "--unnamed", "--resume")
+    assert (ran.returncode, b"--output" in ran.stderr) == (2, True)
 
 
 def test_a_wrong_password_is_refused(capture: Callable[[str], Path], run: Run, tmp_path: Path) -> None:

@@ -43,6 +43,13 @@ def open_bookie_disk(url: str) -> JoinedEntries:
     return JoinedEntries(parts, url)
 
 
+def directories_of(url: str) -> list[Path]:
+    """Return below which directories a `bookie-disk:` URL has its files; UsageError for another URL."""
+    path, options = split_url(url)
+    named = [Path(held) for name, held in options.items() if held != "scan" or name != "index"]
+    return [path, *named]
+
+
 def split_url(url: str) -> tuple[Path, dict[str, str]]:
     """Return the path and the options of a `bookie-disk:` URL; UsageError for an unknown option."""
     rest = url.partition(":")[2]

@@ -28,8 +28,15 @@ from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.rebuild.broker_logs import names_in_log
 from pulsar_meta.jobs.rebuild.names import GivenNames, Named, Names, read_names
 from pulsar_meta.jobs.rebuild.old_store import OldStore, read_old_store
-from pulsar_meta.jobs.rebuild.rebuilt import Known, rebuilt_values, unnamed_groups, write_rebuilt
-from pulsar_meta.jobs.rebuild.scan import Scanner
+from pulsar_meta.jobs.rebuild.rebuilt import (
+    Known,
+    check_disks,
+    rebuilt_values,
+    unnamed_groups,
+    write_rebuilt,
+)
+from pulsar_meta.jobs.rebuild.scan import Scanner, scan_here
+from pulsar_meta.jobs.rebuild.work_file import WorkFile, looked_at, work_file_of
 from pulsar_meta.jobs.spark.rebuild import scan_with_spark
 from pulsar_meta.jobs.spark.workers import Sources
 from pulsar_meta.jobs.topics.topic import Ledger
@@ -82,6 +89,9 @@ def rebuild(
         int | None,
         typer.Option("--ack-quorum", min=1, help="What brokers waited for. Default: the write quorum."),
     ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a run that did not end, from FILE.work.")
+    ] = False,
 ) -> None:
     """Make a store again from bookies' disks: a snapshot in --output FILE, a report on stdout.
 
@@ -98,7 +108,9 @@ def rebuild(
     belongs; what it named and no disk has is reported as gone.
 
     The report has a line for each value: certain, likely, old, lost+found, invented, gone, or refused where a
-    value would be wrong. Nothing is written but FILE. docs/disaster.md is the whole procedure.
+    value would be wrong. Nothing is written but FILE, and meanwhile FILE.work, which has what was found of
+    each ledger: --resume goes on with it where the disks are what they were. docs/disaster.md is the whole
+    procedure.
 
     Examples:
       pulsar-meta rebuild --entries bookie-disk:copy --unnamed -o ndjson > names
@@ -120,11 +132,14 @@ def rebuild(
     )
     urls = shell.entries_urls(entries)
     with open_entries(urls) as source:
-        scanner = _by_spark(faults, engine, urls, known) if _worth_spark(shell, engine, source) else None
-        if list_unnamed:
-            shell.emit(unnamed_groups(source, faults, known, scanner), UNNAMED)
-        else:
-            _write(shell, source, known, faults, scanner)
+        check_disks(source)
+        with _work_file(shell, urls, known, resume=resume) as work:
+            scanner = work.keeping(_scanner(shell, engine, urls, source, known, faults), faults)
+            if list_unnamed:
+                shell.emit(unnamed_groups(source, faults, known, scanner), UNNAMED)
+            else:
+                _write(shell, source, known, faults, scanner, taken=work.head["taken"])
+            work.remove()
         faults.end(source)
 
 
@@ -152,17 +167,42 @@ def _worth_spark(shell: Shell, engine: EngineOptions, source: EntrySource) -> bo
     return engine.chosen(shell, ledgers, source) == "spark"
 
 
-def _by_spark(faults: Faults, engine: EngineOptions, urls: Sequence[str], known: Known) -> Scanner:
+def _work_file(shell: Shell, urls: Sequence[str], known: Known, *, resume: bool) -> WorkFile:
+    """Return what keeps the facts beside --output; they are kept nowhere where that is no ordinary file."""
+    head = looked_at(urls, known.lost, known.password, tool=_TOOL, taken=_now())
+    target = shell.output
+    if target is None or (target.exists() and not target.is_file()):
+        if resume:
+            raise UsageError("--resume goes on with the file beside --output FILE: give that")
+        return WorkFile(None, head, known.password)
+    work = WorkFile(work_file_of(target), head, known.password, resume=resume)
+    if resume:
+        shell.say(f"{work.kept} ledgers were looked at before ({work_file_of(target)})")
+    return work
+
+
+def _scanner(
+    shell: Shell,
+    engine: EngineOptions,
+    urls: Sequence[str],
+    source: EntrySource,
+    known: Known,
+    faults: Faults,
+) -> Scanner:
+    if not _worth_spark(shell, engine, source):
+        return scan_here(source, faults, password=known.password, lost=known.lost)
     sources = Sources(None, tuple(urls))
     return scan_with_spark(sources, known.password, known.lost, faults, engine.spark(faults))
 
 
-def _write(shell: Shell, source: EntrySource, known: Known, faults: Faults, scanner: Scanner | None) -> None:
+def _write(
+    shell: Shell, source: EntrySource, known: Known, faults: Faults, scanner: Scanner, *, taken: str
+) -> None:
     """Write the snapshot, then the report; a ledger that is refused ends the command with 7."""
     if shell.output is None:
         raise UsageError("give --output FILE for the snapshot: stdout has the report")
     values = rebuilt_values(source, faults, known, scanner)
-    written = write_rebuilt(values, shell.output, _head())
+    written = write_rebuilt(values, shell.output, {"rebuilt": True, "taken": taken, "tool": _TOOL})
     replace(shell, output=None).emit((one.document() for one in written), VIEW)
     if any(one.certainty == "refused" and one.facts for one in written):
         faults.note(GuardError.exit_code)
@@ -176,9 +216,8 @@ def _write(shell: Shell, source: EntrySource, known: Known, faults: Faults, scan
     shell.account(counts, NOT_MADE)
 
 
-def _head() -> Document:
-    taken = iso_time(time.time_ns() // 1_000_000)
-    return {"rebuilt": True, "taken": taken, "tool": f"pulsar-meta {version('pulsar-meta')}"}
+def _now() -> str:
+    return iso_time(time.time_ns() // 1_000_000) or ""
 
 
 def _row(line: Document) -> list[str]:
@@ -204,6 +243,7 @@ def _unnamed_row(line: Document) -> list[str]:
     return [str(line["ledger_id"]), ledgers, messages, *times, producers, " | ".join(payloads)]
 
 
+_TOOL = f"pulsar-meta {version('pulsar-meta')}"
 _TIMES = ("first_time", "last_time")
 # What a store has beside, and why it is not in the snapshot.
 NOT_MADE = {

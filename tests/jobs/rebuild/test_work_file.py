@@ -1,0 +1,112 @@
+"""The facts about ledgers that a rebuild keeps: the same when they are read back, or refused."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.errors import ConflictError, DecodeError, PulsarMetaError, UsageError
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.rebuild.scan import LedgerScan, scan_here
+from pulsar_meta.jobs.rebuild.work_file import WorkFile, looked_at
+
+
+def never(ledger_ids: Iterable[int]) -> Iterator[LedgerScan]:
+    raise AssertionError(f"looked at again: {ledger_ids}")
+
+
+@pytest.fixture
+def disks(capture: Callable[[str], Path], tmp_path: Path) -> list[str]:
+    return [f"bookie-disk:{shutil.copytree(capture('transactions-4.2.4'), tmp_path / 'disks')}"]
+
+
+def opened(
+    path: Path, disks: list[str], *, resume: bool = True, lost: tuple[str, ...] = (), password: bytes = b""
+) -> WorkFile:
+    head = looked_at(disks, lost, password, tool="x", taken="now")
+    return WorkFile(path, head, password, resume=resume)
+
+
+def test_what_was_found_is_read_back(disks: list[str], tmp_path: Path) -> None:
+    path, faults = tmp_path / "found.work", list[PulsarMetaError]()
+    torn = DecodeError("torn", offset=7, source="log"), UsageError("odd")
+    with open_entries(disks) as source, opened(path, disks, resume=False) as work:
+        ledgers = source.ledgers()
+        here = scan_here(source, faults.append, password=b"", lost=())
+        scans = list(work.keeping(here, faults.append)(ledgers))
+        with_faults = LedgerScan(scans[0].examined, scans[0].kind, scans[0].clues, torn)
+        list(work.keeping(lambda ids: iter([with_faults]), faults.append)([10**15]))
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert {type(one.clues).__name__ for one in scans} > {"DataClues", "LogClues", "CursorClues"}
+    with opened(path, disks) as work:
+        assert list(work.keeping(never, faults.append)(ledgers[1:])) == scans[1:]
+        found = next(work.keeping(never, faults.append)([ledgers[0]]))
+        assert [(type(one), str(one), one.source) for one in found.faults] == [
+            (DecodeError, "log: torn (at byte 7)", "log"),
+            (UsageError, "odd", None),
+        ]
+        assert faults == list(found.faults)
+        with pytest.raises(ConflictError):
+            opened(path, disks)
+        work.remove()
+    assert not path.exists()
+
+
+@pytest.fixture
+def begun(disks: list[str], tmp_path: Path) -> Path:
+    path = tmp_path / "found.work"
+    with open_entries(disks) as source, opened(path, disks, resume=False) as work:
+        scanner = work.keeping(scan_here(source, print, password=b"", lost=()), print)
+        list(scanner(source.ledgers()[:3]))
+    return path
+
+
+def test_other_disks_or_options_are_refused(disks: list[str], begun: Path) -> None:
+    with pytest.raises(UsageError, match="--resume"):
+        opened(begun, disks, resume=False)
+    with pytest.raises(UsageError, match="other lost"):
+        opened(begun, disks, lost=("bk:1",))
+    with pytest.raises(UsageError, match="other password"):
+        opened(begun, disks, password=b"x")
+    log = next(Path(disks[0].partition(":")[2]).rglob("*.log"))
+    log.touch()
+    with pytest.raises(UsageError, match="other disks"):
+        opened(begun, disks)
+
+
+def test_a_line_that_was_cut_short_is_looked_at_again(disks: list[str], begun: Path) -> None:
+    lines = begun.read_bytes().splitlines(keepends=True)
+    begun.write_bytes(b"".join(lines)[:-5])
+    with opened(begun, disks) as work:
+        assert work.kept == 2
+    begun.write_bytes(lines[0][:9])
+    with opened(begun, disks) as work:
+        assert work.kept == 0
+    assert begun.read_bytes().startswith(b'{"rebuild":1')
+
+
+EXAMINED = '["Examined",1,2,3,4,null,[],[],[],null,false]'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nonsense",
+        "{}",
+        '{"ledger":["LedgerScan"]}',
+        '{"ledger":["os.system","x"]}',
+        '{"ledger":["LedgerScan",["Examined",1,2,"3",4,null,[],[],[],null,false],"data",null,[]]}',
+        '{"ledger":["LedgerScan",["Examined",1,2,3,4,null,[],[],[],"%",false],"data",null,[]]}',
+        f'{{"ledger":["LedgerScan",{EXAMINED},"no such kind",null,[]]}}',
+        f'{{"ledger":["LedgerScan",{EXAMINED},"data",["Kind"],[]]}}',
+        f'{{"ledger":["LedgerScan",{EXAMINED},"data",null,[["Exit",1,2,3]]]}}',
+        f'{{"ledger":["LedgerScan",{EXAMINED},"data",null,[5]]}}',
+    ],
+)
+def test_what_no_rebuild_wrote_is_refused(disks: list[str], begun: Path, line: str) -> None:
+    begun.write_text(f"{begun.read_text()}{line}\n")
+    with pytest.raises(DecodeError, match="line 5"):
+        opened(begun, disks)
