@@ -51,7 +51,18 @@ NAMESPACE, TOPIC, CURSOR = "bench/ns-0", "bench/ns-0/topic-1", "cursor-1"
 # About everything, and about one thing.
 ALL = (
     *("ls", "tree", "tree -d 3", "top", "decode", "decode -o json", "brokers"),
+    "top -o openmetrics",
+    "check -o ndjson",
+    "check --before-upgrade 4.2.4",
     "check-readable --for-version 4.2.4",
+    "snapshot FILE.zst",
+    "bundle FILE.tar.gz",
+    "diff STORE STORE",
+    f"properties {NAMESPACE}",
+    f"show-cursor {NAMESPACE}",
+    "whois 5",
+    "convert-cursor --to ranges --all --dry-run",
+    "restore STORE --dry-run -o ndjson",
     "compress-cursors --estimate",
     "compress-cursors --dry-run --compression lz4 --threshold 0 -o ndjson",
     "compress-cursors --dry-run --compression zstd --threshold 0 -o json",
@@ -66,6 +77,9 @@ ONE = (
     *(f"get cursor {TOPIC} {CURSOR}", f"top topic {TOPIC}", f"properties {TOPIC}"),
     f"decode /managed-ledgers/bench/ns-0/persistent/topic-1/{CURSOR}",
     f"seek {TOPIC} --index 1 --entries frames:none",
+    f"check {TOPIC}",
+    f"show-cursor {TOPIC}",
+    f"show-cursor {TOPIC} {CURSOR}",
     f"check-index {TOPIC} --entries frames:none",
     f"compress-cursors --dry-run --compression lz4 --threshold 0 --topic {TOPIC}",
     f"set-property {TOPIC} 3 a=b --dry-run",
@@ -213,8 +227,11 @@ def table(kind: str, urls: dict[int, str], commands: Sequence[str], place: Path,
     for command in commands:
         found: list[Measured] = []
         for size, url in urls.items():
-            words = command.replace("FILE", f"{size}.undo").split()
-            found.append(measure([*words, "--store", url], place, limit))
+            words = command.replace("FILE", f"{kind}-{size}.undo").replace("STORE", url).split()
+            if words[0] == "diff":
+                found.append(measure(words, place, limit))
+            else:
+                found.append(measure([*words, "--store", url], place, limit))
             if found[-1].code is None:
                 break
         print(line(command, sizes, found, start), flush=True)
