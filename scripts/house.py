@@ -51,8 +51,8 @@ def file_of(checkout: Path, module: str) -> Path | None:
 
 
 def without_init(checkout: Path) -> list[str]:
-    """Return the directories with code that have no `__init__.py`."""
-    holding = {file.parent for file in checkout.glob(f"*/{PACKAGE}/**/*.py")}
+    """Return the directories with code that have no `__init__.py`; the package itself never has one."""
+    holding = {file.parent for file in checkout.glob(f"*/{PACKAGE}/*/**/*.py")}
     return [
         str(found.relative_to(checkout)) for found in sorted(holding) if not (found / "__init__.py").exists()
     ]
