@@ -101,7 +101,7 @@ def test_encode_raises_nothing_else() -> None:
     """Whole documents of every kind, one in three spoiled somewhere; most of them have fields that encode."""
     tried: Counter[str] = Counter()
 
-    @settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(document=documents())
     def examples(document: dict[str, Any]) -> None:
         try:

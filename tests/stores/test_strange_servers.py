@@ -203,6 +203,7 @@ def test_an_oxia_that_repeats_a_key() -> None:
 def test_an_oxia_that_lists_for_ever() -> None:
     def names(_: bytes) -> Iterator[bytes]:
         for at in count():
+            time.sleep(0.001)
             yield oxia.ListResponse(keys=[f"/a/{at}"]).SerializeToString()
 
     ask_oxia(lambda store: store.children("/a"), List=names)
