@@ -151,6 +151,15 @@ def test_a_killed_run_goes_on(capture: Callable[[str], Path], run: Run, tmp_path
     assert not work.exists()
 
 
+@pytest.mark.parametrize(("url", "code"), [("s3://bucket", 2), ("offload:/nowhere", 3), ("offload:/etc", 3)])
+def test_objects_that_are_none(
+    capture: Callable[[str], Path], run: Run, tmp_path: Path, url: str, code: int
+) -> None:
+    disks = ("--entries", f"bookie-disk:{capture('pulsar-2.8.2')}", "--output", str(tmp_path / "found"))
+    ran = run("rebuild", *disks, "--offloaded", url)
+    assert (ran.returncode, ran.stderr.count(b"\n"), list(tmp_path.iterdir())) == (code, 1, []), ran.stderr
+
+
 def test_nothing_to_go_on_with(capture: Callable[[str], Path], run: Run) -> None:
     disks = ("--entries", f"bookie-disk:{capture('pulsar-2.8.2')}")
     ran = run("rebuild", *disks, "--unnamed", "--resume")

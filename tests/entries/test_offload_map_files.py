@@ -19,6 +19,7 @@ from pulsar_meta.codecs.bookie_files.sequence_file import (
 )
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.offload import open_offload
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from tests.contracts.entry_source import EntrySourceContract, Held
@@ -51,6 +52,7 @@ class Hadoop:
         writer = self.io.MapFile.Writer(self.settings, system, str(place), key, value, compression)
         metadata = LedgerMetadataFormat(quorumSize=1, ensembleSize=1, length=0)
         metadata.state, metadata.lastEntryId = LedgerMetadataFormat.CLOSED, len(frames) - 1
+        metadata.customMetadata.add(key="component", value=b"managed-ledger")
         for number, data in enumerate([metadata.SerializeToString(), *frames], -1):
             writer.append(self.io.LongWritable(number), self.io.BytesWritable(bytearray(data)))
         writer.close()
@@ -84,6 +86,12 @@ class TestMapFiles(EntrySourceContract):
     def test_the_frames_are_what_was_offloaded(self, source: EntrySource) -> None:
         assert [bytes(entry.data) for entry in source.read_many(12)] == FRAMES
         assert [bytes(entry.data) for entry in source.read_many(77)] == LARGE
+
+
+def test_what_bookkeeper_knew_of_a_ledger(topic: Path) -> None:
+    with open_offload(f"offload:{topic}") as source:
+        assert source.custom_metadata(77) == {"component": "managed-ledger"}
+        assert source.custom_metadata(78) == {}
 
 
 def test_one_ledger_may_be_named(topic: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +16,10 @@ import pytest
 from pulsar_meta.jobs.topics.topic import every_topic
 from pulsar_meta.stores.registry import open_store
 from tests.cli.program import pulsar_meta_here
+from tests.servers import bookie_data
 from tests.servers.jvm import JavaFailed, Jvm
 from tests.servers.pulsar import PulsarStandalone
+from tests.servers.zookeeper import ZookeeperServer
 
 pytestmark = pytest.mark.interop
 
@@ -71,21 +73,36 @@ def run(folder: Path, *words: object) -> Any:
     return json.loads(ran.stdout)
 
 
-def rebuilt(lost: Lost, data: Path, *words: object) -> dict[str, Any]:
-    """Rebuild from copies of the disks, restore into an empty database; return the summary of that."""
+def rebuilt(lost: Lost, data: Path, *, zookeeper: bool, gone: str | None) -> int:
+    """Rebuild from copies of the disks, restore into an empty store; return the next id there.
+
+    The disk `gone` is not among them.
+    """
+    words = ["rebuild", "--entries", f"bookie-disk:{data}"]
     for disk in sorted(lost.folder.glob("bookie[0-9]*")):
-        shutil.copytree(disk, data / disk.name)
+        if disk.name == gone:
+            words += ["--lost-bookie", bookie_data.address((disk / "current" / "VERSION").read_bytes())]
+        else:
+            shutil.copytree(disk, data / disk.name)
     found = data.parent / "found.ndjson.zst"
-    run(data, "rebuild", "--entries", f"bookie-disk:{data}", "--output", found, *words)
-    target = f"rocksdb:{data / 'rocksdb'}"
-    summary = run(data, "restore", f"snapshot:{found}", "--store", target, "--allow-unreadable", "--yes")
-    assert isinstance(summary, dict)
-    return summary
+    run(data, *words, "--output", found, "--names", names_file(lost, data.parent, words))
+    if not zookeeper:
+        return restored(found, f"rocksdb:{data / 'rocksdb'}")
+    with ZookeeperServer(data / "zookeeper") as server:
+        return restored(found, f"zk://{server.address}")
 
 
-def names_file(lost: Lost, into: Path) -> Path:
+def restored(found: Path, target: str) -> int:
+    """Bring a snapshot into an empty store; return the next ledger id there."""
+    words = "restore", f"snapshot:{found}", "--store", target, "--allow-unreadable", "--yes"
+    floor = run(found.parent, *words)["counters"]["/ledgers/idgen"]
+    assert isinstance(floor, int)
+    return floor
+
+
+def names_file(lost: Lost, into: Path, words: Sequence[str]) -> Path:
     """Write what a person knows of the ledgers that are on the disks, as --unnamed asks for it."""
-    lines = run(into, "rebuild", "--entries", f"bookie-disk:{lost.folder}", "--unnamed")
+    lines = run(into, *words, "--unnamed")
     known, file = lost.names(), into / "names"
     for line in lines:
         line["topic"] = next((known[one] for one in line["ledgers"] if one in known), None)
@@ -144,14 +161,31 @@ def sha(payload: bytes) -> str:
     return hashlib.sha256(payload).hexdigest()[:16]
 
 
-@pytest.mark.parametrize("name", ["pulsar-4.0.7", "pulsar-4.2.4", "pulsar-4.2.4-3bookies"])
-def test_a_cluster_without_its_store(name: str, capture: Callable[[str], Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "zookeeper", "gone"),
+    [
+        ("pulsar-4.0.7", False, None),
+        ("pulsar-4.2.4", False, None),
+        ("pulsar-4.2.4", True, None),
+        ("pulsar-4.2.4-3bookies", False, None),
+        ("pulsar-4.2.4-3bookies", False, "bookie2"),
+    ],
+    ids=["4.0.7", "4.2.4", "4.2.4-zookeeper", "3bookies", "2of3bookies"],
+)
+def test_a_cluster_without_its_store(
+    name: str, zookeeper: bool, gone: str | None, capture: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """In place of a disk that is `gone` there is a new bookie, which has nothing."""
     lost, data = Lost.of(capture(name)), tmp_path / "data"
     data.mkdir()
-    floor = rebuilt(lost, data, "--names", names_file(lost, tmp_path))["counters"]["/ledgers/idgen"]
+    floor = rebuilt(lost, data, zookeeper=zookeeper, gone=gone)
     total = sum(map(len, lost.truth.values()))
+    environment = {"PULSAR_STANDALONE_USE_ZOOKEEPER": "1"} if zookeeper else {}
+    bookies = bookie_data.count(lost.folder)
     with (
-        PulsarStandalone(lost.version, data=data, settings=SETTINGS) as pulsar,
+        PulsarStandalone(
+            lost.version, data=data, settings=SETTINGS, bookies=bookies, environment=environment
+        ) as pulsar,
         Jvm(lost.version, heap="512m") as java,
     ):
         assert check(lost, pulsar, java, {}, floor) == total > 10_000

@@ -13,12 +13,15 @@ import re
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
+from pulsar_meta.stores.registry import open_store
 from tests.servers.jvm import Jvm
 from tests.servers.processes import ServerFailed, port_is_free
+from tests.servers.zookeeper import ZookeeperServer
 
 if TYPE_CHECKING:
     from tests.servers.pulsar import PulsarStandalone
@@ -39,11 +42,15 @@ def lay_out(data: Path, pulsar: PulsarStandalone) -> None:
     """Copy the capture `data` to where `pulsar` looks for it, its cookies made to fit."""
     cookies: dict[str, bytes] = {}
     for number, directory in enumerate(pulsar.bookie_dirs):
+        if not (data / f"bookie{number}").exists():
+            # A bookie that has nothing yet.
+            continue
         shutil.copytree(data / f"bookie{number}" / "current", directory / "current")
         cookie = _move_cookie(directory)
-        cookies[f"/ledgers/cookies/{_address(cookie)}"] = cookie
+        cookies[f"/ledgers/cookies/{address(cookie)}"] = cookie
     if pulsar.uses_zookeeper:
-        raise ServerFailed("a capture in ZooKeeper cannot be laid out yet")
+        _lay_out_zookeeper(data / "zookeeper" / "data", pulsar, cookies)
+        return
     shutil.copytree(data / "rocksdb", pulsar.metadata_dir)
     for path in pulsar.directory.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
@@ -52,13 +59,32 @@ def lay_out(data: Path, pulsar: PulsarStandalone) -> None:
         jvm.call("tests.servers.inside:put_in_rocksdb", str(pulsar.metadata_dir), cookies)
 
 
+def _lay_out_zookeeper(version_2: Path, pulsar: PulsarStandalone, cookies: Mapping[str, bytes]) -> None:
+    """Bring the files of a ZooKeeper that was stopped to where `pulsar` starts its own.
+
+    The only bookie gets the port of its cookie: else it would take a new one and leave its ledgers.
+    """
+    if len(cookies) != 1:
+        raise ServerFailed("over ZooKeeper only one bookie can be laid out")
+    with ZookeeperServer(pulsar.directory / "laid-out") as server:
+        server.kill()
+        shutil.copytree(version_2, server.directory / "data", dirs_exist_ok=True)
+        server.start()
+        with open_store(f"zk://{server.address}", read_only=False) as store:
+            for path, cookie in cookies.items():
+                store.put(path, cookie, store.read(path).version)
+                pulsar.bookie_port = int(path.rpartition(":")[2])
+        server.kill()
+        shutil.copytree(server.directory / "data", pulsar.directory / "zookeeper")
+
+
 def place_for_identity(parent: Path, data: Path) -> Path:
     """Return a directory in `parent` where a bookie of Pulsar 5 has the identity that its cookie says.
 
     There a bookie is called after Java's hash of its directory's path (BKCluster), and the metadata
     of every ledger names it: so the name of the directory is chosen such that the hash comes out.
     """
-    identity = _address((data / "bookie0" / "current" / "VERSION").read_bytes())
+    identity = address((data / "bookie0" / "current" / "VERSION").read_bytes())
     wanted, missing, name = int(identity.rpartition("-")[2], 16), 0, ""
     for character in f"{parent}/" + _FIRST * _LETTERS:
         missing = (31 * missing + ord(character)) % 2**32
@@ -102,7 +128,7 @@ class BoundPorts:
 def _bound_port(directory: Path) -> int | None:
     """Return the port in the cookie of a bookie's directory, None where there is none."""
     version = directory / "current" / "VERSION"
-    _, _, port = _address(version.read_bytes()).partition(":") if version.exists() else ("", "", "")
+    _, _, port = address(version.read_bytes()).partition(":") if version.exists() else ("", "", "")
     return int(port) if port else None
 
 
@@ -124,7 +150,8 @@ def _move_cookie(directory: Path) -> bytes:
     return moved
 
 
-def _address(cookie: bytes) -> str:
+def address(cookie: bytes) -> str:
+    """Return the id of the bookie whose cookie it is."""
     match = re.search(rb'bookieHost: "([^"]*)"', cookie)
     if match is None:
         raise ServerFailed("a cookie without bookieHost")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -128,6 +128,11 @@ class OffloadedEntries(OffloadedLedgers):
             if start is None or block.offset >= start.offset:
                 for entry_id, frame in self._frames(found, block, first, end):
                     yield RawEntry(ledger_id, entry_id, frame, bookie=False)
+
+    def custom_metadata(self, ledger_id: int) -> Mapping[str, str]:
+        """Return BookKeeper's custom metadata of a ledger, as its index has it."""
+        found = self._open(ledger_id)
+        return {} if found is None else found.ledger.custom
 
     def _held(self, ledger_id: int) -> range | None:
         found = self._open(ledger_id)

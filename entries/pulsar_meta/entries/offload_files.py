@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Final
@@ -104,6 +104,13 @@ class OffloadedLedgers(BaseSource):
 
     def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
         """Yield a ledger's entries within [first, last], in order; DecodeError where its object is broken."""
+        raise NotImplementedError
+
+    def custom_metadata(self, ledger_id: int) -> Mapping[str, str]:
+        """Return BookKeeper's custom metadata of a ledger that is here, as it was when it was offloaded.
+
+        DecodeError where its object is broken.
+        """
         raise NotImplementedError
 
     def close(self) -> None:

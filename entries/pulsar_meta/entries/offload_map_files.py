@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +25,7 @@ from pulsar_meta.codecs.bookie_files.sequence_file import (
     long_of,
 )
 from pulsar_meta.codecs.errors import DecodeError, decoding
+from pulsar_meta.codecs.metadata.ledger_metadata import custom_metadata
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.base import RawEntry
 from pulsar_meta.entries.offload_files import ObjectFiles, OffloadedLedgers
@@ -47,6 +48,7 @@ class _MapFile:
     keys: list[int]
     places: list[int]
     last_entry: int
+    custom: Mapping[str, str]
 
     def between(self, first: int, last: int) -> Iterator[KeyedRecord]:
         """Yield the records of the entries within [first, last]; DecodeError where one is missing."""
@@ -104,6 +106,11 @@ class MapFileEntries(OffloadedLedgers):
             for record in found.between(max(first, 0), found.last_entry if last is None else last):
                 yield RawEntry(ledger_id, record.key, bytes_of(record), bookie=False)
 
+    def custom_metadata(self, ledger_id: int) -> Mapping[str, str]:
+        """Return BookKeeper's custom metadata of a ledger, as it stands before its entries."""
+        found = self._open(ledger_id)
+        return {} if found is None else found.custom
+
     def _held(self, ledger_id: int) -> range | None:
         found = self._open(ledger_id)
         return None if found is None else range(found.last_entry + 1)
@@ -151,7 +158,9 @@ def _opened(files: ObjectFiles) -> _MapFile:
                 raise DecodeError(f"index: entry {record.key} at {place} of {sizes['data']} bytes")
             keys.append(record.key)
             places.append(place)
-    return _MapFile(files, sizes["data"], header, keys, places, metadata.lastEntryId)
+    return _MapFile(
+        files, sizes["data"], header, keys, places, metadata.lastEntryId, custom_metadata(metadata)
+    )
 
 
 def _header(files: ObjectFiles, name: str, sizes: dict[str, int]) -> SequenceHeader:

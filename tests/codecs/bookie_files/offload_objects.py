@@ -47,20 +47,25 @@ def packed(rows: Rows) -> bytes:
     return b"".join(struct.pack(">qiq", *row) for row in rows)
 
 
-def index(rows: Rows, data_size: int, last_entry: int) -> bytes:
+def index(rows: Rows, data_size: int, last_entry: int, custom: Mapping[str, bytes] | None = None) -> bytes:
     """An index object of form 1."""
-    metadata = LedgerMetadataFormat(
+    made = LedgerMetadataFormat(
         quorumSize=2, ensembleSize=2, ackQuorumSize=2, length=data_size, lastEntryId=last_entry,
         state=LedgerMetadataFormat.CLOSED, digestType=LedgerMetadataFormat.CRC32C,
-    ).SerializeToString()  # fmt: skip
+    )  # fmt: skip
+    for key, value in (custom or {}).items():
+        made.customMetadata.add(key=key, value=value)
+    metadata = made.SerializeToString()
     rest = struct.pack(">qqii", data_size, 128, len(rows), len(metadata)) + metadata + packed(rows)
     return struct.pack(">Ii", 0xDE47DE47, 8 + len(rest)) + rest
 
 
-def offloaded(frames: Sequence[bytes], largest: int = 4096) -> tuple[bytes, bytes]:
+def offloaded(
+    frames: Sequence[bytes], largest: int = 4096, custom: Mapping[str, bytes] | None = None
+) -> tuple[bytes, bytes]:
     """(data object, index object) of a ledger, form 1."""
     data, rows = blocks(frames, largest)
-    return data, index(rows, len(data), len(frames) - 1)
+    return data, index(rows, len(data), len(frames) - 1, custom)
 
 
 def segments(ledgers: Mapping[int, Sequence[bytes]], largest: int = 4096) -> tuple[bytes, bytes]:

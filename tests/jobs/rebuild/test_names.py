@@ -7,19 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError, UsageError
 from pulsar_meta.codecs.metadata.cursor import decode_cursor
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.protobuf.parse import parse_message
+from pulsar_meta.entries.offload import open_offload
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.rebuild.broker_logs import names_in_log
 from pulsar_meta.jobs.rebuild.evidence import Rebuilt
 from pulsar_meta.jobs.rebuild.names import read_names
+from pulsar_meta.jobs.rebuild.objects import names_in_objects
 from pulsar_meta.jobs.rebuild.rebuilt import Known, rebuilt_values
+from pulsar_meta.jobs.topics.bookkeeper import read_bookkeeper_ledger
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
 from pulsar_meta.stores.registry import open_store
+from tests.codecs.bookie_files.offload_objects import offloaded
 
+UUID = "0a1b2c3d-0000-4000-8000-0123456789ab"
 DEFAULT = "/managed-ledgers/public/default/persistent"
 LOG = "/managed-ledgers/pulsar/system/persistent/__transaction_log_0"
 
@@ -123,6 +128,33 @@ def test_subscriptions_that_a_person_names(capture: Callable[[str], Path]) -> No
 def test_names_that_say_nothing(line: str) -> None:
     with pytest.raises(UsageError, match="line 1"):
         read_names([line], "names")
+
+
+def test_objects_in_tiered_storage(capture: Callable[[str], Path], tmp_path: Path) -> None:
+    """What a 4.2.4 noted with ledgers when it made them, in indexes as an offload writes them."""
+    folder, objects = capture("pulsar-4.2.4"), tmp_path / "objects"
+    objects.mkdir()
+    with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
+        info = decode_managed_ledger(store.read(f"{DEFAULT}/orders").value)
+        ledgers = [one.ledgerId for one in info.ledgerInfo if one.entries]
+        for ledger_id in ledgers:
+            custom = read_bookkeeper_ledger(store, ledger_id).custom
+            written = offloaded([b"frame"], custom={key: value.encode() for key, value in custom.items()})
+            for end, data in zip(("", "-index"), written, strict=True):
+                (objects / f"{UUID}-ledger-{ledger_id}{end}").write_bytes(data)
+    (objects / f"{UUID}-ledger-7").write_bytes(b"x")
+    (objects / f"{UUID}-ledger-7-index").write_bytes(b"torn")
+    faults: list[PulsarMetaError] = []
+    with open_offload(f"offload:{objects}") as source:
+        names = names_in_objects(source, faults.append)
+    assert {at: (str(named.topic), named.cursor, named.sure) for at, named in names.items()} == dict.fromkeys(
+        ledgers, ("persistent://public/default/orders", None, True)
+    )
+    assert [type(fault) for fault in faults] == [DecodeError]
+    with open_entries([f"bookie-disk:{folder}"]) as source:
+        made = {one.path: one for one in rebuilt_values(source, print, Known(logged=names))}
+    assert made[f"{DEFAULT}/orders"].facts["ledgers"][-len(ledgers) :] == ledgers
+    assert "its copy in tiered storage has its name" in made[f"{DEFAULT}/orders"].evidence
 
 
 # As a 4.2.4 and a 4.0.7 wrote them.

@@ -76,6 +76,14 @@ def drain(
         return received
 
 
+def put_off(url: str, topic: str, subscription: str, total: int, tries: int) -> None:
+    """Receive `total` messages and put each off until, after `tries` times, it is a dead letter."""
+    units = JClass("java.util.concurrent.TimeUnit")
+    with _consumer(url, topic, subscription, {"type": "Shared", "tries": tries}) as consumer:
+        for _ in range(total * (tries + 1)):
+            consumer.reconsumeLater(_receive(consumer, PATIENCE), 0, units.SECONDS)
+
+
 def make_keys(directory: str) -> dict[str, str]:
     """Write an RSA key pair as PEM files and return their paths by the names of the options."""
     generator = JClass("java.security.KeyPairGenerator").getInstance("RSA")
@@ -177,6 +185,9 @@ def _consumer(url: str, topic: str, subscription: str, options: dict[str, Any]) 
         builder = builder.cryptoKeyReader(
             reader.privateKey("test-key", f"file://{options['private_key']}").build()
         )
+    if "tries" in options:
+        policy = JClass(f"{_API}.DeadLetterPolicy").builder().maxRedeliverCount(options["tries"]).build()
+        builder = builder.enableRetry(True).deadLetterPolicy(policy)
     return _closing(builder.subscribe())
 
 

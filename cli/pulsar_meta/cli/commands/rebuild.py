@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.access.credentials import read_secret
+from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.entry_options import EngineOptions
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.inputs import open_input, read_lines
@@ -24,9 +25,11 @@ from pulsar_meta.codecs.errors import DecodeError, GuardError, UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.offload import open_offload
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.rebuild.broker_logs import names_in_log
-from pulsar_meta.jobs.rebuild.names import GivenNames, Named, Names, read_names
+from pulsar_meta.jobs.rebuild.names import GivenNames, Named, read_names
+from pulsar_meta.jobs.rebuild.objects import names_in_objects
 from pulsar_meta.jobs.rebuild.old_store import OldStore, read_old_store
 from pulsar_meta.jobs.rebuild.rebuilt import (
     Known,
@@ -60,6 +63,14 @@ def rebuild(
         list[Path] | None,
         typer.Option(
             "--broker-log", help="A broker's log, which says for whom ledgers were made (repeatable)."
+        ),
+    ] = None,
+    offloaded: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--offloaded",
+            metavar="URL",
+            help="Objects in tiered storage (offload:URL): they have names of topics (repeatable).",
         ),
     ] = None,
     list_unnamed: Annotated[
@@ -117,6 +128,7 @@ def rebuild(
       pulsar-meta rebuild --entries bookie-disk:copy --names names --output found
       pulsar-meta rebuild --with snapshot:monday.ndjson.zst --output found
       pulsar-meta rebuild --broker-log broker.log --unnamed -o ndjson > names
+      pulsar-meta rebuild --offloaded offload:s3://bucket --output found
       pulsar-meta rebuild --lost-bookie bk3:3181 --output found.ndjson.zst -o csv
     """
     faults = Faults(shell)
@@ -125,7 +137,7 @@ def rebuild(
         lost=tuple(lost_bookie or ()),
         ack_quorum=ack_quorum,
         given=GivenNames() if names is None else read_names(read_lines(names), str(names)),
-        logged=_logged(broker_log or ()),
+        logged=_offloaded(offloaded or (), faults) | _logged(broker_log or ()),
         old=OldStore() if old_store is None else _old_store(shell, old_store, faults),
         policies_as_they_were=cursors_in_place,
         cluster=cluster,
@@ -143,7 +155,17 @@ def rebuild(
         faults.end(source)
 
 
-def _logged(files: Iterable[Path]) -> Names:
+def _offloaded(urls: Iterable[str], faults: Faults) -> dict[int, Named]:
+    names: dict[int, Named] = {}
+    for url in urls:
+        if not url.startswith("offload:"):
+            raise UsageError("--offloaded: expected offload:URL", source=redact(url))
+        with open_offload(url) as objects:
+            names |= names_in_objects(objects, faults)
+    return names
+
+
+def _logged(files: Iterable[Path]) -> dict[int, Named]:
     names: dict[int, Named] = {}
     for file in files:
         with open_input(file) as stream:

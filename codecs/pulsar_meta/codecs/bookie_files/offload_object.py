@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from pulsar_meta.codecs.errors import DecodeError, decoding
+from pulsar_meta.codecs.metadata.ledger_metadata import custom_metadata
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.codecs.reader import Buffer, Reader, byte_view
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
@@ -55,11 +56,15 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffloadedLedger:
-    """One ledger of an index object. `last_entry` is None where its metadata does not say."""
+    """One ledger of an index object. `last_entry` is None where its metadata does not say.
+
+    `custom` is BookKeeper's custom metadata of it, where for whom it was created stands; empty in form 2.
+    """
 
     ledger_id: int | None
     last_entry: int | None
     blocks: tuple[Block, ...]
+    custom: Mapping[str, str] = field(default_factory=dict)
 
     def block_of(self, entry_id: int) -> Block | None:
         """Return the block that an entry lies in, None before the first."""
@@ -131,6 +136,7 @@ class _Rows(NamedTuple):
     ledger_id: int | None
     last_entry: int | None
     blocks: list[tuple[int, int, int]]
+    custom: Mapping[str, str]
 
 
 def _with_blocks(ledgers: list[_Rows], data_size: int) -> tuple[OffloadedLedger, ...]:
@@ -140,11 +146,11 @@ def _with_blocks(ledgers: list[_Rows], data_size: int) -> tuple[OffloadedLedger,
         raise DecodeError(f"blocks from {offsets[0]} to {offsets[-1]} in {data_size} bytes of data")
     ends = dict(zip(offsets, [*offsets[1:], data_size], strict=True))
     made = []
-    for ledger_id, last_entry, rows in ledgers:
+    for ledger_id, last_entry, rows, custom in ledgers:
         blocks = tuple(Block(first, part, offset, ends[offset]) for first, part, offset in rows)
         if any(one.first_entry >= two.first_entry or one.end > two.offset for one, two in pairwise(blocks)):
             raise DecodeError("blocks that do not follow each other")
-        made.append(OffloadedLedger(ledger_id, last_entry, blocks))
+        made.append(OffloadedLedger(ledger_id, last_entry, blocks, custom))
     return tuple(made)
 
 
@@ -162,14 +168,15 @@ def _ledger(reader: Reader, ledger_id: int | None = None) -> _Rows:
         raise DecodeError(f"{count} blocks and {metadata_size} bytes of metadata do not fit", offset=at)
     metadata_at, metadata = reader.at, reader.take(metadata_size, "the ledger's metadata")
     with decoding(start=metadata_at):
-        last_entry = _last_entry(metadata, segment=ledger_id is not None)
+        last_entry, custom = _said(metadata, segment=ledger_id is not None)
     rows = reader.take(count * _ROW.size, "the blocks")
-    return _Rows(ledger_id, last_entry, list(_ROW.iter_unpack(rows)))
+    return _Rows(ledger_id, last_entry, list(_ROW.iter_unpack(rows)), custom)
 
 
-def _last_entry(metadata: memoryview, *, segment: bool) -> int | None:
+def _said(metadata: memoryview, *, segment: bool) -> tuple[int | None, Mapping[str, str]]:
+    """Return (last entry, custom metadata)."""
     if segment:
         info = parse_message(ManagedLedgerInfo.LedgerInfo, metadata)
-        return info.entries - 1 if info.HasField("entries") else None
+        return (info.entries - 1 if info.HasField("entries") else None), {}
     ledger = parse_message(LedgerMetadataFormat, metadata)
-    return ledger.lastEntryId if ledger.HasField("lastEntryId") else None
+    return (ledger.lastEntryId if ledger.HasField("lastEntryId") else None), custom_metadata(ledger)

@@ -122,3 +122,8 @@ def _lines(metadata: LedgerMetadataFormat) -> list[str]:
         return [*lines, ""]
     closed = metadata.state == LedgerMetadataFormat.CLOSED
     return [*lines, f"{metadata.lastEntryId if closed else _IN_RECOVERY}\t{_CLOSED}"]
+
+
+def custom_metadata(metadata: LedgerMetadataFormat) -> dict[str, str]:
+    """Return a ledger's custom metadata as text: Pulsar notes there for whom it creates a ledger."""
+    return {pair.key: pair.value.decode("utf-8", "replace") for pair in metadata.customMetadata}

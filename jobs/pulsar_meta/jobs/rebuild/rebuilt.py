@@ -55,9 +55,9 @@ class Known:
     """What disks do not say and a person does.
 
     `password` is what brokers gave to ledgers, `lost` are bookies whose disks are not here, `ack_quorum` what
-    brokers waited for. `given` is what a person says of names, `logged` what brokers' logs do, `old` what
-    an older store knew; with `policies_as_they_were` its policies are not made to keep everything. `cluster`
-    is the brokers' own name of it.
+    brokers waited for. `given` is what a person says of names, `logged` what brokers' logs and objects in
+    tiered storage do, `old` what an older store knew; with `policies_as_they_were` its policies are not made
+    to keep everything. `cluster` is the brokers' own name of it.
     """
 
     password: bytes = b""

@@ -15,7 +15,7 @@ from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, decoding
 from pulsar_meta.codecs.frames.bookie_entry import DigestType
-from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata
+from pulsar_meta.codecs.metadata.ledger_metadata import custom_metadata, decode_ledger_metadata
 from pulsar_meta.codecs.names import LEDGERS, ledger_of_path, ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.codecs.transactions.log_entries import LogKind, log_kind
@@ -142,7 +142,7 @@ def bookkeeper_ledger_of(ledger_id: int, record: Versioned) -> BookkeeperLedger:
         segments=tuple(Segment(part.firstEntryId, tuple(part.ensembleMember)) for part in metadata.segment),
         digest_type=_DIGESTS[metadata.digestType] if metadata.HasField("digestType") else None,
         password=metadata.password if metadata.HasField("password") else None,
-        custom={pair.key: pair.value.decode("utf-8", "replace") for pair in metadata.customMetadata},
+        custom=custom_metadata(metadata),
         length=metadata.length if closed else None,
         created=metadata.ctime if metadata.HasField("ctime") and metadata.ctime > 0 else None,
         compacted_to=_compacted_to(metadata),

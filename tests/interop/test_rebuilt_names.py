@@ -1,0 +1,46 @@
+"""Names that lie on the disks of a real broker: those of topics whose messages a client sent on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.program import pulsar_meta_here
+from tests.servers.jvm import Jvm
+from tests.servers.pulsar import PulsarStandalone
+from tests.servers.versions import VERSIONS
+
+pytestmark = pytest.mark.interop
+
+CLIENT = "tests.servers.clients.java"
+TOPIC, PARTED = "persistent://public/default/cart", "persistent://public/default/parted"
+
+
+@pytest.fixture(params=VERSIONS)
+def pulsar(request: pytest.FixtureRequest) -> Iterator[PulsarStandalone]:
+    with PulsarStandalone(request.param) as running:
+        yield running
+
+
+def test_dead_letters_name_where_they_are_from(pulsar: PulsarStandalone) -> None:
+    """The name of the retry topic itself, and of the dead letters\', says nothing on the disks."""
+    pulsar.admin("PUT", "persistent/public/default/parted/partitions", 2)
+    with Jvm(pulsar.version, heap="512m") as java:
+        for topic in (TOPIC, PARTED):
+            payloads = [{"payload": f"{topic} {at}".encode(), "key": str(at)} for at in range(20)]
+            java.call(f"{CLIENT}:produce", pulsar.service_url, topic, payloads, {"batch": 0})
+            java.call(f"{CLIENT}:put_off", pulsar.service_url, topic, "work", 20, 1)
+        java.call(f"{CLIENT}:close")
+    pulsar.stop()
+    found = pulsar.directory / "found"
+    words = ["rebuild", "--entries", f"bookie-disk:{pulsar.bookie_dirs[0]}", "--output", str(found)]
+    ran = pulsar_meta_here(*words, "-o", "json", folder=pulsar.directory)
+    assert ran.returncode == 0, ran.stderr
+    topics = {line["topic"]: line for line in json.loads(ran.stdout) if line.get("messages")}
+    named = {name for name in topics if "lost-found" not in name and "/__" not in name}
+    assert named == {TOPIC, f"{PARTED}-partition-0", f"{PARTED}-partition-1"}
+    assert topics[TOPIC]["messages"] == 20
+    assert any("was sent on from it, and says its name" in said for said in topics[TOPIC]["evidence"])
+    assert sum(topics[name]["messages"] for name in named) == 40
