@@ -19,6 +19,7 @@ from pulsar_meta.codecs.names import (
 )
 from pulsar_meta.jobs.topics.nearest import missing
 from pulsar_meta.jobs.topics.segments import ScalableTopics, named_at
+from pulsar_meta.jobs.values.sorting import in_order
 from pulsar_meta.stores.base import Store, Versioned, joined
 
 # Paths that are asked about in one go.
@@ -99,13 +100,10 @@ def _hint(store: Store, path: str) -> str | None:
 
 
 def _scanned(store: Store, path: str) -> Iterator[_Node]:
-    # Stores order by bytes or by levels; in a tree every child has to come right below its parent. A string a
-    # value: there may be millions.
-    lines = [_line(held) for held in store.scan(path)]
-    lines.sort(key=_in_a_tree)
+    # Stores order by bytes or by levels; in a tree every child has to come right below its parent.
     base = len(_parts(path))
     before: tuple[str, ...] = ()
-    for number, line in enumerate(lines):
+    for number, line in enumerate(in_order(map(_line, store.scan(path)), _in_a_tree)):
         held_at, place, size, version, ephemeral = line.rsplit("\0", 4)
         parts = _parts(held_at)
         if number and parts == before:
