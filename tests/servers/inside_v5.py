@@ -36,6 +36,15 @@ def internals(topic: str) -> dict[str, Any]:
     }
 
 
+def prune(topic: str) -> None:
+    """Have the controller of a scalable topic remove its sealed segments that nobody needs, as in time."""
+    name = JClass("org.apache.pulsar.common.naming.TopicName").get(topic)
+    controller = broker().getBrokerService().getScalableTopicService().getOrCreateController(name).get()
+    tick = controller.getClass().getDeclaredMethod("runGcTickAsync")
+    tick.setAccessible(True)
+    tick.invoke(controller).get()
+
+
 def _segments(topic: Any, record: Any) -> dict[str, str]:
     names = {}
     for segment in record.getSegments().values():

@@ -30,7 +30,7 @@ class Finding:
     """One thing that is wrong, or worth knowing: where, what, and the numbers that were compared.
 
     `topic` is a full name, `cursor` a subscription's; `repair` is a command. `scalable_topic` is the topic of
-    which `topic` is a segment.
+    which `topic` is a segment, or `topic` itself.
     """
 
     code: str

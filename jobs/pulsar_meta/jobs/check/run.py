@@ -171,11 +171,12 @@ class Checkup:
             self.not_checked[f"entries of {self._without_answer} topics and cursors"] = why
 
     def _of_scalable(self, finding: Finding) -> Finding:
-        """Return the finding with the scalable topic of which its topic is a segment."""
+        """Return the finding with the scalable topic that it is about, or of which its topic is a segment."""
         with suppress(UsageError):
             topic = None if finding.topic is None else TopicName.parse(finding.topic)
-            found = None if topic is None else self._scalable.of([topic])[topic]
-            return finding if found is None else replace(finding, scalable_topic=found)
+            if topic is not None:
+                found = str(topic) if topic.domain == "topic" else self._scalable.of([topic])[topic]
+                return finding if found is None else replace(finding, scalable_topic=found)
         return finding
 
     def _decided(self, finding: Finding) -> Finding:
