@@ -232,6 +232,13 @@ def test_what_is_of_a_segment_says_so(run: Run, truth: Truth) -> None:
         assert (walked[path]["topic"], walked[path]["scalable_topic"]) == (topic, name)
 
 
+def test_whose_a_ledger_is_names_the_scalable_topic(run: Run) -> None:
+    found = {one["ledger_id"]: one for one in lines(run("whois", "35", "45", "2", "-o", "ndjson"))}
+    assert found[35]["scalable_topic"] == "topic://public/default/merged"
+    assert found[45]["scalable_topic"] == "topic://public/default/moved"
+    assert "scalable_topic" not in found[2]
+
+
 def test_a_finding_names_the_scalable_topic(run: Run) -> None:
     path = "/managed-ledgers/public/default/segment/moved/0000-7fff-2"
     assert run("rm", path, "--yes", "--version", str(version_of(run, path))).returncode == 0

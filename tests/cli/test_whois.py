@@ -102,7 +102,8 @@ def test_with_a_disk_alone_the_entries_say_what_they_are(where: list[str]) -> No
 def test_csv_has_the_fields_of_json(where: list[str]) -> None:
     (row,) = csv.DictReader(io.StringIO(run(18, *where, "-o", "csv").stdout))
     (document,) = asked(18, *where).values()
-    assert row.keys() == document.keys()
+    # This ledger is no segment's.
+    assert row.keys() == {*document, "scalable_topic"}
     assert json.loads(row["kept_by"]) == document["kept_by"]
 
 
@@ -156,6 +157,9 @@ def test_what_a_shadow_topic_reads_is_its_sources_to_keep(capture: Capture) -> N
     source = str(TopicName.parse("source"))
     assert (ledger["name"], ledger["role"]) == (source, "data")
     assert len(ledger["named_by"]) > 2
+    shadows = {one["name"].rpartition("/")[2]: one.get("shadow_of") for one in ledger["named_by"]}
+    assert shadows | {"of-short": source} == shadows
+    assert (shadows["shadow"], shadows["source"]) == (source, None)
     assert all("subscription own" not in reason for reason in ledger["kept_by"])
     done = as_text(pulsar_meta_here("disk", "--by", "subscription", *words, "-o", "json"))
     held = {(row["topic"], row["cursor"]) for row in json.loads(done.stdout)}

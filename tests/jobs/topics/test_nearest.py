@@ -18,6 +18,7 @@ def store() -> MemoryStore:
         "/managed-ledgers/public/default/persistent/a%2Fb",
         "/admin/policies/public/default",
         "/ledgers/00/0000/L0017",
+        "/topics/public/default/invoices",
     ):
         store.put(path, b"x", ABSENT)
     return store
@@ -33,6 +34,7 @@ def store() -> MemoryStore:
         ("/managed-ledgers/public/defalt/persistent/nothing", "public/default/persistent"),
         ("/admin/policies/public/defualt", "/admin/policies/public/default"),
         ("/admim", "/admin"),
+        ("/managed-ledgers/public/default/persistent/invoice", "topic://public/default/invoices"),
     ],
 )
 def test_what_comes_near(store: MemoryStore, path: str, meant: str) -> None:

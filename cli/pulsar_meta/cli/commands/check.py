@@ -127,6 +127,7 @@ def check(
             upgrade = survey(opened, source, before_upgrade, options, progress.advance, urls=urls)
             _show_upgrade(shell, upgrade)
             return
+        shell.warn_of_old_parts(opened, names or ())
         run = checkup(opened, source, names or (), options, progress.advance, urls=urls)
         given = _given(store, entries)
         _emit(shell, run, _shown(run.findings(), severity, counts, given), redact(opened.url))

@@ -75,6 +75,7 @@ def convert_cursor(
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
         for scope in scopes:
             check_named(opened, scope)
+            shell.warn_of_old_parts(opened, scope.topics)
         readers = Readers.of(opened, tuple(writing.for_version or ()))
         conversion = Conversion(opened, source, readers, shell.warn, whole)
         try:

@@ -18,7 +18,7 @@ from pulsar_meta.codecs.documents.document import DecodeOptions
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.values.history import history
-from pulsar_meta.jobs.values.places import path_of
+from pulsar_meta.jobs.values.places import one_path_of
 
 COLUMNS = ["time", "transaction", "change", "version", "size", "writer", "means", "differences"]
 HEADINGS = [f"{name} (bytes)" if name == "size" else name for name in COLUMNS]
@@ -48,7 +48,9 @@ def history_of(
     options, faults = DecodeOptions(show_secrets=show_passwords), Faults(shell)
     urls, seen = list(entries or shell.settings.entries), Seen()
     with ExitStack() as stack:
-        opened, path = stack.enter_context(shell.store(store)), path_of(where)
+        opened = stack.enter_context(shell.store(store))
+        path = one_path_of(opened, where)
+        shell.warn_of_old_parts(opened, where[1:2])
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
         changes = seen.counted(history(opened, path, options, source, faults))
         shell.emit(changes, View(HEADINGS, _row, right=RIGHT, fields=COLUMNS))

@@ -150,6 +150,7 @@ def unset_property(
     where.check_answer(writing)
     with open_for_writing(shell, store, writing) as opened:
         check_named(opened, where.scope())
+        shell.warn_of_old_parts(opened, where.scope().topics)
         rewrite = remove_properties(opened, lambda: where.values(opened, "ledger"), words)
         write(shell, opened, rewrite, writing, bulk)
 

@@ -64,6 +64,7 @@ def show_cursor(
     limits, faults = Limits.of(from_conf), Faults(shell)
     with ExitStack() as stack:
         opened = stack.enter_context(shell.store(store))
+        shell.warn_of_old_parts(opened, [topic])
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
         seen = _Seen(faults, given=source is not None)
         reader = SubscriptionReader.of(opened, source, faults)

@@ -42,6 +42,7 @@ def top(
       pulsar-meta top -o openmetrics --output pulsar_store.prom
     """
     with shell.store(store) as opened:
+        shell.warn_of_old_parts(opened, (where or [])[1:2])
         paths = places_below(opened, where or ["/"])
         with shell.progress(unit="values") as progress:
             values = progressed(chain.from_iterable(map(opened.scan, paths)), progress.advance)

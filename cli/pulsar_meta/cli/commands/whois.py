@@ -66,7 +66,8 @@ def _lines(document: Document) -> Iterator[str]:
         yield f"  bookies: {', '.join(document['bookies'])}"
     yield from _here(document)
     for owner in document["named_by"]:
-        yield f"  named by {owner['path']} ({owner['role']})"
+        shadow = f", a shadow of {owner['shadow_of']}" if "shadow_of" in owner else ""
+        yield f"  named by {owner['path']} ({owner['role']}{shadow})"
     if document["created_for"] is not None and not document["named_by"]:
         one = document["created_for"]
         yield f"  created as {one['role']} of {one['name']}{_of(one['cursor'])}"
@@ -112,6 +113,6 @@ def _of(cursor: str | None) -> str:
 FIELDS = (
     "ledger_id", "role", "name", "cursor", "metadata", "state", "entries", "size", "created", "closed",
     "bookies", "entries_here", "size_here", "files", "content", "first_time", "last_time",
-    "created_for", "named_by", "kept_by",
+    "created_for", "named_by", "kept_by", "scalable_topic",
 )  # fmt: skip
 VIEW = Detail(_lines, fields=FIELDS)

@@ -17,6 +17,8 @@ from pulsar_meta.jobs.disk.held import Held, held_of, times_of
 from pulsar_meta.jobs.entries.entry_dump import data_entry, find_frame
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
 from pulsar_meta.jobs.topics.owners import Gaps, Owner, Unseen, first_owner, owner_in_custom, owners_of
+from pulsar_meta.jobs.topics.segments import ScalableTopics
+from pulsar_meta.jobs.topics.shadow import Shadow
 from pulsar_meta.jobs.topics.topic import Ledger, Report, read_topic, with_bookkeeper
 from pulsar_meta.stores.base import Store
 
@@ -75,8 +77,9 @@ def _document(
         "ledger_id": ledger.ledger_id,
         "role": None if owner is None else owner.role,
         "name": None if owner is None else owner.name,
+        **topics.scalable(owner),
         "cursor": None if owner is None else owner.cursor,
-        "named_by": [_owner(one) for one in owners],
+        "named_by": [_owner(one) | topics.shadow_of(one) for one in owners],
         "created_for": None if created_for is None else _owner(created_for),
         "metadata": ledger.metadata,
         "state": None if known is None else known.state,
@@ -131,7 +134,7 @@ class _Known:
 
     ledgers: dict[int, Ledger] = field(default_factory=dict)
     subscriptions: list[Subscription] = field(default_factory=list)
-    shadow: bool = False
+    shadow: Shadow | None = None
 
 
 class _Topics:
@@ -140,6 +143,7 @@ class _Topics:
     def __init__(self, store: Store | None, source: EntrySource | None, report: Report) -> None:
         self._store, self._report = store, report
         self._reader = None if store is None else SubscriptionReader.of(store, source, report)
+        self._scalable = None if store is None else ScalableTopics(store)
         self._known: dict[str, _Known] = {}
 
     def of(self, name: str) -> _Known:
@@ -153,6 +157,19 @@ class _Topics:
         if owner is None or owner.role != "data":
             return None
         return self.of(owner.name).ledgers.get(owner.ledger_id)
+
+    def shadow_of(self, owner: Owner) -> Document:
+        """Return `{"shadow_of"}` for the record of a shadow topic: a snapshot of its source's list."""
+        shadow = self.of(owner.name).shadow if owner.role == "data" else None
+        return {} if shadow is None else {"shadow_of": shadow.source}
+
+    def scalable(self, owner: Owner | None) -> Document:
+        """Return `{"scalable_topic"}` of what is a segment's, nothing for other ledgers."""
+        if owner is None or owner.role == "schema" or self._scalable is None:
+            return {}
+        topic = TopicName.parse(owner.name)
+        found = self._scalable.of([topic])[topic]
+        return {} if found is None else {"scalable_topic": found}
 
     def is_offloaded(self, owners: Iterable[Owner]) -> bool:
         """Return whether a ledger is one that BookKeeper does not know any more since it was offloaded."""
@@ -184,7 +201,7 @@ class _Topics:
             self._report(error)
             return _Known()
         ledgers = {ledger.ledger_id: ledger for ledger in topic.ledgers}
-        return _Known(ledgers, list(self._reader.all(topic)), topic.shadow is not None)
+        return _Known(ledgers, list(self._reader.all(topic)), topic.shadow)
 
 
 def _reasons(
@@ -220,7 +237,7 @@ def _reasons_of_data(owner: Owner, topics: _Topics) -> Iterator[str]:
     known = topics.of(owner.name)
     ledgers, subscriptions = known.ledgers, known.subscriptions
     mine = ledgers.get(owner.ledger_id)
-    if mine is None or known.shadow:
+    if mine is None or known.shadow is not None:
         # What a shadow topic reads is its source's to keep.
         return
     if mine.ledger_id == max(ledgers):

@@ -45,15 +45,24 @@ def _what(path: str) -> str:
 def did_you_mean(store: Store, path: str) -> str:
     """Return `; did you mean …?` for a path that is not in the store, "" where nothing comes near it.
 
-    A topic and a cursor are called by their names.
+    A topic and a cursor are called by their names. Where no topic comes near, a scalable one may.
     """
-    found = nearest_path(store, path)
+    found = nearest_path(store, path) or _nearest_scalable(store, path)
     if found is None:
         return ""
     place = _named(found)
     if place is None:
         return f"; did you mean {found.removeprefix(f'{MANAGED_LEDGERS}/')}?"
     return f"; did you mean {place[0] if place[1] is None else place[1]}?"
+
+
+def _nearest_scalable(store: Store, path: str) -> str | None:
+    topic = TopicName.from_path(path)
+    if topic is None or topic.domain != "persistent" or topic.cluster is not None:
+        return None
+    near = nearest_path(store, topic.as_scalable.path)
+    # Not another namespace: the topic itself.
+    return near if near is not None and split_scalable_path(near) is not None else None
 
 
 def nearest_path(store: Store, path: str) -> str | None:
