@@ -22,6 +22,7 @@ from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.values.left_out import copied
 from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.registry import open_store
+from pulsar_meta.stores.rocksdb_writer import create_database
 from tests.cli.values import LEDGER, PROGRAM, Run, emptied
 from tests.servers.etcd import EtcdServer
 from tests.servers.oxia import OxiaServer
@@ -200,8 +201,11 @@ def test_below_what_was_refused_nothing_is_written(run: Run, tmp_path: Path) -> 
 
 
 @pytest.fixture(params=["zookeeper", "etcd", "oxia"])
-def server(request: pytest.FixtureRequest, root: str) -> str:
-    """A real server, below a path of its own where it can."""
+def server(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
+    """A real server, below a path of its own where it can, or an empty database."""
+    if request.param == "rocksdb":
+        create_database(tmp_path / "database", "rocksdb:database")
+        return f"rocksdb:{tmp_path / 'database'}"
     running: ZookeeperServer | EtcdServer | OxiaServer = request.getfixturevalue(f"{request.param}_server")
     if request.param != "zookeeper":
         return emptied(f"{request.param}://{running.address}")
@@ -218,6 +222,7 @@ def many(tmp_path: Path, root: str, count: int = 1500) -> tuple[str, dict[str, b
     return written(tmp_path / "many", values.items(), {"counters": {"/ledgers/idgen": 5000}}), values
 
 
+@pytest.mark.parametrize("server", ["zookeeper", "etcd", "oxia", "rocksdb"], indirect=True)
 def test_a_killed_run_is_gone_on_with_and_undone(run: Run, server: str, root: str, tmp_path: Path) -> None:
     source, values = many(tmp_path, root, 900)
     before, undo_file = values_of(server), tmp_path / "undo"

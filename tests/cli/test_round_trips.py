@@ -78,6 +78,11 @@ def test_there_and_back(target: str, run: Run, tmp_path: Path, capture: Callable
     words = ["--allow-unreadable", "--yes", "-o", "json"]
     ran = run("restore", first, "--store", target, *words)
     assert ran.returncode == 0, ran.stderr
+    with open_store(target) as store:
+        # BookKeeper makes these only together with a new cluster.
+        registries = ("/ledgers/available", "/ledgers/available/readonly")
+        found = [held and held.value for held in store.read_many(registries)]
+        assert found == ([b"", b""] if store.needs_parents else [None, None])
     second = tmp_path / "second.ndjson.zst"
     taken = run("snapshot", second, "--store", target, "-o", "json")
     assert taken.returncode == 0, taken.stderr

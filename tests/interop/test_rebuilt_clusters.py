@@ -17,9 +17,9 @@ from pulsar_meta.jobs.topics.topic import every_topic
 from pulsar_meta.stores.registry import open_store
 from tests.cli.program import pulsar_meta_here
 from tests.servers import bookie_data
+from tests.servers.cluster import Broker, Cluster
 from tests.servers.jvm import JavaFailed, Jvm
 from tests.servers.pulsar import PulsarStandalone
-from tests.servers.zookeeper import ZookeeperServer
 
 pytestmark = pytest.mark.interop
 
@@ -73,11 +73,9 @@ def run(folder: Path, *words: object) -> Any:
     return json.loads(ran.stdout)
 
 
-def rebuilt(lost: Lost, data: Path, *, zookeeper: bool, gone: str | None) -> int:
-    """Rebuild from copies of the disks, restore into an empty store; return the next id there.
-
-    The disk `gone` is not among them.
-    """
+def rebuilt(lost: Lost, data: Path, *, gone: str | None = None) -> Path:
+    """Rebuild from copies of the disks, without the disk `gone`; return the snapshot."""
+    data.mkdir()
     words = ["rebuild", "--entries", f"bookie-disk:{data}"]
     for disk in sorted(lost.folder.glob("bookie[0-9]*")):
         if disk.name == gone:
@@ -86,10 +84,7 @@ def rebuilt(lost: Lost, data: Path, *, zookeeper: bool, gone: str | None) -> int
             shutil.copytree(disk, data / disk.name)
     found = data.parent / "found.ndjson.zst"
     run(data, *words, "--output", found, "--names", names_file(lost, data.parent, words))
-    if not zookeeper:
-        return restored(found, f"rocksdb:{data / 'rocksdb'}")
-    with ZookeeperServer(data / "zookeeper") as server:
-        return restored(found, f"zk://{server.address}")
+    return found
 
 
 def restored(found: Path, target: str) -> int:
@@ -114,7 +109,7 @@ def identity(message: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(message[key] for key in ("l", "e", "b", "sha", "key"))
 
 
-def read(pulsar: PulsarStandalone, java: Jvm, topic: str) -> Messages:
+def read(pulsar: PulsarStandalone | Broker, java: Jvm, topic: str) -> Messages:
     for _ in range(ATTEMPTS - 1):
         with suppress(JavaFailed):
             return cast(Messages, java.call(READ, pulsar.service_url, topic))
@@ -122,7 +117,7 @@ def read(pulsar: PulsarStandalone, java: Jvm, topic: str) -> Messages:
 
 
 def check(
-    lost: Lost, pulsar: PulsarStandalone, java: Jvm, written: Mapping[str, set[str]], floor: int
+    lost: Lost, pulsar: PulsarStandalone | Broker, java: Jvm, written: Mapping[str, set[str]], floor: int
 ) -> int:
     """Read every topic; return how many messages of the truth there were.
 
@@ -142,7 +137,7 @@ def check(
     return count
 
 
-def write_on(lost: Lost, pulsar: PulsarStandalone, java: Jvm) -> dict[str, set[str]]:
+def write_on(lost: Lost, pulsar: PulsarStandalone | Broker, java: Jvm) -> dict[str, set[str]]:
     """Write to every topic, to one in transactions too; return the hashes of what readers are to get."""
     written: dict[str, set[str]] = {}
     for number, topic in enumerate(topic for topic in lost.truth if topic != TERMINATED):
@@ -162,30 +157,25 @@ def sha(payload: bytes) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "zookeeper", "gone"),
+    ("name", "gone"),
     [
-        ("pulsar-4.0.7", False, None),
-        ("pulsar-4.2.4", False, None),
-        ("pulsar-4.2.4", True, None),
-        ("pulsar-4.2.4-3bookies", False, None),
-        ("pulsar-4.2.4-3bookies", False, "bookie2"),
+        ("pulsar-4.0.7", None),
+        ("pulsar-4.2.4", None),
+        ("pulsar-4.2.4-3bookies", None),
+        ("pulsar-4.2.4-3bookies", "bookie2"),
     ],
-    ids=["4.0.7", "4.2.4", "4.2.4-zookeeper", "3bookies", "2of3bookies"],
+    ids=["4.0.7", "4.2.4", "3bookies", "2of3bookies"],
 )
 def test_a_cluster_without_its_store(
-    name: str, zookeeper: bool, gone: str | None, capture: Callable[[str], Path], tmp_path: Path
+    name: str, gone: str | None, capture: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """In place of a disk that is `gone` there is a new bookie, which has nothing."""
     lost, data = Lost.of(capture(name)), tmp_path / "data"
-    data.mkdir()
-    floor = rebuilt(lost, data, zookeeper=zookeeper, gone=gone)
+    floor = restored(rebuilt(lost, data, gone=gone), f"rocksdb:{data / 'rocksdb'}")
     total = sum(map(len, lost.truth.values()))
-    environment = {"PULSAR_STANDALONE_USE_ZOOKEEPER": "1"} if zookeeper else {}
     bookies = bookie_data.count(lost.folder)
     with (
-        PulsarStandalone(
-            lost.version, data=data, settings=SETTINGS, bookies=bookies, environment=environment
-        ) as pulsar,
+        PulsarStandalone(lost.version, data=data, settings=SETTINGS, bookies=bookies) as pulsar,
         Jvm(lost.version, heap="512m") as java,
     ):
         assert check(lost, pulsar, java, {}, floor) == total > 10_000
@@ -194,3 +184,52 @@ def test_a_cluster_without_its_store(
         pulsar.stop()
         pulsar.start()
         assert check(lost, pulsar, java, written, floor) == total
+
+
+class Reborn(Cluster):
+    """A broker and a bookie over a ZooKeeper that has what was rebuilt; `floor` is its next ledger id."""
+
+    def __init__(self, version: str, disk: Path, found: Path) -> None:
+        settings = {"clusterName": "standalone", **SETTINGS}
+        super().__init__(racks=["A"], version=version, settings=settings)
+        self._disk, self._found = disk, found
+        self._ports = bookie_data.BoundPorts()
+        self.floor = 0
+
+    def bring_up(self) -> None:
+        directory = self.bookie_dirs[0]
+        cookie = bookie_data.copy_disk(self._disk, directory)
+        self._bookies.ports[0] = int(bookie_data.address(cookie).rpartition(":")[2])
+        self._bookies.zookeeper.start()
+        self.floor = restored(self._found, self.store_url)
+        with open_store(self.store_url, read_only=False) as store:
+            held = store.read(bookie_data.cookie_path(cookie))
+            store.put(held.path, cookie, held.version)
+        self._ports.take([directory])
+        self._bookies.start(0)
+        self.start(0)
+
+    def restart(self) -> None:
+        """Stop broker and bookie in good order, and start them again."""
+        self.stop(0)
+        self._bookies.stop(0)
+        self._bookies.start(0)
+        self.start(0)
+
+    def close(self) -> None:
+        super().close()
+        self._ports.release()
+
+
+def test_a_cluster_on_zookeeper(capture: Callable[[str], Path], tmp_path: Path) -> None:
+    """A broker, a bookie and the ZooKeeper into which the store is restored, in processes of their own."""
+    lost, data = Lost.of(capture("pulsar-4.2.4")), tmp_path / "data"
+    found = rebuilt(lost, data)
+    total = sum(map(len, lost.truth.values()))
+    with Reborn(lost.version, data / "bookie0", found) as cluster, Jvm(lost.version, heap="512m") as java:
+        broker = cluster.brokers[0]
+        assert check(lost, broker, java, {}, cluster.floor) == total > 10_000
+        written = write_on(lost, broker, java)
+        java.call("tests.servers.clients.java:close")
+        cluster.restart()
+        assert check(lost, broker, java, written, cluster.floor) == total

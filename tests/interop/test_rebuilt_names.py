@@ -20,7 +20,8 @@ TOPIC, PARTED = "persistent://public/default/cart", "persistent://public/default
 
 @pytest.fixture(params=VERSIONS)
 def pulsar(request: pytest.FixtureRequest) -> Iterator[PulsarStandalone]:
-    with PulsarStandalone(request.param) as running:
+    # The Java client of these tests has transactions enabled.
+    with PulsarStandalone(request.param, settings={"transactionCoordinatorEnabled": "true"}) as running:
         yield running
 
 

@@ -7,11 +7,10 @@
         open_store(f"rocksdb:{pulsar.metadata_dir}")   # the bookies: pulsar.bookie_dirs
         pulsar.start()                                 # on the same data and ports
 
-It works on a copy of `data` (a folder with `rocksdb/`, or the `zookeeper/` of a ZookeeperServer, and
-`bookie0/`…) and everything is gone after the block. `pulsar.call("tests.servers.inside:…")`
-reaches the broker's objects. `settings` go into the broker's and the bookies' configuration alike. A
-cookie binds a bookie to its address, so a standalone on the same capture waits until the one before
-has freed the bookie's port.
+It works on a copy of `data` (a folder with `rocksdb/` and `bookie0/`…) and everything is gone after the
+block. `pulsar.call("tests.servers.inside:…")` reaches the broker's objects. `settings` go into the broker's
+and the bookies' configuration alike. A cookie binds a bookie to its address, so a standalone on the same
+capture waits until the one before has freed the bookie's port.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ class PulsarStandalone(Servers):
         self.settings = {**SETTINGS, **(settings or {})}
         self.bookies = bookies or (bookie_data.count(data) if data else 1)
         self.broker_port, self.web_port, self.zookeeper_port = free_port(), free_port(), free_port()
-        self.bookie_port = free_port()
+        self._bookie_port = free_port()
         self._heap, self._environment = heap, dict(environment or {})
         self._jvm: Jvm | None = None
         self._bound_ports = bookie_data.BoundPorts()
@@ -198,7 +197,7 @@ class PulsarStandalone(Servers):
         places = ["--num-bookies", str(self.bookies)]
         places += ["--bookkeeper-dir", str(self._bookkeeper)]
         if release(self.version) < (5, 0):
-            places += ["--bookkeeper-port", str(self.bookie_port)]
+            places += ["--bookkeeper-port", str(self._bookie_port)]
         if self.uses_zookeeper:
             return [
                 *places,

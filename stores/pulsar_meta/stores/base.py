@@ -98,6 +98,11 @@ class Store(Protocol):
         ...
 
     @property
+    def needs_parents(self) -> bool:
+        """Whether clients can write below a path only where there is something at it already."""
+        ...
+
+    @property
     def scans_one_moment(self) -> bool:
         """Whether a scan gives all values as they were at one moment, whatever is written meanwhile."""
         ...
@@ -209,6 +214,7 @@ class BaseStore(ABC):
     sends_groups: bool = False
     lists_groups: bool = False
     counts_sequences: bool = False
+    needs_parents: bool = False
     scans_one_moment: bool = False
 
     @property

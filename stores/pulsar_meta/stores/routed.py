@@ -55,6 +55,7 @@ class RoutedStore(BaseStore):
         self.sends_groups = main.sends_groups and ledgers.sends_groups
         self.lists_groups = main.lists_groups and ledgers.lists_groups
         self.counts_sequences = main.counts_sequences and ledgers.counts_sequences
+        self.needs_parents = ledgers.needs_parents
         self.scans_one_moment = stands_still(main) and stands_still(ledgers)
         # A store that is no server's is not made for several threads, which a network brings with it.
         self._locks = {id(store): Lock() for store in (main, ledgers) if not store.networked}

@@ -68,6 +68,7 @@ class ZookeeperStore(BaseStore):
     """Values in znodes; a version is the znode's dataVersion."""
 
     networked = True
+    needs_parents = True
     counts_sequences = True
     sends_groups = True
     lists_groups = True

@@ -27,7 +27,7 @@ from pulsar_meta.jobs.restore.topics import Belongings
 from pulsar_meta.jobs.restore.values import restore_values
 from pulsar_meta.jobs.topics.scope import check_named
 from pulsar_meta.jobs.values.counters import IDGEN
-from pulsar_meta.jobs.values.left_out import copied
+from pulsar_meta.jobs.values.left_out import copied, registries
 from pulsar_meta.jobs.values.remembered import Remembered
 from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.rocksdb import database_of
@@ -120,7 +120,10 @@ def restore(
             _account(shell, values, found, disks)
 
         def wanted() -> Iterable[Versioned]:
-            return held if where.chosen else chain(copied(values), missing_bucket(surveys))
+            if where.chosen:
+                return held
+            more = registries(target) if found.bookkeeper else []
+            return chain(copied(values), missing_bucket(surveys), more)
 
         rewrite = restore_values(wanted, floors_of(values, target, surveys), overwrite=overwrite)
         with faults.going_on():

@@ -17,7 +17,7 @@ from pulsar_meta.jobs.topics.owners import SCHEMAS, Report, named_by
 from pulsar_meta.jobs.topics.topic import Report as AnyReport
 from pulsar_meta.jobs.values.counters import IDGEN_LONG, bucket_of
 from pulsar_meta.jobs.values.left_out import why_left_out
-from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.stores.base import Store, Versioned, is_within
 from pulsar_meta.stores.snapshot import check_sums
 
 
@@ -43,7 +43,7 @@ class Survey:
     """What was met: how many values are to be copied, how many stay out and why, and which ledgers there are.
 
     `buckets` are the numbers of the `HOB-` nodes; `long_ids`: ledger ids of 63 bits are in use; `broken`
-    counts records of which it is not known which ledgers they name.
+    counts records of which it is not known which ledgers they name. `bookkeeper`: its metadata is copied.
     """
 
     values: int = 0
@@ -52,6 +52,7 @@ class Survey:
     buckets: set[int] = field(default_factory=set)
     long_ids: bool = False
     broken: int = 0
+    bookkeeper: bool = False
 
     def take(self, values: Iterable[Versioned], report: Report) -> None:
         """Look at values; which records are broken is reported."""
@@ -112,6 +113,7 @@ def survey_source(
             check_flag(held.value, "what is to be restored", "it may be old, or half of it")
         why = why_left_out(held)
         found.values += why is None
+        found.bookkeeper |= why is None and is_within(held.path, LEDGERS)
         found.left_out.update([] if why is None else [why])
         return held
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from pulsar_meta.codecs.names import LEDGERS
 from pulsar_meta.jobs.values.counters import IDGEN, IDGEN_LONG, PRODUCER_NAMES
-from pulsar_meta.stores.base import Store, Versioned, is_within
+from pulsar_meta.stores.base import ABSENT, Store, Versioned, is_within
 
 EPHEMERAL: Final = "live as long as the session of a broker or bookie"
 NUMBERED: Final = "nodes that only count; the counters are moved forward apart"
@@ -27,6 +27,8 @@ LEFT_OUT: Final[dict[str, str]] = {
     f"{LEDGERS}/underreplication/auditorelection": "votes of bookies that run",
     "/pulsar/migration-coordinator": "the state of a move of the other store (PIP-454)",
 }
+# Where BookKeeper's own driver for ZooKeeper expects bookies, and makes no node but theirs.
+REGISTRIES: Final = (f"{LEDGERS}/available", f"{LEDGERS}/available/readonly")
 # Below these, people keep their settings.
 KEPT: Final = ("/loadbalance/resource-quota",)
 
@@ -49,3 +51,11 @@ def why_left_out(held: Versioned) -> str | None:
 def copied(store: Store) -> Iterator[Versioned]:
     """Yield the values of a store that are part of a copy, as the store scans them."""
     return (held for held in store.scan() if why_left_out(held) is None)
+
+
+def registries(store: Store) -> list[Versioned]:
+    """Return the nodes without which no bookie starts in a store that has BookKeeper's metadata.
+
+    Source: apache/bookkeeper ZKRegistrationManager.java (initNewCluster, doRegisterBookie).
+    """
+    return [Versioned(path, b"", ABSENT) for path in REGISTRIES] if store.needs_parents else []
