@@ -23,7 +23,8 @@ from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName, ledger_path, split_managed_ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.codes import Finding, Severity
-from pulsar_meta.jobs.check.run import CheckOptions, checkup
+from pulsar_meta.jobs.check.known import CheckOptions
+from pulsar_meta.jobs.check.run import checkup
 from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, read_bookkeeper_ledger
 from pulsar_meta.jobs.topics.cursors import state_of
 from pulsar_meta.jobs.topics.owners import bucket_ledgers, named_by

@@ -80,6 +80,10 @@ def test_what_is_chosen(wounded: list[object], healthy: list[object]) -> None:
     assert run(*wounded, "plain").returncode == 1
     assert run(*wounded, "public/default", "--severity", "error").returncode == 1
     assert run(*wounded, "public/zero", "orders").returncode == 0
+    assert "2 ledgers" in (some := run(*wounded, "orders").stderr), some
+    assert "ledgers and topics that no record names (no --all), orphans, bookies (only" in some
+    assert "checked: 199 ledgers, " in (all_of_them := run(*wounded, "orders", "--all").stderr)
+    assert "no --all" not in all_of_them
     assert run(*wounded, "--except", "ledgers").returncode == 0
     assert run(*wounded, "--only", "cursors,records").returncode == 0
     assert run(*healthy, "--for-version", "4.2.4", "--only", "record-unreadable").returncode == 1
@@ -102,7 +106,7 @@ def test_strict_counts_warnings(folder: Path, tmp_path: Path) -> None:
     [
         (["nothere"], 3, "no topic persistent://public/default/nothere"),
         (["nobody/here"], 3, "nothing named nobody/here"),
-        (["plain", "--all"], 2, "name topics, or give --all, not both"),
+        (["plain", "--engine", "spark"], 2, "--engine spark is for all of a store: name no topics"),
         (["--only", "nonsense"], 2, "'nonsense' is no code and no group"),
         (["--min-age", "soon"], 2, "a duration is seconds"),
         (["--for-version", "new"], 2, "a Pulsar version is like"),

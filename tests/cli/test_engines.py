@@ -16,6 +16,7 @@ COMMANDS = (
     "dump-entries txn --where a",
     "plan-batches txn --keys a",
     "build-index txn --dry-run",
+    "check --only segments",
 )
 
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pulsar_meta.jobs.check.codes import Finding, Severity
+from pulsar_meta.jobs.check.known import CheckOptions
 from pulsar_meta.jobs.check.orphans import YOUNG
-from pulsar_meta.jobs.check.run import CheckOptions, Checkup, checkup
+from pulsar_meta.jobs.check.run import Checkup, checkup
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.stores.registry import open_store
 from tests.servers.pulsar import PulsarStandalone

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from pulsar_meta.cli.engine_options import Engine, EngineOptions
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.render.template import Template, parse_template
@@ -17,7 +18,6 @@ from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.engine import LOCAL, SparkSettings, choose_engine_to_read
 from pulsar_meta.jobs.entries.entry_choice import Bound, Choice, Coverage, Limits, Place, ranges
 from pulsar_meta.jobs.entries.entry_dump import (
     DataEntry,
@@ -33,71 +33,11 @@ from pulsar_meta.jobs.seek.questions import parse_index, parse_time
 from pulsar_meta.jobs.spark.entries import match_with_spark
 from pulsar_meta.jobs.spark.workers import Sources
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
-from pulsar_meta.jobs.topics.topic import MAX_ID, Ledger, parse_ledger_id, with_bookkeeper
+from pulsar_meta.jobs.topics.topic import MAX_ID, parse_ledger_id, with_bookkeeper
 from pulsar_meta.stores.base import Store
 
 LIMITS = "Limits"
 PANEL = "Filter"
-
-
-ENGINE = "Engine"
-
-
-class Engine(StrEnum):
-    """What runs the work."""
-
-    AUTO = "auto"
-    LOCAL = "local"
-    SPARK = "spark"
-
-
-@dataclass(frozen=True)
-class EngineOptions:
-    """Whether and how Spark is used."""
-
-    engine: Annotated[
-        Engine,
-        typer.Option(
-            "--engine",
-            rich_help_panel=ENGINE,
-            help="auto: Spark with --master or for many entries, where Java 17 is installed; else local.",
-        ),
-    ] = Engine.AUTO
-    master: Annotated[
-        str | None,
-        typer.Option(
-            "--master",
-            rich_help_panel=ENGINE,
-            help="Spark's. Default: local[*]. Environment: PULSAR_META_MASTER.",
-        ),
-    ] = None
-    conf: Annotated[
-        list[str] | None,
-        typer.Option("--conf", rich_help_panel=ENGINE, help="KEY=VALUE for Spark, repeatable."),
-    ] = None
-
-    def spark(self, faults: Faults) -> SparkSettings:
-        """Return which Spark is meant, `faults` taking what its workers find damaged.
-
-        UsageError for a --conf that is not KEY=VALUE.
-        """
-        shell = faults.shell
-        master = self.master or shell.settings.master or LOCAL
-        return SparkSettings(master, self._conf(), shell.verbose, shell.say, faults)
-
-    def _conf(self) -> dict[str, str]:
-        pairs = [text.partition("=") for text in self.conf or ()]
-        for key, equals, _ in pairs:
-            if not equals or not key:
-                raise UsageError(f"--conf is KEY=VALUE, not {key!r}")
-        return {key: value for key, _, value in pairs}
-
-    def chosen(self, shell: Shell, ledgers: Iterable[Ledger], source: EntrySource) -> str:
-        """Return "local" or "spark" for a command that reads these ledgers; say why `auto` cannot."""
-        chosen, why = choose_engine_to_read(str(self.engine), ledgers, source, self.master)
-        if why:
-            shell.say(why)
-        return chosen
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ The numbers are the exit codes; `cli.app.main` is the one place that turns an er
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 
 class PulsarMetaError(Exception):
@@ -83,13 +82,27 @@ def _rebuild_decode_error(message: str, offset: int | None, source: str | None) 
     return DecodeError(message, offset=offset, source=source)
 
 
-@contextmanager
-def decoding(source: str | None = None, *, what: str = "", start: int | None = None) -> Iterator[None]:
+class _Decoding:
+    """A block whose DecodeErrors get their place. No generator: it stands around each value of a scan."""
+
+    __slots__ = ("_source", "_start", "_what")
+
+    def __init__(self, source: str | None, what: str, start: int | None) -> None:
+        self._source, self._what, self._start = source, what, start
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, DecodeError):
+            raise error.within(self._source, what=self._what, start=self._start) from error
+
+
+def decoding(source: str | None = None, *, what: str = "", start: int | None = None) -> _Decoding:
     """Give a DecodeError that leaves the block its place, as `DecodeError.within` does."""
-    try:
-        yield
-    except DecodeError as error:
-        raise error.within(source, what=what, start=start) from error
+    return _Decoding(source, what, start)
 
 
 class ConflictError(PulsarMetaError):

@@ -24,6 +24,8 @@ SHORT_LEDGER_LIMIT = 2**31 - 1
 MAX_LEDGER_ID = 2**63 - 1
 
 _ledger_path_re = re.compile(r"^/ledgers/(\d{2,3}(?:/\d{4})+/L\d{4})$")
+# What stands in a path as it is, as almost every name does.
+_plain_re = re.compile(r"[A-Za-z0-9_.*-]*")
 _partition_re = re.compile(r"^(?P<base>.+)-partition-(?P<number>\d+)$")
 _segment_re = re.compile(r"[0-9a-f]{4}-[0-9a-f]{4}-\d+")
 # The largest hash of a key in a scalable topic.
@@ -32,11 +34,15 @@ LAST_HASH = 0xFFFF
 
 def encode_name(name: str) -> str:
     """Return a topic's or cursor's name as it stands in a path (java.net.URLEncoder, UTF-8)."""
+    if _plain_re.fullmatch(name):
+        return name
     return quote_plus(name, safe="*").replace("~", "%7E")
 
 
 def decode_name(encoded: str) -> str:
     """Return the name that `encode_name` made `encoded` from."""
+    if _plain_re.fullmatch(encoded):
+        return encoded
     try:
         return unquote_plus(encoded, errors="strict")
     except UnicodeDecodeError as error:
@@ -92,7 +98,9 @@ class TopicName:
     @property
     def namespace_name(self) -> str:
         """`tenant/namespace`, or `tenant/cluster/namespace` for V1."""
-        return "/".join(part for part in (self.tenant, self.cluster, self.namespace) if part)
+        if self.cluster:
+            return f"{self.tenant}/{self.cluster}/{self.namespace}"
+        return f"{self.tenant}/{self.namespace}"
 
     @property
     def path(self) -> str:
@@ -116,7 +124,13 @@ class TopicName:
     def partitioned(self) -> TopicName | None:
         """The topic that this is a partition of, by its name, or None."""
         match = _partition_re.match(self.local)
-        return replace(self, local=match["base"]) if match else None
+        if not match:
+            return None
+        # `replace` takes three times as long.
+        return TopicName(
+            *(self.tenant, self.namespace, match["base"], self.domain, self.cluster, self.short),
+            migrated_to=self.migrated_to,
+        )
 
     @property
     def partitioned_path(self) -> str:

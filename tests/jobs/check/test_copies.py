@@ -14,7 +14,8 @@ from pulsar_meta.entries.base import BaseSource, EntrySource, Located, RawEntry
 from pulsar_meta.entries.joined import JoinedEntries
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.check.codes import Finding, Severity
-from pulsar_meta.jobs.check.run import CheckOptions, checkup
+from pulsar_meta.jobs.check.known import CheckOptions
+from pulsar_meta.jobs.check.run import checkup
 from pulsar_meta.stores.memory import MemoryStore
 from tests.wounds import healthy
 

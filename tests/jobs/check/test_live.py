@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.jobs.check.codes import Severity
-from pulsar_meta.jobs.check.run import CheckOptions, checkup
+from pulsar_meta.jobs.check.known import CheckOptions
+from pulsar_meta.jobs.check.run import checkup
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store
 from tests.servers.zookeeper import ZookeeperServer

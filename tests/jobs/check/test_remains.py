@@ -12,7 +12,8 @@ from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.check.codes import Finding, Severity
-from pulsar_meta.jobs.check.run import CheckOptions, checkup
+from pulsar_meta.jobs.check.known import CheckOptions
+from pulsar_meta.jobs.check.run import checkup
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
 from pulsar_meta.stores.memory import MemoryStore
 from tests.wounds import examined, healthy

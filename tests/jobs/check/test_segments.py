@@ -11,7 +11,8 @@ import pytest
 
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.check.codes import Finding
-from pulsar_meta.jobs.check.run import CheckOptions, checkup
+from pulsar_meta.jobs.check.known import CheckOptions
+from pulsar_meta.jobs.check.run import checkup
 from pulsar_meta.stores.memory import MemoryStore
 from tests.wounds import healthy
 

@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from pulsar_meta.cli.entry_options import EngineOptions, LimitOptions
+from pulsar_meta.cli.engine_options import EngineOptions
+from pulsar_meta.cli.entry_options import LimitOptions
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.inputs import open_input
 from pulsar_meta.cli.options import Codec, EntriesUrls, StoreUrl

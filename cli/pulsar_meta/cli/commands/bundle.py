@@ -18,7 +18,8 @@ from pulsar_meta.cli.outputs import whole_file
 from pulsar_meta.cli.render.tables import Detail, write_json, write_ndjson
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.jobs.check.run import CheckOptions, Checkup, checkup
+from pulsar_meta.jobs.check.known import CheckOptions
+from pulsar_meta.jobs.check.run import Checkup, checkup
 from pulsar_meta.jobs.values.snapshot import take_snapshot
 from pulsar_meta.stores.base import Store
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import shlex
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pulsar_meta.access.urls import redact
+from pulsar_meta.cli.engine_options import Engine, EngineOptions
+from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import StoreUrl
 from pulsar_meta.cli.render.metrics import FindingCounts
 from pulsar_meta.cli.render.tables import Format, View
@@ -21,12 +24,19 @@ from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.check.catalogue import chosen_codes
 from pulsar_meta.jobs.check.codes import Finding, Severity
-from pulsar_meta.jobs.check.run import CheckOptions, Checkup, checkup
+from pulsar_meta.jobs.check.known import CheckOptions
+from pulsar_meta.jobs.check.passes import Passes
+from pulsar_meta.jobs.check.run import Checkup, checkup
 from pulsar_meta.jobs.check.scope import check_there
-from pulsar_meta.jobs.check.upgrade import Upgrade, survey
+from pulsar_meta.jobs.engine import choose_engine
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.rewrite.releases import parse_version
 from pulsar_meta.jobs.seek.questions import parse_duration
+from pulsar_meta.stores.base import Store
+
+if TYPE_CHECKING:
+    # Not needed for the answer about a topic, which should come at once.
+    from pulsar_meta.jobs.check.upgrade import Upgrade
 
 COPIES = ("snapshot:", "zk-files:")
 FIELDS = (
@@ -37,6 +47,7 @@ FIELDS = (
 
 def check(
     shell: Shell,
+    engine: EngineOptions,
     names: Annotated[
         list[str] | None,
         typer.Argument(
@@ -45,7 +56,14 @@ def check(
             show_default=False,
         ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All that the store has.")] = False,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="All that the store has; of topics that are named also ledgers that no record names, for"
+            " which all ledgers are listed.",
+        ),
+    ] = False,
     store: StoreUrl = None,
     entries: Annotated[
         list[str] | None,
@@ -99,12 +117,11 @@ def check(
     Examples:
       pulsar-meta check --store zk://zk1:2181
       pulsar-meta check public/default/orders --entries bookie:
+      pulsar-meta check --engine spark --store rocksdb:data/metadata -o ndjson
       pulsar-meta check --store snapshot:all.ndjson --severity error -o ndjson
       pulsar-meta check -o openmetrics --output pulsar_check.prom
       pulsar-meta check --entries bookie: --before-upgrade 4.0.7
     """
-    if everything and names:
-        raise UsageError("name topics, or give --all, not both")
     if before_upgrade is not None and (names or for_version or only or excluded):
         raise UsageError(
             "--before-upgrade is about all of the store: no topics, --for-version, --only, --except"
@@ -116,22 +133,27 @@ def check(
         _age(min_age),
         _releases(for_version or ([] if before_upgrade is None else [before_upgrade])),
         _age(idle),
+        everything,
     )
     urls = list(entries or shell.settings.entries)
+    spark = _worth_spark(shell, engine, names or ())
     counts: Counter[Severity] = Counter()
     with ExitStack() as stack:
         opened = stack.enter_context(shell.store(store))
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
-        progress = stack.enter_context(shell.progress(unit="values"))
+        advance = stack.enter_context(shell.progress(unit="values")).advance
+        passes = _by_spark(shell, engine, stack, opened, urls, advance) if spark else None
         if before_upgrade is not None:
-            upgrade = survey(opened, source, before_upgrade, options, progress.advance, urls=urls)
+            from pulsar_meta.jobs.check.upgrade import survey
+
+            upgrade = survey(opened, source, before_upgrade, options, advance, urls=urls, passes=passes)
             _show_upgrade(shell, upgrade)
             return
         shell.warn_of_old_parts(opened, names or ())
-        run = checkup(opened, source, names or (), options, progress.advance, urls=urls)
+        run = checkup(opened, source, names or (), options, advance, urls=urls, passes=passes)
         given = _given(store, entries)
         _emit(shell, run, _shown(run.findings(), severity, counts, given), redact(opened.url))
-        check_there(opened, run.scope, sum(counts.values()) + run.checked["topics"])
+        check_there(opened, run.scope, sum(counts.values()) + run.looked_at["topics"])
         for text in () if source is None else (*source.notes, *map(str, source.faults)):
             shell.warn(text)
     _account(shell, run)
@@ -139,6 +161,30 @@ def check(
         raise run.unreachable
     if counts[Severity.ERROR] or (strict and counts[Severity.WARNING]):
         raise typer.Exit(Exit.FAULT)
+
+
+def _worth_spark(shell: Shell, how: EngineOptions, names: Sequence[str]) -> bool:
+    """Return whether Spark makes the passes; UsageError where it cannot: for some topics only."""
+    if names and how.engine is Engine.SPARK:
+        raise UsageError("--engine spark is for all of a store: name no topics")
+    chosen, why = choose_engine(str(how.engine), 0, None if names else how.master)
+    if why:
+        shell.say(why)
+    return chosen == "spark"
+
+
+def _by_spark(
+    shell: Shell,
+    how: EngineOptions,
+    stack: ExitStack,
+    store: Store,
+    urls: Sequence[str],
+    advance: Callable[[int], None],
+) -> Passes:
+    from pulsar_meta.jobs.spark.check import passes_by_spark
+
+    settings = replace(how.spark(Faults(shell)), report=lambda error: shell.warn(str(error)))
+    return stack.enter_context(passes_by_spark(store, urls, settings, advance))
 
 
 def _emit(shell: Shell, run: Checkup, findings: Iterable[Document], source: str) -> None:

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
+from pulsar_meta.cli.engine_options import EngineOptions
 from pulsar_meta.cli.entry_options import (
-    EngineOptions,
     LimitOptions,
     LineTemplate,
     Matches,

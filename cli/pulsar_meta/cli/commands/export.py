@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pulsar_meta.cli.entry_options import EngineOptions
+from pulsar_meta.cli.engine_options import EngineOptions
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.tables import Format

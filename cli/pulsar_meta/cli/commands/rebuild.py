@@ -15,7 +15,7 @@ import typer
 
 from pulsar_meta.access.credentials import read_secret
 from pulsar_meta.access.urls import redact
-from pulsar_meta.cli.entry_options import EngineOptions
+from pulsar_meta.cli.engine_options import EngineOptions
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.inputs import open_input, read_lines
 from pulsar_meta.cli.options import EntriesUrls

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from pulsar_meta.cli.entry_options import EngineOptions, LineTemplate, chosen_template
+from pulsar_meta.cli.engine_options import EngineOptions
+from pulsar_meta.cli.entry_options import LineTemplate, chosen_template
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.seek import POSITION, TYPES, table_view

@@ -22,6 +22,7 @@ CURRENT_VERSION: Final = 3
 # The last entry id that marks a ledger in recovery in form 1.
 _IN_RECOVERY: Final = -102
 _CLOSED: Final = "CLOSED"
+_THIRD: Final = HEADER + b"3\n"
 _number_re = re.compile(r"-?[0-9]{1,19}")
 
 
@@ -38,7 +39,7 @@ def decode_ledger_metadata(data: bytes) -> LedgerMetadata:
 
     In form 1, which has no digest, password and acknowledgement quorum, those fields stay absent.
     """
-    version, at = _read_header(data)
+    version, at = (3, len(_THIRD)) if data.startswith(_THIRD) else _read_header(data)
     with decoding(start=at):
         return LedgerMetadata(version, _read_body(version, data[at:]))
 

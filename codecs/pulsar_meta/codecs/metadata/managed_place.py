@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.names import TopicName, managed_ledger_places
+from pulsar_meta.codecs.names import TopicName, decode_name, managed_ledger_places
 
 # Where there is nothing in it, it is the parent of V1 topics that a store made, and no topic `persistent`.
 _v1_parent_re = re.compile(r"/managed-ledgers/[^/]+/[^/]+/persistent/persistent")
@@ -24,6 +24,29 @@ def managed_place(path: str, value: bytes) -> tuple[TopicName, str | None] | Non
         is_parent = not value and _v1_parent_re.fullmatch(path)
         return places[0] if places and not is_parent else None
     return next((place for place in places if (place[1] is not None) == _is_cursor(value)), places[0])
+
+
+class ManagedPlaces:
+    """`managed_place` for values that come in the order of a scan, in which cursors follow their topic."""
+
+    def __init__(self) -> None:
+        self._below, self._topic = "", TopicName("", "", "")
+
+    def of(self, path: str, value: bytes) -> tuple[TopicName, str | None] | None:
+        """Return what `managed_place` does; cursors that follow each other have the same object as topic."""
+        cursor = path.removeprefix(self._below)
+        if cursor and "/" not in cursor:
+            try:
+                return self._topic, decode_name(cursor)
+            except DecodeError:
+                return None
+        place = managed_place(path, value)
+        if place is not None:
+            topic_path = path if place[1] is None else path.rpartition("/")[0]
+            # Below a topic of the name `persistent` topics of V1 names may lie.
+            plain = len(managed_ledger_places(topic_path)) == 1 and not topic_path.endswith("/persistent")
+            self._below, self._topic = f"{topic_path}/" if plain else "", place[0]
+        return place
 
 
 def _is_cursor(value: bytes) -> bool:

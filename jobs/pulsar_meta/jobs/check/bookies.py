@@ -12,7 +12,8 @@ from typing import Final
 
 from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.jobs.check.codes import Code, Finding, Severity
-from pulsar_meta.jobs.check.listing import AVAILABLE, COOKIES, Listing, read_facts
+from pulsar_meta.jobs.check.facts import read_facts
+from pulsar_meta.jobs.check.listing import AVAILABLE, COOKIES, Listing
 from pulsar_meta.jobs.check.sight import Cluster
 from pulsar_meta.stores.base import Store
 

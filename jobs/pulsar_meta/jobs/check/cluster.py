@@ -98,14 +98,25 @@ class Namespaces:
     others: dict[str, str] = field(default_factory=dict)
 
     def note(self, path: str, value: bytes) -> None:
-        """Take a record; that of a topic, of a schema, or one below /admin."""
+        """Take a record: that of a schema, or one below /admin."""
         for parent in _BY_NAMESPACE if value else ():
             if path.startswith(parent):
                 name = _namespace_of(path.removeprefix(parent), parent)
                 if name is not None and parent == _POLICIES:
                     self.with_policies.add(name)
                 elif name is not None:
-                    self.others.setdefault(name, path)
+                    self.has(name, path)
+
+    def has(self, name: str, path: str) -> None:
+        """Note that a namespace has something at a path; the first of all paths stays."""
+        if path <= self.others.get(name, path):
+            self.others[name] = path
+
+    def merge(self, other: Namespaces) -> None:
+        """Take what another part of the store has."""
+        self.with_policies |= other.with_policies
+        for name, path in other.others.items():
+            self.has(name, path)
 
     def findings(self, store: Store) -> Iterator[Finding]:
         """Yield the namespaces that have no policies and still something, also at a second look."""
@@ -137,9 +148,9 @@ def _namespace_of(below: str, parent: str) -> str | None:
 
 def generator(store: Store, listing: Listing) -> Iterator[Finding]:
     """Yield that ids are used that the generator has still to give; it is read last."""
-    if store.origin or not len(listing.rows):
+    if store.origin or not len(listing):
         return
-    ids = listing.rows["id"]
+    ids = listing.ids
     short = ids[ids < SHORT_LEDGER_LIMIT]
     following = store.next_sequence(GENERATOR)
     if following is None or not len(short) or len(short) < len(ids):

@@ -44,6 +44,11 @@ class Finding:
     repair: str | None = None
     scalable_topic: str | None = None
 
+    @property
+    def place(self) -> tuple[object, ...]:
+        """What is wrong where: two findings of one place are the same."""
+        return self.code, self.topic, self.cursor, self.ledger_id, self.path
+
     def document(self) -> Document:
         """Return the finding as it is printed; places that it has not are left out."""
         found: Document = {"code": self.code, "severity": str(self.severity)}

@@ -15,7 +15,7 @@ from pulsar_meta.codecs.metadata.cookie import Cookie, decode_cookie
 from pulsar_meta.codecs.names import LEDGERS
 from pulsar_meta.entries.bookie_layout import LARGEST_COOKIE, BookieLayout
 from pulsar_meta.jobs.check.codes import Code, Finding, Severity
-from pulsar_meta.jobs.check.listing import COOKIES, Listing
+from pulsar_meta.jobs.check.listing import COOKIES, Surroundings
 
 DIFFERS: Final = Code(
     "cookie-differs",
@@ -34,19 +34,19 @@ CODES: Final = (DIFFERS,)
 INSTANCE_ID: Final = f"{LEDGERS}/INSTANCEID"
 
 
-def cookies(disks: Sequence[BookieLayout], listing: Listing) -> Iterator[Finding]:
+def cookies(disks: Sequence[BookieLayout], around: Surroundings) -> Iterator[Finding]:
     """Yield the directories of these disks whose cookie differs from the store's."""
-    for bookie in disks if listing.cookies else ():
+    for bookie in disks if around.cookies else ():
         for directory in dict.fromkeys((*bookie.ledger_dirs, *bookie.index_dirs, *bookie.journal_dirs)):
             held = _on_disk(directory)
             if held is not None and held.fields.bookieHost:
-                yield from _compared(held, directory, listing)
+                yield from _compared(held, directory, around)
 
 
-def _compared(held: Cookie, directory: Path, listing: Listing) -> Iterator[Finding]:
+def _compared(held: Cookie, directory: Path, around: Surroundings) -> Iterator[Finding]:
     name = held.fields.bookieHost
     path = f"{COOKIES}{name}"
-    record = listing.other.get(path)
+    record = around.other.get(path)
     if record is None:
         text = f"the disk is of bookie {name}, of which the store has no cookie"
         yield DIFFERS.found(text, path=path, evidence={"directory": str(directory)})
@@ -58,7 +58,7 @@ def _compared(held: Cookie, directory: Path, listing: Listing) -> Iterator[Findi
         return
     names = ("bookieHost", "journalDir", "ledgerDirs", "indexDirs", "instanceId")
     wrong = [one for one in names if getattr(fields, one) != getattr(held.fields, one)]
-    known = listing.other.get(INSTANCE_ID)
+    known = around.other.get(INSTANCE_ID)
     instance = None if known is None else known.value.decode("utf-8", "replace")
     if instance is not None and held.fields.instanceId not in ("", instance):
         wrong.append("INSTANCEID")

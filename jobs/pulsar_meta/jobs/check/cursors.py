@@ -14,8 +14,8 @@ from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.metadata.acks import Acks, acks_of, has_acks
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.check.codes import Code, Finding, Severity, Where
+from pulsar_meta.jobs.check.facts import LedgerFacts, mark_of
 from pulsar_meta.jobs.check.ledgers import terminated
-from pulsar_meta.jobs.check.listing import LedgerFacts, mark_of
 from pulsar_meta.jobs.check.records import is_lost
 from pulsar_meta.jobs.check.sight import Check, CursorSight, Sight
 from pulsar_meta.jobs.topics.backlog import backlog

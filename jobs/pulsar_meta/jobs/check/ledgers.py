@@ -12,7 +12,7 @@ from typing import Final
 
 from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.jobs.check.codes import Code, Finding, Severity, Where
-from pulsar_meta.jobs.check.listing import mark_of
+from pulsar_meta.jobs.check.facts import mark_of
 from pulsar_meta.jobs.check.records import LEFTOVER
 from pulsar_meta.jobs.check.sight import Check, Sight
 from pulsar_meta.jobs.topics.topic import Ledger, Position

@@ -15,7 +15,8 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.names import TopicName, encode_name, ledger_path
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.check.codes import Code, Finding, Severity
-from pulsar_meta.jobs.check.listing import LedgerFacts, Listing, read_facts
+from pulsar_meta.jobs.check.facts import LedgerFacts, read_facts
+from pulsar_meta.jobs.check.listing import Listing
 from pulsar_meta.jobs.check.sight import Cluster
 from pulsar_meta.jobs.topics.owners import COMPACTION, SCHEMAS, Owner, named_by
 from pulsar_meta.jobs.topics.topic import LEDGERS_AT_ONCE
@@ -72,7 +73,7 @@ class Orphans:
         """Yield the ledgers that are not `named`, nor at a second look; not those of `stated`."""
         import numpy as np
 
-        ids = self.listing.rows["id"]
+        ids = self.listing.ids
         left = ids[~np.isin(ids, named)].tolist()
         for at in range(0, len(left), LEDGERS_AT_ONCE):
             some = [one for one in left[at : at + LEDGERS_AT_ONCE] if one not in stated and self._is_old(one)]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pulsar_meta.jobs.check.codes import Code, Finding, Severity, Where
-from pulsar_meta.jobs.check.listing import LedgerFacts
+from pulsar_meta.jobs.check.facts import LedgerFacts
 from pulsar_meta.jobs.check.sight import Check, CursorSight, Sight
 from pulsar_meta.jobs.topics.owners import COMPACTED_LEDGER, COMPACTION, bucket_ledgers
 from pulsar_meta.jobs.topics.topic import Position

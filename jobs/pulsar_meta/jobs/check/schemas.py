@@ -6,7 +6,7 @@ Sources: apache/pulsar BookkeeperSchemaStorage, SchemaStorageFormat.proto; tried
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from typing import Final
@@ -19,8 +19,8 @@ from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.codes import Code, Finding, Severity
 from pulsar_meta.jobs.check.cursors import is_internal
-from pulsar_meta.jobs.check.listing import Listing, read_facts
-from pulsar_meta.jobs.check.sight import Check, Cluster, Sight
+from pulsar_meta.jobs.check.facts import FactsOf, read_facts
+from pulsar_meta.jobs.check.sight import Check, Sight
 from pulsar_meta.jobs.topics.owners import SCHEMAS, Owner, named_by
 from pulsar_meta.jobs.topics.topic import Ledger
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
@@ -138,16 +138,14 @@ def _version_of(source: EntrySource, ledger: Ledger, entry_id: int) -> int | Non
 TOPIC_CHECKS: Final[tuple[Check, ...]] = (schema_versions,)
 
 
-def schema_ledgers(record: Versioned, store: Store, cluster: Cluster, listing: Listing) -> Iterator[Finding]:
-    """Yield the ledgers of a schema that are gone: by the listing, and by a second look."""
-    if not cluster.bookkeeper or not record.path.startswith(f"{SCHEMAS}/"):
-        return
-    missing = [one for one in _named(record) if listing.facts(one.ledger_id).metadata == "absent"]
+def schema_ledgers(path: str, owners: Iterable[Owner], store: Store, facts_of: FactsOf) -> Iterator[Finding]:
+    """Yield the ledgers that a schema's record names and that are gone: at a second look, too."""
+    missing = [one for one in owners if facts_of(one.ledger_id).metadata == "absent"]
     if not missing:
         return
     facts = read_facts(store, [one.ledger_id for one in missing])
     with suppress(NotFoundError):
-        still = {one.ledger_id for one in _named(store.read(record.path))}
+        still = {one.ledger_id for one in _named(store.read(path))}
         for owner in missing:
             if facts[owner.ledger_id].metadata == "absent" and owner.ledger_id in still:
                 yield LEDGER_MISSING.found(
@@ -156,7 +154,7 @@ def schema_ledgers(record: Versioned, store: Store, cluster: Cluster, listing: L
                     " registers it anew",
                     topic=f"persistent://{owner.name}",
                     ledger_id=owner.ledger_id,
-                    path=record.path,
+                    path=path,
                 )
 
 

@@ -5,20 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.metadata.acks import acks_of
 from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.codes import Finding, Where
-from pulsar_meta.jobs.check.listing import UNREAD, FactsOf, LedgerFacts, Listing, mark_of, read_facts
+from pulsar_meta.jobs.check.facts import (
+    NOTHING,
+    UNREAD,
+    Created,
+    FactsOf,
+    LedgerFacts,
+    Ledgers,
+    mark_of,
+    read_facts,
+)
 from pulsar_meta.jobs.topics.cursors import CursorState, state_of
-from pulsar_meta.jobs.topics.owners import COMPACTION, named_by
+from pulsar_meta.jobs.topics.owners import named_by
 from pulsar_meta.jobs.topics.partitions import partition_count
 from pulsar_meta.jobs.topics.shadow import ShadowSources
-from pulsar_meta.jobs.topics.topic import Ledger, Position, Topic, ending_at, read_topic, topic_of
+from pulsar_meta.jobs.topics.topic import Ledger, Position, Topic, read_topic, topic_of, with_metadata
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
 from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.memory import MemoryStore
@@ -95,7 +105,8 @@ class Sight:
     `cursors` may be some of all (`whole` says). `owned` are the ledgers that were created for its data, by
     their custom metadata, `compacted` those for its compacted data. `partitions` is what the record of the
     partitioned topic says that it would be a partition of: None for no such record. `lists` says whether the
-    topic of a name lists a ledger; `shadowed` is what `is_shadow` says, once that is known.
+    topic of a name lists a ledger, `listed` are the ids of its own list; `shadowed` is what `is_shadow` says,
+    once that is known.
     """
 
     name: TopicName
@@ -111,6 +122,7 @@ class Sight:
     whole: bool = False
     lists: Callable[[str, int], bool] = lambda name, ledger_id: False
     shadowed: bool | None = None
+    listed: frozenset[int] = frozenset()
 
     @property
     def path(self) -> str:
@@ -123,14 +135,9 @@ class Sight:
         return () if self.topic is None else self.topic.ledgers
 
     @property
-    def listed(self) -> frozenset[int]:
-        """The ids of its ledgers."""
-        return frozenset(ledger.ledger_id for ledger in self.ledgers)
-
-    @property
     def shadow_of(self) -> str | None:
         """The topic whose shadow it is, None for none; DecodeError where that cannot be read."""
-        if self.topic is None:
+        if self.topic is None or self.shadowed is False:
             return None
         return self.cluster.shadows.of(self.name, self.topic.properties)
 
@@ -143,6 +150,24 @@ class Sight:
             return self.shadow_of is not None
         except DecodeError:
             return True
+
+    def with_cursors(self, cluster: Cluster, facts: FactsOf, cursors: tuple[CursorSight, ...]) -> Sight:
+        """Return the same topic with some of its cursors."""
+        # `replace` takes three times as long.
+        return Sight(
+            self.name,
+            self.record,
+            cluster,
+            facts,
+            self.topic,
+            self.fault,
+            cursors,
+            self.owned,
+            self.compacted,
+            self.partitions,
+            shadowed=self.shadowed,
+            listed=self.listed,
+        )
 
     def where(self, ledger_id: int | None = None) -> Where:
         """Return the places of a finding about the topic, or one of its ledgers."""
@@ -175,6 +200,9 @@ class Sight:
 
 
 Check = Callable[[Sight], Iterator[Finding]]
+# Returns what knows some ledgers; what was created for a topic that has a list itself, or has not.
+Several = Callable[[Iterable[int]], FactsOf]
+CreatedFor = Callable[[bool], Created | None]
 
 
 def cursor_sight(record: Versioned, name: str, source: EntrySource | None) -> CursorSight:
@@ -186,61 +214,62 @@ def cursor_sight(record: Versioned, name: str, source: EntrySource | None) -> Cu
     return CursorSight(name, record, info, state_of(info, source))
 
 
-class Created(NamedTuple):
-    """The ledgers that were created for a topic, by their custom metadata: its data, its compacted data."""
-
-    data: Sequence[int] = ()
-    compacted: Sequence[int] = ()
-
-    @classmethod
-    def of(cls, name: TopicName, listing: Listing) -> Created:
-        """Return those that the listing has."""
-        compacted = listing.owned(mark_of("compacted", str(name), COMPACTION))
-        return cls(listing.owned(mark_of("data", str(name))), compacted)
-
-
-NOTHING: Final = Created()
-
-
 def topic_sight(
     name: TopicName,
     record: Versioned | None,
     cluster: Cluster,
-    facts: FactsOf,
+    several: Several,
+    created_for: CreatedFor,
     cursors: Iterable[CursorSight] = (),
-    created: Created = NOTHING,
     partitions: int | None = None,
 ) -> Sight:
     """Return what a topic's record says, beside what else was read of it."""
-    sight = Sight(
+    topic, fault, shadowed, facts, listed = None, None, None, several(()), frozenset[int]()
+    if record is not None:
+        try:
+            topic = topic_of(record, name)
+        except DecodeError as error:
+            fault = error
+    if topic is not None:
+        topic, facts = _with_metadata(topic, several)
+        listed = frozenset(ledger.ledger_id for ledger in topic.ledgers)
+        # Almost every check asks.
+        shadowed = _is_shadow(cluster, name, topic)
+    created = created_for(fault is not None or (topic is not None and bool(topic.ledgers))) or NOTHING
+    return Sight(
         name,
         record,
         cluster,
         facts,
-        cursors=tuple(cursors),
+        topic,
+        fault,
+        tuple(cursors),
         owned=created.data,
         compacted=created.compacted,
         partitions=partitions,
+        shadowed=shadowed,
+        listed=listed,
     )
-    if record is None:
-        return sight
-    try:
-        topic = topic_of(record)
-    except DecodeError as error:
-        return replace(sight, fault=error)
-    # Several checks ask for the same ledgers.
+
+
+def _with_metadata(topic: Topic, several: Several) -> tuple[Topic, FactsOf]:
+    """Return a topic with what BookKeeper says of its ledgers; several checks ask for these again."""
+    facts = several([ledger.ledger_id for ledger in topic.ledgers])
     known = {ledger.ledger_id: facts(ledger.ledger_id) for ledger in topic.ledgers}
-    ledgers = tuple(_with_facts(ledger, known[ledger.ledger_id]) for ledger in topic.ledgers)
-    remembered: FactsOf = lambda ledger_id: known.get(ledger_id) or facts(ledger_id)  # noqa: E731
-    known_topic = replace(sight, topic=replace(topic, ledgers=ledgers), facts=remembered)
-    # Almost every check asks.
-    return replace(known_topic, shadowed=known_topic.is_shadow)
+    ledgers = [_with_facts(ledger, known[ledger.ledger_id]) for ledger in topic.ledgers]
+    return topic.with_ledgers(ledgers), lambda ledger_id: known.get(ledger_id) or facts(ledger_id)
 
 
 def _with_facts(ledger: Ledger, facts: LedgerFacts) -> Ledger:
-    if facts.metadata == "known":
-        ledger = ending_at(ledger, facts.last_entry)
-    return replace(ledger, metadata=facts.metadata, bookkeeper=facts.known)
+    return with_metadata(ledger, facts.metadata, facts.last_entry, facts.known)
+
+
+def _is_shadow(cluster: Cluster, name: TopicName, topic: Topic) -> bool:
+    """Return whether a topic is a shadow, or may be one: what would say it cannot be read."""
+    try:
+        return cluster.shadows.of(name, topic.properties) is not None
+    except DecodeError:
+        return True
 
 
 @dataclass(slots=True)
@@ -249,7 +278,7 @@ class Reader:
 
     store: Store
     cluster: Cluster
-    listing: Listing
+    ledgers: Ledgers
 
     def whole(self, name: TopicName) -> Sight:
         """Return a topic with all its cursors and ledgers: their metadata first, the records after.
@@ -257,14 +286,23 @@ class Reader:
         So what a record names was there before, or was created since (and is not judged); what is gone from
         BookKeeper was let go of by the record before.
         """
-        created = Created.of(name, self.listing)
-        ids = {*created.data, *created.compacted, *self._named(self._records(name))}
+        before = self._records(name)
+        listed = any(cursor is None and _has_list(record) for record, cursor in before)
+        created = self.ledgers.created(name, listed)
+        ids = set(self._named(before)).union(*(created or NOTHING))
+        if created is None:
+            ids |= self._stood_in(before)
         facts = self._facts_now(ids)
+        if created is None:
+            created = _among(ids, name, facts)
         records = self._records(name)
         source = self.cluster.source
         cursors = [cursor_sight(record, cursor, source) for record, cursor in records if cursor is not None]
         own = next((record for record, cursor in records if cursor is None), None)
-        sight = topic_sight(name, own, self.cluster, facts, cursors, created, self.partitions(name))
+        partitions = self.partitions(name)
+        sight = topic_sight(
+            name, own, self.cluster, lambda ids: facts, lambda listed: created, cursors, partitions
+        )
         return replace(sight, whole=True, lists=self.lists)
 
     def lists(self, name: str, ledger_id: int) -> bool:
@@ -304,6 +342,29 @@ class Reader:
             with suppress(DecodeError):
                 for owner in named_by(record, self.cluster.source, lambda path, why: None):
                     yield owner.ledger_id
+
+    def _stood_in(self, records: Iterable[tuple[Versioned, str | None]]) -> set[int]:
+        """Return the ledgers in which cursors have acknowledged something."""
+        found = set[int]()
+        for record, name in records:
+            cursor = None if name is None else cursor_sight(record, name, self.cluster.source)
+            if cursor is not None and cursor.state is not None and cursor.state.state is not None:
+                found |= {cursor.state.mark_delete.ledger_id, *acks_of(cursor.state.state).entries}
+        return found
+
+
+def _has_list(record: Versioned) -> bool:
+    """Return whether a topic's record lists ledgers, or cannot be read."""
+    try:
+        return bool(record.value) and bool(decode_managed_ledger(record.value).ledgerInfo)
+    except DecodeError:
+        return True
+
+
+def _among(ledger_ids: Iterable[int], name: TopicName, facts: FactsOf) -> Created:
+    """Return those of these ledgers that were created for the data of a topic: who looked for no others."""
+    mine = mark_of("data", str(name))
+    return Created(sorted(one for one in ledger_ids if facts(one).mark == mine))
 
 
 def has_entry(source: EntrySource, ledger_id: int, entry_id: int) -> bool:

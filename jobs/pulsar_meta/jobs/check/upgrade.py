@@ -26,9 +26,11 @@ from pulsar_meta.codecs.transactions.log_entries import log_kind
 from pulsar_meta.codecs.transactions.snapshots import snapshot_kind
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.codes import Finding, Severity
-from pulsar_meta.jobs.check.listing import STATES
+from pulsar_meta.jobs.check.facts import STATES
+from pulsar_meta.jobs.check.known import CheckOptions
+from pulsar_meta.jobs.check.passes import Passes
 from pulsar_meta.jobs.check.records import LEFTOVER, UNREADABLE
-from pulsar_meta.jobs.check.run import CheckOptions, Checkup, checkup
+from pulsar_meta.jobs.check.run import Checkup, checkup
 from pulsar_meta.jobs.check.tiered import UNFINISHED
 from pulsar_meta.jobs.rewrite.guards import MIGRATION, check_flag
 from pulsar_meta.jobs.rewrite.readable import Readability, registered_versions
@@ -286,9 +288,9 @@ class Upgrade:
             self.advance(1)
             if record.value.startswith(third) and ledger_of_path(record.path) is not None:
                 self._form(Form.BOOKKEEPER_3, record.path)
-        rows = self.run.listing.rows
-        recovering = rows["id"][rows["state"] == STATES.index("IN_RECOVERY")].tolist()
-        for ledger_id in recovering:
+        listing = self.run.listing
+        recovering = listing.ids[listing.states == STATES.index("IN_RECOVERY")]
+        for ledger_id in recovering.tolist():
             text = "ledgers that somebody began to recover: whoever opens them next ends it"
             self._add("ledgers-in-recovery", "note", text, f"ledger {ledger_id}")
         marked = [one for one in self.run.store.scan(UNDER_REPLICATED) if _is_marked(one)]
@@ -324,10 +326,14 @@ def survey(
     advance: Callable[[int], None] = lambda count: None,
     *,
     urls: Sequence[str] = (),
+    passes: Passes | None = None,
 ) -> Upgrade:
-    """Return the survey of a whole store before it goes to `version`; UsageError, UnreachableError."""
+    """Return the survey of a whole store before it goes to `version`; the others are those of `checkup`.
+
+    UsageError, UnreachableError.
+    """
     parse_version(version)
-    run = checkup(store, source, (), options, advance, urls=urls)
+    run = checkup(store, source, (), options, advance, urls=urls, passes=passes)
     return Upgrade(version, run, source, advance)
 
 

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.frames.raw_message import decode_raw_message
 from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD
-from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.codecs.names import LEDGERS, TopicName
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.check.listing import LedgerFacts, list_ledgers, mark_of, read_facts
+from pulsar_meta.jobs.check.facts import LedgerFacts, mark_of, read_facts
+from pulsar_meta.jobs.check.listing import list_ledgers
 from pulsar_meta.jobs.cursors.conversion import record_with
 from pulsar_meta.jobs.cursors.subscriptions import SubscriptionReader
 from pulsar_meta.jobs.repair.cursor import Diagnosis, diagnosis
@@ -132,7 +133,7 @@ def _candidates(
     store: Store, source: EntrySource | None, topic: Topic, name: TopicName, found: Diagnosis
 ) -> list[Candidate]:
     """Return the ledgers that were created for the topic's compacted data and have some."""
-    ids = list_ledgers(store).owned(mark_of("compacted", str(name), COMPACTION))
+    ids = list_ledgers(store.scan(LEDGERS)).owned(mark_of("compacted", str(name), COMPACTION))
     facts = read_facts(store, ids)
     ledgers = with_bookkeeper(store, map(Ledger, ids), lambda error: None)
     made = (_candidate(source, topic, found, one, facts[one.ledger_id]) for one in ledgers)

@@ -18,10 +18,11 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.acks import Acks, acks_of
 from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor
 from pulsar_meta.codecs.metadata.envelope import is_enveloped
-from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.codecs.names import LEDGERS, TopicName
 from pulsar_meta.codecs.protobuf.parse import parse_partly
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.check.listing import list_ledgers, mark_of, read_facts
+from pulsar_meta.jobs.check.facts import mark_of, read_facts
+from pulsar_meta.jobs.check.listing import list_ledgers
 from pulsar_meta.jobs.cursors.conversion import record_with
 from pulsar_meta.jobs.cursors.subscriptions import SubscriptionReader
 from pulsar_meta.jobs.repair.records import packed
@@ -192,7 +193,7 @@ def _states(store: Store, source: EntrySource | None, name: TopicName, cursor: s
     """Yield the states in ledgers that were created for a cursor, the newest ledger's first."""
     if source is None:
         return
-    for ledger_id in reversed(list_ledgers(store).owned(mark_of("cursor", str(name), cursor))):
+    for ledger_id in reversed(list_ledgers(store.scan(LEDGERS)).owned(mark_of("cursor", str(name), cursor))):
         found = _read_state(ManagedCursorInfo(cursorsLedgerId=ledger_id), source)
         if found is not None and found.state is not None:
             yield found

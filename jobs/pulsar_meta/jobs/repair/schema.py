@@ -20,11 +20,12 @@ from typing import NamedTuple
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError, decoding
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
-from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.codecs.names import LEDGERS, TopicName
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.codecs.schemas.stored import decode_stored_schema
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.check.listing import LedgerFacts, list_ledgers, mark_of, read_facts
+from pulsar_meta.jobs.check.facts import LedgerFacts, mark_of, read_facts
+from pulsar_meta.jobs.check.listing import list_ledgers
 from pulsar_meta.jobs.check.sight import has_entry
 from pulsar_meta.jobs.repair.repair import Repair, becoming, removed
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
@@ -165,7 +166,7 @@ def _with_schema(
 def _own_ledgers(store: Store, name: TopicName) -> list[int]:
     """Return the ledgers that were created for schemas of a topic."""
     base = name.partitioned or name
-    return list_ledgers(store).owned(mark_of("schema", f"{base.namespace_name}/{base.local}"))
+    return list_ledgers(store.scan(LEDGERS)).owned(mark_of("schema", f"{base.namespace_name}/{base.local}"))
 
 
 def _holds(source: EntrySource, ledger_id: int, schema: bytes) -> bool:

@@ -15,6 +15,8 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.joined import JoinedEntries
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_sources import LIVE, open_entry_sources
 from pulsar_meta.stores.base import Store
@@ -52,13 +54,18 @@ class Opened:
     def __init__(self, sources: Sources, stack: ExitStack) -> None:
         self._sources, self._stack = sources, stack
         live = any(url.startswith(f"{LIVE}:") for url in sources.urls)
-        self.entries = stack.enter_context(open_entry_sources(sources.urls, self.store if live else None))
+        self.entries = stack.enter_context(_entries(sources.urls, self.store if live else None))
 
     @cached_property
     def store(self) -> Store | None:
         """The store; None where there is none."""
         url = self._sources.store
         return self._stack.enter_context(open_store(url)) if url else None
+
+
+def _entries(urls: Sequence[str], store: Store | None) -> EntrySource:
+    """Open the entries; without URLs there are none, and the work is about the store."""
+    return open_entry_sources(urls, store) if urls else JoinedEntries([])
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,11 @@ def bookkeeper_ledger_of(ledger_id: int, record: Versioned) -> BookkeeperLedger:
     """Return what BookKeeper's record of a ledger says; DecodeError, naming it, where it is broken."""
     with decoding(record.path):
         metadata = decode_ledger_metadata(record.value).metadata
+    return ledger_in(ledger_id, metadata)
+
+
+def ledger_in(ledger_id: int, metadata: LedgerMetadataFormat) -> BookkeeperLedger:
+    """Return what BookKeeper's message says of a ledger."""
     closed = metadata.state == LedgerMetadataFormat.CLOSED
     return BookkeeperLedger(
         ledger_id=ledger_id,
@@ -144,9 +149,14 @@ def bookkeeper_ledger_of(ledger_id: int, record: Versioned) -> BookkeeperLedger:
         password=metadata.password if metadata.HasField("password") else None,
         custom=custom_metadata(metadata),
         length=metadata.length if closed else None,
-        created=metadata.ctime if metadata.HasField("ctime") and metadata.ctime > 0 else None,
+        created=created_in(metadata),
         compacted_to=_compacted_to(metadata),
     )
+
+
+def created_in(metadata: LedgerMetadataFormat) -> int | None:
+    """Return when a ledger was created, in milliseconds; None where nobody noted it."""
+    return metadata.ctime if metadata.HasField("ctime") and metadata.ctime > 0 else None
 
 
 def _compacted_to(metadata: LedgerMetadataFormat) -> tuple[int, int] | None:

@@ -210,6 +210,10 @@ def _of_schema(record: Versioned) -> Iterator[Owner]:
 
 
 def _topic_name(path: str) -> str:
+    parts = path.split("/")
+    if len(parts) == 4 and parts[2] == "persistent" and "%" not in path and "+" not in path:
+        # Plain, as almost all are.
+        return f"persistent://{parts[0]}/{parts[1]}/{parts[3]}"
     place = split_managed_ledger_path(f"{MANAGED_LEDGERS}/{path}")
     return path if place is None else str(place[0])
 

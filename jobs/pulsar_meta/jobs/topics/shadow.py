@@ -10,7 +10,7 @@ Sources: apache/pulsar ShadowManagedLedgerImpl, BrokerService.fetchTopicProperti
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,9 +37,12 @@ class Shadow:
 class ShadowSources:
     """Which topics of a store are shadows, and of what."""
 
-    def __init__(self, store: Store, *, many: bool = False) -> None:
-        """`many`: it will be asked about many topics; partitioned topics are read a namespace at a time."""
-        self._store, self._many = store, many
+    def __init__(self, store: Store, *, many: bool = False, known: Mapping[str, bytes] | None = None) -> None:
+        """`many`: it will be asked about many topics; partitioned topics are read a namespace at a time.
+
+        `known` are the metadata of all partitioned topics that name a source, by path, where somebody looked.
+        """
+        self._store, self._many, self._known = store, many, known
         self._namespaces: dict[str, dict[str, bytes]] = {}
         # Partitions of one topic come one after the other.
         self._last: tuple[str, bytes] = "", b""
@@ -67,6 +70,8 @@ class ShadowSources:
 
     def _partitioned(self, path: str) -> bytes:
         """Return the metadata of a partitioned topic, nothing where there is none or it names no source."""
+        if self._known is not None:
+            return self._known.get(path, b"")
         if not self._many:
             if self._last[0] != path:
                 self._last = path, self._read(path)
@@ -74,7 +79,7 @@ class ShadowSources:
         namespace = path.rpartition("/")[0]
         if namespace not in self._namespaces:
             scanned = self._store.scan(namespace)
-            self._namespaces[namespace] = {one.path: one.value for one in scanned if _names_one(one.value)}
+            self._namespaces[namespace] = {one.path: one.value for one in scanned if names_source(one.value)}
         return self._namespaces[namespace].get(path, b"")
 
     def _read(self, path: str) -> bytes:
@@ -84,13 +89,14 @@ class ShadowSources:
             return b""
 
 
-def _names_one(metadata: bytes) -> bool:
+def names_source(metadata: bytes) -> bool:
+    """Return whether the metadata of a partitioned topic may say that it is a shadow."""
     return SOURCE.encode() in metadata
 
 
 def _source_in(path: str, metadata: bytes) -> str | None:
     """Return the source in the metadata of a partitioned topic (PartitionedTopicMetadata, JSON)."""
-    if not _names_one(metadata):
+    if not names_source(metadata):
         return None
     properties = read_json_object(metadata, source=path).get("properties")
     source = properties.get(SOURCE) if isinstance(properties, dict) else None

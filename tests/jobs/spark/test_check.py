@@ -1,0 +1,82 @@
+"""A store checked by Spark's workers: the same findings, counts and reasons as by one process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pulsar_meta.codecs.json_text import dumps
+from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_path
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.check.known import CheckOptions
+from pulsar_meta.jobs.check.run import checkup
+from pulsar_meta.jobs.check.value_pass import ADMIN
+from pulsar_meta.jobs.engine import SparkSettings
+from pulsar_meta.jobs.spark import check
+from pulsar_meta.jobs.spark.check import passes_by_spark, pieces
+from pulsar_meta.jobs.topics.owners import SCHEMAS
+from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.registry import open_store
+from tests.large_store import write_rocksdb
+from tests.wounds import healthy
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def lines(store: Store, urls: tuple[str, ...], *, spark: bool) -> list[str]:
+    """Return the findings as lines in their order, the account of the run last."""
+    with ExitStack() as stack:
+        source = stack.enter_context(open_entries(urls)) if urls else None
+        passes = (
+            stack.enter_context(passes_by_spark(store, urls, SparkSettings(), lambda count: None))
+            if spark
+            else None
+        )
+        run = checkup(store, source, (), CheckOptions(min_age=0), urls=urls, passes=passes)
+        found = sorted(dumps(finding.document()) for finding in run.findings())
+        return [*found, dumps({"checked": run.looked_at, "not_checked": run.not_checked})]
+
+
+@pytest.mark.spark
+def test_a_generated_store_with_wounds(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of each part of the store a few pieces.
+    monkeypatch.setattr(check, "PIECES_PER_CORE", 2)
+    with open_store(write_rocksdb(tmp_path / "store", topics=240, wounded_every=7)) as store:
+        here = lines(store, (), spark=False)
+        assert lines(store, (), spark=True) == here
+    codes = Counter(line.split('"')[3] for line in here[:-1])
+    assert len(codes) >= 6
+    assert min(codes.values()) >= 4
+
+
+@pytest.mark.spark
+def test_a_capture_with_its_entries(
+    session: SparkSession, capture: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = capture("pulsar-4.2.4")
+    wounded = tmp_path / "wounded.ndjson"
+    held = (folder / "metadata.ndjson").read_text(encoding="utf-8").splitlines(keepends=True)
+    gone = (f'"{ledger_path(25)}"', f'"{TopicName.parse("public/default/strings").path}"')
+    wounded.write_text("".join(line for line in held if not any(path in line for path in gone)))
+    with open_store(f"snapshot:{wounded}") as store:
+        here = lines(store, (f"bookie-disk:{folder / 'bookie0'}",), spark=False)
+        assert lines(store, (f"bookie-disk:{folder / 'bookie0'}",), spark=True) == here
+    assert sum("ledger-without-metadata" in line or "topic-record-lost" in line for line in here) == 2
+
+
+@pytest.mark.parametrize("top", [ADMIN, LEDGERS, SCHEMAS, MANAGED_LEDGERS])
+@pytest.mark.parametrize("wanted", [1, 3, 20, 1000])
+def test_pieces_have_each_value_once(capture: Callable[[str], Path], top: str, wanted: int) -> None:
+    store = healthy(capture("pulsar-2.8.2"))
+    parts = pieces(store, top, wanted)
+    found = [record for part in parts for record in check.records_of(store, part)]
+    assert sorted(found) == sorted(store.scan(top))
+    assert len(parts) <= wanted + 1
