@@ -1,9 +1,9 @@
 """How fast `check` is, how much memory it takes, and when its first finding comes.
 
-    python bench/check.py                                # 10 000, 100 000 and 1 000 000 values
-    python bench/check.py --values 10000000 --rounds 1   # takes half an hour
-    python bench/check.py --spark                        # all of it by Spark, too
-    python bench/check.py --checkout DIR                 # the program of another checkout, beside this one
+    python -m bench.check                                # 10 000, 100 000 and 1 000 000 values
+    python -m bench.check --values 10000000 --rounds 1   # takes half an hour
+    python -m bench.check --spark                        # all of it by Spark, too
+    python -m bench.check --checkout DIR                 # the program of another checkout, beside this one
 
 The databases are a standalone's (RocksDB), as `tests/large_store.py` makes them: topics with two ledgers and
 three subscriptions, their ledgers' metadata, partitioned topics, schemas; every 997th topic has a wound.
@@ -79,7 +79,7 @@ def rows(asked: argparse.Namespace, values: int, place: Path) -> None:
     programs = [("", sys.executable)]
     if asked.checkout:
         programs.append((" (other)", str(Path(asked.checkout, ".venv", "bin", "python"))))
-    commands = [("check", everything), ("check TOPIC", (*everything, str(topic_name(WOUNDED_EVERY))))]
+    commands = [("check", everything), ("check TOPIC", (*everything, str(topic_name(0))))]
     found: dict[str, list[Measured]] = {}
     for _ in range(asked.rounds):
         for suffix, python in programs:

@@ -471,9 +471,12 @@ def wounded(store: MemoryStore, rng: Random, wounds: Sequence[Wound]) -> Patient
     return patient
 
 
-def examined(store: MemoryStore, source: EntrySource | None = None, *names: str) -> list[Finding]:
+def examined(
+    store: MemoryStore, source: EntrySource | None = None, *names: str, every_ledger: bool = False
+) -> list[Finding]:
     """Return what the doctor finds."""
-    return list(checkup(store, source, names, CheckOptions(min_age=0)).findings())
+    options = CheckOptions(min_age=0, every_ledger=every_ledger)
+    return list(checkup(store, source, names, options).findings())
 
 
 def place_of(finding: Finding) -> Expected:

@@ -248,6 +248,10 @@ def ledger_path(ledger_id: int) -> str:
 
 def ledger_of_path(path: str) -> int | None:
     """Return the id of the ledger whose LedgerMetadata lies at `path`, or None."""
+    short = path[9:11] + path[12:16] + path[18:]
+    if len(path) == 22 and path == f"{LEDGERS}/{short[:2]}/{short[2:6]}/L{short[6:]}" and short.isascii():
+        # As almost all are.
+        return int(short) if short.isdigit() else None
     match = _ledger_path_re.match(path)
     if not match:
         return None

@@ -101,9 +101,10 @@ class RocksdbStore(BaseStore):
         if after is None and bare != below and (raw := self._get(bare)) is not None:
             yield self._versioned(prefixed(prefix)[0], raw)
         found.seek(below if after is None else max(below, after.encode() + b"\0"))
-        while found.valid() and (key := found.key()).startswith(below):
-            yield self._versioned(self._text(key), found.value())
-            found.next()
+        is_valid, key_of, value_of, go_on = found.valid, found.key, found.value, found.next
+        while is_valid() and (key := key_of()).startswith(below):
+            yield self._versioned(self._text(key), value_of())
+            go_on()
         self._check(found)
 
     def next_sequence(self, parent: str) -> int | None:

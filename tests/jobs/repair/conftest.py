@@ -35,7 +35,8 @@ class Patient(Wounded):
 
     def findings(self, *names: str, source: EntrySource | None = None) -> list[Finding]:
         """Return what the doctor finds of topics, but for notes."""
-        return [one for one in examined(self.store, source, *names) if one.severity != "note"]
+        found = examined(self.store, source, *names, every_ledger=True)
+        return [one for one in found if one.severity != "note"]
 
     def values(self) -> dict[str, bytes]:
         """Return all bytes of the store by path."""

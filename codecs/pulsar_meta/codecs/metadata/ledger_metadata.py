@@ -8,6 +8,7 @@ Source: apache/bookkeeper meta/LedgerMetadataSerDe.java, DataFormats.proto.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,9 +40,19 @@ def decode_ledger_metadata(data: bytes) -> LedgerMetadata:
 
     In form 1, which has no digest, password and acknowledgement quorum, those fields stay absent.
     """
-    version, at = (3, len(_THIRD)) if data.startswith(_THIRD) else _read_header(data)
+    version, at = _read_header(data)
     with decoding(start=at):
         return LedgerMetadata(version, _read_body(version, data[at:]))
+
+
+def ledger_message(data: bytes) -> LedgerMetadataFormat:
+    """Return the message alone, quickly where it is in the form of today; DecodeError as the whole."""
+    if data.startswith(_THIRD):
+        with suppress(DecodeError):
+            size, at = read_varint(data, len(_THIRD))
+            if size == len(data) - at:
+                return parse_message(LedgerMetadataFormat, data[at:])
+    return decode_ledger_metadata(data).metadata
 
 
 def encode_ledger_metadata(ledger: LedgerMetadata) -> bytes:

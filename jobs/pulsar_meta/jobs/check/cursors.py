@@ -169,11 +169,13 @@ def ranges(sight: Sight) -> Iterator[Finding]:
     """Whether what is acknowledged individually lies where entries are."""
     if not _is_comparable(sight):
         return
-    # A ledger that is the topic's and not in its list is a finding of its own.
-    counts = dict.fromkeys(_unlisted(sight)) | {one.ledger_id: one.entries for one in sight.ledgers}
+    counts: dict[int, int | None] | None = None
     for cursor in sight.cursors:
         if cursor.state is None or cursor.state.state is None or not has_acks(cursor.state.state):
             continue
+        if counts is None:
+            # A ledger that is the topic's and not in its list is a finding of its own.
+            counts = dict.fromkeys(_unlisted(sight)) | {one.ledger_id: one.entries for one in sight.ledgers}
         acks, faults = acks_of(cursor.state.state), dict[str, int]()
         mark = cursor.state.mark_delete
         for ledger_id, runs in acks.entries.items():
@@ -206,8 +208,10 @@ def state_ledgers(sight: Sight) -> Iterator[Finding]:
             continue
         ledger_id = cursor.state.ledger_id
         facts = sight.facts(ledger_id)
-        where = _where(sight, cursor) | {"ledger_id": ledger_id}
         mine = mark_of("cursor", str(sight.name), cursor.name)
+        if facts.metadata == "known" and facts.mark == mine and sight.cluster.source is None:
+            continue
+        where = _where(sight, cursor) | {"ledger_id": ledger_id}
         if facts.metadata == "known" and facts.mark not in (0, mine):
             owner = facts.owner
             named = "something else" if owner is None else f"{owner.role} of {owner.name}"

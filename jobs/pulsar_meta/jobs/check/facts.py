@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol
 
 from pulsar_meta.codecs.errors import DecodeError, decoding
-from pulsar_meta.codecs.metadata.ledger_metadata import custom_metadata, decode_ledger_metadata
+from pulsar_meta.codecs.metadata.ledger_metadata import custom_metadata, ledger_message
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, created_in, ledger_in
 from pulsar_meta.jobs.topics.owners import Owner, Role, owner_in_custom
@@ -134,7 +134,7 @@ def _read_one(ledger_id: int, record: Versioned | None) -> LedgerFacts:
 
 def _metadata(record: Versioned) -> LedgerMetadataFormat:
     with decoding(record.path):
-        return decode_ledger_metadata(record.value).metadata
+        return ledger_message(record.value)
 
 
 def _facts_in(ledger_id: int, metadata: LedgerMetadataFormat, record: Versioned) -> LedgerFacts:

@@ -230,9 +230,9 @@ def ends(sight: Sight) -> Iterator[Finding]:
     for ledger in sight.ledgers:
         facts = sight.facts(ledger.ledger_id)
         counted = _counted(sight, ledger)
-        if facts.metadata != "known" or not counted:
-            continue
         last = facts.last_entry
+        if facts.metadata != "known" or not counted or last == counted - 1:
+            continue
         where = sight.where(ledger.ledger_id)
         evidence: Where = {
             "entries": counted,

@@ -36,6 +36,8 @@ AVAILABLE: Final = f"{LEDGERS}/available/"
 KEPT: Final = (COOKIES, AVAILABLE, f"{LEDGERS}/INSTANCEID", f"{LEDGERS}/LAYOUT")
 # What a ledger was created for, by number.
 ROLES: Final = ("", "other", "data", "cursor", "compacted", "delayed-index-bucket", "schema")
+_ROLES: Final = {name: number for number, name in enumerate(ROLES)}
+_STATES: Final = {name: number for number, name in enumerate(STATES)}
 _NO_END: Final = -2
 # Columns: what a ledger is; then the marks in their order, and whose they are.
 _ID, _LAST, _CREATED, _MARK, _PLACE, _MARKS, _BY_MARK = range(7)
@@ -166,7 +168,7 @@ class _Rows:
         lasts.append(_NO_END if facts.last_entry is None else facts.last_entry)
         created.append(facts.created or 0)
         marks.append(facts.mark)
-        places.append(number << 16 | STATES.index(facts.state) << 8 | ROLES.index(facts.role))
+        places.append(number << 16 | _STATES[facts.state] << 8 | _ROLES[facts.role])
 
     def listing(self, broken: dict[int, DecodeError], around: Surroundings) -> Listing:
         import numpy as np

@@ -220,20 +220,19 @@ def partition(sight: Sight) -> Iterator[Finding]:
     if number is None or (sight.record is None and not sight.cursors) or sight.partitions == 0:
         return
     base = sight.name.local.rpartition("-partition-")[0]
-    where = sight.where()
     if sight.partitions is None:
         severity = _since_pip_414(sight.cluster)
         yield WITHOUT_PARENT.found(
             f"no record says that {base} has partitions: brokers from {_PIP_414} on refuse this one",
             severity=severity,
             evidence={"partition": number, "releases": list(sight.cluster.releases)},
-            **where,
+            **sight.where(),
         )
     elif number >= sight.partitions:
         yield BEYOND_COUNT.found(
             f"{base} has {sight.partitions} partitions by its record: clients do not know of this one",
             evidence={"partition": number, "partitions": sight.partitions},
-            **where,
+            **sight.where(),
         )
 
 

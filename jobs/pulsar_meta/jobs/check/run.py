@@ -111,8 +111,12 @@ class Checkup:
         self._say_what_is_not_known()
 
     def _early_ones(self) -> Iterator[Finding]:
-        """Look at the first topics as if they were named, so that an answer does not wait for the list."""
-        if not self.scope.everything or is_stream(self.store) or not has_ledgers(self.store):
+        """Look at the first topics as if they were named, so that an answer does not wait for the list.
+
+        With entries an answer takes its time anyway.
+        """
+        waits = not self.scope.everything or self.source is not None or is_stream(self.store)
+        if waits or not has_ledgers(self.store):
             return
         self._know(surroundings(self.store), bookkeeper=True)
         topics = self._topic_pass(LedgersByNeed(self.store), Seen())

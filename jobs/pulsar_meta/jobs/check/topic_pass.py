@@ -194,8 +194,9 @@ class TopicPass:
         """Return what a second look at a topic finds, where the first one has found something."""
         if self.seen.reported and sight.path in self.seen.reported:
             return ()
-        if any(next(check(sight), None) for check in checks):
-            return self._report(sight.name)
+        for check in checks:
+            for _ in check(sight):
+                return self._report(sight.name)
         return ()
 
     def _report(self, name: TopicName) -> Iterator[Finding]:
