@@ -170,10 +170,11 @@ class _Rows:
         marks.append(facts.mark)
         places.append(number << 16 | _STATES[facts.state] << 8 | _ROLES[facts.role])
 
-    def listing(self, broken: dict[int, DecodeError], around: Surroundings) -> Listing:
+    def taken(self, broken: dict[int, DecodeError], around: Surroundings) -> Listing:
         import numpy as np
 
-        parts = [[np.frombuffer(column, np.int64)] for column in self._columns]
+        # Each column goes as soon as it has its place.
+        parts = [[np.frombuffer(self._columns.pop(0), np.int64)] for _ in range(_OWN)]
         return Listing(_ordered(parts), list(self._numbers), broken, around)
 
 
@@ -199,7 +200,7 @@ def list_ledgers(
             continue
         newest = max(newest, facts.created or 0)
         rows.add(ledger_id, facts)
-    return rows.listing(broken, Surroundings(other, newest or None))
+    return rows.taken(broken, Surroundings(other, newest or None))
 
 
 def joined(parts: Iterable[Listing]) -> Listing:
