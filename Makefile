@@ -9,7 +9,7 @@ COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --
 PROTOS := $(wildcard proto/pulsar_meta/proto/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java servers maven demo test lint proto interop chaos bench growth copies dist release-check pex docs lock clean
+.PHONY: help setup java servers maven demo test lint proto interop chaos bench growth copies dist release-check pex docs site lock clean
 
 help: ## List what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -79,6 +79,10 @@ pex: dist ## Build dist/pulsar-meta.pex, one file with everything but pyspark, f
 
 docs: setup ## Generate docs/commands.md from --help
 	$(BIN)/python scripts/generate.py --docs
+
+site: setup ## Build the documentation into build/site, strictly, with its pictures of a terminal
+	$(BIN)/python scripts/screens.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 lock: ## Resolve the lock files anew (needs uv)
 	$(COMPILE) --extra all --extra site --extra dev pyproject.toml --output-file requirements.lock

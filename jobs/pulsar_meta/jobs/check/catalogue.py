@@ -115,12 +115,12 @@ before a broker runs. Bookies delete the entries of ledgers without metadata at 
 
 
 def _section(code: Code) -> str:
-    said = "\n".join(f"    {text}" for text in code.errors)
+    said = "\n".join(["```text", *code.errors, "```"])
     parts = [
         f"### {code.name}\n\n**{code.severity}** · {code.title}.\n",
         _paragraph("", code.means),
         _paragraph("What a broker does.", code.broker),
-        *([f"In the broker's log, or the client's:\n\n{said}\n"] if said else []),
+        *([f"In the broker's log, or the client's:\n\n{said}\n"] if code.errors else []),
         *(f"More: [{one}](errors/{ERROR_PAGES[one]}.md).\n" for one in code.errors if one in ERROR_PAGES),
         _paragraph("How it comes to be.", code.comes),
         *([_paragraph("Not reported, or less grave.", code.unless)] if code.unless else []),

@@ -1,0 +1,83 @@
+"""Draw what commands print on the capture of a real cluster as pictures of a terminal, docs/screens/*.svg."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parent.parent
+SCREENS: Final = ROOT / "docs" / "screens"
+CAPTURE: Final = "pulsar-4.2.4"
+SETTINGS: Final = {
+    "PULSAR_META_STORE": f"rocksdb:{CAPTURE}/rocksdb",
+    "PULSAR_META_ENTRIES": f"bookie-disk:{CAPTURE}/bookie0",
+}
+# By the picture's name: the commands, whose tables are drawn as a terminal has them.
+COMMANDS: Final = {
+    "start": (
+        "pulsar-meta check-readable --for-version 4.2.4 -o table",
+        "pulsar-meta show-cursor marks -o table",
+        "pulsar-meta whois 64",
+    ),
+    "disk": ("pulsar-meta disk --by subscription -o table | head -14",),
+    "entries": ("pulsar-meta dump-entries orders --from -5 -o table",),
+}
+WORDS: Final = {
+    r"(?m)^\$.*$": "bold green",
+    r"\berror\b|refCnt: 0|cannot load": "bold red",
+    r"\bkept\b": "yellow",
+    r"─+": "bright_black",
+}
+
+
+def svg(name: str, steps: Iterable[tuple[str, str]]) -> str:
+    """Return the picture `name` of a terminal in which commands printed what they did."""
+    from io import StringIO
+
+    from rich.console import Console
+    from rich.text import Text
+
+    said = "\n\n".join(
+        f"$ {command.replace(' -o table', '')}\n{printed.rstrip()}" for command, printed in steps
+    )
+    width = max(map(len, said.splitlines())) + 1
+    console = Console(
+        record=True, width=width, file=StringIO(), force_terminal=True, color_system="truecolor"
+    )
+    text = Text(said)
+    for pattern, style in WORDS.items():
+        text.highlight_regex(pattern, style)
+    console.print(text, soft_wrap=True)
+    # The fonts of its own form lie on somebody's server.
+    drawn = console.export_svg(title="pulsar-meta", unique_id=f"pulsar-meta-{name}")
+    return re.sub(r"(?s)\s*@font-face \{.*?\}", "", drawn)
+
+
+def main() -> None:
+    """Draw all pictures."""
+    program = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    SCREENS.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(ROOT / "fixtures" / "captures" / f"{CAPTURE}.tar.xz") as packed:
+            packed.extractall(folder)
+        for name, commands in COMMANDS.items():
+            steps = [(command, _printed(command, folder, program)) for command in commands]
+            (SCREENS / f"{name}.svg").write_text(svg(name, steps), encoding="utf-8")
+
+
+def _printed(command: str, folder: str, program: str) -> str:
+    words = ["sh", "-c", command] if "|" in command else shlex.split(command)
+    env = os.environ | SETTINGS | {"PATH": program}
+    return subprocess.run(words, stdout=subprocess.PIPE, text=True, cwd=folder, env=env, check=False).stdout
+
+
+if __name__ == "__main__":
+    main()
