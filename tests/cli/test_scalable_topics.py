@@ -175,6 +175,7 @@ def test_a_fault_says_in_which_segment_it_is(run: Run, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert fault["topic"] == "segment://public/default/merged/0000-7fff-0"
     assert (fault["scalable_topic"], fault["ledger_id"]) == ("topic://public/default/merged", 35)
+    assert run("verify-entries", "merged", "-o", "plain").stdout.endswith(f" ({fault['topic']})\n")
 
 
 def version_of(run: Run, path: str) -> int:
@@ -282,6 +283,14 @@ def test_what_a_name_leaves_open_is_said_or_refused(run: Run) -> None:
     near = run("dump-entries", "topic://public/default/merg")
     assert near.returncode == 3
     assert "did you mean topic://public/default/merged?" in near.stderr
+    for words in (
+        ["seek", "--index", "0"],
+        ["properties"],
+        ["check"],
+        ["export", "--to", "never", "-o", "csv"],
+    ):
+        done = run(words[0], "merg", *words[1:])
+        assert (done.returncode, "topic://public/default/merged?" in done.stderr) == (3, True), words
 
 
 def test_a_subscription_need_not_be_in_every_segment(run: Run, truth: Truth) -> None:

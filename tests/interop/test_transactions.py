@@ -36,7 +36,17 @@ def dump(folder: Path, *arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_readable_is_what_a_reader_is_given(made: tuple[Path, Truth]) -> None:
+def exported(folder: Path, out: Path) -> list[tuple[int, int, int]]:
+    """Return the places of the messages that `export --readable` writes."""
+    where = ["--store", f"snapshot:{folder / 'metadata.ndjson'}", "--entries", f"bookie-disk:{folder}"]
+    done = pulsar_meta_here("export", TOPIC, "--readable", "--to", out, *where, "-o", "ndjson")
+    assert done.returncode == 0, done.stderr.decode()
+    rows = [json.loads(line) for file in out.rglob("*-*.ndjson") for line in file.read_text().splitlines()]
+    batches = (-1 if row["batch_index"] is None else row["batch_index"] for row in rows)
+    return sorted((row["ledger_id"], row["entry_id"], at) for row, at in zip(rows, batches, strict=True))
+
+
+def test_readable_is_what_a_reader_is_given(made: tuple[Path, Truth], tmp_path: Path) -> None:
     folder, stated = made
     entries = dump(folder, TOPIC, "--transactions", "--deep")
     given = [
@@ -50,9 +60,16 @@ def test_readable_is_what_a_reader_is_given(made: tuple[Path, Truth]) -> None:
         for entry in entries
     }
     received = [(one["l"], one["e"], one["b"]) for one in stated[TOPIC]["messages"]]
-    # Where they differ: of which transactions, how these ended, and how many aborted ones the broker knows.
-    others = {place: states.get(place[:2]) for place in {*given} ^ {*received}}
-    assert (others, given) == ({}, received), stated[TOPIC]["transactionBuffer"]
+    # As a broker that loads the topic: by its newest snapshot.
+    assert exported(folder, tmp_path) == sorted(received)
+    # By the markers. 4.2.4 may lose a segment of its snapshots when it comes up (it writes another with its
+    # mark) and then gives readers the messages of the aborted transactions in it.
+    forgotten = {states[place[:2]] for place in {*given} ^ {*received}}
+    assert given == [place for place in received if states[place[:2]] not in forgotten]
+    assert {state for _, state in forgotten} <= {"aborted"}
+    if forgotten:
+        aborted = {one for one in states.values() if one[1] == "aborted"}
+        assert stated[TOPIC]["transactionBuffer"]["aborted"] == len(aborted - forgotten)
     for entry in entries:
         if "transaction" in entry:
             assert entry["transaction_state"] == stated[TOPIC]["transactions"][entry["transaction"]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,15 @@ from pulsar_meta.codecs.metadata.scalable_topic import ScalableTopic
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.topics.partitions import named_topics
 from pulsar_meta.jobs.topics.scope import Scope, select
-from pulsar_meta.jobs.topics.segments import migrated_parts, old_part, scalable_topics, tree_faults
+from pulsar_meta.jobs.topics.segments import (
+    ScalableTopics,
+    migrated_parts,
+    old_part,
+    scalable_topics,
+    tree_faults,
+)
 from pulsar_meta.jobs.topics.topic import topics_in
-from pulsar_meta.stores.base import ABSENT, Store
+from pulsar_meta.stores.base import ABSENT, Store, Versioned
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
 
@@ -54,6 +60,54 @@ def test_a_name_stands_for_its_segments_each_after_its_parents(store: Store, cap
         "segment://public/default/moved/0000-7fff-2",
         "segment://public/default/moved/8000-ffff-3",
     ]
+
+
+class Counting(MemoryStore):
+    """A store that counts how often it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def children(self, path: str) -> list[str]:
+        self.asked.append(path)
+        return super().children(path)
+
+    def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
+        self.asked += paths
+        return super().read_many(paths)
+
+
+def test_of_which_topic_each_is_a_segment(store: Store) -> None:
+    scalable, every = ScalableTopics(store), migrated_parts(store)
+    topics = [
+        name for record in select(store, Scope(), "ledger") if (name := TopicName.from_path(record.path))
+    ]
+    found = scalable.of(topics)
+    assert {str(one): owner for one, owner in found.items() if one.domain == "persistent" and owner} == every
+    assert {one.scalable_topic for one in topics if one.domain == "segment"} == {
+        owner for one, owner in found.items() if one.domain == "segment"
+    }
+    assert len(every) == 3
+    # One at a time, as they come by.
+    assert {topic: scalable.of([topic])[topic] for topic in topics} == found
+
+
+def test_stores_without_scalable_topics_are_asked_once() -> None:
+    made = Counting()
+    scalable = ScalableTopics(made)
+    for number in range(3):
+        topics = [TopicName.parse(f"t{number}"), TopicName.parse(f"t{number}-partition-0")]
+        assert set(scalable.of(topics).values()) == {None}
+    assert made.asked == ["/topics"]
+
+
+def test_a_broken_record_says_nothing_of_its_old_part() -> None:
+    made = Counting()
+    made.put("/topics/public/default/t", b"{", ABSENT)
+    topic = TopicName.parse("t-partition-1")
+    assert ScalableTopics(made).of([topic]) == {topic: None}
+    assert made.asked[1:] == ["/topics/public/default/t-partition-1", "/topics/public/default/t"]
 
 
 def test_a_full_name_is_what_it_says(store: Store) -> None:

@@ -15,7 +15,7 @@ from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
 from pulsar_meta.jobs.rewrite.readable import Readability
 from pulsar_meta.jobs.topics.scope import Scope, select
 from pulsar_meta.jobs.topics.topic import topics_in
-from pulsar_meta.jobs.values.store_tree import list_children
+from pulsar_meta.jobs.values.store_tree import list_children, walk
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore
 from tests.cli.program import pulsar_meta_here
@@ -79,6 +79,11 @@ def test_the_children_of_a_namespace_are_topics(store: MemoryStore) -> None:
     }
     assert listed["deep"]["topic"] == "persistent://prop/standalone/persistent/deep"
     assert "cursor" not in listed["deep"]
+    # As a tree, read whole and level by level.
+    for depth in (None, 9):
+        walked = {one["path"]: one for one in walk(store, ROOT, depth)}
+        assert {one["topic"] for one in walked.values() if "cursor" not in one and "topic" in one} == TOPICS
+        assert (walked[f"{DEEP}/s"]["topic"], walked[f"{DEEP}/s"]["cursor"]) == (walked[DEEP]["topic"], "s")
 
 
 @pytest.mark.parametrize(

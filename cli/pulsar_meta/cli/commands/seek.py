@@ -19,12 +19,15 @@ from pulsar_meta.cli.render.text import one_line
 from pulsar_meta.cli.seek_options import Clusters, Search, Wanted, asked, open_clusters
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.engine import choose_engine
 from pulsar_meta.jobs.seek.questions import Question, SeekOptions
 from pulsar_meta.jobs.seek.readable import UNKNOWN
 from pulsar_meta.jobs.seek.search import FOUND, MISSING, UNREADABLE
 from pulsar_meta.jobs.seek.seek import Cluster, seek_clusters
+from pulsar_meta.jobs.seek.seeker import NO_TOPIC
 from pulsar_meta.jobs.spark.seek import seek_with_spark
+from pulsar_meta.jobs.topics.nearest import missing
 
 
 def seek(
@@ -68,6 +71,10 @@ def seek(
         asking = [(one, questions.of(one.store, options.cursor)) for one in clusters]
         answers = tally.watch(answered(tally.faults, asking, options, engine))
         show(shell, answers, line, prefix)
+        named = [TopicName.parse(name) for name in questions.names if not cluster]
+        if [str(name) for name in named] == [tally.absent]:
+            # It may be mistyped on the command line.
+            shell.warn(str(missing(clusters[0].store, named[0].path)))
         shell.account({"questions": tally.answered, "entries": tally.entries}, tally.without_answer)
     tally.faults.end()
 
@@ -133,6 +140,8 @@ class Tally:
         self.answered = 0
         self.entries = 0
         self.without_answer: dict[str, str] = {}
+        # The last topic that is not there.
+        self.absent = ""
         # Of a scalable topic one segment has what is looked for, the others need not.
         self._found: dict[Segments, bool] = {}
 
@@ -151,6 +160,8 @@ class Tally:
     def _note(self, answer: Document) -> None:
         if answer["status"] in (MISSING, UNREADABLE, UNKNOWN):
             self.without_answer[answer["topic"]] = answer["status"]
+        if answer["status"] == NO_TOPIC:
+            self.absent = answer["topic"]
         if answer["status"] == UNREADABLE:
             self.faults.note(Exit.UNDECODABLE)
         elif "scalable_topic" in answer and answer["status"] not in (MISSING, UNKNOWN):

@@ -102,7 +102,9 @@ def _faults(reports: Iterator[LedgerReport], coverage: Coverage, faults: Faults)
 
 
 def _row(document: Document) -> list[str]:
-    return [f"{document['ledger_id']}:{document['entry_id']}", document["layer"], document["fault"]]
+    segment = f" ({document['topic']})" if "scalable_topic" in document else ""
+    place = f"{document['ledger_id']}:{document['entry_id']}"
+    return [place, document["layer"], f"{document['fault']}{segment}"]
 
 
 _FIELDS = ("ledger_id", "entry_id", "layer", "fault", "topic", "scalable_topic")
