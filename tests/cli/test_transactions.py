@@ -5,11 +5,16 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from pulsar_meta.codecs.transactions.log_entries import TxnId
+from pulsar_meta.jobs.transactions import outcomes
+from pulsar_meta.jobs.transactions.buffer_snapshots import BufferSnapshot, read_buffer_snapshot
 from tests.cli.program import pulsar_meta_here
 
 Capture = Callable[[str], Path]
@@ -155,6 +160,25 @@ def test_what_the_entries_are_decode_says_too(capture: Capture, name: str) -> No
                 for record in entry["log"]["records"]
             ]
             assert pulsar_meta_here("encode", "-", stdin=decoded.stdout).stdout == data
+
+
+def test_what_the_newest_snapshot_has_forgotten_is_said(capture: Capture) -> None:
+    """As 4.2.4 was seen to do it: an aborted transaction that is in no segment of the snapshots any more."""
+
+    def without_one(*arguments: Any) -> BufferSnapshot | None:
+        found = read_buffer_snapshot(*arguments)
+        assert found is not None
+        return replace(found, aborted=frozenset(found.aborted) - {TxnId(0, 3)})
+
+    folder = capture("transactions-4.2.4")
+    where = ["--entries", f"bookie-disk:{folder}", "--store", f"snapshot:{folder / 'metadata.ndjson'}"]
+    words = ["dump-entries", "money", "--transactions", *where]
+    assert b"newest snapshot" not in pulsar_meta_here(*words).stderr
+    with patch.object(outcomes, "read_buffer_snapshot", without_one):
+        done = pulsar_meta_here(*words)
+    assert done.returncode == 0
+    assert b"1 aborted transaction missing in the newest snapshot" in done.stderr
+    assert b"gives readers such messages (0:3 of persistent://public/default/money)" in done.stderr
 
 
 def test_of_a_ledger_alone_what_has_no_marker_there_is_unknown(capture: Capture) -> None:

@@ -30,10 +30,15 @@ def made(
 
 
 def dump(folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    return said(folder, *arguments)[0]
+
+
+def said(folder: Path, *arguments: str) -> tuple[list[dict[str, Any]], bytes]:
+    """Return the entries that are shown, and what stderr has."""
     where = ["--store", f"snapshot:{folder / 'metadata.ndjson'}", "--entries", f"bookie-disk:{folder}"]
     done = pulsar_meta_here("dump-entries", *arguments, *where, "-o", "ndjson")
     assert done.returncode == 0, done.stderr.decode()
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
 
 
 def exported(folder: Path, out: Path) -> list[tuple[int, int, int]]:
@@ -48,7 +53,7 @@ def exported(folder: Path, out: Path) -> list[tuple[int, int, int]]:
 
 def test_readable_is_what_a_reader_is_given(made: tuple[Path, Truth], tmp_path: Path) -> None:
     folder, stated = made
-    entries = dump(folder, TOPIC, "--transactions", "--deep")
+    entries, warned = said(folder, TOPIC, "--transactions", "--deep")
     given = [
         (entry["ledger_id"], entry["entry_id"], message.get("batch_index", -1))
         for entry in entries
@@ -67,6 +72,7 @@ def test_readable_is_what_a_reader_is_given(made: tuple[Path, Truth], tmp_path: 
     forgotten = {states[place[:2]] for place in {*given} ^ {*received}}
     assert given == [place for place in received if states[place[:2]] not in forgotten]
     assert {state for _, state in forgotten} <= {"aborted"}
+    assert (b"missing in the newest snapshot" in warned) == bool(forgotten)
     if forgotten:
         aborted = {one for one in states.values() if one[1] == "aborted"}
         assert stated[TOPIC]["transactionBuffer"]["aborted"] == len(aborted - forgotten)

@@ -34,6 +34,7 @@ from pulsar_meta.cli.render.entries import (
 from pulsar_meta.cli.render.parquet import Columns
 from pulsar_meta.cli.render.tables import Format, Lines
 from pulsar_meta.cli.render.template import Template
+from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.frames.entry_json import PAYLOAD_FORMS
@@ -54,6 +55,8 @@ from pulsar_meta.jobs.transactions.outcomes import Outcomes
 from pulsar_meta.stores.base import Store
 
 SIZE_UNIT = 2**20
+# So many transactions are named.
+NAMED = 5
 # The forms that are made of columns, thousands of entries at a time.
 IN_BLOCKS = (Format.PLAIN, Format.CSV, Format.NDJSON)
 DIRECTORY = "dir:"
@@ -154,6 +157,11 @@ def dump_entries(
             shown = _with_outcomes(places, described, outcomes) if transactions else described(places)
             _emit(shell, islice(shown, bounds.count), look.deep, line)
         coverage.undecided(outcomes.unknown)
+        if outcomes.forgotten:
+            named = ", ".join(f"{txn} of {topic}" for topic, txn in sorted(outcomes.forgotten)[:NAMED])
+            missing = counted(len(outcomes.forgotten), "aborted transactions")
+            effect = "a broker that loads the topic gives readers such messages"
+            shell.warn(f"{missing} missing in the newest snapshot: {effect} ({named})")
         bounds.account(shell, coverage, faults, named=bool(names) or everything)
         faults.end(source)
 
