@@ -28,6 +28,8 @@ PRODUCE = "tests.servers.clients.java:produce"
 TRANSACTIONS = "persistent://public/default/txn"
 TERMINATED = "persistent://public/default/terminated"
 SETTINGS = {"transactionCoordinatorEnabled": "true", "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
+STRIPED = {"EnsembleSize": "3", "WriteQuorum": "2", "AckQuorum": "2"}
+WRITTEN = [f"persistent://public/default/striped-{number}" for number in range(4)]
 # Of two that share a reader of transaction snapshots one may wait in vain in a broker; the topic loads again.
 ATTEMPTS = 4
 Messages = list[dict[str, Any]]
@@ -170,7 +172,42 @@ def test_a_cluster_without_its_store(
     name: str, gone: str | None, capture: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """In place of a disk that is `gone` there is a new bookie, which has nothing."""
-    lost, data = Lost.of(capture(name)), tmp_path / "data"
+    comes_up(Lost.of(capture(name)), tmp_path / "data", gone, least=10_000)
+
+
+def test_a_cluster_of_three_that_was_just_written(tmp_path: Path) -> None:
+    """A 4.0.7, of which no capture has three bookies: ledgers of two runs, striped over them."""
+    folder = tmp_path / "made-4.0.7"
+    three = {f"managedLedgerDefault{name}": number for name, number in STRIPED.items()}
+    with (
+        PulsarStandalone("4.0.7", bookies=3, settings=SETTINGS | three) as pulsar,
+        Jvm(pulsar.version, heap="512m") as java,
+    ):
+        for part in range(2):
+            for topic in WRITTEN:
+                messages = [{"payload": f"{topic} {part} {at}".encode(), "key": str(at)} for at in range(300)]
+                java.call(PRODUCE, pulsar.service_url, topic, messages, {"batch": 50})
+            for end in ("commit", "abort"):
+                messages = [{"payload": f"{end} {part}".encode()}]
+                java.call(PRODUCE, pulsar.service_url, TRANSACTIONS, messages, {"transaction": end})
+            if not part:
+                java.call("tests.servers.clients.java:close")
+                pulsar.stop()
+                pulsar.start()
+        truth = {topic: {"messages": read(pulsar, java, topic)} for topic in (*WRITTEN, TRANSACTIONS)}
+        java.call("tests.servers.clients.java:close")
+        pulsar.stop()
+        folder.mkdir()
+        pulsar.save_data(folder)
+    (folder / "truth.json").write_text(json.dumps(truth))
+    run(folder, "snapshot", folder / "metadata.ndjson", "--store", f"rocksdb:{folder / 'rocksdb'}")
+    lost = Lost.of(folder)
+    assert all(len(lost.topics[topic]) > 1 for topic in WRITTEN)
+    comes_up(lost, tmp_path / "data", None, least=2 * 300 * len(WRITTEN) + 2)
+
+
+def comes_up(lost: Lost, data: Path, gone: str | None, *, least: int) -> None:
+    """Check that a standalone serves every message on a rebuilt store, then new ones, also started anew."""
     floor = restored(rebuilt(lost, data, gone=gone), f"rocksdb:{data / 'rocksdb'}")
     total = sum(map(len, lost.truth.values()))
     bookies = bookie_data.count(lost.folder)
@@ -178,7 +215,7 @@ def test_a_cluster_without_its_store(
         PulsarStandalone(lost.version, data=data, settings=SETTINGS, bookies=bookies) as pulsar,
         Jvm(lost.version, heap="512m") as java,
     ):
-        assert check(lost, pulsar, java, {}, floor) == total > 10_000
+        assert check(lost, pulsar, java, {}, floor) == total >= least
         written = write_on(lost, pulsar, java)
         java.call("tests.servers.clients.java:close")
         pulsar.stop()

@@ -140,10 +140,12 @@ class WorkFile:
             _write(file, path, self.head)
 
     def _check(self, found: Document, path: Path, password: bytes) -> None:
-        """Raise UsageError where facts were found otherwise than this run would."""
+        """Raise UsageError where facts were found otherwise than this run would; DecodeError."""
         other = [name for name in ("rebuild", "tool", "lost", "disks") if found.get(name) != self.head[name]]
         if not _is_salted(found.get("password"), password):
             other.append("password")
+        if not other and not isinstance(found.get("taken"), str):
+            raise DecodeError("it does not say when it was begun", source=str(path))
         if other:
             why = f"begun with other {', '.join(other)}: without it everything is looked at anew"
             raise UsageError(why, source=str(path))
@@ -189,11 +191,15 @@ def _is_salted(found: object, password: bytes) -> bool:
     return isinstance(found, list) and found[:1] != [] and found == _salted(str(found[0]), password)
 
 
+def _unlisted(error: OSError) -> None:
+    raise unreadable(error, str(error.filename)) from error
+
+
 def _files_of(url: str) -> Document:
     """Return what tells whether the files of disks are the same: their number, bytes, and a hash."""
     count, size, listing = 0, 0, hashlib.sha256()
     for top in directories_of(url):
-        for folder, below, names in os.walk(top):
+        for folder, below, names in os.walk(top, onerror=_unlisted):
             below.sort()
             for name in sorted(names):
                 path = Path(folder, name)
@@ -201,6 +207,7 @@ def _files_of(url: str) -> Document:
                     state = path.lstat()
                 except OSError as error:
                     raise unreadable(error, str(path)) from error
-                listing.update(f"{path.relative_to(top)}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+                listing.update(os.fsencode(path.relative_to(top)))
+                listing.update(f"\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
                 count, size = count + 1, size + state.st_size
     return {"files": count, "bytes": size, "sha256": listing.hexdigest()}
