@@ -5,16 +5,11 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
-from pulsar_meta.codecs.transactions.log_entries import TxnId
-from pulsar_meta.jobs.transactions import outcomes
-from pulsar_meta.jobs.transactions.buffer_snapshots import BufferSnapshot, read_buffer_snapshot
 from tests.cli.program import pulsar_meta_here
 
 Capture = Callable[[str], Path]
@@ -162,23 +157,37 @@ def test_what_the_entries_are_decode_says_too(capture: Capture, name: str) -> No
             assert pulsar_meta_here("encode", "-", stdin=decoded.stdout).stdout == data
 
 
-def test_what_the_newest_snapshot_has_forgotten_is_said(capture: Capture) -> None:
-    """As 4.2.4 was seen to do it: an aborted transaction that is in no segment of the snapshots any more."""
-
-    def without_one(*arguments: Any) -> BufferSnapshot | None:
-        found = read_buffer_snapshot(*arguments)
-        assert found is not None
-        return replace(found, aborted=frozenset(found.aborted) - {TxnId(0, 3)})
-
-    folder = capture("transactions-4.2.4")
+def test_what_a_broker_has_forgotten_is_said(capture: Capture, tmp_path: Path) -> None:
+    """A real 4.2.4 lost an aborted transaction out of its snapshots: markers know it, its reader did not."""
+    folder = capture("transactions-4.2.4-forgotten")
+    truth = json.loads((folder / "truth.json").read_text())["persistent://public/default/money"]
+    received = [(one["l"], one["e"], one["b"]) for one in truth["messages"]]
     where = ["--entries", f"bookie-disk:{folder}", "--store", f"snapshot:{folder / 'metadata.ndjson'}"]
-    words = ["dump-entries", "money", "--transactions", *where]
-    assert b"newest snapshot" not in pulsar_meta_here(*words).stderr
-    with patch.object(outcomes, "read_buffer_snapshot", without_one):
-        done = pulsar_meta_here(*words)
-    assert done.returncode == 0
+    done = pulsar_meta_here("dump-entries", "money", "--transactions", "--deep", *where, "-o", "ndjson")
+    by_markers = list(positions([json.loads(line) for line in done.stdout.splitlines()]))
+    assert [place for place in received if place not in by_markers] == [(16, 7, -1), (16, 8, -1), (16, 9, -1)]
     assert b"1 aborted transaction missing in the newest snapshot" in done.stderr
-    assert b"gives readers such messages (0:3 of persistent://public/default/money)" in done.stderr
+    assert b"gives readers such messages (0:9 of persistent://public/default/money)" in done.stderr
+    # What goes by the newest snapshot, as a broker does, has them.
+    export = [
+        "export",
+        "money",
+        "--readable",
+        "--to",
+        tmp_path,
+        "--columns",
+        "ledger_id,entry_id,batch_index",
+    ]
+    assert pulsar_meta_here(*export, *where, "-o", "ndjson").returncode == 0
+    rows = [
+        json.loads(line) for file in tmp_path.rglob("*-*.ndjson") for line in file.read_text().splitlines()
+    ]
+    assert sorted((row["ledger_id"], row["entry_id"]) for row in rows) == sorted(one[:2] for one in received)
+    whole = capture("transactions-4.2.4")
+    where = ["--entries", f"bookie-disk:{whole}", "--store", f"snapshot:{whole / 'metadata.ndjson'}"]
+    assert (
+        b"newest snapshot" not in pulsar_meta_here("dump-entries", "money", "--transactions", *where).stderr
+    )
 
 
 def test_of_a_ledger_alone_what_has_no_marker_there_is_unknown(capture: Capture) -> None:
