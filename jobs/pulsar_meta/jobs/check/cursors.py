@@ -194,7 +194,7 @@ def _range_faults(
         return
     entries = counts[ledger_id]
     for _, last in runs:
-        if Position(ledger_id, last) <= mark:
+        if (ledger_id, last) <= mark:
             yield "before the position"
         elif entries is not None and last >= entries:
             yield "beyond the end of a ledger"

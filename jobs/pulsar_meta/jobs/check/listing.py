@@ -111,16 +111,19 @@ class Listing:
     def created(self, name: TopicName, listed: bool = False) -> Created:
         """Return what was created for a topic."""
         text = str(name)
-        return Created(self.owned(mark_of("data", text)), self.owned(mark_of("compacted", text, COMPACTION)))
+        wanted = mark_of("data", text), mark_of("compacted", text, COMPACTION)
+        first = self.columns[_MARKS].searchsorted(wanted).tolist()
+        return Created(*map(self._owned_from, first, wanted))
 
     def owned(self, mark: int) -> list[int]:
         """Return the ids of the ledgers that were created for the owner with this mark, in order."""
-        marks = self.columns[_MARKS]
-        first = int(marks.searchsorted(mark))
-        if first == len(marks) or marks[first] != mark:
-            return []
-        last = int(marks.searchsorted(mark, "right"))
-        return sorted(self.columns[_ID][self.columns[_BY_MARK][first:last]].tolist())
+        return self._owned_from(int(self.columns[_MARKS].searchsorted(mark)), mark)
+
+    def _owned_from(self, first: int, mark: int) -> list[int]:
+        marks, last = self.columns[_MARKS], first
+        while last < len(marks) and marks[last] == mark:
+            last += 1
+        return sorted(self.columns[_ID][self.columns[_BY_MARK][first:last]].tolist()) if last > first else []
 
     def data_owners(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the marks of all for whom ledgers with data were created, and a ledger of each."""

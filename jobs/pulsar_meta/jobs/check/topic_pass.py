@@ -24,7 +24,7 @@ from pulsar_meta.jobs.check.scope import CheckScope
 from pulsar_meta.jobs.check.seen import Seen
 from pulsar_meta.jobs.check.sight import Check, Cluster, CursorSight, Reader, Sight, cursor_sight, topic_sight
 from pulsar_meta.jobs.check.tiered import offload_mark
-from pulsar_meta.jobs.topics.owners import named_by_cursor
+from pulsar_meta.jobs.topics.owners import named_by_cursor, names_any
 from pulsar_meta.stores.base import Store, Versioned
 
 # Topics that are kept at hand for the cursors that follow them.
@@ -157,8 +157,10 @@ class TopicPass:
         """Return the ledgers that cursors name."""
         named: list[int] = []
         for cursor in cursors:
-            if cursor.info is not None:
-                self.seen.without_activity += not cursor.info.lastActive and not is_internal(cursor.name)
+            if cursor.info is None:
+                continue
+            self.seen.without_activity += not cursor.info.lastActive and not is_internal(cursor.name)
+            if names_any(cursor.name, cursor.info):
                 owners = named_by_cursor(
                     cursor.path, "", cursor.name, cursor.info, self.cluster.source, lambda path, why: None
                 )

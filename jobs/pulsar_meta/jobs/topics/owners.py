@@ -172,6 +172,11 @@ def bucket_ledgers(info: ManagedCursorInfo) -> Iterator[int]:
             yield int(item.value)
 
 
+def names_any(cursor: str, info: ManagedCursorInfo) -> bool:
+    """Return whether the record of a cursor may name a ledger, which most do not."""
+    return info.cursorsLedgerId != STATE_IN_RECORD or bool(len(info.cursorProperties)) or cursor == COMPACTION
+
+
 def named_by_cursor(
     path: str, topic: str, cursor: str, info: ManagedCursorInfo, source: EntrySource | None, unseen: Unseen
 ) -> Iterator[Owner]:

@@ -12,15 +12,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 from uuid import UUID
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UsageError, decoding
 from pulsar_meta.codecs.metadata.envelope import open_envelope
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, ledgers_by_id
+from pulsar_meta.codecs.metadata.managed_ledger import ledgers_by_id
 from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, EntryFormat, bookkeeper_ledger_of
 from pulsar_meta.jobs.topics.nearest import missing
 from pulsar_meta.jobs.topics.partitions import held_partitions
@@ -281,7 +282,7 @@ def topic_of(record: Versioned, known: TopicName | None = None) -> Topic:
     """
     with decoding(record.path):
         envelope = open_envelope(record.value)
-        info = decode_managed_ledger(record.value)
+        info = parse_message(ManagedLedgerInfo, record.value if envelope is None else envelope.payload)
     if known is None and (place := managed_place(record.path, record.value)) is not None:
         known = place[0]
     name = str(known) if known else record.path
@@ -297,8 +298,12 @@ def topic_of(record: Versioned, known: TopicName | None = None) -> Topic:
         else None,
         codec=None if envelope is None else envelope.codec,
         version=record.version,
-        in_order=all(one.ledgerId <= other.ledgerId for one, other in pairwise(info.ledgerInfo)),
+        in_order=_is_ordered([ledger.ledgerId for ledger in info.ledgerInfo]),
     )
+
+
+def _is_ordered(ids: list[int]) -> bool:
+    return ids == sorted(ids)
 
 
 def followed(topic: Topic, store: Store, sources: ShadowSources, report: Report | None = None) -> Topic:
