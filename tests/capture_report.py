@@ -43,6 +43,7 @@ from tests.seek_truth import (
 
 CHUNKED = "in chunks, joined the same"
 ENCRYPTED = "encrypted, no key"
+FORGOTTEN = "aborted, and the broker had lost that out of its snapshots"
 
 
 def run(*arguments: str, feed: bytes | None = None) -> bytes:
@@ -188,6 +189,8 @@ def match_message(
     faults: list[str] = []
     if entry is None:
         faults = ["not shown"]
+    elif "forgotten" in entry:
+        table.otherwise[FORGOTTEN] += 1
     elif entry["readable"] is not True:
         faults = ["said not to be for readers, who were given it"]
     elif message is not None:

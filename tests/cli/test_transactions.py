@@ -164,7 +164,11 @@ def test_what_a_broker_has_forgotten_is_said(capture: Capture, tmp_path: Path) -
     received = [(one["l"], one["e"], one["b"]) for one in truth["messages"]]
     where = ["--entries", f"bookie-disk:{folder}", "--store", f"snapshot:{folder / 'metadata.ndjson'}"]
     done = pulsar_meta_here("dump-entries", "money", "--transactions", "--deep", *where, "-o", "ndjson")
-    by_markers = list(positions([json.loads(line) for line in done.stdout.splitlines()]))
+    entries = [json.loads(line) for line in done.stdout.splitlines()]
+    by_markers = list(positions(entries))
+    assert [(one["ledger_id"], one["entry_id"]) for one in entries if "forgotten" in one] == [
+        (16, 7), (16, 8), (16, 9)
+    ]  # fmt: skip
     assert [place for place in received if place not in by_markers] == [(16, 7, -1), (16, 8, -1), (16, 9, -1)]
     assert b"1 aborted transaction missing in the newest snapshot" in done.stderr
     assert b"gives readers such messages (0:9 of persistent://public/default/money)" in done.stderr

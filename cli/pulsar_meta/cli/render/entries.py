@@ -25,7 +25,7 @@ ENTRY_FIELDS: Final = (
     "metadata.publish_time", "metadata.producer_name", "metadata.sequence_id",
     "metadata.num_messages_in_batch", "size", "metadata.compression", "frame_checksum", "digest",
     "metadata.properties", "unopened", "transaction", "transaction_state", "readable", "topic",
-    "scalable_topic",
+    "scalable_topic", "forgotten",
 )  # fmt: skip
 MESSAGE_FIELDS: Final = (
     "ledger_id", "entry_id", "message.batch_index", "message.index", "broker_timestamp",
@@ -33,6 +33,7 @@ MESSAGE_FIELDS: Final = (
     "message.metadata.event_time", "message.payload_size", "frame_checksum", "digest",
     "message.metadata.properties", "message.payload", "message.payload_sha256", "message.payload_file",
     "unopened", "transaction", "transaction_state", "readable", "topic", "scalable_topic",
+    "forgotten",
 )  # fmt: skip
 NUMBERS: Final = frozenset({"index", "sequence", "messages", "size (bytes)"})
 NONE: Final = "-"
@@ -197,6 +198,8 @@ def _note(document: Document, own: Document | None = None) -> str:
 def _readable(document: Document) -> Iterator[str]:
     """Yield why readers are not given a message that nothing else in the note takes from them."""
     readable, state = document.get("readable", True), document.get("transaction_state")
+    if "forgotten" in document:
+        yield "not in the newest snapshot"
     if readable is None:
         yield "may not be readable"
     elif not readable and "marker_type" not in document["metadata"] and state not in ("aborted", "open"):

@@ -246,14 +246,17 @@ class Outcomes:
         for document in documents:
             added = add_outcome(document, self._transactions(*by_id[document["ledger_id"]]))
             self.unknown += added.get("readable", True) is None
-            if self._not_known_to_brokers and "marker_type" not in document["metadata"]:
-                self._note_forgotten(added)
-            yield added
+            yield added | self._if_forgotten(added)
 
-    def _note_forgotten(self, document: Document) -> None:
-        txn = TxnId(*map(int, document.get("transaction", "-1:-1").split(":")))
-        if txn in self._not_known_to_brokers:
-            self.forgotten.add((self._last[0], txn))
+    def _if_forgotten(self, document: Document) -> Document:
+        """Return `{"forgotten"}` for a message that brokers would give readers, though it was aborted."""
+        if "transaction" not in document or "marker_type" in document["metadata"]:
+            return {}
+        txn = TxnId(*map(int, document["transaction"].split(":")))
+        if txn not in self._not_known_to_brokers:
+            return {}
+        self.forgotten.add((self._last[0], txn))
+        return {"forgotten": True}
 
     def _transactions(self, ledger: Ledger, ledgers: Sequence[Ledger]) -> Transactions:
         """Return what is needed for a ledger; for neighbouring ones of a topic it is read once."""
