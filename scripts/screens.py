@@ -23,16 +23,16 @@ SETTINGS: Final = {
 # By the picture's name: the commands, whose tables are drawn as a terminal has them.
 COMMANDS: Final = {
     "start": (
-        "pulsar-meta check-readable --for-version 4.2.4 -o table",
-        "pulsar-meta show-cursor marks -o table",
+        "pulsar-meta check marks orders -o table",
         "pulsar-meta whois 64",
+        "pulsar-meta get cursor marks holes | head -7",
     ),
     "disk": ("pulsar-meta disk --by subscription -o table | head -14",),
     "entries": ("pulsar-meta dump-entries orders --from -5 -o table",),
 }
 WORDS: Final = {
     r"(?m)^\$.*$": "bold green",
-    r"\berror\b|refCnt: 0|cannot load": "bold red",
+    r"\berror\b|cannot load": "bold red",
     r"\bkept\b": "yellow",
     r"─+": "bright_black",
 }
