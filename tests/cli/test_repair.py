@@ -13,9 +13,8 @@ import pytest
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
-from tests import wounds
 from tests.cli.program import as_text, environment, pulsar_meta_here
-from tests.wounds import healthy
+from tests.wounds import healthy, of_ledgers, of_records, wounded
 
 PARTED = "/admin/partitioned-topics/public/default/persistent/parted"
 
@@ -132,11 +131,12 @@ def test_the_commands_that_check_names_repair_what_it_found(
     capture: Callable[[str], Path], tmp_path: Path
 ) -> None:
     made = (
-        *(wounds.metadata_gone, wounds.last_metadata_gone, wounds.metadata_garbage, wounds.topic_garbage),
-        *(wounds.topic_gone, wounds.topic_is_a_cursor, wounds.end_differs, wounds.counts_zero),
-        *(wounds.not_listed, wounds.foreign, wounds.parent_gone),
+        *(of_ledgers.metadata_gone, of_ledgers.last_metadata_gone, of_ledgers.metadata_garbage),
+        *(of_records.topic_garbage, of_records.topic_gone, of_records.topic_is_a_cursor),
+        *(of_ledgers.end_differs, of_ledgers.counts_zero, of_ledgers.not_listed, of_ledgers.in_two_topics),
+        *(of_ledgers.foreign, of_ledgers.terminated, of_records.parent_gone),
     )
-    patient = wounds.wounded(healthy(capture("pulsar-4.2.4")), Random(5), made)
+    patient = wounded(healthy(capture("pulsar-4.2.4")), Random(5), made)
     url, env = written(patient.store, tmp_path / "store"), environment(tmp_path)
 
     def found() -> list[dict[str, str]]:
@@ -154,4 +154,24 @@ def test_the_commands_that_check_names_repair_what_it_found(
         confirmed = ("--confirm", finding["topic"]) if "missing-ledger" in words else ()
         done = as_text(pulsar_meta_here(*words[1:], "--yes", *confirmed, env=env))
         assert done.returncode == 0, (command, done.stderr)
+    assert found() == []
+
+
+def test_records_that_are_packed_or_lost_have_their_commands(store: str, tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    schema = "/schemas/public/default/strings"
+    with open_store(store, read_only=False) as opened:
+        opened.put(schema, b"\xff garbage", opened.read(schema).version)
+
+    def found() -> list[dict[str, str]]:
+        words = ("--for-version", "4.2.4", "--severity", "error", "-o", "ndjson")
+        done = as_text(pulsar_meta_here("check", "--store", store, *words, env=env))
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    before = found()
+    assert {one["code"] for one in before} == {"record-unreadable", "record-undecodable"}
+    assert {shlex.split(one["repair"])[1] for one in before} == {"compress-cursors", "rm"}
+    for one in before:
+        done = as_text(pulsar_meta_here(*shlex.split(one["repair"])[1:], "--yes", env=env))
+        assert done.returncode == 0, (one["repair"], done.stderr)
     assert found() == []

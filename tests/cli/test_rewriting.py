@@ -169,7 +169,7 @@ def test_a_mistyped_name_is_not_found(place: Place, words: tuple[str, ...], mean
         assert done.stdout == b""
     # A name that is there, and a glob that fits none, are no mistakes.
     place.run("compress-cursors", "--compression", "none", "--cursor", "batch-idx", "--dry-run")
-    place.run("compress-cursors", "--compression", "none", "--cursor", "nothing-*", "--dry-run")
+    place.run("compress-cursors", "--compression", "none", "--cursor", "nothing-*", "--dry-run", code=3)
 
 
 def test_a_list_on_stdin(place: Place) -> None:
@@ -569,12 +569,13 @@ def test_no_room_for_undo_records(place: Place) -> None:
     assert place.values() == before
 
 
-def test_the_undo_file_is_told_where_the_summary_cannot_be(place: Place) -> None:
+def test_the_undo_file_is_named_where_the_summary_cannot_be(place: Place) -> None:
     words = [*MAIN, "compress-cursors", "--compression", "none", "--yes", "-o", "json"]
     with open("/dev/full", "wb") as full:
         done = subprocess.run(words, env=place.env, stdout=full, stderr=subprocess.PIPE, timeout=60)
     assert done.returncode == 6
-    line = next(line for line in done.stderr.decode().splitlines() if "37 values were written" in line)
+    stated = [json.loads(line).get("message", "") for line in done.stderr.decode().splitlines()]
+    line = next(line for line in stated if "37 values were written" in line)
     place.run("undo", "--yes", line.rpartition(" ")[2], "--allow-unreadable")
 
 
@@ -617,14 +618,14 @@ def test_cursors_with_properties_that_stay_compressed_are_named(place: Place) ->
 
 def test_a_release_that_was_never_tried_is_unknown(place: Place) -> None:
     for version in ("4.1.3", "4.2.5", "5.0.0"):
-        found = place.run("check-readable", "--for-version", version, "-o", "json")
+        found = place.run("check-readable", "--for-version", version, "-o", "json", code=3)
         verdicts = json.loads(found.stdout)
         assert {row["verdict"] for row in verdicts} == {"unknown"}
         assert version in verdicts[0]["reason"]
         account = json.loads(found.stderr)
         assert account["checked"]["cursors"] == 83
         assert account["not_checked"]
-        assert b"unknown" in place.run("check-readable", "--for-version", version).stdout
+        assert b"unknown" in place.run("check-readable", "--for-version", version, code=3).stdout
     both = place.json("check-readable", "--for-version", "4.1.3", "--for-version", "4.2.4", code=1)
     assert [row["verdict"] for row in both].count("cannot-load") == 3
     fine = place.run("check-readable", "--for-version", "4.0.7", "-o", "json")

@@ -169,6 +169,9 @@ def test_a_last_entry_that_cannot_be_read_is_a_fault(where: list[str], tmp_path:
         done = run(*command, *given)
         assert done.returncode == 4
         assert "entry 375:1 of its ledger: the footer of a cursor state" in done.stderr
+    # Where the subscription goes on nobody knows: nothing is looked for from an older state on.
+    sought = run("seek", "last-words", "--index", "3", "--cursor", "reader", *given, "-o", "json")
+    assert (sought.returncode, json.loads(sought.stdout)[0]["status"]) == (4, "unreadable")
     history = run(*READER, "--history", *given, "-o", "ndjson")
     assert history.returncode == 4
     assert [json.loads(line)["position"] for line in history.stdout.splitlines()] == ["1:2"]

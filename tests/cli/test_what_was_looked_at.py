@@ -345,3 +345,71 @@ def test_a_log_that_cannot_be_read_is_exit_4_and_the_answer_is_there(
     assert (whole.returncode, done.returncode) == (0, 4)
     assert done.stderr.count("80000000.log") == 1
     assert len(done.stdout.splitlines()) == len(whole.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check",),
+        ("check", "--all"),
+        ("top",),
+        ("snapshot", "FILE"),
+        ("check-readable", "--for-version", "4.2.4"),
+        ("compress-cursors", "--compression", "zstd", "--dry-run"),
+        ("compress-ledgers", "--estimate"),
+        ("compress-ledgers", "--compression", "zstd", "--yes"),
+        ("convert-cursor", "--all", "--to", "ranges", "--dry-run"),
+        ("unset-property", "key", "--all", "--yes"),
+    ],
+)
+def test_an_empty_store_is_no_success(words: tuple[str, ...], tmp_path: Path) -> None:
+    """As where the chroot is mistyped."""
+    (tmp_path / "empty").mkdir()
+    given = [str(tmp_path / "all.ndjson") if word == "FILE" else word for word in words]
+    done = run(*given, "--store", f"dir:{tmp_path / 'empty'}", "-o", "json")
+    assert done.returncode == 3
+    assert json.loads(done.stderr.splitlines()[-1])["error"] == "not-found"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check", "public/no*"),
+        ("compress-cursors", "--compression", "zstd", "--topic", "no-such*", "--dry-run"),
+        ("compress-cursors", "--compression", "zstd", "--cursor", "no-such*", "--dry-run"),
+        ("compress-ledgers", "--namespace", "public/no*", "--estimate"),
+        ("convert-cursor", "no-such*", "--to", "ranges", "--dry-run"),
+        ("unset-property", "key", "--tenant", "no*", "--dry-run"),
+    ],
+)
+def test_a_pattern_that_fits_nothing_is_not_found(words: tuple[str, ...], where: list[str]) -> None:
+    done = run(*words, *where[:2])
+    assert (done.returncode, "nothing named" in done.stderr) == (3, True)
+
+
+def test_topics_without_cursors_were_looked_at(where: list[str]) -> None:
+    words = ("compress-cursors", "--compression", "zstd", "--topic", "plain", "--dry-run")
+    assert run(*words, *where[:2]).returncode == 0
+
+
+def test_what_no_release_was_tried_with_is_not_known(where: list[str]) -> None:
+    done = run("check-readable", "--for-version", "4.2.9", *where[:2], "-o", "json")
+    assert {one["verdict"] for one in json.loads(done.stdout)} == {"unknown"}
+    assert done.returncode == 3
+
+
+def test_every_line_of_stderr_is_an_object_beside_json(where: list[str], tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for words in (
+        ("get", "cursor", "plain-old", "s1"),
+        ("compress-cursors", "--compression", "zstd", "--topic", "compacted", "--dry-run"),
+        ("repair", "count", "plain", "--dry-run"),
+        ("check", "plain", "--verbose"),
+        ("seek", "plain", "--index", "3", *where[2:]),
+        ("top", "/nowhere"),
+        ("show-cursor", "compacted"),
+    ):
+        done = run(*words, *where[:2], "-o", "ndjson")
+        for line in done.stderr.splitlines():
+            found = json.loads(line)
+            assert found.keys() & {"checked", "error"} or found.keys() == {"level", "message"}, line

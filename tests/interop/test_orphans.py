@@ -80,7 +80,7 @@ def test_a_broker_at_work_and_one_that_was_killed(pulsar: PulsarStandalone) -> N
     done = pulsar.call(f"{BUSY}:end")
     assert done["trimmed"] > 0, done
     assert done["deleted"] > 0, done
-    assert run.checked["topics"] > 0
+    assert run.looked_at["topics"] > 0
     # What was trimmed and deleted goes in the background.
     assert until(lambda: orphans(checked(pulsar)[0])) == []
 

@@ -124,6 +124,12 @@ def one_entry_more(store: Store, topic: str) -> None:
     write(store, TopicName.parse(topic).path, info.SerializeToString())
 
 
+def terminated(store: Store, topic: str) -> None:
+    info = info_of(store, topic)
+    info.terminatedPosition.ledgerId, info.terminatedPosition.entryId = info.ledgerInfo[1].ledgerId, 4
+    write(store, TopicName.parse(topic).path, info.SerializeToString())
+
+
 LEFT = (*range(10), *range(20, SENT))
 WOUNDS = {
     "metadata-middle": Wound(
@@ -149,6 +155,13 @@ WOUNDS = {
     "entry-lost": Wound(
         "", one_entry_more, ("missing-ledger", "TOPIC", "1", "--only-absent"), range(10),
         with_disks=True, reader=False, stalls_at=20,
+    ),
+    "tail-lost": Wound(
+        "ledger-end-differs", one_entry_more, ("count", "TOPIC"), range(10), with_disks=True, stalls_at=20
+    ),
+    "terminated": Wound("terminated-before-end", terminated, ("termination", "TOPIC"), range(15)),
+    "terminated-at-end": Wound(
+        "terminated-before-end", terminated, ("termination", "TOPIC", "--at-end"), range(15), with_disks=True
     ),
 }  # fmt: skip
 
@@ -290,6 +303,17 @@ def clinic(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         yield clinic
 
 
+def words_of(clinic: Clinic, wound: str) -> list[str]:
+    """Return what follows on `repair` to mend a wound."""
+    name, done = name_of(wound), WOUNDS[wound]
+    words = [name if word == "TOPIC" else word for word in done.repair]
+    if words[0] == "missing-ledger":
+        with open_store(clinic.store) as store:
+            words[2] = str(ledger_of(store, name, int(words[2])))
+    gives_up = words[0] == "missing-ledger" or done.code == "ledger-end-differs"
+    return [*words, "--confirm", name] if gives_up else words
+
+
 def test_wounds_and_their_repairs(clinic: Clinic, version: str) -> None:
     # What the doctor says.
     found = {
@@ -320,13 +344,8 @@ def test_wounds_and_their_repairs(clinic: Clinic, version: str) -> None:
     # The repairs, and what the doctor says then.
     clinic.go_back("wounded")
     for wound, done in WOUNDS.items():
-        name = name_of(wound)
-        with open_store(clinic.store) as store:
-            words = [name if word == "TOPIC" else word for word in done.repair]
-            if words[0] == "missing-ledger":
-                words[2] = str(ledger_of(store, name, int(words[2])))
-                words += ["--confirm", name]
-        clinic.run("repair", *words, "--yes", *(clinic.disks if done.with_disks else ()))
+        disks = clinic.disks if done.with_disks else ()
+        clinic.run("repair", *words_of(clinic, wound), "--yes", *disks)
     clinic.run("repair", "partitions", "parted", "--yes")
     for wound in WOUNDS:
         stated = clinic.run("check", name_of(wound), "-o", "ndjson", "--severity", "error", code=0)

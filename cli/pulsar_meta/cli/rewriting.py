@@ -240,19 +240,19 @@ def _hint(shell: Shell, summary: Summary) -> None:
 
 def _show_plan(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> None:
     summary, identity = Summary(), read_identity(store)
-    if shell.output_format is None and shell.format is Format.PLAIN:
-        shell = replace(shell, output_format=Format.NDJSON)
+    piped = shell.output_format is None and shell.format is Format.PLAIN
+    data = replace(shell, output_format=Format.NDJSON) if piped else shell
     decided = preview(store, rewrite, terms, summary, shell.warn)
     lines = named_lines(store, decided, with_new=rewrite.with_new)
-    if shell.format is Format.NDJSON:
-        shell.emit(chain([plan_header(rewrite.command, identity, rewrite.counters)], lines), PLAN)
-    elif shell.format is Format.JSON:
+    if data.format is Format.NDJSON:
+        data.emit(chain([plan_header(rewrite.command, identity, rewrite.counters)], lines), PLAN)
+    elif data.format is Format.JSON:
         for _ in lines:
             pass
-        shell.emit([summary.document(None)], PLAN, single=True)
+        data.emit([summary.document(None)], PLAN, single=True)
     else:
         shell.say(f"store: {identity.instance_id or identity.url}")
-        shell.emit(lines, PLAN)
+        data.emit(lines, PLAN)
     shell.say("; ".join(summary_lines(summary.document(None))))
     _hint(shell, summary)
     if summary.skipped_for[NOT_THERE]:

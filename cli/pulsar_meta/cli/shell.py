@@ -224,11 +224,11 @@ class Shell:
     def say(self, text: str) -> None:
         """Write a line to stderr, unless --quiet."""
         if not self.quiet:
-            talk(text)
+            self._talk("note", text)
 
     def warn(self, text: str) -> None:
         """Write a line to stderr that must not be missed, --quiet or not."""
-        talk(f"pulsar-meta: {text}")
+        self._talk("warning", text)
 
     def warn_of_old_parts(self, store: Store, names: Iterable[str]) -> None:
         """Say which of these names leave segments out: those of what was migrated to a scalable topic."""
@@ -240,7 +240,14 @@ class Shell:
     def detail(self, text: str) -> None:
         """Write a line to stderr with --verbose."""
         if self.verbose:
-            talk(text)
+            self._talk("detail", text)
+
+    def _talk(self, level: str, text: str) -> None:
+        """Write a line, or an object where the output is JSON, so that each line of stderr is one."""
+        if self.speaks_json:
+            talk_json({"level": level, "message": text})
+        else:
+            talk(f"pulsar-meta: {text}" if level == "warning" else text)
 
     def account(self, checked: Mapping[str, int], not_checked: Mapping[str, str] | None = None) -> None:
         """Say on stderr, as one line, how many of what were looked at, and what was not and why.

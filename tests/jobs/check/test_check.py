@@ -9,6 +9,7 @@ import pytest
 
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_path
+from pulsar_meta.entries.joined import JoinedEntries
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.check.codes import Finding, Severity
 from pulsar_meta.jobs.check.known import CheckOptions
@@ -19,6 +20,7 @@ from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
 from tests.wounds import examined, healthy, place_of
+from tests.wounds.disks import TIERED, Damage
 
 Capture = Callable[[str], Path]
 PLAIN = "persistent://public/default/plain"
@@ -241,3 +243,20 @@ def test_bookies_that_do_not_answer_hide_nothing_of_the_store(capture: Capture) 
     assert found == [("ledger-without-metadata", 25)]
     assert run.unreachable is not None
     assert "entries of 2 topics and cursors" in run.not_checked
+
+
+def test_tiered_storage_alone_says_nothing_of_what_bookies_have(capture: Capture, tmp_path: Path) -> None:
+    store = healthy(capture("pulsar-4.2.4"))
+    (tmp_path / "frames").write_bytes(b"")
+    with open_entries([f"frames:{tmp_path}/frames"]) as bookies:
+        tiered = Damage().done_to(JoinedEntries([]))
+        both = Damage().done_to(bookies)
+        for source, why in (
+            (None, "no --entries"),
+            (tiered, "no --entries of bookies"),
+            (both, None),
+            (bookies, None),
+        ):
+            run = checkup(store, source, ("plain",), CheckOptions(), urls=[TIERED])
+            list(run.findings())
+            assert run.not_checked.get("entries") == why

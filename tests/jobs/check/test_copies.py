@@ -2,50 +2,30 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from pulsar_meta.codecs.names import ledger_path
-from pulsar_meta.entries.base import BaseSource, EntrySource, Located, RawEntry
-from pulsar_meta.entries.joined import JoinedEntries
+from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.check.codes import Finding, Severity
 from pulsar_meta.jobs.check.known import CheckOptions
 from pulsar_meta.jobs.check.run import checkup
 from pulsar_meta.stores.memory import MemoryStore
 from tests.wounds import healthy
+from tests.wounds.disks import Damage, Lost
 
 Capture = Callable[[str], Path]
 LEDGER = 24
 
 
-class Losing(BaseSource):
-    """A disk that has lost entries of one ledger."""
-
-    def __init__(self, part: EntrySource, lost: Callable[[int], bool]) -> None:
-        self.url, self.bookies, self._part, self._lost = part.url, part.bookies, part, lost
-
-    def last_entry(self, ledger_id: int) -> int | None:
-        return self._part.last_entry(ledger_id)
-
-    def read(self, ledger_id: int, entry_id: int) -> RawEntry:
-        return self._part.read(ledger_id, entry_id)
-
-    def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[Located] | None:
-        gone = array("q", (one for one in range(1000) if ledger_id == LEDGER and self._lost(one)))
-        found = self._part.located(ledger_id, first, last)
-        return ((files, table.without(gone)) for files, table in found or ())
-
-
-def found(store: MemoryStore, source: EntrySource, losing: str, lost: Callable[[int], bool]) -> list[Finding]:
-    parts = [Losing(one, lost) if losing in (one.bookies or ()) else one for one in source.parts]
-    joined = JoinedEntries(parts, source.url)
+def found(store: MemoryStore, source: EntrySource, losing: str, lost: Lost) -> list[Finding]:
+    left = Damage({(losing, LEDGER): lost}).left_of(source)
     options = CheckOptions(frozenset({"ledger-under-replicated", "ledger-below-ack-quorum"}))
-    return list(checkup(store, joined, ("public/default/plain",), options).findings())
+    return list(checkup(store, left, ("public/default/plain",), options).findings())
 
 
 @pytest.fixture

@@ -109,6 +109,20 @@ def test_entries_that_nobody_has_are_given_up_only_by_name(patient: Patient, dis
     assert ends(patient) == before
 
 
+def test_an_end_that_both_have_and_no_disk(patient: Patient, disks: EntrySource) -> None:
+    before = ends(patient)
+    count_as(patient, 55)
+    end_at(patient, 54)
+    lost = ("ledger-end-differs", second(patient))
+    assert patient.found(str(PLAIN), source=disks) == [lost]
+    assert patient.apply(repair_count(patient.store, None, PLAIN)).rewritten == 0
+    repair = repair_count(patient.store, disks, PLAIN, [second(patient)])
+    assert (repair.confirm, "5 entries" in repair.losses[0]) == (str(PLAIN), True)
+    patient.apply(repair)
+    assert ends(patient) == before
+    assert patient.found(str(PLAIN), source=disks) == []
+
+
 def test_what_agrees_stays(patient: Patient, disks: EntrySource) -> None:
     before = patient.values()
     for source in (None, disks):

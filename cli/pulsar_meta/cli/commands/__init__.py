@@ -76,6 +76,9 @@ COMMANDS: Final[dict[str, Command]] = {
     "repair partitions": Command(
         "pulsar_meta.cli.commands.repair_partitions:repair_partitions", REWRITE, ROWS
     ),
+    "repair termination": Command(
+        "pulsar_meta.cli.commands.repair_termination:repair_termination", REWRITE, ROWS
+    ),
     "repair cursor": Command("pulsar_meta.cli.commands.repair_cursor:repair_cursor", REWRITE, ROWS),
     "repair compaction": Command(
         "pulsar_meta.cli.commands.repair_compaction:repair_compaction", REWRITE, ROWS

@@ -268,8 +268,9 @@ def _with_places(document: Document, store: list[str], entries: list[str]) -> Do
     """Return a finding whose command names the store, and the entries, that this one was given."""
     if "repair" not in document:
         return document
-    words = store if " repair partitions " in document["repair"] else [*store, *entries]
-    return document | {"repair": shlex.join([*shlex.split(document["repair"]), *words])}
+    words = shlex.split(document["repair"])
+    looks = words[1] == "repair" and words[2] != "partitions"
+    return document | {"repair": shlex.join([*words, *store, *(entries if looks else ())])}
 
 
 def _account(shell: Shell, run: Checkup) -> None:

@@ -28,10 +28,10 @@ def check_readable(
 ) -> None:
     """List the topics and cursors that a broker of a release could not load; exit 1 if there are any.
 
-    Where no broker of that release was ever tried with such a record the verdict is unknown, which by itself
-    is no fault. A store without topics is exit 3. With --entries also the states in cursors' ledgers: older
-    releases know no bit sets of single acknowledgements there and would deliver those messages again
-    (convert-cursor makes ranges of them).
+    Where no broker of that release was ever tried with such a record the verdict is unknown, and where there
+    is nothing worse the exit code is 3, as for a store without topics. With --entries also the states in
+    cursors' ledgers: older releases know no bit sets of single acknowledgements there and would deliver those
+    messages again (convert-cursor makes ranges of them).
 
     Examples:
       pulsar-meta check-readable --store rocksdb:data/metadata --for-version 4.2.4
@@ -56,6 +56,8 @@ def check_readable(
     shell.account({"topics": found.topics, "cursors": found.cursors}, unknown)
     if found.faults:
         raise typer.Exit(Exit.FAULT)
+    if found.unknown or (found.in_ledgers and source is not None):
+        raise typer.Exit(Exit.NOT_FOUND)
 
 
 def _row(fault: dict[str, Any]) -> list[str]:

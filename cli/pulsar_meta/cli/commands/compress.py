@@ -30,7 +30,7 @@ from pulsar_meta.jobs.rewrite.rules import (
     WhereThere,
 )
 from pulsar_meta.jobs.rewrite.run import rewrite_values
-from pulsar_meta.jobs.topics.scope import Kind, Scope, check_named
+from pulsar_meta.jobs.topics.scope import Kind, Scope, check_named, check_selected
 from pulsar_meta.stores.base import Store, Versioned
 
 CursorOption = Annotated[
@@ -170,7 +170,10 @@ def _compress(
     with open_for_writing(shell, url, writing) as store:
         readers = Readers.of(store, tuple(writing.for_version or ()))
         rule = replace(request.rule, readers=readers)
-        check_named(store, request.scope)
+        if how.plan is not None or request.where.stdin:
+            check_named(store, request.scope)
+        else:
+            check_selected(store, request.scope, rule.kind)
         shell.warn_of_old_parts(store, request.scope.topics)
         if how.estimate:
             _estimate(shell, store, replace(request, rule=rule))

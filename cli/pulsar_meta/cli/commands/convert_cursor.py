@@ -17,7 +17,7 @@ from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.jobs.cursors.conversion import Conversion
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.rewrite.readable import Readers
-from pulsar_meta.jobs.topics.scope import Scope, check_named, is_namespace, select
+from pulsar_meta.jobs.topics.scope import Scope, check_selected, is_namespace, select
 from pulsar_meta.stores.base import Store, Versioned
 
 NO_BITS = (
@@ -74,7 +74,7 @@ def convert_cursor(
         opened = stack.enter_context(open_for_writing(shell, store, writing))
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
         for scope in scopes:
-            check_named(opened, scope)
+            check_selected(opened, scope, "cursor")
             shell.warn_of_old_parts(opened, scope.topics)
         readers = Readers.of(opened, tuple(writing.for_version or ()))
         conversion = Conversion(opened, source, readers, shell.warn, whole)

@@ -27,7 +27,7 @@ from pulsar_meta.jobs.index.properties import (
     set_properties,
     topic_of_ledgers,
 )
-from pulsar_meta.jobs.topics.scope import check_named, is_glob, is_namespace
+from pulsar_meta.jobs.topics.scope import check_named, check_selected, is_glob, is_namespace
 from pulsar_meta.jobs.topics.topic import Topic, chosen_by_name
 from pulsar_meta.stores.base import Store
 
@@ -149,7 +149,10 @@ def unset_property(
         return
     where.check_answer(writing)
     with open_for_writing(shell, store, writing) as opened:
-        check_named(opened, where.scope())
+        if where.stdin:
+            check_named(opened, where.scope())
+        else:
+            check_selected(opened, where.scope(), "ledger")
         shell.warn_of_old_parts(opened, where.scope().topics)
         rewrite = remove_properties(opened, lambda: where.values(opened, "ledger"), words)
         write(shell, opened, rewrite, writing, bulk)

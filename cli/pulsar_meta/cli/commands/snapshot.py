@@ -11,6 +11,7 @@ import typer
 from pulsar_meta.cli.options import StoreUrl
 from pulsar_meta.cli.render.tables import Detail
 from pulsar_meta.cli.shell import Shell
+from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.values.snapshot import Taken, take_snapshot
 
@@ -38,7 +39,10 @@ def snapshot(
         taken = take_snapshot(
             opened, file, tool=tool, resume=resume, redact=redact, progress=progress.advance
         )
-    shell.emit([_document(file, taken)], Detail(_lines), single=True)
+        document = _document(file, taken)
+        shell.emit([document], Detail(_lines), single=True)
+        if not document["values"]:
+            raise NotFoundError("the store has no values", source=opened.url)
 
 
 def _document(file: Path, taken: Taken) -> Document:

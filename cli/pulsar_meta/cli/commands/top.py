@@ -47,7 +47,7 @@ def top(
         with shell.progress(unit="values") as progress:
             values = progressed(chain.from_iterable(map(opened.scan, paths)), progress.advance)
             document = measure(values, limit, by_raw=by_raw).document(opened.url)
-        if where and not document["total"]["count"]:
+        if not document["total"]["count"]:
             raise missing(opened, paths[0])
         _emit(shell, document, redact(opened.url))
 

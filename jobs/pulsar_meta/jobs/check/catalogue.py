@@ -23,7 +23,7 @@ from pulsar_meta.jobs.check import (
     tiered,
 )
 from pulsar_meta.jobs.check.codes import Code
-from pulsar_meta.jobs.check.repairs import REPAIRS
+from pulsar_meta.jobs.check.repairs import OF_RECORDS, PACKED, PROGRAM, REPAIRS, WITHOUT
 from pulsar_meta.jobs.check.sight import Check
 
 # As wide as the other pages are.
@@ -125,9 +125,19 @@ def _section(code: Code) -> str:
         _paragraph("How it comes to be.", code.comes),
         *([_paragraph("Not reported, or less grave.", code.unless)] if code.unless else []),
         _paragraph("What to do.", code.cure),
-        *([f"**Repair.** `pulsar-meta repair {REPAIRS[code.name]}`\n"] if code.name in REPAIRS else []),
+        _paragraph("Repair.", _repair(code.name)),
     ]
     return "\n".join(parts)
+
+
+def _repair(code: str) -> str:
+    """Return the command that repairs what a code stands for, or why there is none."""
+    if code in WITHOUT:
+        return f"No command: {WITHOUT[code]}."
+    if code in OF_RECORDS:
+        verbs = ("topic-record", "cursor", "ledger-metadata", "partitions")
+        return f"By its path: {', '.join(f'`repair {verb}`' for verb in verbs)}; of a schema `rm`."
+    return " or ".join(f"`{PROGRAM} {words}`" for words in PACKED.get(code) or (REPAIRS[code],)) + "."
 
 
 def _paragraph(heading: str, text: str) -> str:

@@ -71,7 +71,7 @@ class _Counted:
 
 def copies_there(sight: Sight) -> Iterator[Finding]:
     """Ledgers whose entries have too few copies."""
-    source = sight.cluster.source
+    source = sight.cluster.on_bookies
     if source is None or sight.is_shadow:
         return
     for ledger in sight.ledgers:
@@ -138,15 +138,17 @@ def _on_disks(source: EntrySource, ensembles: Ensembles, last: int) -> _Counted:
 
     if source.bookies is None:
         return _Counted()
-    copies, without = np.zeros(last + 1, np.int16), []
+    copies, lacking = np.zeros(last + 1, np.int16), {}
     for bookie in sorted({one for segment in ensembles.segments for one in segment.members}):
         should = _mask(placement_on(ensembles, frozenset({bookie})), last)
         if bookie in source.bookies:
             held = _held(source, bookie, ensembles.ledger_id, last) & should
-            if should.any() and not held.any():
-                without.append(bookie)
+            if not held.any():
+                lacking[bookie] = should
             should = held
         copies += should
+    # Of what is left nowhere it does not matter whose part it was.
+    without = [bookie for bookie, should in lacking.items() if copies[should].any()]
     return _counted(copies, ensembles.ack_quorum, without)
 
 
@@ -156,8 +158,7 @@ def _counted(copies: NDArray[np.int16], ack_quorum: int, without: list[str]) -> 
     # What has no copy at all is another finding.
     low = np.flatnonzero((copies > 0) & (copies < ack_quorum))
     if not len(low):
-        # Where nothing is left, whose part it was does not matter.
-        return _Counted(without=tuple(without) if copies.any() else ())
+        return _Counted(without=tuple(without))
     return _Counted(len(low), int(low[0]), int(copies[low].min()), tuple(without))
 
 

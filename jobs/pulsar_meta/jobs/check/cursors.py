@@ -15,7 +15,7 @@ from pulsar_meta.codecs.metadata.acks import Acks, acks_of, has_acks
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.check.codes import Code, Finding, Severity, Where
 from pulsar_meta.jobs.check.facts import LedgerFacts, mark_of
-from pulsar_meta.jobs.check.ledgers import terminated
+from pulsar_meta.jobs.check.ledgers import ends, terminated
 from pulsar_meta.jobs.check.records import is_lost
 from pulsar_meta.jobs.check.sight import Check, CursorSight, Sight
 from pulsar_meta.jobs.topics.backlog import backlog
@@ -138,10 +138,9 @@ def positions(sight: Sight) -> Iterator[Finding]:
             text += " the end, and what it has not read counts as read"
             yield BEYOND_END.found(text, evidence=evidence | {"end": known}, **where)
         elif at.ledger_id not in counts:
-            text = f"it stands at {at.ledger_id}:{at.entry_id}, in a ledger that the list has not got: it"
-            " goes on"
-            yield VANISHED.found(f"{text} at the next entry", evidence=evidence, **where)
-        elif _is_past(counts[at.ledger_id], at):
+            text = f"it stands at {at.ledger_id}:{at.entry_id}, in a ledger that the list has not got"
+            yield VANISHED.found(f"{text}: it goes on at the next entry", evidence=evidence, **where)
+        elif _is_past(_counts(sight)[at.ledger_id], at):
             entries = counts[at.ledger_id]
             text = (
                 f"it stands at {at.ledger_id}:{at.entry_id}, the ledger has {entries} entries: it goes on at"
@@ -175,7 +174,7 @@ def ranges(sight: Sight) -> Iterator[Finding]:
             continue
         if counts is None:
             # A ledger that is the topic's and not in its list is a finding of its own.
-            counts = dict.fromkeys(_unlisted(sight)) | {one.ledger_id: one.entries for one in sight.ledgers}
+            counts = dict.fromkeys(_unlisted(sight)) | _counts(sight)
         acks, faults = acks_of(cursor.state.state), dict[str, int]()
         mark = cursor.state.mark_delete
         for ledger_id, runs in acks.entries.items():
@@ -230,7 +229,7 @@ def state_ledgers(sight: Sight) -> Iterator[Finding]:
 
 def _unread_state(sight: Sight, cursor: CursorSight, where: Where) -> Iterator[Finding]:
     """A state whose newest entry, the one that a broker reads, is not there or says nothing."""
-    source, state = sight.cluster.source, cursor.state
+    source, state = sight.cluster.on_bookies, cursor.state
     if source is None or state is None or state.ledger_id is None:
         return
     if isinstance(state.fault, DecodeError):
@@ -239,7 +238,10 @@ def _unread_state(sight: Sight, cursor: CursorSight, where: Where) -> Iterator[F
         return
     last = sight.facts(state.ledger_id).last_entry
     covers = sight.cluster.asks_bookies or _has_all(source.bookies, sight.facts(state.ledger_id))
-    if covers and last is not None and last >= 0 and (state.entry_id is None or state.entry_id < last):
+    if covers and last is None and state.entry_id is None:
+        # The record names a ledger only after its first entry is written.
+        yield _gone(sight, cursor, "no bookie has an entry of it", where)
+    elif covers and last is not None and last >= 0 and (state.entry_id is None or state.entry_id < last):
         yield _gone(sight, cursor, f"no bookie has its last entry, {last}", where)
 
 
@@ -312,6 +314,12 @@ def _where(sight: Sight, cursor: CursorSight) -> Where:
 def _is_comparable(sight: Sight) -> bool:
     """Return whether the topic's list says where positions can be; not where it ends before its entries."""
     return bool(sight.ledgers) and not sight.is_shadow and next(terminated(sight), None) is None
+
+
+def _counts(sight: Sight) -> dict[int, int | None]:
+    """Return how many entries each ledger has; None where that is open, or list and BookKeeper disagree."""
+    disputed = {one.ledger_id for one in ends(sight)}
+    return {one.ledger_id: None if one.ledger_id in disputed else one.entries for one in sight.ledgers}
 
 
 def _unlisted(sight: Sight) -> set[int]:

@@ -61,7 +61,7 @@ CODES: Final = (WITHOUT_ENTRIES, END_DIFFERS, ENTRY_MISSING)
 
 def entries_there(sight: Sight) -> Iterator[Finding]:
     """Ledgers whose entries are not where the metadata says."""
-    source = sight.cluster.source
+    source = sight.cluster.on_bookies
     if source is None or sight.is_shadow:
         return
     for ledger in sight.ledgers:
@@ -87,8 +87,9 @@ def last_expected(sight: Sight, ledger: Ledger) -> int | None:
 def _of_ledger(sight: Sight, source: EntrySource, ledger: Ledger, last: int) -> Iterator[Finding]:
     place = placement(ledger, source)
     should = place.count(0, last)
-    held = count_held(source, ledger.ledger_id, last, place)
-    covers = source.bookies is not None or sight.cluster.asks_bookies
+    asked = sight.cluster.asks_bookies
+    held = (_count_asked if asked else _count_held)(source, ledger.ledger_id, last, place)
+    covers = source.bookies is not None or asked
     if held >= should or (held == 0 and not covers):
         return
     where, evidence = sight.where(ledger.ledger_id), {"expected": should, "found": held, "last_entry": last}
@@ -102,25 +103,25 @@ def _of_ledger(sight: Sight, source: EntrySource, ledger: Ledger, last: int) -> 
     evidence |= {"first_missing": first}
     count = should - held
     if place.count(first, last) == count:
-        text = f"it goes to entry {last}, and the last {count} that should be here are not, from {first}"
-        f" on{read}"
+        text = f"it goes to entry {last}, and the last {count} are on no bookie, from {first} on{read}"
         yield END_DIFFERS.found(text, severity=severity, evidence=evidence, **where)
     else:
         text = f"{count} of its entries are on no bookie that should have them, the first is {first}{read}"
         yield ENTRY_MISSING.found(text, severity=severity, evidence=evidence, **where)
 
 
-def count_held(source: EntrySource, ledger_id: int, last: int, place: Placement) -> int:
-    """Return how many of the entries up to `last` that should be here are.
+def _count_held(source: EntrySource, ledger_id: int, last: int, place: Placement) -> int:
+    """Return how many of the entries up to `last` that should be here are."""
+    import numpy as np
 
-    Disks count what they have; running bookies are asked for the first and the last entry, since counting
-    would be reading them all.
-    """
     tables = source.located(ledger_id, 0, last)
-    if tables is not None:
-        import numpy as np
+    if tables is None:
+        return place.count_of(np.fromiter(source.entry_ids(ledger_id, 0, last), np.int64))
+    return sum(place.count_of(np.frombuffer(table.entry_ids, np.int64)) for _, table in tables)
 
-        return sum(place.count_of(np.frombuffer(table.entry_ids, np.int64)) for _, table in tables)
+
+def _count_asked(source: EntrySource, ledger_id: int, last: int, place: Placement) -> int:
+    """Return the same of running bookies, which are asked for two entries: counting is reading them all."""
     missing = [one for one in {0, last} if not has_entry(source, ledger_id, one)]
     return 0 if len(missing) == len({0, last}) else last + 1 - len(missing)
 

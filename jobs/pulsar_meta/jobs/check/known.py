@@ -15,7 +15,7 @@ from pulsar_meta.jobs.check.catalogue import CODES
 from pulsar_meta.jobs.check.records import DEFAULT_LIMIT
 from pulsar_meta.jobs.check.schemas import SchemaVersions
 from pulsar_meta.jobs.check.sight import Cluster
-from pulsar_meta.jobs.entries.entry_sources import LIVE
+from pulsar_meta.jobs.entries.entry_sources import LIVE, on_bookies
 from pulsar_meta.jobs.rewrite.readable import registered_versions
 from pulsar_meta.jobs.rewrite.releases import is_release
 from pulsar_meta.jobs.seek.questions import parse_time
@@ -79,11 +79,11 @@ def with_sources(
     )
 
 
-def not_seen(store: Store, cluster: Cluster, *, with_entries: bool) -> dict[str, str]:
-    """Return what a look at this store cannot see, and why."""
+def not_seen(store: Store, cluster: Cluster, source: EntrySource | None) -> dict[str, str]:
+    """Return what a look at this store and these entries cannot see, and why."""
     found = {} if cluster.bookkeeper else {"ledgers": "this store has no ledger's metadata"}
-    if not with_entries:
-        found["entries"] = "no --entries"
+    if not on_bookies(source):
+        found["entries"] = "no --entries" if source is None else "no --entries of bookies"
     return found if store.networked else found | _since(cluster.now)
 
 

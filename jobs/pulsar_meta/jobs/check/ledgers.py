@@ -365,8 +365,8 @@ def _counted(sight: Sight, ledger: Ledger) -> int:
 
 
 def _held(sight: Sight, ledger_id: int) -> int | None:
-    """Return the last entry that the sources have of a ledger; None for none, or where none was given."""
-    source = sight.cluster.source
+    """Return the last entry that bookies have of a ledger; None for none, or where none was given."""
+    source = sight.cluster.on_bookies
     return None if source is None else source.last_entry(ledger_id)
 
 

@@ -53,6 +53,7 @@ BUCKET_MISSING: Final = Code(
     comes="The ledger was taken for an orphan, or lost with a disk.",
     cure="None needed.",
 )
+_STALLS: Final = "reading compacted stalls"
 CODES: Final = (POINTER_LOST, COMPACTED_MISSING, BUCKET_MISSING)
 
 
@@ -65,12 +66,10 @@ def compaction(sight: Sight) -> Iterator[Finding]:
     if pointer is None:
         yield from _lost_pointer(sight, cursor)
     elif sight.facts(pointer).metadata == "absent":
-        text = f"compacted data lies in ledger {pointer}, which BookKeeper does not know: reading"
-        " compacted stalls"
+        text = f"compacted data lies in ledger {pointer}, which BookKeeper does not know: {_STALLS}"
         yield COMPACTED_MISSING.found(text, **_where(sight, COMPACTION, pointer))
     elif _has_none(sight, pointer):
-        text = f"compacted data lies in ledger {pointer}, of which no bookie has an entry: reading"
-        " compacted stalls"
+        text = f"compacted data lies in ledger {pointer}, of which no bookie has an entry: {_STALLS}"
         yield COMPACTED_MISSING.found(text, **_where(sight, COMPACTION, pointer))
 
 
@@ -79,8 +78,7 @@ def buckets(sight: Sight) -> Iterator[Finding]:
     for cursor in sight.cursors:
         for ledger_id in () if cursor.info is None else bucket_ledgers(cursor.info):
             if sight.facts(ledger_id).metadata == "absent":
-                text = f"an index of delayed messages lies in ledger {ledger_id}, which BookKeeper does"
-                " not know"
+                text = f"an index of delayed messages is ledger {ledger_id}, which BookKeeper does not know"
                 yield BUCKET_MISSING.found(text, **_where(sight, cursor.name, ledger_id))
 
 
@@ -136,7 +134,7 @@ def _fits(sight: Sight, facts: LedgerFacts, cursor: CursorSight | None) -> Posit
 
 def _has_none(sight: Sight, ledger_id: int) -> bool:
     """Return whether a closed ledger should have entries on bookies that were asked, and none is there."""
-    source, facts = sight.cluster.source, sight.facts(ledger_id)
+    source, facts = sight.cluster.on_bookies, sight.facts(ledger_id)
     if source is None or facts.metadata != "known" or facts.last_entry is None or facts.last_entry < 0:
         return False
     given = source.bookies is not None and facts.bookies.all <= source.bookies

@@ -53,13 +53,14 @@ EMPTY: Final = Code(
     "record-empty",
     Severity.ERROR,
     "An empty record where there has to be something",
-    means="A cursor, a ledger or a partitioned topic has a record without a byte in it.",
+    means="A cursor, a schema or a partitioned topic has a record without a byte in it.",
     broker="With an empty cursor record the whole topic does not load. Nothing is lost by trying.",
     errors=("MetaStoreException: IllegalStateException: Some required fields are missing",),
     comes="A write by hand, or a copy of the store that lost the values.",
     cure="A cursor: put a record with its position there, or remove it (then it begins at the consumer's"
     " initial position).",
-    unless="Parents of other records, and topics that were never loaded: an empty topic record is healthy"
+    unless="Metadata of ledgers (`record-undecodable`); parents of other records; topics that were never"
+    " loaded: an empty topic record is healthy"
     " unless ledgers say that they are the topic's (`topic-record-lost`).",
 )
 WRONG_KIND: Final = Code(

@@ -206,11 +206,13 @@ class Checkup:
 
     def _say_what_is_not_known(self) -> None:
         seen = self.seen
-        self.not_checked |= not_seen(self.store, self.cluster, with_entries=self.source is not None)
+        self.not_checked |= not_seen(self.store, self.cluster, self.source)
         self.not_checked |= seen.not_checked
         if seen.without_activity and IDLE.name in self.options.wanted:
             why = "nobody wrote down when they were last active"
             self.not_checked[f"whether {seen.without_activity} subscriptions are idle"] = why
+        if self.cluster.now is None and seen.checked["cursors"] and IDLE.name in self.options.wanted:
+            self.not_checked["which subscriptions are idle"] = "nothing says when this copy was made"
         if seen.without_answer:
             why = "their bookies did not answer"
             self.not_checked[f"entries of {seen.without_answer} topics and cursors"] = why

@@ -19,7 +19,7 @@ from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.codes import Code, Finding, Severity
 from pulsar_meta.jobs.check.cursors import is_internal
-from pulsar_meta.jobs.check.facts import FactsOf, read_facts
+from pulsar_meta.jobs.check.facts import FactsOf, mark_of, read_facts
 from pulsar_meta.jobs.check.sight import Check, Sight
 from pulsar_meta.jobs.topics.owners import SCHEMAS, Owner, named_by
 from pulsar_meta.jobs.topics.topic import Ledger
@@ -102,9 +102,10 @@ def schema_versions(sight: Sight) -> Iterator[Finding]:
         or sight.name.domain != "persistent"
     ):
         return
-    known = sight.cluster.schemas(sight.name)
+    known, mine = sight.cluster.schemas(sight.name), mark_of("data", str(sight.name))
     unknown: dict[int, tuple[int, int]] = {}
-    for ledger in sight.ledgers if known is not None else ():
+    ours = [one for one in sight.ledgers if sight.facts(one.ledger_id).mark in (0, mine)]
+    for ledger in ours if known is not None else ():
         for entry_id in sorted({0, (ledger.entries or 0) - 1} - {-1}):
             version = _version_of(source, ledger, entry_id)
             if version is not None and version not in (known or ()):

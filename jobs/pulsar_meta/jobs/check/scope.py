@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName
+from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName
 from pulsar_meta.jobs.topics.nearest import missing
 from pulsar_meta.jobs.topics.partitions import named_topics
 from pulsar_meta.jobs.topics.scope import Scope, is_glob, is_namespace, with_segments
 from pulsar_meta.stores.base import Store
 
+# Of what Pulsar and BookKeeper keep.
+_ROOTS: Final = (MANAGED_LEDGERS, "/admin", LEDGERS, "/schemas", "/topics")
 _BY_NAMESPACE: Final = ("/admin/policies", "/admin/local-policies", "/admin/partitioned-topics", "/schemas")
 
 
@@ -68,7 +70,11 @@ def check_scope(store: Store, names: Sequence[str]) -> CheckScope:
 
 def check_there(store: Store, scope: CheckScope, found: int) -> None:
     """Raise NotFoundError where a scope has nothing: no topic, no ledger of one, no value."""
-    if scope.everything or found or any(_has_any(store, path) for path in scope.value_prefixes):
+    if scope.everything:
+        if not any(_has_any(store, path) for path in _ROOTS):
+            raise NotFoundError("nothing of Pulsar or BookKeeper is here", source=store.url)
+        return
+    if found or any(_has_any(store, path) for path in scope.value_prefixes):
         return
     if scope.named:
         raise missing(store, scope.named[0].path)

@@ -13,6 +13,7 @@ from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.joined import JoinedEntries
 from pulsar_meta.jobs.check.codes import Finding, Where
 from pulsar_meta.jobs.check.facts import (
     NOTHING,
@@ -24,6 +25,7 @@ from pulsar_meta.jobs.check.facts import (
     mark_of,
     read_facts,
 )
+from pulsar_meta.jobs.entries.entry_sources import on_bookies
 from pulsar_meta.jobs.topics.cursors import CursorState, state_of
 from pulsar_meta.jobs.topics.owners import named_by
 from pulsar_meta.jobs.topics.partitions import partition_count
@@ -63,6 +65,14 @@ class Cluster:
     idle: int = 30 * 24 * 3_600_000
     shadows: ShadowSources = field(default_factory=lambda: ShadowSources(MemoryStore()))
     schemas: Callable[[TopicName], frozenset[int] | None] = lambda name: None
+
+    @property
+    def on_bookies(self) -> EntrySource | None:
+        """Where entries of bookies are: the sources but tiered storage, which has copies of its own."""
+        if not self.has_offload:
+            return self.source
+        parts = on_bookies(self.source)
+        return JoinedEntries(parts) if parts else None
 
     def is_old(self, time: int | None) -> bool:
         """Return whether something happened so long ago that it should be over; unknown times are old."""

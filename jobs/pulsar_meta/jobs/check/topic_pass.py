@@ -209,6 +209,8 @@ class TopicPass:
             if finding.code == UNDECODABLE.name and finding.ledger_id is not None:
                 self.seen.attributed.add(finding.ledger_id)
             if finding.code in (LOST.name, WRONG_KIND.name):
+                # It may have named objects in tiered storage.
+                self.seen.unread_topics += 1
                 # Nobody names them, and it is known why.
                 self.seen.explained.update((*sight.owned, *sight.compacted))
         self.seen.reported.add(name.path)

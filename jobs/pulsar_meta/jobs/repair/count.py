@@ -1,9 +1,10 @@
 """`repair count`: how many entries a ledger has, where the topic's list and BookKeeper's metadata disagree.
 
-With the bookies' disks both get what is there: of two ends the higher one that the disks reach. Without, a
-count of zero gets what BookKeeper closed the ledger with (a broker that loads the topic drops such a ledger);
-of two other ends nobody knows which is right, so the metadata becomes OPEN, and whoever opens the ledger next
-recovers it: then the bookies say. The last ledger of a list is opened so in any case.
+With the bookies' disks both get what is there: of two ends the higher one that the disks reach, and where
+both agree on more than that, what is left. Without, a count of zero gets what BookKeeper closed the ledger
+with (a broker that loads the topic drops such a ledger); of two other ends nobody knows which is right, so
+the metadata becomes OPEN, and whoever opens the ledger next recovers it: then the bookies say. The last
+ledger of a list is opened so in any case.
 
 What was tried on 4.0.7 and 4.2.4: `jobs.check.ledgers`.
 """
@@ -95,14 +96,18 @@ def _look(store: Store, source: EntrySource | None, ledger: Ledger, changes: _Ch
     if known is None or (ledger.offload is not None and ledger.offload.bookkeeper_deleted):
         return
     listed, closed = ledger.counted, None if known.last_entry is None else known.last_entry + 1
-    if last:
-        if closed is not None and listed and listed != closed:
-            _open(store, ledger, changes, f"the list counts {listed} entries, BookKeeper {closed}")
-        return
-    if listed == closed or (closed is None and listed):
-        return
     said = f"the list counts {listed} entries, BookKeeper {'has not closed it' if closed is None else closed}"
     end = _on_disks(source, ledger, max(listed, closed or 0))
+    if last:
+        if closed is not None and listed and listed != closed:
+            _open(store, ledger, changes, said)
+        elif closed is not None and end is not None and end.entries < closed:
+            changes.lost += closed - end.entries
+            _open(store, ledger, changes, f"BookKeeper counts {closed} entries, the disks have {end.entries}")
+        return
+    agreed = listed == closed and (end is None or end.entries == listed)
+    if agreed or (closed is None and listed):
+        return
     if end is not None and end.entries:
         _settle(store, ledger, end, changes, said)
     elif closed is None:

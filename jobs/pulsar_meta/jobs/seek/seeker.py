@@ -20,7 +20,9 @@ from pulsar_meta.jobs.seek.readable import Given, given_from, standing
 from pulsar_meta.jobs.seek.reading_order import LedgerRange, ReadingOrder
 from pulsar_meta.jobs.seek.samples import CLOCKS, Measure, Reading, Samples, by_index
 from pulsar_meta.jobs.seek.search import FOUND, UNREADABLE, Outcome, SearchState, search
-from pulsar_meta.jobs.topics.cursors import mark_delete
+from pulsar_meta.jobs.topics.bookkeeper import has_metadata
+from pulsar_meta.jobs.topics.cursors import read_cursor
+from pulsar_meta.jobs.topics.recovery import Recovered, Recovery, recovered
 from pulsar_meta.jobs.topics.topic import Ledger, Position, names_of, read_topic
 from pulsar_meta.jobs.transactions.outcomes import Transactions, readers_transactions
 from pulsar_meta.stores.base import Store
@@ -64,7 +66,12 @@ def plan_topic(
         return TopicPlan(str(topic), status=UNREADABLE, reason=reason)
     after = options.after
     if options.cursor is not None:
-        passed = mark_delete(store, source, topic, options.cursor, note)
+        cursor = _subscription(store, source, topic, options.cursor, found.ledgers)
+        if cursor.recovery.believed == "fails":
+            return TopicPlan(str(topic), status=UNREADABLE, reason=cursor.recovery.why)
+        if cursor.recovery.believed in ("rewind", "unknown"):
+            note(_of_cursor(topic, options.cursor, cursor.recovery))
+        passed = cursor.recovery.mark_delete or cursor.state.mark_delete
         after = passed if after is None else max(after, passed)
     plan = plan_of_ledgers(found.name, found.ledgers, options.index_property)
     last_index = _number(found.values(INDEX))
@@ -73,6 +80,20 @@ def plan_topic(
         return plan
     known = readers_transactions(store, source, found.name, found.ledgers, lambda error: note(str(error)))
     return replace(plan, transactions=known)
+
+
+def _subscription(
+    store: Store, source: EntrySource, topic: TopicName, cursor: str, ledgers: Sequence[Ledger]
+) -> Recovered:
+    """Return where a subscription stands once a broker has loaded it; raises what `read_cursor` does."""
+    return recovered(
+        read_cursor(store, topic, cursor), store if has_metadata(store) else None, source, ledgers
+    )
+
+
+def _of_cursor(topic: TopicName, cursor: str, recovery: Recovery) -> str:
+    older = "" if recovery.believed == "rewind" else ": its position may be newer than what is taken here"
+    return f"{topic}: the cursor {cursor!r}: {recovery.why}{older}"
 
 
 def plan_of_ledgers(name: str, ledgers: Iterable[Ledger], index_property: str) -> TopicPlan:

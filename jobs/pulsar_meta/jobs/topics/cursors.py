@@ -8,7 +8,8 @@ Source: apache/pulsar ManagedCursorImpl (recover, persistPositionToLedger), MLDa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, decoding
@@ -99,14 +100,18 @@ def cursor_state(store: Store, source: EntrySource | None, topic: TopicName, cur
     NotFoundError where the topic has no such cursor, DecodeError where its record is broken,
     UnreachableError from store or source. Without a source only the record is read.
     """
+    return state_of(read_cursor(store, topic, cursor), source)
+
+
+def read_cursor(store: Store, topic: TopicName, cursor: str) -> ManagedCursorInfo:
+    """Return a cursor's record; NotFoundError for no such cursor, DecodeError, UnreachableError."""
     path = topic.cursor_path(cursor)
     try:
-        record = decode_cursor(store.read(path).value)
+        return decode_cursor(store.read(path).value)
     except NotFoundError as error:
         raise NotFoundError(f"no cursor {cursor!r}", source=str(topic)) from error
     except DecodeError as error:
         raise error.within(path) from error
-    return state_of(record, source)
 
 
 def state_of(record: ManagedCursorInfo, source: EntrySource | None) -> CursorState:
@@ -117,25 +122,6 @@ def state_of(record: ManagedCursorInfo, source: EntrySource | None) -> CursorSta
     if source is None:
         return CursorState(record, None, ledger_id)
     return _last_state(record, source, ledger_id)
-
-
-def mark_delete(
-    store: Store, source: EntrySource, topic: TopicName, cursor: str, note: Callable[[str], None]
-) -> Position:
-    """Return the last position of which the subscription has acknowledged it and all before it.
-
-    Where no source holds the cursor's ledger the record's position is older than the truth: `note` is
-    given a line that says so. Raises what `cursor_state` raises.
-    """
-    found = cursor_state(store, source, topic, cursor)
-    if found.state is None:
-        note(
-            f"{topic}: the cursor {cursor!r} keeps its state in ledger {found.ledger_id}, which is "
-            "not here: its position in the store may be older"
-        )
-    elif found.fault is not None:
-        note(f"{topic}: the cursor {cursor!r}: {found.fault}: an older position is taken")
-    return found.mark_delete
 
 
 def states_of(source: EntrySource, ledger_id: int) -> Iterator[tuple[int, PositionInfo | DecodeError]]:
@@ -155,12 +141,23 @@ def _last_state(record: ManagedCursorInfo, source: EntrySource, ledger_id: int) 
     fault: PulsarMetaError | None = None
     for entry_id in range(-1 if last is None else last, -1, -1):
         try:
-            state = _position_info(source.read(ledger_id, entry_id))
+            state = _read_state(source, ledger_id, entry_id)
         except (DecodeError, NotFoundError) as error:
             fault = fault or error.within(what=f"entry {ledger_id}:{entry_id} of its ledger")
         else:
             return CursorState(record, state, ledger_id, entry_id, fault)
     return CursorState(record, None, ledger_id, fault=fault)
+
+
+def _read_state(source: EntrySource, ledger_id: int, entry_id: int) -> PositionInfo:
+    """Return what an entry says by any of its copies; why the first one does not where none does."""
+    try:
+        return _position_info(source.read(ledger_id, entry_id))
+    except DecodeError:
+        for copy in source.copies(ledger_id, entry_id):
+            with suppress(DecodeError):
+                return _position_info(copy)
+        raise
 
 
 def _position_info(raw: RawEntry) -> PositionInfo:

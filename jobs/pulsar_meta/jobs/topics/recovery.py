@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.metadata.acks import Acks, acks_of
 from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD
 from pulsar_meta.entries.base import EntrySource
@@ -86,7 +87,8 @@ def _recovery(ledgers: Sequence[Ledger], found: CursorState, cursor_ledger: Ledg
     if entries == 0:
         return _rewound(ledgers, found.record, f"{named}, which has no entry")
     if found.fault is not None:
-        return Recovery("unknown", str(found.fault))
+        broken = isinstance(found.fault, DecodeError)
+        return Recovery("fails" if broken else "unknown", str(found.fault))
     if not isinstance(found.state, PositionInfo) or found.entry_id is None:
         return Recovery("unknown", f"ledger {number} not given")
     if entries is None or found.entry_id < entries - 1:

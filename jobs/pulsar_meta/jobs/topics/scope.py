@@ -142,6 +142,19 @@ def check_named(store: Store, scope: Scope) -> None:
     _check_cursors(store, scope)
 
 
+def check_selected(store: Store, scope: Scope, kind: Kind) -> None:
+    """Raise what `check_named` does, and NotFoundError where a pattern fits nothing, or there is no topic."""
+    check_named(store, scope)
+    if _has_any(store, scope, kind) or (not scope.cursors and _has_any(store, scope, "ledger")):
+        return
+    names = (*scope.topics, *scope.namespaces, *scope.tenants, *scope.cursors)
+    raise NotFoundError(f"nothing named {', '.join(names)}" if names else "no topics here", source=store.url)
+
+
+def _has_any(store: Store, scope: Scope, kind: Kind) -> bool:
+    return next(iter(select(store, scope, kind)), None) is not None
+
+
 def _places(topic: TopicName) -> tuple[str, ...]:
     """Return the paths of which one is there where a topic of this name is."""
     scalable = (topic.as_scalable.path,) if topic.short else ()

@@ -1,0 +1,109 @@
+"""Entries of a capture as a wounded patient has them: some lost, some damaged; and its tiered storage."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from pulsar_meta.codecs.errors import NotFoundError
+from pulsar_meta.entries.base import BaseSource, EntrySource, Located, RawEntry
+from pulsar_meta.entries.joined import JoinedEntries
+from pulsar_meta.entries.ledger_notes import LedgerNote
+
+Lost = Callable[[int], bool]
+TIERED = "offload:memory"
+
+
+@dataclass
+class Damage:
+    """What became of the entries: which are `lost`, by bookie (None: all) and ledger; which bytes `changed`.
+
+    `objects` are the ledgers in tiered storage, by the UUIDs of their offloads.
+    """
+
+    lost: dict[tuple[str | None, int], Lost] = field(default_factory=dict)
+    changed: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    objects: set[tuple[int, str]] = field(default_factory=set)
+
+    def done_to(self, source: EntrySource) -> EntrySource:
+        """Return what is left of a source, and tiered storage beside it."""
+        return JoinedEntries([self.left_of(source), Tiered(self)], source.url)
+
+    def left_of(self, source: EntrySource) -> EntrySource:
+        """Return what is left of disks."""
+        return JoinedEntries([Disk(part, self) for part in source.parts], source.url)
+
+
+class Disk(BaseSource):
+    """A disk that has lost entries."""
+
+    def __init__(self, part: EntrySource, damage: Damage) -> None:
+        self.url, self.bookies, self._part, self._damage = part.url, part.bookies, part, damage
+        self.whole_ledgers, self.cookies = part.whole_ledgers, part.cookies
+
+    def _lost(self, ledger_id: int) -> Lost | None:
+        lost = self._damage.lost
+        owners = [None, *(self.bookies or ())]
+        return next((lost[owner, ledger_id] for owner in owners if (owner, ledger_id) in lost), None)
+
+    def ledgers(self) -> list[int]:
+        return [one for one in self._part.ledgers() if self.last_entry(one) is not None]
+
+    def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
+        lost = self._lost(ledger_id)
+        held = self._part.entry_ids(ledger_id, first, last)
+        return held if lost is None else (one for one in held if not lost(one))
+
+    def last_entry(self, ledger_id: int) -> int | None:
+        if self._lost(ledger_id) is None:
+            return self._part.last_entry(ledger_id)
+        return max(self.entry_ids(ledger_id), default=None)
+
+    def read(self, ledger_id: int, entry_id: int) -> RawEntry:
+        lost = self._lost(ledger_id)
+        if lost is not None and lost(entry_id):
+            raise NotFoundError(f"no entry {ledger_id}:{entry_id}", source=self.url)
+        raw = self._part.read(ledger_id, entry_id)
+        changed = self._damage.changed.get((ledger_id, entry_id))
+        return raw if changed is None else RawEntry(ledger_id, entry_id, changed, raw.bookie)
+
+    def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
+        return (self.read(ledger_id, one) for one in self.entry_ids(ledger_id, first, last))
+
+    def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[Located] | None:
+        found, lost = self._part.located(ledger_id, first, last), self._lost(ledger_id)
+        if found is None or lost is None:
+            return found
+        gone = array("q", (one for one in self._part.entry_ids(ledger_id, first, last) if lost(one)))
+        return ((files, table.without(gone)) for files, table in found)
+
+    def ledger_note(self, ledger_id: int) -> LedgerNote | None:
+        return self._part.ledger_note(ledger_id)
+
+
+class Tiered(BaseSource):
+    """Tiered storage, of which only is known what it has."""
+
+    url = TIERED
+
+    def __init__(self, damage: Damage) -> None:
+        self._damage = damage
+
+    def ledgers(self) -> list[int]:
+        return sorted({ledger_id for ledger_id, _ in self._damage.objects})
+
+    def objects(self, *, again: bool = False) -> Iterator[tuple[int, str]]:
+        return iter(sorted(self._damage.objects))
+
+    def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
+        return iter(())
+
+    def last_entry(self, ledger_id: int) -> int | None:
+        return None
+
+    def read(self, ledger_id: int, entry_id: int) -> RawEntry:
+        raise NotFoundError(f"no entry {ledger_id}:{entry_id}", source=self.url)
+
+    def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
+        return iter(())

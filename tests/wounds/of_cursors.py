@@ -1,0 +1,227 @@
+"""Wounds of cursors, and of what only cursors point to: compacted data, indexes of delayed messages."""
+
+from __future__ import annotations
+
+from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
+from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.names import ledger_path
+from pulsar_meta.jobs.check.codes import Severity
+from pulsar_meta.jobs.topics.owners import bucket_ledgers
+from pulsar_meta.jobs.topics.topic import Topic
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
+from tests.wounds.of_ledgers import take_out
+from tests.wounds.patient import (
+    GARBAGE,
+    NOWHERE,
+    NotHereError,
+    Patient,
+    by_name,
+    counted,
+    has_data,
+    has_many,
+)
+
+
+def _one(patient: Patient) -> tuple[Topic, str, ManagedCursorInfo]:
+    """Return a topic, and the path and record of one of its cursors that has its state there."""
+    topic = patient.choose(lambda topic: has_data(topic) and bool(patient.cursors(topic)))
+    return topic, *patient.rng.choice(patient.cursors(topic))
+
+
+def cursor_beyond(patient: Patient) -> None:
+    """A cursor stands behind the end of its topic."""
+    topic, path, info = _one(patient)
+    last = topic.ledgers[-1].ledger_id
+    # Where an open ledger ends nobody can say.
+    inside = [] if patient.bookkeeper(last).last_entry is None else [(last, 17)]
+    info.markDeleteLedgerId, info.markDeleteEntryId = patient.rng.choice([*inside, (last + 5, 3)])
+    del info.individualDeletedMessages[:]
+    patient.put(path, info.SerializeToString())
+    patient.expect("cursor-beyond-end", topic)
+
+
+def cursor_past_a_ledger(patient: Patient) -> None:
+    """A cursor stands behind the end of a ledger in the middle."""
+    topic = patient.choose(lambda one: has_many(one) and bool(patient.cursors(one)))
+    path, info = patient.rng.choice(patient.cursors(topic))
+    ledger = topic.ledgers[0]
+    info.markDeleteLedgerId, info.markDeleteEntryId = ledger.ledger_id, ledger.counted + 3
+    del info.individualDeletedMessages[:]
+    patient.put(path, info.SerializeToString())
+    patient.expect("cursor-beyond-end", topic, severity=Severity.NOTE)
+
+
+def cursor_in_vanished(patient: Patient) -> None:
+    """A cursor stands in a ledger that was taken out of the list, and of BookKeeper."""
+    topic = patient.choose(lambda topic: has_many(topic) and len(patient.cursors(topic)) == 1)
+    [(path, info)] = patient.cursors(topic)
+    info.markDeleteLedgerId, info.markDeleteEntryId = counted(topic)[1], 3
+    del info.individualDeletedMessages[:]
+    patient.put(path, info.SerializeToString())
+    take_out(patient, topic, counted(topic)[1])
+    patient.remove(ledger_path(counted(topic)[1]))
+    patient.expect("cursor-in-vanished-ledger", topic)
+
+
+def ranges(patient: Patient) -> None:
+    """Acknowledged ranges lie before the position, in a ledger that is not listed, or beyond an end."""
+    topic, path, info = _one(patient)
+    first = topic.ledgers[0]
+    info.markDeleteLedgerId, info.markDeleteEntryId = first.ledger_id, first.counted - 1
+    del info.individualDeletedMessages[:]
+    ledger_id, start = patient.rng.choice(
+        [(first.ledger_id, -1), (first.ledger_id, first.counted + 5), (first.ledger_id + 100_000, 3)]
+    )
+    added = info.individualDeletedMessages.add()
+    added.lowerEndpoint.ledgerId = added.upperEndpoint.ledgerId = ledger_id
+    added.lowerEndpoint.entryId, added.upperEndpoint.entryId = start, start + 1
+    patient.put(path, info.SerializeToString())
+    patient.expect("cursor-ranges", topic)
+
+
+def idle(patient: Patient) -> None:
+    """Nobody used a subscription for long."""
+    if not any(record.modified for record in patient.store.values.values()):
+        raise NotHereError("nothing says when the capture was made")
+    topic = patient.choose(lambda topic: has_data(topic) and bool(_of_users(patient, topic)))
+    path, info = patient.rng.choice(_of_users(patient, topic))
+    info.lastActive = 1_600_000_000_000
+    info.markDeleteLedgerId, info.markDeleteEntryId = topic.ledgers[0].ledger_id, -1
+    del info.individualDeletedMessages[:]
+    patient.put(path, info.SerializeToString())
+    patient.expect("cursor-idle", topic)
+
+
+def _of_users(patient: Patient, topic: Topic) -> list[tuple[str, ManagedCursorInfo]]:
+    return [one for one in patient.cursors(topic) if "/__" not in one[0] and "/pulsar." not in one[0]]
+
+
+def cursor_ledger_gone(patient: Patient) -> None:
+    """A cursor's state lies in a ledger that there is not."""
+    topic, path, info = _one(patient)
+    info.cursorsLedgerId = NOWHERE
+    patient.put(path, info.SerializeToString())
+    patient.expect("cursor-ledger-missing", topic, NOWHERE)
+
+
+def cursor_ledger_foreign(patient: Patient) -> None:
+    """A cursor's state should lie in a data ledger."""
+    topic, path, info = _one(patient)
+    info.cursorsLedgerId = counted(topic)[0]
+    patient.put(path, info.SerializeToString())
+    patient.expect("cursor-ledger-foreign", topic, counted(topic)[0])
+
+
+def _state_ledger(patient: Patient) -> tuple[Topic, int, int]:
+    """Return a topic, the ledger of one of its cursors and that ledger's last entry."""
+
+    def held(topic: Topic) -> list[int]:
+        states = [state for state in patient.states(topic) if state.ledger_id is not None]
+        return [one.ledger_id for one in states if one.state is not None and one.ledger_id is not None]
+
+    entries = patient.need_entries()
+    topic = patient.choose(lambda topic: "__" not in topic.name and bool(held(topic)))
+    ledger_id = patient.rng.choice(held(topic))
+    return topic, ledger_id, entries.last_entry(ledger_id) or 0
+
+
+def cursor_entries_gone(patient: Patient) -> None:
+    """No bookie has an entry of the ledger with a cursor's state."""
+    topic, ledger_id, _ = _state_ledger(patient)
+    patient.damage.lost[None, ledger_id] = lambda entry_id: True
+    patient.expect("cursor-ledger-missing", topic, ledger_id)
+
+
+def cursor_entry_garbage(patient: Patient) -> None:
+    """The newest state of a cursor makes no sense, or its digest is wrong."""
+    topic, ledger_id, last = _state_ledger(patient)
+    garbage = encode_bookie_entry(ledger_id, last, last - 1, 30, GARBAGE)
+    position = PositionInfo(ledgerId=1, entryId=1).SerializeToString()
+    damaged = encode_bookie_entry(ledger_id, last, last - 1, 30, position)[:-1] + b"\x07"
+    patient.damage.changed[ledger_id, last] = patient.rng.choice([garbage, damaged])
+    patient.expect("cursor-ledger-unreadable", topic, ledger_id)
+
+
+def cursors_alone(patient: Patient) -> None:
+    """A topic and its ledgers are gone, its cursors are there."""
+    topic = patient.choose(lambda topic: has_data(topic) and bool(patient.cursors(topic)))
+    patient.remove(topic.path)
+    for ledger in topic.ledgers:
+        patient.remove(ledger_path(ledger.ledger_id))
+    patient.expect("cursor-without-topic", topic)
+
+
+def cursor_at(path: str, patient: Patient) -> ManagedCursorInfo:
+    """Return the record of a cursor."""
+    return decode_cursor(patient.store.values[path].value)
+
+
+def compacted(patient: Patient) -> tuple[Topic, str]:
+    """Return a topic that points to compacted data, and the path of its compaction cursor."""
+
+    def points(topic: Topic) -> bool:
+        path = f"{topic.path}/__compaction"
+        return path in patient.store.values and bool(cursor_at(path, patient).properties)
+
+    topic = patient.choose(points)
+    return topic, f"{topic.path}/__compaction"
+
+
+def compaction_gone(patient: Patient) -> None:
+    """The compaction cursor, or its pointer, is gone."""
+    topic, path = compacted(patient)
+    info = cursor_at(path, patient)
+    ledger_id = info.properties[0].value
+    end = patient.bookkeeper(ledger_id).compacted_to
+    if end is None or info.cursorsLedgerId != -1:
+        raise NotHereError
+    kept = end >= (topic.ledgers[0].ledger_id, 0)
+    if patient.rng.random() < 0.5 and kept:
+        patient.remove(path)
+    else:
+        del info.properties[:]
+        patient.put(path, info.SerializeToString())
+    severity = Severity.WARNING if kept else Severity.ERROR
+    patient.expect("compaction-pointer-lost", topic, ledger_id, severity)
+
+
+def compacted_ledger_gone(patient: Patient) -> None:
+    """The ledger with the compacted data is gone, or its entries."""
+    topic, path = compacted(patient)
+    ledger_id = cursor_at(path, patient).properties[0].value
+    if patient.disks is None or patient.rng.random() < 0.5:
+        patient.remove(ledger_path(ledger_id))
+    else:
+        patient.damage.lost[None, ledger_id] = lambda entry_id: True
+    patient.expect("compaction-ledger-missing", topic, ledger_id)
+    if "__" in topic.name:
+        patient.expect("system-topic-unreadable", topic)
+
+
+def bucket_gone(patient: Patient) -> None:
+    """An index of delayed messages is gone, or nobody names it."""
+    topic = patient.choose(
+        lambda topic: (
+            topic.name.endswith("delayed-buckets")
+            and bool(list(bucket_ledgers(cursor_at(f"{topic.path}/later", patient))))
+        )
+    )
+    path = f"{topic.path}/later"
+    info = cursor_at(path, patient)
+    ledger_id = patient.rng.choice(list(bucket_ledgers(info)))
+    if patient.rng.random() < 0.5:
+        patient.remove(ledger_path(ledger_id))
+        patient.expect("bucket-ledger-missing", topic, ledger_id)
+    else:
+        kept = [one for one in info.cursorProperties if one.value != str(ledger_id)]
+        del info.cursorProperties[:]
+        info.cursorProperties.extend(kept)
+        patient.put(path, info.SerializeToString())
+        patient.expect("orphan-bucket", ledger_path(ledger_id), ledger_id, Severity.NOTE)
+
+
+WOUNDS = by_name(
+    *(cursor_beyond, cursor_past_a_ledger, cursor_in_vanished, ranges, idle, cursor_ledger_gone),
+    *(cursor_ledger_foreign, cursor_entries_gone, cursor_entry_garbage, cursors_alone, compaction_gone),
+    *(compacted_ledger_gone, bucket_gone),
+)

@@ -1,0 +1,105 @@
+"""Wounds of scalable topics (a capture of 5.0.0-M1) and of shadow topics (one of 4.2.4)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.jobs.check.codes import Severity
+from pulsar_meta.jobs.topics.shadow import SOURCE
+from pulsar_meta.jobs.topics.topic import read_topic
+from tests.wounds.of_ledgers import take_out
+from tests.wounds.patient import NotHereError, Patient, by_name, counted
+
+SPLIT = "/topics/public/default/split"
+SCALABLE = "topic://public/default/split"
+
+
+def segment(name: str) -> str:
+    """Return the name of a segment of the topic that was split."""
+    return f"segment://public/default/split/{name}"
+
+
+def _change(patient: Patient, number: int, **fields: Any) -> None:
+    if SPLIT not in patient.store.values:
+        raise NotHereError
+    patient.once(SPLIT)
+    record = json.loads(patient.store.values[SPLIT].value)
+    record["segments"][str(number)].update(fields)
+    patient.put(SPLIT, json.dumps(record).encode())
+
+
+def hole(patient: Patient) -> None:
+    """A segment's range is smaller: that is another segment by its name."""
+    _change(patient, 4, hashRange={"start": 0xC001, "end": 0xFFFF})
+    patient.expect("segments-with-hole", SCALABLE)
+    patient.expect("segment-without-managed-ledger", segment("c001-ffff-4"))
+    patient.expect("segment-without-topic", segment("c000-ffff-4"))
+
+
+def overlap(patient: Patient) -> None:
+    """A segment that was split is active again."""
+    _change(patient, 2, state="ACTIVE")
+    for child in ("8000-bfff-3", "c000-ffff-4"):
+        patient.expect("segments-overlap", segment(child))
+
+
+def unlinked(patient: Patient) -> None:
+    """A segment names a parent that there is not."""
+    _change(patient, 1, parentIds=[7])
+    for either in ("0000-ffff-0", "0000-7fff-1"):
+        patient.expect("segment-unlinked", segment(either))
+
+
+def sealed_and_open(patient: Patient) -> None:
+    """The record has a segment sealed that takes messages."""
+    _change(patient, 1, state="SEALED")
+    patient.expect("segment-not-terminated", segment("0000-7fff-1"))
+    patient.expect("segments-with-hole", SCALABLE)
+
+
+def managed_ledger_gone(patient: Patient) -> None:
+    """The managed ledger of a segment is gone."""
+    _change(patient, 4)
+    name = TopicName.parse(segment("c000-ffff-4"))
+    patient.remove(name.path)
+    patient.expect("segment-without-managed-ledger", str(name))
+    patient.expect("topic-record-lost", str(name), severity=Severity.WARNING)
+
+
+def shadow_source_gone(patient: Patient) -> None:
+    """The record of the source of shadows is gone."""
+    shadows = _shadows(patient)
+    source = patient.rng.choice(sorted(set(shadows.values()) - set(shadows)))
+    patient.remove(TopicName.parse(source).path)
+    patient.expect("topic-record-lost", source)
+    for name in (name for name, one in shadows.items() if one == source):
+        patient.expect("shadow-without-source", name)
+
+
+def shadow_behind(patient: Patient) -> None:
+    """The source was trimmed while nobody had the shadow loaded."""
+    shadows = _shadows(patient)
+    source = patient.rng.choice(sorted(set(shadows.values()) - set(shadows)))
+    topic = read_topic(patient.store, TopicName.parse(source))
+    first = counted(topic)[0]
+    take_out(patient, topic, first)
+    patient.remove(ledger_path(first))
+    for name in shadows:
+        own = decode_managed_ledger(patient.store.values[TopicName.parse(name).path].value)
+        if any(one.ledgerId == first for one in own.ledgerInfo):
+            patient.expect("shadow-lists-deleted-ledgers", name)
+
+
+def _shadows(patient: Patient) -> dict[str, str]:
+    """Return the source of each shadow topic that is no partition, where it is there."""
+    patient.once("shadows")
+    topics = {topic.name: dict(topic.properties).get(SOURCE) for topic in patient.topics()}
+    full = {name: str(TopicName.parse(source)) for name, source in topics.items() if source is not None}
+    return {name: source for name, source in full.items() if source in topics}
+
+
+OF_SEGMENTS = by_name(hole, overlap, unlinked, sealed_and_open, managed_ledger_gone)
+OF_SHADOWS = by_name(shadow_source_gone, shadow_behind)
