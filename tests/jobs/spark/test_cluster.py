@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 PROGRAM = str(Path(sys.executable).parent / "pulsar-meta")
+ROOT = Path(__file__).parents[3]
 HOST = "127.0.0.1"
 PLAIN = [f"persistent://public/default/{name}" for name in ("orders", "plain", "codec-lz4", "chunked")]
 COUNT = """
@@ -67,8 +68,61 @@ def cluster(session: SparkSession, tmp_path: Path) -> Iterator[str]:
             server.awaitTermination()
 
 
+@pytest.fixture
+def pex(tmp_path: Path) -> Path:
+    """Return what `make pex` makes, uncompressed, since that is sooner done."""
+    wheels, file = tmp_path / "wheels", tmp_path / "pulsar-meta.pex"
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(wheels), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True, timeout=400)
+    left_out = ["--exclude", "pyspark", "--exclude", "py4j", "--no-compress"]
+    words = [*map(str, wheels.iterdir()), "--venv-repository", sys.prefix, *left_out]
+    words += ["--script", "pulsar-meta", "--output-file", str(file)]
+    subprocess.run([sys.executable, "-m", "pex", *words], check=True, capture_output=True, timeout=900)
+    return file
+
+
 def test_both_workers_answer(cluster: str, capture: Callable[[str], Path], tmp_path: Path) -> None:
     folder = capture("pulsar-4.2.4")
+    conf = settings()
+    seek_as_locally(cluster, folder, conf, tmp_path)
+    counted = count_messages(cluster, folder, conf, tmp_path)
+    stated = read_truth(folder)
+    assert {topic: counted[topic] for topic in PLAIN} == {
+        topic: len(stated[topic]["messages"]) for topic in PLAIN
+    }
+    both_worked(tmp_path, 2)
+
+
+def test_both_workers_answer_with_a_pex_that_lacks_pyspark(
+    cluster: str, capture: Callable[[str], Path], pex: Path, tmp_path: Path
+) -> None:
+    unpacked = tmp_path / "unpacked"
+    conf = settings() | {
+        "spark.files": str(pex),
+        "spark.pyspark.python": f"./{pex.name}",
+        "spark.executorEnv.PEX_INTERPRETER": "1",
+        "spark.executorEnv.PEX_INHERIT_PATH": "fallback",
+        "spark.executorEnv.PEX_ROOT": str(unpacked),
+    }
+    seek_as_locally(cluster, capture("pulsar-4.2.4"), conf, tmp_path)
+    both_worked(tmp_path, 1)
+    assert list(unpacked.glob("installed_wheels/*/*/pulsar_meta-*"))
+    assert not list(unpacked.glob("installed_wheels/*/*/pyspark-*"))
+
+
+def settings() -> dict[str, str]:
+    """Return what every job here needs: an address, little memory, and both workers before it begins."""
+    return {
+        "spark.driver.host": HOST,
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": " ".join(spark_classes.options()),
+        "spark.scheduler.minRegisteredResourcesRatio": "1",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "200s",
+    }
+
+
+def seek_as_locally(cluster: str, folder: Path, conf: dict[str, str], tmp_path: Path) -> None:
+    """Ask an index of a namespace on the cluster; the answers have to be those of one process."""
     places = [
         "--store",
         f"snapshot:{folder / 'metadata.ndjson'}",
@@ -76,13 +130,6 @@ def test_both_workers_answer(cluster: str, capture: Callable[[str], Path], tmp_p
         f"bookie-disk:{folder / 'bookie0'}",
     ]
     asked = [PROGRAM, "seek", "--namespace", "public/default", "--index", "5", "-o", "ndjson", *places]
-    conf = {
-        "spark.driver.host": HOST,
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": " ".join(spark_classes.options()),
-        "spark.scheduler.minRegisteredResourcesRatio": "1",
-        "spark.scheduler.maxRegisteredResourcesWaitingTime": "200s",
-    }
     options = [text for pair in conf.items() for text in ("--conf", "=".join(pair))]
     by_spark = subprocess.run(
         [*asked, "--engine", "spark", "--master", cluster, *options],
@@ -95,14 +142,12 @@ def test_both_workers_answer(cluster: str, capture: Callable[[str], Path], tmp_p
     assert by_spark.returncode == locally.returncode == 3
     assert without_price(by_spark.stdout) == without_price(locally.stdout)
     assert [json.loads(line)["status"] for line in by_spark.stdout.splitlines()].count("found") > 20
-    counted = count_messages(cluster, folder, conf, tmp_path)
-    stated = read_truth(folder)
-    assert {topic: counted[topic] for topic in PLAIN} == {
-        topic: len(stated[topic]["messages"]) for topic in PLAIN
-    }
+
+
+def both_worked(tmp_path: Path, jobs: int) -> None:
     for worker in ("worker0", "worker1"):
         logs = list((tmp_path / worker).glob("app-*/*/stderr"))
-        assert len(logs) == 2
+        assert len(logs) == jobs
         assert all("Finished task" in log.read_text() for log in logs)
 
 
