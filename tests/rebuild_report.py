@@ -142,7 +142,7 @@ def _cursors(folder: Path, made: Sequence[Rebuilt]) -> tuple[int, int]:
     paths = {one.facts["topic"]: one for one in made if one.facts.get("ledgers")}
     right = of = 0
     for one in made:
-        wanted = at.get(one.facts.get("cursor_ledger", -1))
+        wanted = at.get(one.facts.get("cursor_ledger") or -1)
         if wanted is not None:
             of += 1
             topic = paths.get(one.facts["topic"])

@@ -20,7 +20,7 @@ from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.seek.entry_readings import read_one
-from pulsar_meta.jobs.seek.questions import INDEX, Question, SeekOptions
+from pulsar_meta.jobs.seek.questions import INDEX, Kind, Question, SeekOptions
 from pulsar_meta.jobs.seek.samples import CLOCKS, Reading, State
 from pulsar_meta.jobs.seek.seeker import Seeker, plan_topic, reading_order
 from pulsar_meta.jobs.topics.topic import read_topic
@@ -86,7 +86,7 @@ class CaptureSeek:
             self.seekers[topic] = Seeker(plan, self.source, self.options)
         return self.seekers[topic]
 
-    def ask(self, topic: str, kind: str, target: int) -> Document:
+    def ask(self, topic: str, kind: Kind, target: int) -> Document:
         """Return the answer to one question."""
         return self.seeker(topic).ask(Question(topic, kind, target))
 

@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SNAPSHOT = f"snapshot:{ROOT / 'fixtures' / 'release-0.1' / 'before.ndjson'}"
-SOURCE_ROOTS = ("access", "brokers", "cli", "codecs", "entries", "jobs", "proto", "stores")
+SOURCE_ROOTS = ("access", "api", "brokers", "cli", "codecs", "entries", "jobs", "proto", "stores")
 SPARK = ("pyspark", "py4j")
 
 

@@ -18,6 +18,7 @@ from unittest.mock import patch
 from typer.main import get_command
 
 from pulsar_meta.cli import app
+from tests.cli.documents import check_documents
 
 MAIN: Final = (sys.executable, "-c", "from pulsar_meta.cli.app import main; main()")
 
@@ -73,7 +74,9 @@ def pulsar_meta_here(
             code = left.code if isinstance(left.code, int) else int(left.code is not None)
         out.flush()
         stated.flush()
-    return subprocess.CompletedProcess(words, code, _written(out), _written(stated))
+    done = subprocess.CompletedProcess(words, code, _written(out), _written(stated))
+    check_documents(done)
+    return done
 
 
 # What Typer makes of a command is most of the time of a short run.

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.export.manifest import NAME
 from tests.cli.program import pulsar_meta_here
 from tests.message_truth import rows_of
@@ -67,11 +68,11 @@ def exported(to: Path) -> list[dict[str, Any]]:
     return sorted(rows, key=place_of)
 
 
-def place_of(row: dict[str, Any]) -> tuple[Any, ...]:
+def place_of(row: Document) -> tuple[Any, ...]:
     return row["topic"], row["ledger_id"], row["entry_id"], row["batch_index"] or 0
 
 
-def expected(folder: Path, topics: list[str], *, readable: bool = False) -> list[dict[str, Any]]:
+def expected(folder: Path, topics: list[str], *, readable: bool = False) -> list[Document]:
     rows, _ = rows_of(folder, topics, readable=readable)
     return sorted(rows.values(), key=place_of)
 

@@ -32,7 +32,7 @@ def test_producers_that_lag(
     )
     client.execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
-    printed = "".join(output.text for output in outputs if output.output_type == "stream")
+    printed = "".join(output.text for output in outputs if output.get("name") == "stdout")
     truth, seen = lags(folder), 0
     for line in printed.splitlines():
         longest, _, _, count, topic, producer = re.fullmatch(LINE, line.strip()).groups()  # type: ignore[union-attr]

@@ -17,8 +17,9 @@ from urllib.parse import quote_plus, unquote_plus
 import pytest
 
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.cursor import decode_position_info
-from pulsar_meta.codecs.metadata.managed_meaning import position_meaning
+from pulsar_meta.codecs.metadata.managed_meaning import PositionMeaning, position_meaning
 from pulsar_meta.entries.registry import open_entries
 from tests.interop.round_trip import (
     CODECS,
@@ -102,7 +103,7 @@ def still_open(topic: Topic) -> Unacknowledged:
     return {position: indexes for position, indexes in left.items() if len(indexes) < whole[position]}
 
 
-def told_open(meaning: dict[str, Any]) -> Unacknowledged:
+def told_open(meaning: Document) -> Unacknowledged:
     """Return the same as `decode` tells it."""
     return {
         batch["position"]: {index for first, last in batch["unacked"] for index in range(first, last + 1)}
@@ -121,7 +122,7 @@ def records(cluster: Cluster) -> dict[str, dict[str, Any]]:
     }
 
 
-def cursor_ledger_state(cluster: Cluster, ledger_id: int) -> dict[str, Any]:
+def cursor_ledger_state(cluster: Cluster, ledger_id: int) -> PositionMeaning:
     """The meaning of the last entry of a cursor's ledger."""
     with open_entries([cluster.entries_url]) as source:
         *_, last = source.read_many(ledger_id)

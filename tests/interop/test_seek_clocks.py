@@ -17,7 +17,7 @@ from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.seek.entry_readings import read_one
-from pulsar_meta.jobs.seek.questions import Question, SeekOptions
+from pulsar_meta.jobs.seek.questions import Kind, Question, SeekOptions
 from pulsar_meta.jobs.seek.samples import Reading
 from pulsar_meta.jobs.seek.seeker import Seeker, plan_topic, reading_order
 from pulsar_meta.stores.base import Store
@@ -47,7 +47,7 @@ class Left:
     by_time: dict[int, Any]
     by_index: dict[int, Any]
 
-    def ask(self, kind: str, target: int, **options: Any) -> Document:
+    def ask(self, kind: Kind, target: int, **options: Any) -> Document:
         """Return the answer to one question, asked for itself."""
         topic, chosen = TopicName.parse(TOPIC), SeekOptions(**options)
         plan = plan_topic(self.store, self.source, topic, chosen, print)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, NotRequired, TypedDict, TypeVar
 
 from pulsar_meta.access.tls import TlsSettings
 from pulsar_meta.brokers.connection import BrokerConnection, connect_to_any
@@ -23,7 +23,6 @@ from pulsar_meta.brokers.lookup import (
 from pulsar_meta.brokers.partition_count import PartitionAnswer, ask_partitions
 from pulsar_meta.brokers.scalable_lookup import SegmentOf, ask_segments
 from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError, UsageError
-from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.wire.commands import text_of
 from pulsar_meta.codecs.wire.service_url import BrokerAddress
@@ -34,33 +33,91 @@ OLDEST_WITH_SCALABLE: Final = (5, 0)
 PARTITIONED: Final = ("persistent", "non-persistent")
 
 
+class LookupAnswer(TypedDict):
+    """What a broker answered to a lookup."""
+
+    broker_service_url: str | None
+    broker_service_url_tls: str | None
+    authoritative: bool
+    proxy_through_service_url: bool
+
+
+class LookupHop(LookupAnswer):
+    """A broker that was asked; times are in milliseconds."""
+
+    broker: str
+    server_version: str
+    protocol_version: int
+    knows_properties: bool | None
+    asked_authoritative: bool
+    response: str
+    connect_ms: float
+    answer_ms: float
+    error: NotRequired[str]
+    message: NotRequired[str]
+
+
+class SegmentDocument(TypedDict, total=False):
+    """Of which scalable topic what is looked up is a segment; `controller` decides about splits."""
+
+    scalable_topic: str
+    segment_state: str
+    controller: str
+
+
+class LookupDocument(SegmentDocument):
+    """Where a topic is served, as a client with these properties would find it, or why that is not known."""
+
+    topic: str
+    properties: dict[str, str]
+    status: NotRequired[Literal["found", "failed"]]
+    error: NotRequired[str]
+    broker: NotRequired[str]
+    broker_service_url: NotRequired[str | None]
+    broker_service_url_tls: NotRequired[str | None]
+    authoritative: NotRequired[bool]
+    proxy_through_service_url: NotRequired[bool]
+    notes: list[str]
+    hops: list[LookupHop]
+
+
 @dataclass(slots=True)
 class LookupOutcome:
     """What a lookup found: a document per hop, the last hop's answer, or the error that ended it."""
 
     request: LookupRequest
-    hops: list[Document] = field(default_factory=list)
+    hops: list[LookupHop] = field(default_factory=list)
     last: Hop | None = None
     error: PulsarMetaError | None = None
     remarks: list[str] = field(default_factory=list)
     segment: SegmentOf | None = None
 
-    def document(self) -> Document:
+    def document(self) -> LookupDocument:
         """Return it in the JSON form of `lookup`."""
-        document: Document = {"topic": self.request.topic, **self._of_segment()}
-        document["properties"] = dict(self.request.properties)
+        document: LookupDocument = {
+            "topic": self.request.topic,
+            **self._of_segment(),
+            "properties": dict(self.request.properties),
+            "notes": self.notes(),
+            "hops": self.hops,
+        }
         if self.error is not None:
             document |= {"status": "failed", "error": str(self.error)}
         elif self.last is not None:
             document |= {"status": "found", "broker": str(next_address(self.last)), **_answer(self.last)}
-        return document | {"notes": self.notes(), "hops": self.hops}
+        return document
 
-    def _of_segment(self) -> Document:
+    def _of_segment(self) -> SegmentDocument:
         segment = self.segment
         if segment is None:
             return {}
-        controller = {} if segment.controller is None else {"controller": segment.controller}
-        return {"scalable_topic": segment.scalable_topic, "segment_state": segment.state, **controller}
+        named: SegmentDocument = {
+            "scalable_topic": segment.scalable_topic,
+            "segment_state": segment.state,
+        }
+        if segment.controller is not None:
+            named["controller"] = segment.controller
+        return named
 
     def notes(self) -> list[str]:
         """Return what one should know of the properties that were sent."""
@@ -187,7 +244,7 @@ def _as_old_part(
     return outcome
 
 
-def _run(talk: Generator[Step | Hop, Any, Result], wire: _Wire, hops: list[Document]) -> Result:
+def _run(talk: Generator[Step | Hop, Any, Result], wire: _Wire, hops: list[LookupHop]) -> Result:
     """Do what `talk` wants until it returns; each hop is added to `hops`."""
     sent: Any = None
     try:
@@ -206,10 +263,10 @@ def _run(talk: Generator[Step | Hop, Any, Result], wire: _Wire, hops: list[Docum
         wire.close()
 
 
-def hop_document(hop: Hop, connect_ms: float, answer_ms: float) -> Document:
+def hop_document(hop: Hop, connect_ms: float, answer_ms: float) -> LookupHop:
     """Return a hop in the JSON form of `lookup`; times in milliseconds."""
     answer = hop.answer
-    document: Document = {
+    document: LookupHop = {
         "broker": str(hop.address),
         "server_version": hop.server_version,
         "protocol_version": hop.protocol_version,
@@ -225,7 +282,7 @@ def hop_document(hop: Hop, connect_ms: float, answer_ms: float) -> Document:
     return document
 
 
-def _answer(hop: Hop) -> Document:
+def _answer(hop: Hop) -> LookupAnswer:
     answer = hop.answer
     return {
         "broker_service_url": text_of(answer.brokerServiceUrl) or None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import typer
 
@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 
 # The undo files of this run that have records: an unforeseen error names the last.
 undo_files: list[Path] = []
+
+
+class ErrorDocument(TypedDict):
+    """An error on stderr; `offset` is in bytes."""
+
+    error: str
+    message: str
+    source: NotRequired[str]
+    offset: NotRequired[int]
 
 
 def wants_json(arguments: list[str]) -> bool:
@@ -39,7 +48,7 @@ def report(error: PulsarMetaError, *, as_json: bool) -> None:
     if not as_json:
         talk(f"pulsar-meta: {redact(str(error))}")
         return
-    document: dict[str, object] = {"error": error.kind, "message": redact(error.message)}
+    document: ErrorDocument = {"error": error.kind, "message": redact(error.message)}
     if error.source is not None:
         document["source"] = redact(error.source)
     if isinstance(error, DecodeError) and error.offset is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final, cast
@@ -144,7 +144,7 @@ def talk(text: str) -> None:
     _to_stderr(message_line(text))
 
 
-def talk_json(document: dict[str, Any]) -> None:
+def talk_json(document: Mapping[str, Any]) -> None:
     """Write one line of JSON to stderr."""
     _to_stderr(json_line(document))
 

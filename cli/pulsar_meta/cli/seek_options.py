@@ -19,6 +19,7 @@ from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.seek.questions import (
     INDEX,
     TIME,
+    Kind,
     Question,
     SeekOptions,
     parse_duration,
@@ -139,7 +140,7 @@ class Search:
 
 
 # Kind, target and time to live of a question that still lacks its topic.
-Target = tuple[str, int, int | None]
+Target = tuple[Kind, int, int | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Annotated, Any, TypedDict
 
 import typer
 
@@ -46,6 +46,13 @@ from pulsar_meta.jobs.topics.segments import old_part
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.routed import MARK, with_ledgers
+
+
+class LookedAt(TypedDict):
+    """How many of what were looked at, by plural nouns, and what was not and why."""
+
+    checked: dict[str, int]
+    not_checked: dict[str, str]
 
 
 class Exit(IntEnum):
@@ -259,7 +266,8 @@ class Shell:
         if self.quiet and not left_out:
             return
         if self.speaks_json:
-            talk_json({"checked": dict(checked), "not_checked": left_out})
+            seen: LookedAt = {"checked": dict(checked), "not_checked": left_out}
+            talk_json(seen)
             return
         talk(looked_at(checked, left_out))
 

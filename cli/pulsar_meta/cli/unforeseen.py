@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, NotRequired, TypedDict
 
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.errors import undo_files
@@ -29,14 +29,26 @@ _secret_re = re.compile(
 )
 
 
+class UnforeseenDocument(TypedDict):
+    """A fault of pulsar-meta itself; `traceback` is a file for a report, `undo_file` has what was written."""
+
+    error: Literal["unforeseen"]
+    message: str
+    traceback: NotRequired[str]
+    undo_file: NotRequired[str]
+
+
 def report_unforeseen(error: BaseException, arguments: Sequence[str], *, as_json: bool) -> None:
     """Write one line about an error that is a fault of this program; its traceback goes into a file."""
     what = " ".join(f"{type(error).__name__}: {_without_secrets(str(error))}".split())[:_LONGEST_WHAT]
     file = _keep_traceback(error, arguments)
     if as_json:
-        document = {"error": "unforeseen", "message": what}
-        document |= {"traceback": str(file)} if file is not None else {}
-        talk_json(document | ({"undo_file": str(undo_files[-1])} if undo_files else {}))
+        document: UnforeseenDocument = {"error": "unforeseen", "message": what}
+        if file is not None:
+            document["traceback"] = str(file)
+        if undo_files:
+            document["undo_file"] = str(undo_files[-1])
+        talk_json(document)
         return
     report_it = f"please report it with {file}" if file is not None else "please report it"
     undo = f"; values were written, undo with: pulsar-meta undo {undo_files[-1]}" if undo_files else ""

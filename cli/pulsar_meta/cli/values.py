@@ -12,6 +12,7 @@ from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.documents.document import Decoded, DecodeOptions, decode_document
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.jobs.topics.segments import PlaceNames
 from pulsar_meta.jobs.values.value_inputs import ValueInput
 
 # The columns of CSV.
@@ -30,7 +31,7 @@ FIELDS = (
 )
 OTHER_BYTES = "re-encoding gives other bytes (fields in another order or form), which mean the same"
 
-NO_NAMES: Final[Mapping[str, Document]] = {}
+NO_NAMES: Final[Mapping[str, PlaceNames]] = {}
 
 # Adds to a value's document what lies elsewhere; returns why it cannot.
 Complete = Callable[[ValueInput, Document], PulsarMetaError | None]
@@ -43,7 +44,7 @@ def emit_values(
     *,
     single: bool,
     complete: Complete = lambda value, document: None,
-    names: Mapping[str, Document] = NO_NAMES,
+    names: Mapping[str, PlaceNames] = NO_NAMES,
 ) -> None:
     """Write what values say, report what is wrong with some, and leave with the gravest exit code.
 
@@ -56,12 +57,12 @@ def emit_values(
     faults.end()
 
 
-def _with_names(document: Document, names: Mapping[str, Document]) -> Document:
+def _with_names(document: Document, names: Mapping[str, PlaceNames]) -> Document:
     """Return a document with the names of its value behind its path."""
     found = names.get(document.get("path", ""))
     if not found:
         return document
-    return {name: document[name] for name in ("source", "path")} | found | document
+    return {**{name: document[name] for name in ("source", "path")}, **found, **document}
 
 
 def _decoded(

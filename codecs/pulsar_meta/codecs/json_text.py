@@ -11,7 +11,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from math import isfinite
 from typing import Any, Final
@@ -20,8 +20,8 @@ from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_literals import LITERALS, Number, Style, finite, no_constant
 from pulsar_meta.codecs.secrets import REDACTED
 
-# A JSON object: what commands print and read back.
-Document = dict[str, Any]
+# A JSON object: what commands print and read back. What they print has types of its own (TypedDict).
+Document = Mapping[str, Any]
 
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 # Protobuf takes 100 messages inside each other, which are 200 lists and objects here.
@@ -127,7 +127,7 @@ def read_json(
     return found
 
 
-def read_json_object(data: str | bytes, *, source: str | None = None) -> Document:
+def read_json_object(data: str | bytes, *, source: str | None = None) -> dict[str, Any]:
     """Return the JSON object in `data`; DecodeError as `read_json`, and for everything that is no object."""
     found = read_json(data, source=source)
     if not isinstance(found, dict):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from binascii import b2a_base64
 from hashlib import sha256
-from typing import Final
+from typing import Final, NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import Document, dumps
@@ -22,6 +22,31 @@ HEAD: Final = "snapshot"
 FOOT: Final = "values"
 FORM: Final = 1
 _MODULUS: Final = 1 << 256
+
+
+class SumsDocument(TypedDict):
+    """How many values, and the sums over all and over the lasting ones, in hex."""
+
+    values: int
+    sum: str
+    sum_lasting: str
+
+
+class SnapshotFoot(SumsDocument):
+    """The last line of a snapshot; `changed_meanwhile` counts values of a store that did not stand still."""
+
+    changed_meanwhile: NotRequired[int]
+
+
+class SnapshotValue(TypedDict):
+    """The line of a value; `value` is base64, times are in milliseconds."""
+
+    path: str
+    version: int
+    value: str
+    created: NotRequired[int]
+    modified: NotRequired[int]
+    ephemeral: NotRequired[bool]
 
 
 class Sums:
@@ -70,9 +95,9 @@ class Sums:
         """The sum without ephemeral values and empty parents, in hex."""
         return f"{(self._lasting + sum(self._childless.values())) % _MODULUS:064x}"
 
-    def document(self) -> Document:
+    def document(self) -> SumsDocument:
         """Return the foot's part that says so."""
-        return {FOOT: self.values, "sum": self.everything, "sum_lasting": self.lasting}
+        return {"values": self.values, "sum": self.everything, "sum_lasting": self.lasting}
 
 
 def value_line(
@@ -99,7 +124,7 @@ def head_line(facts: Document) -> bytes:
 
 def foot_line(sums: Sums, facts: Document) -> bytes:
     """Return the last line: the sums, and `facts` about how the values were read."""
-    return dumps(sums.document() | facts).encode() + b"\n"
+    return dumps({**sums.document(), **facts}).encode() + b"\n"
 
 
 def is_head(line: Document) -> bool:

@@ -62,7 +62,7 @@ class SnapshotStore(BaseStore):
         with self._open() as file, self._lines(file) as lines:
             _, line = next(lines, (0, b""))
             head = None if not line or _usual_value(line) else self._beside(line, 1)
-        return {} if head is None else head | self._foot
+        return {} if head is None else {**head, **self._foot}
 
     def read(self, path: str) -> Versioned:
         """Return the value at `path`; NotFoundError where there is none."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.protobuf.wire_fields import bytes_field
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
 
@@ -19,7 +18,7 @@ RANGE = ManagedCursorInfo(
 )
 
 
-def partly(kind: str, data: bytes) -> dict[str, Any]:
+def partly(kind: str, data: bytes) -> Document:
     decoded = decode_document(data, source="test", options=DecodeOptions(kind=kind))
     assert decoded.error is not None
     return decoded.document

@@ -10,6 +10,7 @@ import pytest
 
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document, encode_document
 from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.ledger_metadata import LedgerMetadata, encode_ledger_metadata
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
@@ -19,7 +20,7 @@ CLUSTER = "/admin/clusters/c"
 TOPIC = "/managed-ledgers/a/b/persistent/t"
 
 
-def hidden(data: bytes, path: str | None = CLUSTER) -> dict[str, Any]:
+def hidden(data: bytes, path: str | None = CLUSTER) -> Document:
     """Return the document of a value; it does not show the secret, and does where it is asked for."""
     document = decode_document(data, source="s", path=path).document
     assert SECRET not in json.dumps(document)

@@ -14,7 +14,7 @@ import pytest
 
 from pulsar_meta.codecs.documents.document import Decoded, decode_document, encode_document
 from pulsar_meta.codecs.documents.value import JSON_KINDS, SCALABLE_KINDS, TRANSACTION_KINDS
-from pulsar_meta.codecs.json_text import dumps
+from pulsar_meta.codecs.json_text import Document, dumps
 from pulsar_meta.codecs.names import TopicName
 
 CAPTURES = [
@@ -110,7 +110,7 @@ def test_what_pulsar_5_keeps_is_known(capture: Capture) -> None:
     }
 
 
-def final_documents(folder: Path) -> dict[str, dict[str, Any]]:
+def final_documents(folder: Path) -> dict[str, Document]:
     return {answer.document["path"]: answer.document for _, answer in decoded(folder / "metadata.ndjson")}
 
 

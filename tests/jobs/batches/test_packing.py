@@ -15,7 +15,7 @@ from pulsar_meta.codecs.frames.batch import open_entry
 from pulsar_meta.codecs.frames.broker_metadata import strip_broker_metadata
 from pulsar_meta.codecs.frames.entry_json import properties_of
 from pulsar_meta.codecs.frames.frame import decode_frame
-from pulsar_meta.jobs.batches.batch_plan import BatchPlan
+from pulsar_meta.jobs.batches.batch_plan import BatchPlan, BatchPlanDocument
 from pulsar_meta.jobs.batches.batching import Batching
 from pulsar_meta.jobs.batches.frame_stream import read_frames
 from tests.cli.program import pulsar_meta_here
@@ -115,7 +115,7 @@ def test_packed_and_attached_frames_verify(tmp_path: Path) -> None:
     assert b"8 entries" in done.stderr
 
 
-def plan_of(frames: list[bytes], batching: Batching, **options: bool) -> Json:
+def plan_of(frames: list[bytes], batching: Batching, **options: bool) -> BatchPlanDocument:
     plan = BatchPlan(batching, **options)
     for frame in frames:
         plan.add(memoryview(frame))

@@ -13,7 +13,14 @@ import pytest
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.jobs.brokers.lookup_properties import published_properties
-from pulsar_meta.jobs.brokers.registered import STOCK, broker_document, match_broker, match_notes
+from pulsar_meta.jobs.brokers.registered import (
+    STOCK,
+    BrokerPlace,
+    RegisteredBroker,
+    broker_document,
+    match_broker,
+    match_notes,
+)
 from tests.cli.program import as_text, pulsar_meta_here
 
 MANAGER = "loadManagerClassName"
@@ -33,8 +40,9 @@ REGISTERED = {
 }
 
 
-def document(**members: Any) -> dict[str, Any]:
-    return {"broker": "b", **broker_document(json.dumps(REGISTERED | members).encode())}
+def document(**members: Any) -> RegisteredBroker:
+    place: BrokerPlace = {"broker": "b", "path": "/b", "version": 0}
+    return {**place, **broker_document(json.dumps(REGISTERED | members).encode())}
 
 
 def test_a_registration_in_the_json_form() -> None:

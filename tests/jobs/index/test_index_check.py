@@ -12,6 +12,7 @@ import pytest
 
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.frames.frame import encode_frame
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
@@ -23,7 +24,7 @@ from pulsar_meta.jobs.index.build import (
     IndexBuild,
     first_index,
 )
-from pulsar_meta.jobs.index.check import check_indexes
+from pulsar_meta.jobs.index.check import IndexReport, check_indexes
 from pulsar_meta.jobs.index.properties import properties_of
 from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.topics.shadow import ShadowSources
@@ -94,11 +95,11 @@ def build_of(store: Store, source: EntrySource, key: str = "first-index") -> Ind
     return IndexBuild(key, lambda ids: [first_index(source, one) for one in ids], ShadowSources(store))
 
 
-def checked(store: Store, source: EntrySource) -> list[dict[str, Any]]:
+def checked(store: Store, source: EntrySource) -> list[IndexReport]:
     return list(check_indexes(source, map(topic_of, chosen_topics(store, [str(TOPIC)])), "first-index"))
 
 
-def faults(document: dict[str, Any]) -> dict[str, Any]:
+def faults(document: Document) -> dict[str, Any]:
     names = ("gaps", "overlaps", "steps_back", "without_index", "unreadable", "missing")
     found = {name: document[name] for name in names if document[name]}
     if document["property"] not in ("absent", "right", "unchecked"):

@@ -113,7 +113,7 @@ def test_subscriptions_that_a_person_names(capture: Callable[[str], Path]) -> No
     assert made[f"{marks}/recovered-146"].certainty == "lost+found"
     assert made[f"{marks}/new%2Fone"].facts["position"] == "64:-1"
     last = made[marks].facts["ledgers"][-1]
-    assert made[f"{marks}/late"].facts["position"].startswith(f"{last}:")
+    assert str(made[f"{marks}/late"].facts["position"]).startswith(f"{last}:")
     assert made[f"{DEFAULT}/not-here/x"].certainty == "refused"
 
 

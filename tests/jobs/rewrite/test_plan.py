@@ -9,6 +9,7 @@ from pulsar_meta.codecs.errors import (
     DecodeError,
     GuardError,
 )
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.rewrite.batches import Batches
 from pulsar_meta.jobs.rewrite.decision import Summary, digest
 from pulsar_meta.jobs.rewrite.guards import Overrides
@@ -41,7 +42,7 @@ PLAN_LINE = (
 
 
 def write_plan(store: MemoryStore, path: Path, rule: Recompression) -> None:
-    lines = [plan_header("compress-cursors", read_identity(store))]
+    lines: list[Document] = [plan_header("compress-cursors", read_identity(store))]
     lines += [plan_line(v, rule(v)) for v in select(store, Scope(), rule.kind)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 

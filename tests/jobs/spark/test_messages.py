@@ -62,7 +62,7 @@ def test_rows_are_those_of_the_local_stream_however_they_are_cut(
     folder = capture("schemas-4.2.4")
     register(session)
     local = list(rows_of(folder, [TYPED], readable=False)[0].values())
-    expected = sorted_rows([row | {"properties": dict(row["properties"])} for row in local])
+    expected = sorted_rows([{**row, "properties": dict(row["properties"])} for row in local])
     found = load(session, folder, topics=TYPED, entriesPerPartition="7")
     assert found.rdd.getNumPartitions() > 5
     rows = [row.asDict() for row in found.collect()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +44,7 @@ def representative(folder: Path) -> list[Question]:
     return [*questions, Question("parted", INDEX, 5), Question("nowhere", INDEX, 5)]
 
 
-def without_price(answers: list[Document]) -> list[Document]:
+def without_price(answers: Iterable[Document]) -> list[Document]:
     return [{key: answer[key] for key in answer if key != "entries_read"} for answer in answers]
 
 

@@ -56,6 +56,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "check-index": Command("pulsar_meta.cli.commands.check_index:check_index", CHECK, ROWS),
     "check-readable": Command("pulsar_meta.cli.commands.check_readable:check_readable", CHECK, ROWS),
     "verify-entries": Command("pulsar_meta.cli.commands.verify_entries:verify_entries", CHECK, ROWS),
+    "schema": Command("pulsar_meta.cli.commands.schema:schema", READ, ROWS),
     "lookup": Command("pulsar_meta.cli.commands.lookup:lookup", BROKERS, ROWS),
     "brokers": Command("pulsar_meta.cli.commands.brokers:brokers", BROKERS, ROWS),
     "lookup-properties": Command("pulsar_meta.cli.commands.brokers:lookup_properties", BROKERS, TEXT),

@@ -47,9 +47,9 @@ def brokers(
     shell.emit(found, _MATCHED if wanted else _LISTED)
     for note in match_notes(found) if wanted else []:
         shell.say(f"note: {note}")
-    broken = [broker for broker in found if "error" in broker]
-    if broken:
-        raise DecodeError(broken[0]["error"], source=broken[0]["path"])
+    for broker in found:
+        if broker["kind"] is None:
+            raise DecodeError(broker["error"], source=broker["path"])
     if wanted and all(broker["match"]["could_be_chosen"] is False for broker in found):
         raise typer.Exit(Exit.FAULT)
 

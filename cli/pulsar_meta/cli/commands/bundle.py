@@ -8,7 +8,7 @@ import tarfile
 import tempfile
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import IO, Annotated, Final
+from typing import IO, Annotated, Final, TypedDict
 
 import typer
 
@@ -51,7 +51,27 @@ def bundle(
     shell.account(run.looked_at, run.not_checked)
 
 
-def _write_parts(shell: Shell, store: Store, folder: Path) -> tuple[Checkup, Document]:
+class Contents(TypedDict):
+    """How much is in a bundle."""
+
+    values: int
+    findings: int
+
+
+class WrittenBundle(Contents):
+    """A bundle that was written."""
+
+    file: str
+
+
+# What ran, in `versions.json`; `packages` are those that were installed, by name.
+Versions = TypedDict(
+    "Versions",
+    {"pulsar-meta": str, "python": str, "platform": str, "store": str, "packages": dict[str, str]},
+)
+
+
+def _write_parts(shell: Shell, store: Store, folder: Path) -> tuple[Checkup, Contents]:
     """Write the files of the bundle; return the run of check, and how much there is."""
     versions = _versions(store)
     with shell.progress(unit="values") as progress:
@@ -67,7 +87,7 @@ def _write_parts(shell: Shell, store: Store, folder: Path) -> tuple[Checkup, Doc
     return run, {"values": taken.sums.values, "findings": len(findings)}
 
 
-def _versions(store: Store) -> Document:
+def _versions(store: Store) -> Versions:
     """Return what ran: the package, what it stands on, Python, the machine, and the store's URL, redacted."""
     needed = {re.split(r"[^\w.-]", one, maxsplit=1)[0] for one in requires("pulsar-meta") or ()}
     return {

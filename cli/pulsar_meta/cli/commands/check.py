@@ -23,7 +23,7 @@ from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.check.catalogue import chosen_codes
-from pulsar_meta.jobs.check.codes import Finding, Severity
+from pulsar_meta.jobs.check.codes import Finding, FindingDocument, Severity
 from pulsar_meta.jobs.check.known import CheckOptions
 from pulsar_meta.jobs.check.passes import Passes
 from pulsar_meta.jobs.check.run import Checkup, checkup
@@ -257,20 +257,20 @@ def _shown(
     severity: Severity,
     counts: Counter[Severity],
     given: tuple[list[str], list[str]],
-) -> Iterator[Document]:
+) -> Iterator[FindingDocument]:
     for finding in findings:
         if finding.severity.rank <= severity.rank:
             counts[finding.severity] += 1
             yield _with_places(finding.document(), *given)
 
 
-def _with_places(document: Document, store: list[str], entries: list[str]) -> Document:
+def _with_places(document: FindingDocument, store: list[str], entries: list[str]) -> FindingDocument:
     """Return a finding whose command names the store, and the entries, that this one was given."""
     if "repair" not in document:
         return document
     words = shlex.split(document["repair"])
     looks = words[1] == "repair" and words[2] != "partitions"
-    return document | {"repair": shlex.join([*words, *store, *(entries if looks else ())])}
+    return {**document, "repair": shlex.join([*words, *store, *(entries if looks else ())])}
 
 
 def _account(shell: Shell, run: Checkup) -> None:

@@ -126,7 +126,7 @@ def _counted(
 
 
 def _row(document: Document) -> list[str]:
-    shown = document | {"ok": "ok" if document["ok"] else "FAULT"}
+    shown = {**document, "ok": "ok" if document["ok"] else "FAULT"}
     return [str(shown.get(column, "")) for column in COLUMNS]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,6 +11,7 @@ from pulsar_meta.cli.options import EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.shell import Exit, Shell
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import MANAGED_LEDGERS
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.rewrite.readable import Readability, Readers
@@ -60,7 +61,7 @@ def check_readable(
         raise typer.Exit(Exit.NOT_FOUND)
 
 
-def _row(fault: dict[str, Any]) -> list[str]:
+def _row(fault: Document) -> list[str]:
     return [fault["topic"], fault.get("cursor", ""), fault["form"], fault["reason"], fault["verdict"]]
 
 

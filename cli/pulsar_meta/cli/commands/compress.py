@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -201,7 +201,7 @@ def _estimate(shell: Shell, store: Store, request: _Request) -> None:
         raise typer.Exit(Exit.FAULT)
 
 
-def _explain(shell: Shell, rows: list[Document], threshold: int) -> None:
+def _explain(shell: Shell, rows: Sequence[Document], threshold: int) -> None:
     """Say what the threshold kept out of the numbers: as brokers do, values up to it stay plain."""
     of_codec = [[row for row in rows if row["codec"] == codec] for codec in CODECS]
     values = sum(row["values"] for row in of_codec[0])

@@ -100,7 +100,7 @@ def _not_compared(compared: Compared, left_out: set[Ignored]) -> dict[str, str]:
 def _account(shell: Shell, compared: Compared, left_out: set[Ignored]) -> None:
     shell.account(_counts(compared), _not_compared(compared, left_out))
     if shell.speaks_json:
-        talk_json(dict(zip(("left", "right"), (sums.document() for sums in compared.sums), strict=True)))
+        talk_json(compared.both_sums())
         return
     for side, sums in zip(("left: ", "right:"), compared.sums, strict=True):
         shell.say(f"{side} {sums.values} values, sum {sums.everything}, lasting {sums.lasting}")

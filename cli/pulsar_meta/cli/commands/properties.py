@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -190,12 +190,12 @@ def _numbers(words: Iterable[str]) -> list[int]:
         raise UsageError("a ledger is its number; several are separated by commas") from error
 
 
-def _text(ledger: dict[str, Any]) -> str:
+def _text(ledger: Document) -> str:
     return ", ".join(f"{key}={value}" for key, value in ledger["properties"].items())
 
 
 # What each column shows; `shadow_of` is only there where a topic is a shadow.
-CELLS: dict[str, Callable[[dict[str, Any]], str]] = {
+CELLS: dict[str, Callable[[Document], str]] = {
     "topic": lambda ledger: str(ledger["topic"]),
     "shadow of": lambda ledger: str(ledger.get("shadow_of") or ""),
     "ledger": lambda ledger: str(ledger["ledger_id"]),
@@ -204,7 +204,7 @@ CELLS: dict[str, Callable[[dict[str, Any]], str]] = {
 FIELDS = ("topic", "shadow_of", "ledger_id", "properties", "scalable_topic")
 
 
-def _view(ledgers: list[dict[str, Any]], *, one: bool) -> View:
+def _view(ledgers: list[Document], *, one: bool) -> View:
     """Return the columns that say something; of one topic its name is known."""
     left_out = {"topic"} if one else set()
     if not any("shadow_of" in ledger for ledger in ledgers):

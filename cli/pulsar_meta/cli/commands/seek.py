@@ -25,7 +25,7 @@ from pulsar_meta.jobs.seek.questions import Question, SeekOptions
 from pulsar_meta.jobs.seek.readable import UNKNOWN
 from pulsar_meta.jobs.seek.search import FOUND, MISSING, UNREADABLE
 from pulsar_meta.jobs.seek.seek import Cluster, seek_clusters
-from pulsar_meta.jobs.seek.seeker import NO_TOPIC
+from pulsar_meta.jobs.seek.seeker import NO_TOPIC, SeekAnswer
 from pulsar_meta.jobs.spark.seek import seek_with_spark
 from pulsar_meta.jobs.topics.nearest import missing
 
@@ -108,7 +108,7 @@ def _head(answer: Document, prefix: tuple[str, ...]) -> list[str]:
 
 def answered(
     faults: Faults, asking: list[tuple[Cluster, list[Question]]], options: SeekOptions, how: EngineOptions
-) -> Iterator[Document]:
+) -> Iterator[SeekAnswer]:
     """Yield the answers from the engine that was asked for, or that fits."""
     shell, count = faults.shell, sum(len(questions) for _, questions in asking)
     spark = how.spark(faults)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NotRequired
 
 import typer
 
@@ -13,6 +13,7 @@ from pulsar_meta.cli.render.tables import Detail
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.snapshot_lines import SumsDocument
 from pulsar_meta.jobs.values.snapshot import Taken, take_snapshot
 
 
@@ -45,9 +46,19 @@ def snapshot(
             raise NotFoundError("the store has no values", source=opened.url)
 
 
-def _document(file: Path, taken: Taken) -> Document:
-    document: Document = {"file": str(file), **taken.sums.document(), "kept": taken.kept}
-    return document | ({} if taken.changed is None else {"changed_meanwhile": taken.changed})
+class WrittenSnapshot(SumsDocument):
+    """What was written; `kept` counts the values of a run that was gone on with."""
+
+    file: str
+    kept: int
+    changed_meanwhile: NotRequired[int]
+
+
+def _document(file: Path, taken: Taken) -> WrittenSnapshot:
+    document: WrittenSnapshot = {"file": str(file), **taken.sums.document(), "kept": taken.kept}
+    if taken.changed is not None:
+        document["changed_meanwhile"] = taken.changed
+    return document
 
 
 def _lines(document: Document) -> list[str]:

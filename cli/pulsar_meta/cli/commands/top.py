@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Annotated, Any
 
@@ -82,9 +82,9 @@ def _emit(shell: Shell, document: Document, source: str) -> None:
             shell.emit([document], Detail(lambda answer: ()), single=True)
 
 
-def _with_most(rows: list[Document]) -> Iterator[Document]:
+def _with_most(rows: Sequence[Document]) -> Iterator[Document]:
     most = max((row["count"] for row in rows if "count" in row), default=1)
-    return (row | {"most": most} for row in rows)
+    return ({**row, "most": most} for row in rows)
 
 
 def _big_row(value: Document) -> list[str]:

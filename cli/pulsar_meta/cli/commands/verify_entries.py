@@ -17,6 +17,7 @@ from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.entries.entry_check import (
     Checker,
+    EntryFault,
     LedgerReport,
     check_here,
     first_checks,
@@ -86,19 +87,13 @@ def _by_spark(
     return check_with_spark(Sources(store, tuple(urls)), max_size, how.spark(faults))
 
 
-def _faults(reports: Iterator[LedgerReport], coverage: Coverage, faults: Faults) -> Iterator[Document]:
+def _faults(reports: Iterator[LedgerReport], coverage: Coverage, faults: Faults) -> Iterator[EntryFault]:
     for report in reports:
         coverage.entries += report.entries
         coverage.elsewhere += report.elsewhere
-        for fault in report.faults:
+        for fault in report.documents():
             faults.note(Exit.FAULT)
-            yield {
-                **report.segment,
-                "ledger_id": fault.ledger_id,
-                "entry_id": fault.entry_id,
-                "layer": fault.layer,
-                "fault": fault.fault,
-            }
+            yield fault
 
 
 def _row(document: Document) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from pulsar_meta.cli.render.parquet import STRINGS
@@ -93,7 +93,7 @@ PARQUET_TYPES: Final = {
 
 def parquet_row(document: Document) -> Document:
     """Return the columns of an entry for Parquet; a number over 2⁶³-1 wraps, as it does in Java."""
-    row = flat(document) | {"properties": list(document["metadata"].get("properties", {}).items())}
+    row = {**flat(document), "properties": list(document["metadata"].get("properties", {}).items())}
     for name, kind in PARQUET_TYPES.items():
         value = row.get(name)
         if kind == "int64" and isinstance(value, str):
@@ -235,7 +235,7 @@ def _snapshot(snapshot: Document) -> str:
     return f"snapshot of {snapshot['topicName']}: {', '.join(parts)}"
 
 
-def segment_of(document: Mapping[str, str]) -> Iterator[str]:
+def segment_of(document: Document) -> Iterator[str]:
     """Yield which segment an entry is in, where it was reached through the name of a scalable topic."""
     if "scalable_topic" in document:
         yield document["topic"]

@@ -390,7 +390,7 @@ def _csv_columns(cells: BlockCells) -> Iterator[Cells]:
         elif plain in MessageMetadata.DESCRIPTOR.fields_by_name and plain != name:
             column = cells.digits(plain)
         else:
-            column = csv_text(cells.segment.get(name, ""))
+            column = csv_text(str(cells.segment.get(name, "")))
         yield column if isinstance(column, str) else pc.fill_null(column, "")
     yield "\n"
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.render.text import counted, harmless, size
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.rewrite.decision import Decided, Effect
 
 
-def summary_lines(document: dict[str, Any], undo: str | None = None) -> Iterator[str]:
+def summary_lines(document: Document, undo: str | None = None) -> Iterator[str]:
     """Yield the lines of a summary; `undo` is the command that takes it back."""
     yield f"{document['seen']} seen, {_changed(document)}"
     for name in ("kept", "skipped"):
@@ -26,7 +26,7 @@ def summary_lines(document: dict[str, Any], undo: str | None = None) -> Iterator
         yield f"undo with: {undo}"
 
 
-def _changed(document: dict[str, Any]) -> str:
+def _changed(document: Document) -> str:
     before, after = document["bytes_before"], document["bytes_after"]
     done = effects(document)
     parts = [f"{count} {_DONE[name]}" for name, count in done.items() if count] or ["0 rewritten"]
@@ -42,13 +42,13 @@ def named(names: Sequence[str], count: int) -> str:
     return ", ".join(map(harmless, names)) + more
 
 
-def effects(document: dict[str, Any]) -> dict[Effect, int]:
+def effects(document: Document) -> dict[Effect, int]:
     """Return how many of the values in a summary are replaced, created and removed."""
     created, removed = document["created"], document["removed"]
     return {"replace": document["rewritten"] - created - removed, "create": created, "remove": removed}
 
 
-def question_lines(document: dict[str, Any], first: Sequence[Decided]) -> Iterator[str]:
+def question_lines(document: Document, first: Sequence[Decided]) -> Iterator[str]:
     """Yield what will happen, for a person who is asked; `first` are the first of the writes."""
     for seen, decision in first:
         sizes = f"{decision.size_before} -> {decision.size_after}"
@@ -61,7 +61,7 @@ def question_lines(document: dict[str, Any], first: Sequence[Decided]) -> Iterat
     yield from (line for line in others if any(digit in line for digit in "123456789"))
 
 
-def question(document: dict[str, Any]) -> str:
+def question(document: Document) -> str:
     """Return the question whether to go ahead."""
     parts = [
         f"{_TO_DO[name]} {counted(count, 'values')}" for name, count in effects(document).items() if count
@@ -75,7 +75,7 @@ _DONE: dict[Effect, str] = {"replace": "rewritten", "create": "created", "remove
 _TO_DO: dict[Effect, str] = {"replace": "write", "create": "create", "remove": "remove"}
 
 
-def _plan_row(line: dict[str, Any]) -> list[str]:
+def _plan_row(line: Document) -> list[str]:
     codecs = f"{line['codec_before'] or '-'} -> {line['codec_after'] or '-'}"
     sizes = [str(line["size_before"]), str(line["size_after"])]
     return [
@@ -157,7 +157,7 @@ def estimate_table(by: str | None) -> View:
         "undecodable",
     )
 
-    def row(document: dict[str, Any]) -> list[str]:
+    def row(document: Document) -> list[str]:
         sizes = [size(document["bytes_before"]), size(document["bytes_after"])]
         counts = [str(document["values"]), str(document["rewritten"])]
         ratio = f"{document['ratio']:.2f}" if document["ratio"] else ""

@@ -64,7 +64,7 @@ class View:
     """
 
     columns: Sequence[str]
-    row: Callable[[Document], Sequence[str]]
+    row: Callable[[Any], Sequence[str]]
     right: frozenset[str] = frozenset()
     types: Mapping[str, str] = field(default_factory=dict)
     fields: Sequence[str] = ()
@@ -94,10 +94,10 @@ class Detail:
     stands below the lines of a document.
     """
 
-    lines: Callable[[Document], Iterable[str]]
+    lines: Callable[[Any], Iterable[str]]
     fields: Sequence[str] = ()
     title: str = ""
-    drawing: Callable[[Document], Iterable[Section]] = lambda document: ()
+    drawing: Callable[[Any], Iterable[Section]] = lambda document: ()
 
     def sections(self, documents: Iterable[Document]) -> Iterator[Section]:
         """Yield the sections of a page: each document's lines, then its drawing."""

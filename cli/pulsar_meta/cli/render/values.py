@@ -14,7 +14,7 @@ from pulsar_meta.codecs.times import iso_time
 _INDENTED: Final = Style(indent="  ")
 
 
-def document_lines(document: dict[str, Any]) -> Iterable[str]:
+def document_lines(document: Document) -> Iterable[str]:
     """Return the lines in which a person reads a document, nothing in them that breaks a line."""
     return map(_harmless, value_lines(document))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NotRequired, TypedDict
 
 from pulsar_meta.codecs.documents.value import Value
 from pulsar_meta.codecs.errors import DecodeError
@@ -57,10 +57,29 @@ def _decode_cookie(data: bytes) -> Value:
     return Value(value, {}, encode_cookie(cookie) == data)
 
 
-def ledger_meaning(metadata: LedgerMetadataFormat) -> dict[str, Any]:
+class EnsembleMeaning(TypedDict):
+    """From which entry on a ledger's entries lie on which bookies."""
+
+    first_entry: int
+    bookies: list[str]
+
+
+class LedgerMeaning(TypedDict):
+    """Where the entries of a ledger are and how far it goes; `last_entry` is null where it is not closed."""
+
+    state: str
+    write_quorum: int
+    ack_quorum: int
+    last_entry: int | None
+    ensembles: list[EnsembleMeaning]
+    created: NotRequired[str | None]
+    custom: NotRequired[dict[str, str]]
+
+
+def ledger_meaning(metadata: LedgerMetadataFormat) -> LedgerMeaning:
     """Return whose ledger it is, where its entries are and how far it goes."""
     closed = metadata.state == LedgerMetadataFormat.CLOSED
-    meaning: dict[str, Any] = {
+    meaning: LedgerMeaning = {
         "state": LedgerMetadataFormat.State.Name(metadata.state),
         "write_quorum": metadata.quorumSize,
         "ack_quorum": metadata.ackQuorumSize if metadata.HasField("ackQuorumSize") else metadata.quorumSize,

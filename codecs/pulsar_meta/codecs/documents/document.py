@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, check_claim
 from pulsar_meta.codecs.documents.kinds import ENVELOPED, FAMILIES, checked_kind, kind_of
 from pulsar_meta.codecs.documents.value import JSON_KINDS, SCALABLE_KINDS, TRANSACTION_KINDS, Value
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError, decoding
-from pulsar_meta.codecs.json_text import check_depth, integer, shown
+from pulsar_meta.codecs.json_text import Document, check_depth, integer, shown
 from pulsar_meta.codecs.metadata.envelope import (
     Envelope,
     EnvelopeHeader,
@@ -31,6 +31,14 @@ from pulsar_meta.codecs.metadata.envelope import (
 )
 from pulsar_meta.codecs.salvage import salvage
 from pulsar_meta.codecs.secrets import REDACTED, redact, redact_text, refuse_redacted
+
+if TYPE_CHECKING:
+    from pulsar_meta.codecs.documents.decoded import (
+        DecodedDocument,
+        EnvelopeDocument,
+        ValueFault,
+        ValueSource,
+    )
 
 ORDER_KEPT: Final = "order_kept"
 STORED_TEXT: Final = "stored_text"
@@ -45,11 +53,15 @@ _CURSORS: Final = ("ManagedCursorInfo", "PositionInfo")
 _PROPERTIES: Final = ("properties", "cursorProperties", "cursor_properties")
 
 
+class _Text(TypedDict, total=False):
+    stored_text: str | dict[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A document, whether encoding it gives the same message, and what broke if it is not whole."""
+    """What a value says (a DecodedDocument), whether encoding it gives the same message, and what broke."""
 
-    document: dict[str, Any]
+    document: Document
     same_bytes: bool = True
     error: PulsarMetaError | None = None
 
@@ -87,26 +99,31 @@ def decode_document(
 ) -> Decoded:
     """Return what the bytes of one value say. Nothing is raised: a fault is part of the answer."""
     options = options or DecodeOptions()
-    document: dict[str, Any] = {"source": source}
-    known = {"path": path, "version": version}
-    document |= {name: value for name, value in known.items() if value is not None}
+    place: ValueSource = {"source": source}
+    if path is not None:
+        place["path"] = path
+    if version is not None:
+        place["version"] = version
     try:
         kind = kind_of(data, named=options.kind, path=path, max_size=options.max_size)
     except PulsarMetaError as error:
-        return _failed(document | {"kind": None, "envelope": None}, Value(None), error)
-    document["kind"] = kind
+        return _failed(place, None, None, Value(None), error)
     envelope, value = _open(kind, data, options.max_size)
-    document["envelope"] = envelope
     if kind in _PULSAR_5:
         value = replace(value, meaning=_meaning_5(kind, value, path))
     if not options.show_secrets:
         value = _without_secrets(kind, value, data)
     if value.error is not None:
-        return _failed(document, value, value.error)
-    document["value"] = _shown(kind, value)
-    if value.text is not None:
-        document[STORED_TEXT] = value.text
-    document["meaning"] = value.meaning
+        return _failed(place, kind, envelope, value, value.error)
+    text: _Text = {} if value.text is None else {"stored_text": value.text}
+    document: DecodedDocument = {
+        **place,
+        "kind": kind,
+        "envelope": envelope,
+        "value": _shown(kind, value),
+        **text,
+        "meaning": value.meaning,
+    }
     return Decoded(document, value.same_bytes)
 
 
@@ -166,7 +183,7 @@ def _encoded_json(document: dict[str, Any], place: str, stored: bytes | None) ->
     return Encoded(data, _path(document), version, True, rounded)
 
 
-def _meaning_5(kind: str, value: Value, path: str | None) -> dict[str, Any]:
+def _meaning_5(kind: str, value: Value, path: str | None) -> Any:
     from pulsar_meta.codecs.documents.pulsar5_meaning import counter_meaning, pulsar5_meaning
 
     if value.error is not None:
@@ -181,7 +198,7 @@ def _family(kind: str) -> Any:
     return import_module(f"pulsar_meta.codecs.documents.{FAMILIES[kind]}")
 
 
-def _open(kind: str, data: bytes, max_size: int) -> tuple[dict[str, Any] | None, Value]:
+def _open(kind: str, data: bytes, max_size: int) -> tuple[EnvelopeDocument | None, Value]:
     """Return what the envelope says, if there is one, and the value inside."""
     if kind not in ENVELOPED:
         return None, _family(kind).decode_value(kind, data)
@@ -195,28 +212,27 @@ def _open(kind: str, data: bytes, max_size: int) -> tuple[dict[str, Any] | None,
     return _envelope(envelope), _family(kind).decode_value(kind, payload)
 
 
-def _envelope(envelope: Envelope | None) -> dict[str, Any] | None:
+def _envelope(envelope: Envelope | None) -> EnvelopeDocument | None:
     if envelope is None:
         return None
-    sizes = {"stored_size": envelope.stored_size, "raw_size": envelope.raw_size}
-    return {"codec": envelope.codec, **sizes, **_newer(envelope.unknown)}
+    return _claim(envelope.codec, envelope.stored_size, envelope.raw_size, envelope.unknown)
 
 
-def _envelope_claim(header: EnvelopeHeader | None, data: bytes) -> dict[str, Any] | None:
+def _envelope_claim(header: EnvelopeHeader | None, data: bytes) -> EnvelopeDocument | None:
     if header is None:
         return None
-    sizes = {"stored_size": len(data), "raw_size": header.raw_size}
-    return {"codec": header.codec, **sizes, **_newer(header.unknown)}
+    return _claim(header.codec, len(data), header.raw_size, header.unknown)
 
 
-def _newer(header_fields: bytes) -> dict[str, Any]:
-    """Return the header fields of a later release in the form that messages have them in."""
-    if not header_fields:
-        return {}
-    from pulsar_meta.codecs.protobuf.to_json import UNKNOWN_FIELDS, unknown_fields
-    from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
+def _claim(codec: str, stored_size: int, raw_size: int, header_fields: bytes) -> EnvelopeDocument:
+    """Return an envelope, the header fields of a later release in the form that messages have them in."""
+    claim: EnvelopeDocument = {"codec": codec, "stored_size": stored_size, "raw_size": raw_size}
+    if header_fields:
+        from pulsar_meta.codecs.protobuf.to_json import unknown_fields
+        from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
 
-    return {UNKNOWN_FIELDS: unknown_fields(ManagedLedgerInfoMetadata.FromString(header_fields))}
+        claim["unknown_fields"] = unknown_fields(ManagedLedgerInfoMetadata.FromString(header_fields))
+    return claim
 
 
 def _salvaged(
@@ -235,11 +251,24 @@ def _salvaged(
     return Value(found.value, found.meaning, False, error)
 
 
-def _failed(document: dict[str, Any], value: Value, error: PulsarMetaError) -> Decoded:
-    fault: dict[str, Any] = {"error": error.kind, "message": error.message}
+def _failed(
+    place: ValueSource,
+    kind: str | None,
+    envelope: EnvelopeDocument | None,
+    value: Value,
+    error: PulsarMetaError,
+) -> Decoded:
+    fault: ValueFault = {"error": error.kind, "message": error.message}
     if isinstance(error, DecodeError) and error.offset is not None:
         fault["offset"] = error.offset
-    document = document | {"value": value.value, "meaning": value.meaning, "error": fault}
+    document: DecodedDocument = {
+        **place,
+        "kind": kind,
+        "envelope": envelope,
+        "value": value.value,
+        "meaning": value.meaning,
+        "error": fault,
+    }
     return Decoded(document, False, error)
 
 

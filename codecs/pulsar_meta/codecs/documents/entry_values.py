@@ -7,8 +7,9 @@ stands as it was stored, so that the same wrong bytes come out.
 from __future__ import annotations
 
 import base64
-from typing import Any, Final
+from typing import Any, Final, NotRequired, TypedDict
 
+from pulsar_meta.codecs.checksum import Verdict
 from pulsar_meta.codecs.documents.value import Value
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.bookie_entry import (
@@ -64,7 +65,26 @@ def fits(kind: str, data: bytes) -> bool:
         return False
 
 
-def _decode_frame(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+class FrameMeaning(TypedDict):
+    """What a frame says about itself; times are ISO 8601."""
+
+    frame_checksum: Verdict
+    messages: int
+    published: str | None
+    broker_time: NotRequired[str | None]
+    first_index: NotRequired[int]
+    last_index: NotRequired[int]
+
+
+class EntryMeaning(TypedDict):
+    """What the header of a bookie's entry says; `frame` is there where its data is one."""
+
+    position: str
+    digest: Verdict
+    frame: NotRequired[dict[str, Any]]
+
+
+def _decode_frame(data: bytes) -> tuple[dict[str, Any], FrameMeaning]:
     frame = decode_frame(data)
     return _frame_value(frame), frame_meaning(frame)
 
@@ -80,9 +100,9 @@ def _frame_value(frame: Frame) -> dict[str, Any]:
     return value
 
 
-def frame_meaning(frame: Frame) -> dict[str, Any]:
+def frame_meaning(frame: Frame) -> FrameMeaning:
     """Return what a frame says about itself, its payload left closed."""
-    meaning: dict[str, Any] = {
+    meaning: FrameMeaning = {
         "frame_checksum": frame.checksum,
         "messages": frame.message_count,
         "published": iso_time(frame.metadata.publish_time),
@@ -110,7 +130,7 @@ def _encode_frame(value: dict[str, Any], path: str) -> bytes:
     return encode_prefix(json_to_message(BrokerEntryMetadata, broker, f"{path}.broker_metadata")) + body
 
 
-def _decode_bookie_entry(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+def _decode_bookie_entry(data: bytes) -> tuple[dict[str, Any], EntryMeaning]:
     entry = decode_bookie_entry(data)
     header = (entry.ledger_id, entry.entry_id, entry.last_confirmed, entry.length)
     value: dict[str, Any] = dict(zip(_HEADER_FIELDS, header, strict=True))
@@ -118,12 +138,13 @@ def _decode_bookie_entry(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     stored = data[HEADER.size : HEADER.size + DIGEST_SIZES[entry.digest_type]]
     value["digest"] = "ok" if entry.digest == "ok" else _base64(stored)
     value["data"] = _base64(entry.data)
-    meaning = {"position": f"{entry.ledger_id}:{entry.entry_id}", "digest": entry.digest}
+    meaning: EntryMeaning = {"position": f"{entry.ledger_id}:{entry.entry_id}", "digest": entry.digest}
     try:
         frame = decode_frame(entry.data)
     except DecodeError:
         return value, meaning  # The ledgers of cursors, schemas and compacted topics hold no frames.
-    return value, meaning | {"frame": _frame_value(frame) | {"meaning": frame_meaning(frame)}}
+    meaning["frame"] = _frame_value(frame) | {"meaning": frame_meaning(frame)}
+    return value, meaning
 
 
 def _encode_bookie_entry(value: dict[str, Any], path: str) -> bytes:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, NotRequired, TypedDict
 
 from pulsar_meta.codecs.documents.value import BROKER_KINDS, JSON_KINDS, Value
 from pulsar_meta.codecs.errors import DecodeError
@@ -58,7 +59,7 @@ def _decode_json(kind: str, data: bytes) -> Value:
     if kind != "Json" and not isinstance(value, dict):
         # What it is instead is not shown: it may be a secret.
         raise DecodeError(f"not a {kind}: expected a JSON object", offset=0)
-    meaning = _broker_meaning(value) if kind in BROKER_KINDS else {}
+    meaning: Mapping[str, Any] = _broker_meaning(value) if kind in BROKER_KINDS else {}
     return Value(safe(value), meaning, text=None if _is_usual(value, text) else text)
 
 
@@ -71,8 +72,16 @@ def _is_usual(value: Any, text: str) -> bool:
         return False
 
 
-def _broker_meaning(broker: dict[str, Any]) -> dict[str, Any]:
-    meaning: dict[str, Any] = {"version": broker.get("brokerVersion", broker.get("brokerVersionString"))}
+class BrokerMeaning(TypedDict):
+    """What the registration of a broker says of it."""
+
+    version: Any
+    started: NotRequired[str | None]
+    lookup_properties: NotRequired[Any]
+
+
+def _broker_meaning(broker: dict[str, Any]) -> BrokerMeaning:
+    meaning: BrokerMeaning = {"version": broker.get("brokerVersion", broker.get("brokerVersionString"))}
     started = broker.get("startTimestamp")
     if isinstance(started, int) and started > 0:
         meaning["started"] = iso_time(started)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, NotRequired, TypedDict, cast
 
 from pulsar_meta.codecs.documents.kinds import COUNTER_SUFFIX
 from pulsar_meta.codecs.errors import DecodeError
@@ -26,14 +26,67 @@ _transaction_re = re.compile(r"(\d+)_(\d+)")
 _numbered_re = re.compile(r"(.+)-(\d+)")
 
 
-def pulsar5_meaning(kind: str, value: Any, path: str | None) -> Document:
+class SegmentMeaning(TypedDict):
+    """A segment of a scalable topic; `hashes` are the first and the last in hex, times ISO 8601."""
+
+    segment_id: int
+    topic: str
+    hashes: str
+    state: str
+    parents: NotRequired[list[int]]
+    children: NotRequired[list[int]]
+    created: NotRequired[str]
+    sealed: NotRequired[str]
+
+
+class Pulsar5Meaning(TypedDict, total=False):
+    """What a record below /topics or /txn means; what does not apply to it is absent."""
+
+    scalable_topic: str
+    active_segments: int
+    sealed_segments: int
+    segments: list[SegmentMeaning]
+    properties: dict[str, str]
+    note: str
+    segment_id: int
+    subscription: str
+    type: Any
+    consumer: str
+    transaction: str
+    coordinator: int
+    state: Any
+    created: str
+    deadline: str
+    finalized: str
+    owner: Any
+    number: int
+    operation: Any
+    segment: Any
+    position: str
+    cumulative: Any
+    decision: Any
+    last_position: str
+    decided_through: str
+    broker: Any
+    next_transaction: str
+
+
+class CounterMeaning(TypedDict, total=False):
+    """What a counter counts, and the number, or numbers, that were given last."""
+
+    counts: str
+    last_number: int | list[int]
+
+
+def pulsar5_meaning(kind: str, value: Any, path: str | None) -> Pulsar5Meaning:
     """Return what a record of `kind` means; of one without a path what its value says."""
     parts = [] if path is None else path.split("/")[2:]
     meaning = _MEANINGS[kind](value, parts) if kind in _MEANINGS else {}
-    return {name: one for name, one in meaning.items() if one is not None}
+    said = {name: one for name, one in meaning.items() if one is not None}
+    return cast("Pulsar5Meaning", said)
 
 
-def counter_meaning(value: Any, path: str | None) -> Document:
+def counter_meaning(value: Any, path: str | None) -> CounterMeaning:
     """Return what the counter of numbered records counts: `value` is the last number that was given."""
     if path is None:
         return {}

@@ -6,7 +6,7 @@ fields of Pulsar's class. A batch and an entry frame begin alike, so that --type
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from google.protobuf.message import Message
 
@@ -37,12 +37,18 @@ _SNAPSHOTS: Final[dict[str, SnapshotKind]] = {
 }
 
 
+class LogMeaning(TypedDict, total=False):
+    """The transactions that an entry of a log is about, as `most:least`."""
+
+    transactions: list[str]
+
+
 def decode_value(kind: str, data: bytes) -> Value:
     """Return what `data` says; nothing of it where it is broken."""
     try:
         if kind in _SNAPSHOTS:
             found = safe(decode_snapshot(_SNAPSHOTS[kind], data))
-            meaning: dict[str, Any] = {}
+            meaning: LogMeaning = {}
         else:
             entry = decode_log_entry(_LOGS[kind][0], data)
             found = {"batched": entry.batched, "records": [message_to_json(one) for one in entry.records]}

@@ -40,7 +40,7 @@ class Value:
     """
 
     value: Any
-    meaning: dict[str, Any] = field(default_factory=dict)
+    meaning: Any = field(default_factory=dict)
     same_bytes: bool = True
     error: DecodeError | None = None
     text: str | dict[str, Any] | None = field(default=None, repr=False)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NotRequired, TypedDict, get_args
 
+from pulsar_meta.codecs.checksum import Verdict
 from pulsar_meta.codecs.frames.batch import Message, OpenedEntry
 from pulsar_meta.codecs.frames.frame import Frame
-from pulsar_meta.codecs.protobuf.to_json import message_to_json, readable, unknown_fields
+from pulsar_meta.codecs.protobuf.to_json import UnknownField, message_to_json, readable, unknown_fields
 from pulsar_meta.proto.PulsarApi_pb2 import KeyValue, MessageMetadata, SingleMessageMetadata
 
 PayloadForm = Literal["text", "hex", "base64", "hash"]
@@ -19,17 +20,65 @@ PAYLOAD_FORMS: Final[tuple[PayloadForm, ...]] = get_args(PayloadForm)
 _PARTITION_KEY: Final = "partition_key"
 
 
-def frame_to_json(frame: Frame) -> dict[str, Any]:
+class BrokerMetadata(TypedDict):
+    """Fields of the broker's metadata that the schema does not know."""
+
+    unknown_fields: list[UnknownField]
+
+
+class BrokerFacts(TypedDict, total=False):
+    """What the broker wrote before an entry; times are in ms, `index` is that of its last message."""
+
+    broker_timestamp: int
+    index: int
+    first_index: int
+    last_index: int
+    broker_metadata: BrokerMetadata
+
+
+class FrameFacts(BrokerFacts):
+    """What a frame says; `metadata` is MessageMetadata (PulsarApi.proto), empty where there is no frame."""
+
+    frame_checksum: Verdict
+    metadata: dict[str, Any]
+
+
+class MessagePlace(TypedDict, total=False):
+    """Where a message stands: in its batch, and in its topic."""
+
+    batch_index: int
+    index: int
+
+
+class MessageDocument(MessagePlace):
+    """One message; `metadata` is MessageMetadata, or in a batch SingleMessageMetadata."""
+
+    metadata: dict[str, Any]
+    payload_size: int
+    payload: NotRequired[str]
+    payload_sha256: NotRequired[str]
+    payload_file: NotRequired[str]
+    snapshot: NotRequired[dict[str, Any] | None]
+
+
+class OpenedFacts(TypedDict, total=False):
+    """The messages of an entry; `unopened` says why there are none, or not all."""
+
+    messages: list[MessageDocument]
+    unopened: str
+
+
+def frame_to_json(frame: Frame) -> FrameFacts:
     """Return what a frame says of its entry; what it does not say is absent."""
-    shown: dict[str, Any] = {"frame_checksum": frame.checksum}
+    shown: BrokerFacts = {}
     if frame.broker_timestamp is not None:
         shown["broker_timestamp"] = frame.broker_timestamp
-    if frame.index_range is not None:
+    if frame.index_range is not None and frame.index is not None:
         shown["index"] = frame.index
         shown["first_index"], shown["last_index"] = frame.index_range
     if frame.broker_metadata is not None and (unknown := unknown_fields(frame.broker_metadata)):
         shown["broker_metadata"] = {"unknown_fields": unknown}
-    return {**shown, "metadata": metadata_to_json(frame.metadata)}
+    return {"frame_checksum": frame.checksum, **shown, "metadata": metadata_to_json(frame.metadata)}
 
 
 def metadata_to_json(metadata: MessageMetadata | SingleMessageMetadata) -> dict[str, Any]:
@@ -50,24 +99,28 @@ def properties_of(pairs: Iterable[KeyValue]) -> dict[str, str]:
     return {readable(pair.key): readable(pair.value) for pair in pairs}
 
 
-def opened_to_json(opened: OpenedEntry, form: PayloadForm | None = None) -> dict[str, Any]:
+def opened_to_json(opened: OpenedEntry, form: PayloadForm | None = None) -> OpenedFacts:
     """Return `messages`, and `unopened` where there is a reason why there are none."""
-    shown: dict[str, Any] = {"messages": [message_to_document(message, form) for message in opened.messages]}
-    return shown if opened.unopened is None else {**shown, "unopened": opened.unopened}
+    shown: OpenedFacts = {"messages": [message_to_document(message, form) for message in opened.messages]}
+    if opened.unopened is not None:
+        shown["unopened"] = opened.unopened
+    return shown
 
 
-def message_to_document(message: Message, form: PayloadForm | None = None) -> dict[str, Any]:
+def message_to_document(message: Message, form: PayloadForm | None = None) -> MessageDocument:
     """Return one message; without `form` only the size of its payload."""
-    shown: dict[str, Any] = {}
+    place: MessagePlace = {}
     if message.batch_index is not None:
-        shown["batch_index"] = message.batch_index
+        place["batch_index"] = message.batch_index
     if message.index is not None:
-        shown["index"] = message.index
-    shown["metadata"] = metadata_to_json(message.metadata)
-    shown["payload_size"] = len(message.payload)
+        place["index"] = message.index
+    shown: MessageDocument = {
+        **place,
+        "metadata": metadata_to_json(message.metadata),
+        "payload_size": len(message.payload),
+    }
     if form is not None:
-        name = "payload_sha256" if form == "hash" else "payload"
-        shown[name] = payload_text(message.payload, form)
+        shown["payload_sha256" if form == "hash" else "payload"] = payload_text(message.payload, form)
     return shown
 
 

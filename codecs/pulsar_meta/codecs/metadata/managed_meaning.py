@@ -7,7 +7,7 @@ could change: no count of nothing, no open ledger, no default in the place of a 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Literal, NotRequired, TypedDict
 from uuid import UUID
 
 from pulsar_meta.codecs.metadata.acks import acked_indexes, acks_of, unacked_indexes
@@ -27,15 +27,110 @@ LedgerInfo = ManagedLedgerInfo.LedgerInfo
 SNAPSHOT_ONLY = (
     "the position in this record is only a snapshot: the state is the last entry of the cursor's ledger"
 )
-# What the ledgers that could not be read would change.
-_OF_THE_WHOLE = ("open_ledger", "ledgers_without_entries")
 IGNORED_BIT_MAPS = "brokers read individualDeletedMessages and ignore individualDeletedMessageRanges"
 
 
-def managed_ledger_meaning(info: ManagedLedgerInfo, *, whole: bool = True) -> dict[str, Any]:
+class OffloadMeaning(TypedDict):
+    """Where and how far a ledger was offloaded."""
+
+    complete: bool
+    bookkeeper_deleted: bool
+    uuid: NotRequired[str]
+    driver: NotRequired[str]
+    time: NotRequired[str | None]
+
+
+class SpecialLedger(TypedDict):
+    """A ledger with properties, or that was offloaded."""
+
+    ledger_id: int
+    properties: NotRequired[dict[str, str]]
+    offload: NotRequired[OffloadMeaning]
+
+
+class Ends(TypedDict, total=False):
+    """The first and the last ledger, and when ledgers were closed."""
+
+    first_ledger: int
+    last_ledger: int
+    open_ledger: int | None
+    first_closed: str | None
+    last_closed: str | None
+
+
+class Irregularities(TypedDict, total=False):
+    """What a reader must know before trusting order and sums."""
+
+    unordered: bool
+    duplicate_ledgers: list[int]
+    ledgers_without_entries: list[int]
+
+
+class ManagedLedgerMeaning(Ends, Irregularities):
+    """What a topic's record says; `ledgers` are those with properties or an offload."""
+
+    ledger_count: NotRequired[int]
+    entries: NotRequired[int]
+    size: NotRequired[int]
+    terminated_at: NotRequired[str]
+    ledgers: NotRequired[list[SpecialLedger]]
+    properties: NotRequired[dict[str, str]]
+
+
+class AckedEntries(TypedDict):
+    """Entries of a ledger that are acknowledged: runs, both ends included."""
+
+    ledger_id: int
+    entries: list[tuple[int, int]]
+
+
+class AckedAcross(TypedDict):
+    """What is acknowledged from behind a position through another one in a later ledger."""
+
+    after: str
+    through: str
+
+
+class PartlyAcked(TypedDict):
+    """A batch of which some messages are acknowledged: runs of batch indexes, both ends included."""
+
+    position: str
+    acked: list[tuple[int, int]]
+    unacked: list[tuple[int, int]]
+
+
+class AcksMeaning(TypedDict, total=False):
+    """What is acknowledged behind the mark-delete position."""
+
+    acked_entries: int
+    acked_ranges: int
+    acked: list[AckedEntries]
+    acked_across_ledgers: list[AckedAcross]
+    batches: list[PartlyAcked]
+    properties: dict[str, int]
+
+
+class PositionMeaning(AcksMeaning):
+    """What an entry of a cursor's ledger says."""
+
+    mark_delete: NotRequired[str]
+    note: NotRequired[str]
+
+
+class CursorMeaning(PositionMeaning):
+    """What a cursor's record says, and whether that is the truth or only a snapshot."""
+
+    state: NotRequired[Literal["record", "cursor-ledger"]]
+    cursor_ledger: NotRequired[int]
+    snapshot_only: NotRequired[bool]
+    last_active: NotRequired[str | None]
+    cursor_properties: NotRequired[dict[str, str]]
+
+
+def managed_ledger_meaning(info: ManagedLedgerInfo, *, whole: bool = True) -> ManagedLedgerMeaning:
     """Return the summary of a managed ledger: counts, ends, the open ledger, what is special about which."""
     ledgers = ledgers_by_id(info)
-    meaning: dict[str, Any] = {}
+    meaning: ManagedLedgerMeaning = {}
     if ledgers or whole:
         meaning["ledger_count"] = len(ledgers)
         meaning["entries"] = sum(ledger.entries for ledger in ledgers)
@@ -47,7 +142,9 @@ def managed_ledger_meaning(info: ManagedLedgerInfo, *, whole: bool = True) -> di
         meaning |= _ends(ledgers)
         meaning |= _irregularities([ledger.ledgerId for ledger in info.ledgerInfo], ledgers)
         if not whole:
-            meaning = {name: said for name, said in meaning.items() if name not in _OF_THE_WHOLE}
+            # What the ledgers that could not be read would change.
+            meaning.pop("open_ledger", None)
+            meaning.pop("ledgers_without_entries", None)
         special = [_special(ledger) for ledger in ledgers if _is_special(ledger)]
         if special:
             meaning["ledgers"] = special
@@ -56,9 +153,9 @@ def managed_ledger_meaning(info: ManagedLedgerInfo, *, whole: bool = True) -> di
     return meaning
 
 
-def _ends(ledgers: list[LedgerInfo]) -> dict[str, Any]:
+def _ends(ledgers: list[LedgerInfo]) -> Ends:
     closed = [ledger.timestamp for ledger in ledgers if ledger.timestamp > 0]
-    ends: dict[str, Any] = {
+    ends: Ends = {
         "first_ledger": ledgers[0].ledgerId,
         "last_ledger": ledgers[-1].ledgerId,
         "open_ledger": None if ledgers[-1].HasField("entries") else ledgers[-1].ledgerId,
@@ -69,9 +166,9 @@ def _ends(ledgers: list[LedgerInfo]) -> dict[str, Any]:
     return ends
 
 
-def _irregularities(stored: list[int], ledgers: list[LedgerInfo]) -> dict[str, Any]:
+def _irregularities(stored: list[int], ledgers: list[LedgerInfo]) -> Irregularities:
     """Return what a reader must know before trusting order and sums."""
-    found: dict[str, Any] = {}
+    found: Irregularities = {}
     ordered = sorted(stored)
     if stored != ordered:
         found["unordered"] = True
@@ -89,8 +186,8 @@ def _is_special(ledger: LedgerInfo) -> bool:
     return ledger.HasField("offloadContext") or len(ledger.properties) > 0
 
 
-def _special(ledger: LedgerInfo) -> dict[str, Any]:
-    shown: dict[str, Any] = {"ledger_id": ledger.ledgerId}
+def _special(ledger: LedgerInfo) -> SpecialLedger:
+    shown: SpecialLedger = {"ledger_id": ledger.ledgerId}
     if len(ledger.properties):
         shown["properties"] = {readable(item.key): readable(item.value) for item in ledger.properties}
     if ledger.HasField("offloadContext"):
@@ -98,9 +195,12 @@ def _special(ledger: LedgerInfo) -> dict[str, Any]:
     return shown
 
 
-def offload_meaning(context: OffloadContext) -> dict[str, Any]:
+def offload_meaning(context: OffloadContext) -> OffloadMeaning:
     """Return where and how far a ledger was offloaded; the UUID is part of the objects' names."""
-    shown: dict[str, Any] = {"complete": context.complete, "bookkeeper_deleted": context.bookkeeperDeleted}
+    shown: OffloadMeaning = {
+        "complete": context.complete,
+        "bookkeeper_deleted": context.bookkeeperDeleted,
+    }
     if context.HasField("uidMsb") and context.HasField("uidLsb"):
         shown["uuid"] = str(UUID(int=(context.uidMsb % 2**64) << 64 | context.uidLsb % 2**64))
     if context.HasField("driverMetadata"):
@@ -110,12 +210,12 @@ def offload_meaning(context: OffloadContext) -> dict[str, Any]:
     return shown
 
 
-def cursor_meaning(record: ManagedCursorInfo, *, whole: bool = True) -> dict[str, Any]:
+def cursor_meaning(record: ManagedCursorInfo, *, whole: bool = True) -> CursorMeaning:
     """Return what a cursor's record says, and whether that is the truth or only a snapshot.
 
     Where the state lies in the cursor's ledger, a record without acknowledgements says nothing of them.
     """
-    meaning: dict[str, Any] = {}
+    meaning: CursorMeaning = {}
     in_record = record.cursorsLedgerId == STATE_IN_RECORD
     if record.HasField("cursorsLedgerId"):
         meaning["state"] = "record" if in_record else "cursor-ledger"
@@ -133,9 +233,9 @@ def cursor_meaning(record: ManagedCursorInfo, *, whole: bool = True) -> dict[str
     return meaning
 
 
-def position_meaning(position: PositionInfo, *, whole: bool = True) -> dict[str, Any]:
+def position_meaning(position: PositionInfo, *, whole: bool = True) -> PositionMeaning:
     """Return what an entry of a cursor ledger says; the last entry of the ledger is the cursor's state."""
-    meaning: dict[str, Any] = {}
+    meaning: PositionMeaning = {}
     if position.HasField("ledgerId") and position.HasField("entryId"):
         meaning["mark_delete"] = f"{position.ledgerId}:{position.entryId}"
     meaning |= _acks(position, certain=whole)
@@ -144,10 +244,10 @@ def position_meaning(position: PositionInfo, *, whole: bool = True) -> dict[str,
     return meaning
 
 
-def _acks(state: ManagedCursorInfo | PositionInfo, *, certain: bool) -> dict[str, Any]:
+def _acks(state: ManagedCursorInfo | PositionInfo, *, certain: bool) -> AcksMeaning:
     """Return what is acknowledged; that nothing is, only where that is `certain`."""
     acks = acks_of(state)
-    meaning: dict[str, Any] = {}
+    meaning: AcksMeaning = {}
     if acks.range_count or certain:
         meaning |= {"acked_entries": acks.entry_count, "acked_ranges": acks.range_count}
     if acks.entries:
@@ -169,7 +269,7 @@ def _position(position: tuple[int, int]) -> str:
     return f"{position[0]}:{position[1]}"
 
 
-def _batch(batch: BatchedEntryDeletionIndexInfo) -> dict[str, Any]:
+def _batch(batch: BatchedEntryDeletionIndexInfo) -> PartlyAcked:
     unacked = unacked_indexes(batch)
     return {
         "position": f"{batch.position.ledgerId}:{batch.position.entryId}",

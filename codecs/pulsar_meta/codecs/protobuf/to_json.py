@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
@@ -173,12 +173,20 @@ def readable(text: bytes | str) -> str:
     return text if isinstance(text, str) else text.decode(errors="backslashreplace")
 
 
-def unknown_fields(message: Message) -> list[dict[str, Any]]:
+class UnknownField(TypedDict):
+    """A field that the schema does not know, by its number and type on the wire; bytes are base64."""
+
+    number: int
+    wire_type: int
+    value: Any
+
+
+def unknown_fields(message: Message) -> list[UnknownField]:
     """Return the fields that the schema of `message` itself does not know, in the order of their bytes."""
     return _unknown_set(UnknownFieldSet(message))
 
 
-def _unknown_set(fields: Any) -> list[dict[str, Any]]:
+def _unknown_set(fields: Any) -> list[UnknownField]:
     return [
         {"number": field.field_number, "wire_type": field.wire_type, "value": _unknown_value(field)}
         for field in fields

@@ -16,7 +16,7 @@ import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypedDict
 
 from google.protobuf.message import Message
 
@@ -116,8 +116,16 @@ def possible_readings(data: Buffer) -> Iterator[LogEntry]:
             yield entry
 
 
-def log_entry_to_json(entry: LogEntry) -> dict[str, Any]:
-    """Return `{"kind", "batched", "records"}`; each record in the shape of its .proto with its `txn`."""
+class LogDocument(TypedDict):
+    """An entry of a log; each record in the shape of its .proto (TransactionLogs.proto) with its `txn`."""
+
+    kind: LogKind
+    batched: bool
+    records: list[dict[str, Any]]
+
+
+def log_entry_to_json(entry: LogEntry) -> LogDocument:
+    """Return the records of an entry, each in the shape of its .proto with its `txn`."""
     records = [{"txn": str(txn_of(record)), **message_to_json(record)} for record in entry.records]
     return {"kind": entry.kind, "batched": entry.batched, "records": records}
 

@@ -9,7 +9,7 @@ they are encoded again as long as they say what `command` says.
 from __future__ import annotations
 
 import base64
-from typing import Any, Final
+from typing import Any, Final, NotRequired, TypedDict
 
 from google.protobuf.message import DecodeError as ProtobufError
 
@@ -54,9 +54,25 @@ def encode_command_stream(value: Any, path: str = "value") -> bytes:
     return b"".join(json_to_command(item, f"{path}.commands[{at}]") for at, item in enumerate(commands))
 
 
+class CommandMeaning(TypedDict):
+    """A command: its type, where its frame begins, how many bytes that has, what the entry after it says."""
+
+    type: str
+    offset: int
+    size: int
+    entry: NotRequired[Document]
+
+
+class CommandsMeaning(TypedDict):
+    """The commands of a stream: what they are, and their frames."""
+
+    types: list[str]
+    frames: list[CommandMeaning]
+
+
 def command_to_json(frame: CommandFrame) -> Document:
     """Return one frame in the JSON form, secrets included."""
-    item: Document = {"command": message_to_json(frame.command)}
+    item: dict[str, Any] = {"command": message_to_json(frame.command)}
     if len(frame.entry):
         item["entry"] = base64.b64encode(frame.entry).decode()
     as_we_write = frame.command.SerializePartialToString()
@@ -97,11 +113,17 @@ def _says(body: bytes, command: BaseCommand) -> bool:
         return False
 
 
-def _meanings(frames: list[CommandFrame]) -> list[Document]:
+def _meanings(frames: list[CommandFrame]) -> list[CommandMeaning]:
     meanings = []
     for frame in frames:
-        meaning: Document = {"type": command_name(frame.command), "offset": frame.offset, "size": frame.size}
-        meanings.append(meaning | ({"entry": _entry_meaning(frame.entry)} if len(frame.entry) else {}))
+        meaning: CommandMeaning = {
+            "type": command_name(frame.command),
+            "offset": frame.offset,
+            "size": frame.size,
+        }
+        if len(frame.entry):
+            meaning["entry"] = _entry_meaning(frame.entry)
+        meanings.append(meaning)
     return meanings
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, open_entry
 from pulsar_meta.codecs.frames.broker_metadata import strip_broker_metadata
 from pulsar_meta.codecs.frames.frame import decode_frame
-from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.protobuf.to_json import readable
 from pulsar_meta.jobs.batches.batching import Batch, Batcher, Batching, Breaks, OrderWatch, wrong_for
 from pulsar_meta.jobs.batches.outgoing import Numbering, messages_of_entry, outgoing
@@ -18,6 +18,38 @@ from pulsar_meta.jobs.batches.packing import Packing, pack_batch
 from pulsar_meta.jobs.entries.entry_dump import DataEntry
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.jobs.topics.topic import Report
+
+
+class TallyDocument(TypedDict):
+    """Batches, and the messages in them; `bytes` are those of their entries without the broker's part."""
+
+    batches: int
+    messages_per_batch: float
+    largest_batch: int
+    bytes: int
+
+
+class BatchPlanDocument(TypedDict):
+    """What a rule of batching makes of messages; counts are by reason or by key."""
+
+    keys: list[str]
+    strategy: str
+    producers: int
+    messages: int
+    unopened: dict[str, int]
+    before: TallyDocument
+    after: TallyDocument
+    breaks: dict[str, int]
+    breaking_keys: dict[str, int]
+    wrong_batches: dict[str, int]
+    out_of_order: int
+
+
+class TopicBatchPlan(BatchPlanDocument):
+    """The plan of a topic, or of what was named by its number."""
+
+    topic: str
+    scalable_topic: NotRequired[str]
 
 
 @dataclass(slots=True)
@@ -36,11 +68,14 @@ class Tally:
         self.largest = max(self.largest, messages)
         self.bytes += size
 
-    def document(self) -> Document:
+    def document(self) -> TallyDocument:
         """Return it in the JSON form of `plan-batches`."""
-        average = round(self.messages / self.batches, 3) if self.batches else 0
-        sizes = {"messages_per_batch": average, "largest_batch": self.largest, "bytes": self.bytes}
-        return {"batches": self.batches, **sizes}
+        return {
+            "batches": self.batches,
+            "messages_per_batch": round(self.messages / self.batches, 3) if self.batches else 0,
+            "largest_batch": self.largest,
+            "bytes": self.bytes,
+        }
 
 
 @dataclass(slots=True)
@@ -84,7 +119,7 @@ class BatchPlan:
             sent = outgoing(message, self._numbering.number(name), flush=flush)
             self._publish(producer, producer.batcher.add(sent))
 
-    def document(self) -> Document:
+    def document(self) -> BatchPlanDocument:
         """Publish what is open and return the plan in the JSON form of `plan-batches`."""
         for producer in self._producers.values():
             self._publish(producer, producer.batcher.finish())
@@ -114,7 +149,7 @@ class BatchPlan:
 
 def plan_entries(
     plan: BatchPlan, entries: Iterable[tuple[DataEntry, EntryFormat]], count: int | None, report: Report
-) -> Document:
+) -> BatchPlanDocument:
     """Give a plan the first `count` entries (None: all), return its document; the unreadable are reported."""
     for entry, form in islice(entries, count):
         if form.content is not None:

@@ -7,10 +7,9 @@ PulsarConfigurationLoader (the file is java.util.Properties).
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from typing import Final, TypedDict
 
 from pulsar_meta.codecs.java_properties import decode_properties, last_values
-from pulsar_meta.codecs.json_text import Document
 
 PREFIX_SETTING: Final = "lookupPropertyPrefix"
 MANAGER_SETTING: Final = "loadManagerClassName"
@@ -21,7 +20,19 @@ WITHOUT_PROPERTIES: Final = ("ModularLoadManagerImpl", "SimpleLoadManagerImpl", 
 DEFAULT_PREFIX: Final = "lookup."
 
 
-def published_properties(data: bytes) -> Document:
+class PublishedProperties(TypedDict):
+    """What a broker.conf has brokers publish; `published` is false where its load manager publishes none."""
+
+    prefix: str
+    prefix_is_default: bool
+    load_manager: str
+    published: bool
+    properties: dict[str, str]
+    client_keys: list[str]
+    warnings: list[str]
+
+
+def published_properties(data: bytes) -> PublishedProperties:
     """Return prefix, properties as they would stand in the store, and warnings for a broker.conf.
 
     `published` is false where the load manager of the file publishes none of them.

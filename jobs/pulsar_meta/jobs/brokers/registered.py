@@ -10,19 +10,80 @@ LocalBrokerData, ServiceConfiguration.lookupProperties; PIP-192, PIP-368. Seen o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, decoding
 from pulsar_meta.codecs.json_text import Document, read_json_object, shown
 from pulsar_meta.stores.base import Store
+
+Verdict = Literal["equal", "other-value", "missing"]
+RegistrationKind = Literal["BrokerLookupData", "LocalBrokerData"]
 
 BROKERS: Final = "/loadbalance/brokers"
 DEFAULT_PREFIX: Final = "lookup."
 STOCK: Final = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
 
 
-def registered_brokers(store: Store) -> Iterator[Document]:
+class BrokerPlace(TypedDict):
+    """A broker, and where its registration lies."""
+
+    broker: str
+    path: str
+    version: int
+
+
+class Registration(TypedDict):
+    """What the registration of a broker says; `value` is all of it."""
+
+    kind: RegistrationKind
+    load_manager: str | None
+    extensible: bool
+    broker_version: str | None
+    start_timestamp: int | None
+    service_url: str | None
+    service_url_tls: str | None
+    web_service_url: str | None
+    web_service_url_tls: str | None
+    advertised_listeners: Document
+    protocols: Document
+    properties: dict[str, str]
+    value: Document
+
+
+class KeyMatch(TypedDict):
+    """How one key of a client's lookup properties fares; `found_as` is the stored key that counted."""
+
+    key: str
+    wanted: str
+    verdict: Verdict
+    found: str | None
+    found_as: str | None
+
+
+class BrokerMatch(TypedDict):
+    """Whether a broker could be chosen; null where its load manager ignores properties."""
+
+    could_be_chosen: bool | None
+    why: str
+    keys: list[KeyMatch]
+
+
+class RegisteredBroker(BrokerPlace, Registration):
+    """A broker that is registered in the store; `match` where a client's properties were given."""
+
+    match: NotRequired[BrokerMatch]
+
+
+class UnreadableBroker(BrokerPlace):
+    """A broker whose registration cannot be read."""
+
+    kind: None
+    error: str
+    match: NotRequired[BrokerMatch]
+
+
+def registered_brokers(store: Store) -> Iterator[RegisteredBroker | UnreadableBroker]:
     """Yield a document per registered broker, by id; one whose value is broken has an `error` in it."""
     for broker in store.children(BROKERS):
         try:
@@ -30,14 +91,14 @@ def registered_brokers(store: Store) -> Iterator[Document]:
         except NotFoundError:
             # Registrations vanish with their broker, also between listing and reading them.
             continue
-        place = {"broker": broker, "path": found.path, "version": found.version}
+        place: BrokerPlace = {"broker": broker, "path": found.path, "version": found.version}
         try:
-            yield place | broker_document(found.value)
+            yield {**place, **broker_document(found.value)}
         except DecodeError as error:
-            yield place | {"kind": None, "error": error.message}
+            yield {**place, "kind": None, "error": error.message}
 
 
-def broker_document(value: bytes) -> Document:
+def broker_document(value: bytes) -> Registration:
     """Return what a registration says; DecodeError where it is not one of the two kinds.
 
     `extensible` says whether the load manager is one that lookup properties are handed to.
@@ -73,7 +134,7 @@ def _of_kind(said: Mapping[str, Any], name: str, kind: type) -> Any:
     return found
 
 
-def registration_kind(said: Mapping[str, Any]) -> str:
+def registration_kind(said: Mapping[str, Any]) -> RegistrationKind:
     """Return BrokerLookupData or LocalBrokerData, known by members that only one of them has."""
     if "loadReportType" in said or "brokerVersionString" in said or "lastStats" in said:
         return "LocalBrokerData"
@@ -82,7 +143,9 @@ def registration_kind(said: Mapping[str, Any]) -> str:
     raise DecodeError("neither BrokerLookupData nor LocalBrokerData: no pulsarServiceUrl")
 
 
-def match_broker(broker: Document, wanted: Mapping[str, str], prefix: str = DEFAULT_PREFIX) -> Document:
+def match_broker(
+    broker: Registration | UnreadableBroker, wanted: Mapping[str, str], prefix: str = DEFAULT_PREFIX
+) -> BrokerMatch:
     """Return whether a property-aware load manager could choose `broker` for a client, and why.
 
     Each key is looked for with the prefix first, then bare; `found_as` names the stored key that counted.
@@ -99,15 +162,15 @@ def match_broker(broker: Document, wanted: Mapping[str, str], prefix: str = DEFA
     return {"could_be_chosen": not failed, "why": "; ".join(failed or fits), "keys": keys}
 
 
-def match_key(properties: Mapping[str, str], key: str, wanted: str, prefix: str) -> Document:
+def match_key(properties: Mapping[str, str], key: str, wanted: str, prefix: str) -> KeyMatch:
     """Return how one key fares: `verdict` is equal, other-value or missing."""
     name = next((name for name in (prefix + key, key) if name in properties), None)
     found = None if name is None else properties[name]
-    verdict = "missing" if found is None else "equal" if found == wanted else "other-value"
+    verdict: Verdict = "missing" if found is None else "equal" if found == wanted else "other-value"
     return {"key": key, "wanted": wanted, "verdict": verdict, "found": found, "found_as": name}
 
 
-def match_notes(brokers: list[Document]) -> list[str]:
+def match_notes(brokers: Sequence[RegisteredBroker | UnreadableBroker]) -> list[str]:
     """Return what one should know of a match on these brokers."""
     notes = []
     if any(not broker.get("extensible") for broker in brokers if "error" not in broker):
@@ -120,7 +183,7 @@ def match_notes(brokers: list[Document]) -> list[str]:
     return notes
 
 
-def _why(key: Document) -> str:
+def _why(key: KeyMatch) -> str:
     if key["verdict"] == "missing":
         return f"no {key['key']}"
     return f"{key['found_as']} is {key['found']}, not {key['wanted']}"

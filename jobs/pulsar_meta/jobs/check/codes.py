@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from pulsar_meta.codecs.json_text import Document
 
@@ -23,6 +23,26 @@ class Severity(StrEnum):
     def rank(self) -> int:
         """0 for the gravest."""
         return list(Severity).index(self)
+
+
+class Places(TypedDict, total=False):
+    """Where a finding is, as it is printed."""
+
+    topic: str
+    scalable_topic: str
+    cursor: str
+    ledger_id: int
+    path: str
+
+
+class FindingDocument(Places):
+    """A finding of `check`: what is wrong, where, what was compared, and the command that repairs it."""
+
+    code: str
+    severity: Severity
+    message: str
+    evidence: Document
+    repair: NotRequired[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +69,32 @@ class Finding:
         """What is wrong where: two findings of one place are the same."""
         return self.code, self.topic, self.cursor, self.ledger_id, self.path
 
-    def document(self) -> Document:
+    def document(self) -> FindingDocument:
         """Return the finding as it is printed; places that it has not are left out."""
-        found: Document = {"code": self.code, "severity": str(self.severity)}
-        places = {
-            "topic": self.topic,
-            "scalable_topic": self.scalable_topic,
-            "cursor": self.cursor,
-            "ledger_id": self.ledger_id,
-            "path": self.path,
+        found: FindingDocument = {
+            "code": self.code,
+            "severity": self.severity,
+            **self._places(),
+            "message": self.message,
+            "evidence": self.evidence,
         }
-        found |= {name: place for name, place in places.items() if place is not None}
-        found |= {"message": self.message, "evidence": self.evidence}
-        return found if self.repair is None else found | {"repair": self.repair}
+        if self.repair is not None:
+            found["repair"] = self.repair
+        return found
+
+    def _places(self) -> Places:
+        places: Places = {}
+        if self.topic is not None:
+            places["topic"] = self.topic
+        if self.scalable_topic is not None:
+            places["scalable_topic"] = self.scalable_topic
+        if self.cursor is not None:
+            places["cursor"] = self.cursor
+        if self.ledger_id is not None:
+            places["ledger_id"] = self.ledger_id
+        if self.path is not None:
+            places["path"] = self.path
+        return places
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError
-from pulsar_meta.codecs.json_text import Document, read_json_object
+from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.metadata.cursor import decode_cursor
 from pulsar_meta.codecs.metadata.ledger_metadata import HEADER
 from pulsar_meta.codecs.metadata.managed_place import managed_place
@@ -101,6 +101,29 @@ _FORMS: Final[dict[Form, tuple[str, str]]] = {
 }
 
 
+class UpgradeReason(TypedDict):
+    """What decides about an upgrade; `places` are ten at most, `count` all of them."""
+
+    reason: str
+    verdict: Decision
+    message: str
+    count: NotRequired[int]
+    places: NotRequired[list[str]]
+    cure: NotRequired[str]
+
+
+# `from`, which is no name of Python's: the releases of the brokers that are registered.
+UpgradeVerdict = TypedDict(
+    "UpgradeVerdict",
+    {
+        "version": str,
+        "from": list[str],
+        "verdict": Literal["safe", "not-safe", "unknown"],
+        "reasons": list[UpgradeReason],
+    },
+)
+
+
 @dataclass(slots=True)
 class _Reason:
     """Something that decides, and where it was seen."""
@@ -136,8 +159,8 @@ class Upgrade:
         """What was left out, and why."""
         return self.run.not_checked
 
-    def verdict(self) -> Document:
-        """Look at everything, and return `{"version", "from", "verdict", "reasons"}`; UnreachableError."""
+    def verdict(self) -> UpgradeVerdict:
+        """Look at everything, and return what it comes to; UnreachableError."""
         here = registered_versions(self.run.store)
         self._of_release(here)
         self._findings(self.run.findings())
@@ -154,19 +177,23 @@ class Upgrade:
             "reasons": [self._document(name) for name in sorted(self._reasons, key=self._order)],
         }
 
-    def _decided(self) -> str:
+    def _decided(self) -> Literal["safe", "not-safe", "unknown"]:
         decisions = {reason.decision for reason in self._reasons.values()}
-        return next((one for one in ("not-safe", "unknown") if one in decisions), "safe")
+        if "not-safe" in decisions:
+            return "not-safe"
+        return "unknown" if "unknown" in decisions else "safe"
 
     def _order(self, name: str) -> tuple[int, str]:
         return ("not-safe", "unknown", "note").index(self._reasons[name].decision), name
 
-    def _document(self, name: str) -> Document:
+    def _document(self, name: str) -> UpgradeReason:
         reason = self._reasons[name]
-        found: Document = {"reason": name, "verdict": reason.decision, "message": reason.message}
+        found: UpgradeReason = {"reason": name, "verdict": reason.decision, "message": reason.message}
         if reason.count:
             found |= {"count": reason.count, "places": reason.places}
-        return found | ({"cure": reason.cure} if reason.cure else {})
+        if reason.cure:
+            found["cure"] = reason.cure
+        return found
 
     def _add(self, name: str, decision: Decision, message: str, place: str = "", *, cure: str = "") -> None:
         reason = self._reasons.setdefault(name, _Reason(decision, message, cure))

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.acks import acks_of
 from pulsar_meta.jobs.cursors.subscriptions import Subscription
 from pulsar_meta.jobs.rewrite.broker_conf import read_settings
@@ -29,6 +28,10 @@ BEYOND: Final = {
     RANGES_IN_RECORD: "with more the state stays in the cursor's ledger when the topic is closed",
     BATCHES: "batches beyond are consumed again whole after a restart",
 }
+
+
+# `from` is no name of Python's. Its origin: `default`, or the path of a broker.conf.
+UsedLimit = TypedDict("UsedLimit", {"setting": str, "limit": int, "from": str, "used": int, "beyond": str})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class Limits:
                     values[name] = _number(settings[name], name, str(conf)), str(conf)
         return cls(values)
 
-    def of_subscription(self, subscription: Subscription) -> list[Document]:
+    def of_subscription(self, subscription: Subscription) -> list[UsedLimit]:
         """Return how much of each limit is used; nothing where the state is not known."""
         state = subscription.found.state
         if state is None:

@@ -4,15 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import PurePath
+from typing import Literal, TypedDict
 
-from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.disk.held import by_bookie, held_ledgers, times_of
 from pulsar_meta.jobs.disk.logs import EntryLog, entry_logs
 from pulsar_meta.jobs.topics.topic import Report
 
 
-def ledger_lines(source: EntrySource, report: Report) -> Iterator[Document]:
+class LedgerLine(TypedDict):
+    """What a bookie has of a ledger; `bookie` is null where the disks have no cookie."""
+
+    ledger_id: int
+    bookie: str | None
+    entries: int
+    first_entry: int | None
+    last_entry: int | None
+    size: int
+    unsized: int
+    first_time: int | None
+    last_time: int | None
+    files: list[str]
+
+
+class LogLine(TypedDict):
+    """What an entry log has of a ledger; `entries` is null where the log's map was read."""
+
+    log: str
+    bookie: str | None
+    ledger_id: int
+    entries: int | None
+    size: int
+    read: Literal["map", "scan"]
+
+
+def ledger_lines(source: EntrySource, report: Report) -> Iterator[LedgerLine]:
     """Yield what each bookie has of each ledger: entries, bytes, times, files."""
     for bookie, disks in by_bookie(source):
         for held in held_ledgers(disks, report):
@@ -31,13 +57,13 @@ def ledger_lines(source: EntrySource, report: Report) -> Iterator[Document]:
             }
 
 
-def lines_by_log(source: EntrySource, report: Report) -> Iterator[Document]:
+def lines_by_log(source: EntrySource, report: Report) -> Iterator[LogLine]:
     """Yield what each entry log has of each ledger, deleted ones too: by its map, else by its records."""
     for log in entry_logs(source, report):
         yield from (_line(log, ledger_id) for ledger_id in sorted(log.ledgers))
 
 
-def _line(log: EntryLog, ledger_id: int) -> Document:
+def _line(log: EntryLog, ledger_id: int) -> LogLine:
     return {
         "log": log.path,
         "bookie": log.bookie,

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.cursors.subscriptions import Subscription, SubscriptionReader
@@ -141,19 +141,56 @@ def _look_up(
         found.created_for[ledger_id] = meant
 
 
-def by_topic(usage: Usage, owned: Ownership) -> list[Document]:
+class TopicUsage(TypedDict):
+    """Bytes of a topic or schema on disks, by what they are; `name` is null of what nobody names."""
+
+    name: str | None
+    role: str
+    ledgers: int
+    entries: int
+    size: int
+
+
+class SubscriptionUsage(TypedDict):
+    """What a subscription holds; `cursor` is null for what none does, sizes where the state is not known."""
+
+    topic: str
+    cursor: str | None
+    ledgers: int | None
+    size: int | None
+    alone: int | None
+
+
+class LogUsage(TypedDict):
+    """How much of an entry log is live; `deleted` and `orphan` are null without a store."""
+
+    log: str
+    bookie: str | None
+    sealed: bool
+    size: int
+    ledgers: int
+    live_ledgers: int
+    live: int
+    dead: int
+    deleted: int | None
+    orphan: int | None
+
+
+def by_topic(usage: Usage, owned: Ownership) -> list[TopicUsage]:
     """Return the bytes of each topic and schema by what they are, the most first."""
     sums: dict[tuple[str, str | None], Sum] = {}
     for ledger_id, held in usage.ledgers.items():
         sums.setdefault((owned.role(ledger_id), owned.name(ledger_id)), Sum()).add(held)
-    rows = [
+    rows: list[TopicUsage] = [
         {"name": name, "role": role, "ledgers": one.ledgers, "entries": one.entries, "size": one.size}
         for (role, name), one in sums.items()
     ]
     return sorted(rows, key=lambda row: (-row["size"], str(row["name"]), row["role"]))
 
 
-def by_subscription(store: Store, source: EntrySource, usage: Usage, report: Report) -> Iterator[Document]:
+def by_subscription(
+    store: Store, source: EntrySource, usage: Usage, report: Report
+) -> Iterator[SubscriptionUsage]:
     """Yield what each subscription holds of its topic, and what nothing but it holds; topic by topic.
 
     Ledgers that no subscription holds come with none. A topic's last ledger is never deleted, so it counts
@@ -171,7 +208,7 @@ def by_subscription(store: Store, source: EntrySource, usage: Usage, report: Rep
 
 def _of_topic(
     topic: Topic, subscriptions: list[Subscription], sizes: Mapping[int, Sum]
-) -> Iterator[Document]:
+) -> Iterator[SubscriptionUsage]:
     held: dict[str, Sum] = {one.name: Sum() for one in subscriptions}
     alone: dict[str, Sum] = {one.name: Sum() for one in subscriptions}
     nobody = Sum()
@@ -195,7 +232,7 @@ def _of_topic(
         yield _row(topic.name, None, nobody, None)
 
 
-def _row(topic: str, cursor: str | None, held: Sum | None, alone: int | None) -> Document:
+def _row(topic: str, cursor: str | None, held: Sum | None, alone: int | None) -> SubscriptionUsage:
     return {
         "topic": topic,
         "cursor": cursor,
@@ -205,7 +242,7 @@ def _row(topic: str, cursor: str | None, held: Sum | None, alone: int | None) ->
     }
 
 
-def by_log(source: EntrySource, usage: Usage, owned: Ownership | None, report: Report) -> Iterator[Document]:
+def by_log(source: EntrySource, usage: Usage, owned: Ownership | None, report: Report) -> Iterator[LogUsage]:
     """Yield for each entry log how much of it is live, and what bookies would free.
 
     `dead` is what the index does not point at any more: compaction frees it. `deleted` is what the index
@@ -235,6 +272,6 @@ def _sum_of(live: Mapping[int, int], owned: Ownership | None, role: str) -> int 
     return sum(size for ledger_id, size in live.items() if owned.role(ledger_id) == role)
 
 
-def total_of(rows: Iterable[Document], name: str) -> int:
+def total_of(rows: Iterable[Mapping[str, Any]], name: str) -> int:
     """Return the sum of a column, null counting nothing."""
     return sum(row[name] or 0 for row in rows)

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.codecs.json_text import Document, read_json_object
+from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.cursors.subscriptions import Subscription, SubscriptionReader
 from pulsar_meta.jobs.disk.held import Held, held_of, times_of
 from pulsar_meta.jobs.entries.entry_dump import data_entry, find_frame
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
-from pulsar_meta.jobs.topics.owners import Gaps, Owner, Unseen, first_owner, owner_in_custom, owners_of
+from pulsar_meta.jobs.topics.owners import Gaps, Owner, Role, Unseen, first_owner, owner_in_custom, owners_of
 from pulsar_meta.jobs.topics.segments import ScalableTopics
 from pulsar_meta.jobs.topics.shadow import Shadow
-from pulsar_meta.jobs.topics.topic import Ledger, Report, read_topic, with_bookkeeper
+from pulsar_meta.jobs.topics.topic import Ledger, Metadata, Report, read_topic, with_bookkeeper
 from pulsar_meta.stores.base import Store
 
 POLICIES = "/admin/policies"
@@ -28,13 +29,62 @@ NAMED = 5
 IN_MEMORY = "readers that are not durable, which live in brokers' memory"
 
 
+class ShadowOf(TypedDict, total=False):
+    """Of the record of a shadow topic, whose list it is a snapshot of."""
+
+    shadow_of: str | None
+
+
+class OfScalable(TypedDict, total=False):
+    """Of what is a segment's, its scalable topic."""
+
+    scalable_topic: str
+
+
+class OwnerDocument(TypedDict):
+    """One that names a ledger; `path` is its record, null where only the ledger's metadata says so."""
+
+    role: Role
+    name: str
+    cursor: str | None
+    path: str | None
+    certain: bool
+    shadow_of: NotRequired[str | None]
+
+
+class LedgerOwnership(TypedDict):
+    """Whose a ledger is, what is known of it, why it is still kept; null is what is not known."""
+
+    ledger_id: int
+    role: Role | None
+    name: str | None
+    scalable_topic: NotRequired[str]
+    cursor: str | None
+    named_by: list[OwnerDocument]
+    created_for: OwnerDocument | None
+    metadata: Metadata
+    state: str | None
+    entries: int | None
+    size: int | None
+    created: int | None
+    closed: int | None
+    bookies: list[str]
+    entries_here: int | None
+    size_here: int | None
+    files: list[str]
+    content: str | None
+    first_time: int | None
+    last_time: int | None
+    kept_by: list[str]
+
+
 def whois(
     wanted: Sequence[int],
     store: Store | None,
     source: EntrySource | None,
     report: Report,
     unseen: Unseen,
-) -> Iterator[Document]:
+) -> Iterator[LedgerOwnership]:
     """Yield what is known of each ledger, in the order in which they are named.
 
     `report` gets broken records, and ledgers of which nobody knows anything.
@@ -66,7 +116,7 @@ def _document(
     source: EntrySource | None,
     topics: _Topics,
     gaps: Gaps,
-) -> Document:
+) -> LedgerOwnership:
     known = ledger.bookkeeper
     created_for = None if known is None else owner_in_custom(ledger.ledger_id, known.custom)
     owner = first_owner(owners, created_for)
@@ -79,12 +129,12 @@ def _document(
         "name": None if owner is None else owner.name,
         **topics.scalable(owner),
         "cursor": None if owner is None else owner.cursor,
-        "named_by": [_owner(one) | topics.shadow_of(one) for one in owners],
+        "named_by": [{**_owner(one), **topics.shadow_of(one)} for one in owners],
         "created_for": None if created_for is None else _owner(created_for),
         "metadata": ledger.metadata,
         "state": None if known is None else known.state,
         "entries": listed.entries if listed and ledger.entries is None else ledger.entries,
-        "size": known.length if known and known.length is not None else listed and listed.size,
+        "size": known.length if known and known.length is not None else listed.size if listed else None,
         "created": None if known is None else known.created,
         "closed": None if listed is None else listed.closed_at,
         "bookies": list(members),
@@ -98,10 +148,14 @@ def _document(
     }
 
 
-def _owner(owner: Owner) -> Document:
-    document = owner._asdict()
-    del document["ledger_id"]
-    return document
+def _owner(owner: Owner) -> OwnerDocument:
+    return {
+        "role": owner.role,
+        "name": owner.name,
+        "cursor": owner.cursor,
+        "path": owner.path,
+        "certain": owner.certain,
+    }
 
 
 def _told(
@@ -158,12 +212,12 @@ class _Topics:
             return None
         return self.of(owner.name).ledgers.get(owner.ledger_id)
 
-    def shadow_of(self, owner: Owner) -> Document:
+    def shadow_of(self, owner: Owner) -> ShadowOf:
         """Return `{"shadow_of"}` for the record of a shadow topic: a snapshot of its source's list."""
         shadow = self.of(owner.name).shadow if owner.role == "data" else None
         return {} if shadow is None else {"shadow_of": shadow.source}
 
-    def scalable(self, owner: Owner | None) -> Document:
+    def scalable(self, owner: Owner | None) -> OfScalable:
         """Return `{"scalable_topic"}` of what is a segment's, nothing for other ledgers."""
         if owner is None or owner.role == "schema" or self._scalable is None:
             return {}

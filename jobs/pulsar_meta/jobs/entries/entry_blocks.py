@@ -7,7 +7,7 @@ order, what is reported and what is counted are the same as there. NumPy is impo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
@@ -20,7 +20,7 @@ from pulsar_meta.entries.data_files import DataFiles
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Place
 from pulsar_meta.jobs.entries.entry_dump import Presence, Readable, parts_of
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
-from pulsar_meta.jobs.topics.topic import MAX_ID, Report
+from pulsar_meta.jobs.topics.topic import MAX_ID, Report, SegmentNames
 from pulsar_meta.stores.base import Store
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class PresentBlock:
     presence: Presence
 
     @property
-    def segment(self) -> Mapping[str, str]:
+    def segment(self) -> SegmentNames:
         """Which segment of a scalable topic the entries are in, as documents name it; else nothing."""
         return self.presence.part.segment
 

@@ -12,10 +12,10 @@ Sources: apache/bookkeeper DigestManager, LedgerHandle (length); apache/pulsar C
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.batch import (
@@ -42,11 +42,27 @@ from pulsar_meta.jobs.entries.entry_choice import (
 from pulsar_meta.jobs.entries.entry_dump import find_frame
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat, has_metadata
 from pulsar_meta.jobs.topics.placement import Placement, placement
-from pulsar_meta.jobs.topics.topic import Report, contradictions, with_bookkeeper
+from pulsar_meta.jobs.topics.topic import Report, SegmentNames, contradictions, with_bookkeeper
 from pulsar_meta.stores.base import Store
 
 if TYPE_CHECKING:
     from pulsar_meta.jobs.entries.block_check import Soundness
+
+
+# What of an entry, or of a ledger, a fault is in.
+Layer = Literal[
+    "ledger", "missing", "record", "header", "digest", "length", "sizes", "metadata", "checksum", "payload",
+    "batch", "index",
+]  # fmt: skip
+
+
+class EntryFault(SegmentNames):
+    """One fault of an entry, or (-1) of the ledger itself, as `verify-entries` prints it."""
+
+    ledger_id: int
+    entry_id: int
+    layer: Layer
+    fault: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +74,7 @@ class Fault:
 
     ledger_id: int
     entry_id: int
-    layer: str
+    layer: Layer
     fault: str
 
 
@@ -85,7 +101,18 @@ class LedgerReport:
     before: IndexMark | None = None
     last: IndexMark | None = None
     cut: bool = False
-    segment: Mapping[str, str] = field(default_factory=dict)
+    segment: SegmentNames = field(default_factory=SegmentNames)
+
+    def documents(self) -> Iterator[EntryFault]:
+        """Yield the faults as they are printed."""
+        for fault in self.faults:
+            yield {
+                **self.segment,
+                "ledger_id": fault.ledger_id,
+                "entry_id": fault.entry_id,
+                "layer": fault.layer,
+                "fault": fault.fault,
+            }
 
     @property
     def lacks_entries(self) -> bool:
@@ -273,7 +300,7 @@ class _LedgerCheck:
         if found not in (frame.message_count, len(frame.metadata.compacted_batch_indexes)):
             self._fault(entry_id, "batch", f"{found} messages, it says {frame.message_count}")
 
-    def _fault(self, entry_id: int, layer: str, text: str) -> None:
+    def _fault(self, entry_id: int, layer: Layer, text: str) -> None:
         self.report.faults.append(Fault(self.report.ledger_id, entry_id, layer, text))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
@@ -16,10 +16,10 @@ from pulsar_meta.jobs.topics.topic import (
     MAX_ID,
     Ledger,
     Report,
+    SegmentNames,
     Topic,
     every_topic,
     named,
-    names_of,
     parse_ledger_id,
     parse_position,
 )
@@ -87,9 +87,11 @@ class Choice:
     scalable_topic: str | None = None
 
     @property
-    def segment(self) -> dict[str, str]:
+    def segment(self) -> SegmentNames:
         """What entries say of a segment that they are in: `{"topic", "scalable_topic"}`, else nothing."""
-        return {} if self.scalable_topic is None else names_of(self.name, self.scalable_topic)
+        if self.scalable_topic is None:
+            return {}
+        return {"topic": self.name, "scalable_topic": self.scalable_topic}
 
 
 # What was named, and which of its entries.
@@ -144,7 +146,7 @@ class Range:
     ledger: Ledger
     first: int = 0
     last: int | None = None
-    segment: Mapping[str, str] = field(default_factory=dict)
+    segment: SegmentNames = field(default_factory=SegmentNames)
 
 
 def choose(

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from typing import NotRequired, TypedDict
 
 from pulsar_meta.codecs.checksum import Verdict
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UsageError
 from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, OpenedEntry, open_entry
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
-from pulsar_meta.codecs.frames.entry_json import PayloadForm, frame_to_json, opened_to_json
+from pulsar_meta.codecs.frames.entry_json import (
+    FrameFacts,
+    MessageDocument,
+    OpenedFacts,
+    PayloadForm,
+    frame_to_json,
+    opened_to_json,
+)
 from pulsar_meta.codecs.frames.frame import Frame, decode_frame
 from pulsar_meta.codecs.frames.raw_message import decode_raw_message
-from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.cursor import decode_position_info
 from pulsar_meta.codecs.transactions.log_entries import (
+    LogDocument,
     decode_log_entry,
     log_entry_to_json,
     possible_readings,
@@ -24,10 +32,11 @@ from pulsar_meta.codecs.transactions.log_entries import (
 from pulsar_meta.codecs.transactions.snapshots import SnapshotKind, decode_snapshot
 from pulsar_meta.entries.base import EntrySource, Outcome, RawEntry, entry_of, read_each
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Place, Range, ranges
-from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts, FilterVerdict
+from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts, FilterVerdict, WhereDocument
 from pulsar_meta.jobs.topics.bookkeeper import LOGS, EntryFormat
 from pulsar_meta.jobs.topics.placement import Placement, placement
-from pulsar_meta.jobs.topics.topic import Ledger, Report, with_bookkeeper
+from pulsar_meta.jobs.topics.topic import Ledger, Report, SegmentNames, with_bookkeeper
+from pulsar_meta.jobs.transactions.outcomes import OutcomeFacts
 from pulsar_meta.stores.base import Store
 
 
@@ -52,10 +61,41 @@ class DataEntry:
     entry_id: int
     data: memoryview
     digest: Verdict
-    segment: Mapping[str, str] = field(default_factory=dict)
+    segment: SegmentNames = field(default_factory=SegmentNames)
 
 
 Readable = tuple[DataEntry, EntryFormat]
+
+
+class EntryPlace(TypedDict):
+    """Where an entry was before compaction."""
+
+    ledger_id: int
+    entry_id: int
+
+
+class LogFacts(TypedDict, total=False):
+    """The records of an entry of a log; `readings`, whatever they can be, where its owner is not known."""
+
+    log: LogDocument
+    readings: list[LogDocument]
+
+
+class EntryHead(SegmentNames, LogFacts):
+    """Which entry it is, and what is known of it without its frame."""
+
+    ledger_id: int
+    entry_id: int
+    size: int
+    frame_checksum: Verdict
+    digest: Verdict
+
+
+class EntryDocument(EntryHead, FrameFacts, OpenedFacts, OutcomeFacts):
+    """An entry, as `dump-entries` prints it; `size` is that of what the broker wrote."""
+
+    compacted_from: NotRequired[EntryPlace]
+    where: NotRequired[WhereDocument]
 
 
 def read_entries(
@@ -84,7 +124,7 @@ def parts_of(
 
 def describe_entries(
     entries: Iterator[tuple[DataEntry, EntryFormat]], look: DumpOptions, count: int | None, report: Report
-) -> Iterator[Document]:
+) -> Iterator[EntryDocument]:
     """Yield a document for each entry, at most `count`; what is wrong with one is reported."""
     for entry, form in islice(entries, count):
         yield describe(entry, form, look, report)
@@ -113,36 +153,37 @@ def whole_copy(entry: DataEntry, source: EntrySource, form: EntryFormat, report:
     return entry
 
 
-def describe(entry: DataEntry, form: EntryFormat, look: DumpOptions, report: Report) -> Document:
+def describe(entry: DataEntry, form: EntryFormat, look: DumpOptions, report: Report) -> EntryDocument:
     """Return the document of one entry; what is wrong with it is reported."""
-    document: Document = {
+    faults = _Faults(f"entry {entry.ledger_id}:{entry.entry_id}", report)
+    if entry.digest == "bad":
+        faults.add("the digest does not fit: the entry is not what its writer wrote")
+    frame, compacted_from, reason = find_frame(entry.data, form)
+    head: EntryHead = {
         **entry.segment,
         "ledger_id": entry.ledger_id,
         "entry_id": entry.entry_id,
         "size": len(entry.data),
         "frame_checksum": "absent",
         "digest": entry.digest,
+        **_records(entry, frame, form, faults),
     }
-    faults = _Faults(f"entry {entry.ledger_id}:{entry.entry_id}", report)
-    if entry.digest == "bad":
-        faults.add("the digest does not fit: the entry is not what its writer wrote")
-    frame, compacted_from, reason = find_frame(entry.data, form)
-    document |= _records(entry, frame, form, faults)
     if frame is None:
         if form.content is None and (form.frames or entry.digest != "ok"):
             faults.add(f"no frame can be read in it: {reason}")
-        document["metadata"] = {}
-        document |= {"messages": []} if look.deep else {}
-        return document | {"unopened": f"no frame: {reason}"}
+        messages: OpenedFacts = {"messages": []} if look.deep else {}
+        return {**head, "metadata": {}, **messages, "unopened": f"no frame: {reason}"}
     if frame.checksum == "bad":
         faults.add("the checksum of its frame does not fit")
-    document |= frame_to_json(frame)
+    document: EntryDocument = {**head, **frame_to_json(frame)}
     if compacted_from is not None:
         document["compacted_from"] = compacted_from
-    return document | _opened(entry, frame, form, look, faults) if look.deep else document
+    if look.deep:
+        document |= _opened(entry, frame, form, look, faults)
+    return document
 
 
-def find_frame(data: memoryview, form: EntryFormat) -> tuple[Frame | None, Document | None, str | None]:
+def find_frame(data: memoryview, form: EntryFormat) -> tuple[Frame | None, EntryPlace | None, str | None]:
     """Return the frame in an entry's data, where it was before compaction, or why there is no frame."""
     if form.content is not None:
         return None, None, form.content
@@ -155,7 +196,7 @@ def find_frame(data: memoryview, form: EntryFormat) -> tuple[Frame | None, Docum
         frame = decode_frame(raw.frame)
     except DecodeError:
         return None, None, str(not_a_frame) if form.frames else guess_content(data) or str(not_a_frame)
-    place = {"ledger_id": raw.message_id.ledgerId, "entry_id": raw.message_id.entryId}
+    place: EntryPlace = {"ledger_id": raw.message_id.ledgerId, "entry_id": raw.message_id.entryId}
     return frame, place, None
 
 
@@ -186,7 +227,7 @@ def write_payloads(directory: Path, entry: DataEntry, opened: OpenedEntry) -> li
     return names
 
 
-def _records(entry: DataEntry, frame: Frame | None, form: EntryFormat, faults: _Faults) -> Document:
+def _records(entry: DataEntry, frame: Frame | None, form: EntryFormat, faults: _Faults) -> LogFacts:
     """Return `log`, the records of an entry of a log, or `readings` of one whose ledger's owner is not known.
 
     A frame and a batch of records begin alike: only a frame whose checksum is right is surely one.
@@ -214,7 +255,7 @@ class _Faults:
 
 def _opened(
     entry: DataEntry, frame: Frame, form: EntryFormat, look: DumpOptions, faults: _Faults
-) -> Document:
+) -> OpenedFacts:
     try:
         opened = open_entry(frame, max_size=look.max_size, partly=True)
     except DecodeError as error:
@@ -234,7 +275,7 @@ def _opened(
 
 
 def _add_snapshots(
-    documents: list[Document], opened: OpenedEntry, kind: SnapshotKind, faults: _Faults
+    documents: list[MessageDocument], opened: OpenedEntry, kind: SnapshotKind, faults: _Faults
 ) -> None:
     """Give each message the snapshot of a transaction buffer that it holds, as `snapshot`; none is null."""
     for document, message in zip(documents, opened.messages, strict=True):
@@ -351,13 +392,14 @@ def describe_matching(
     look: DumpOptions,
     count: int | None,
     report: Report,
-) -> Iterator[Document]:
+) -> Iterator[EntryDocument]:
     """Yield a document for each entry that matches, at most `count`, with the verdict as `where`.
 
     Where messages of a batch were looked at, only those that match are left in `messages`.
     """
     for entry, form, verdict in islice(matching_entries(entries, chosen, counts), count):
-        document = describe(entry, form, look, report) | {"where": verdict.document()}
+        document = describe(entry, form, look, report)
+        document["where"] = verdict.document()
         if verdict.messages is not None and "messages" in document:
             matching = set(verdict.messages)
             document["messages"] = [one for one in document["messages"] if one["batch_index"] in matching]

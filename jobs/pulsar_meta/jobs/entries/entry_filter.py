@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal, NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, open_entry
@@ -24,6 +24,15 @@ Level = Literal["entry", "message", "any"]
 LEVELS: Final[tuple[Level, ...]] = ("entry", "message", "any")
 
 
+class WhereDocument(TypedDict):
+    """What a filter says of an entry; `decided_at` is null where nobody could decide."""
+
+    matches: bool
+    decided_at: Literal["entry", "message"] | None
+    messages: NotRequired[list[int]]
+    why: NotRequired[str]
+
+
 @dataclass(frozen=True, slots=True)
 class FilterVerdict:
     """What a filter says of an entry: does it match, who decided, and which messages of a batch match.
@@ -32,16 +41,18 @@ class FilterVerdict:
     """
 
     matches: bool
-    decided_at: str | None
+    decided_at: Literal["entry", "message"] | None
     messages: tuple[int, ...] | None = None
     why: str | None = None
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> WhereDocument:
         """Return it in the JSON form of `dump-entries --where`."""
-        document: dict[str, Any] = {"matches": self.matches, "decided_at": self.decided_at}
+        document: WhereDocument = {"matches": self.matches, "decided_at": self.decided_at}
         if self.messages is not None:
             document["messages"] = list(self.messages)
-        return document | ({"why": self.why} if self.why else {})
+        if self.why:
+            document["why"] = self.why
+        return document
 
 
 @dataclass(slots=True)

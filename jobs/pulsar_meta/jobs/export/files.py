@@ -89,9 +89,9 @@ def _csv(out: IO[bytes], first: pa.RecordBatch, left: Iterator[pa.RecordBatch]) 
 
 def _document(row: Document) -> Document:
     """Return a row as JSON has it: properties as an object."""
-    if row.get("properties") is not None:
-        row["properties"] = dict(row["properties"])
-    return row
+    if row.get("properties") is None:
+        return row
+    return {**row, "properties": dict(row["properties"])}
 
 
 def _as_texts(batch: pa.RecordBatch) -> pa.RecordBatch:

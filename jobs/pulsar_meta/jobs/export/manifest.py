@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, UsageError, unreadable
 from pulsar_meta.codecs.json_text import Document, dumps, read_json_object
@@ -25,6 +25,29 @@ VERSION: Final = 1
 
 # The ranges of a piece: (ledger, first entry, last entry), in reading order.
 Ranges = tuple[tuple[int, int, int], ...]
+
+
+class DoneRange(TypedDict):
+    """Entries of a ledger, both ends included."""
+
+    ledger_id: int
+    first: int
+    last: int
+
+
+class DoneDocument(TypedDict):
+    """A piece that was exported, as a line of the manifest."""
+
+    topic: str
+    scalable_topic: NotRequired[str]
+    ranges: list[DoneRange]
+    rows: int
+    file: str | None
+    size: int
+    sha256: str | None
+    whole: bool
+    counts: dict[str, int]
+    errors: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +68,22 @@ class Done:
     counts: Mapping[str, int] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
 
-    def document(self) -> Document:
+    def document(self) -> DoneDocument:
         """Return the line of the manifest."""
-        scalable = {} if self.scalable_topic is None else {"scalable_topic": self.scalable_topic}
-        ranges = [{"ledger_id": one[0], "first": one[1], "last": one[2]} for one in self.ranges]
-        return {
-            "topic": self.topic, **scalable, "ranges": ranges, "rows": self.rows, "file": self.file,
-            "size": self.size, "sha256": self.sha256, "whole": self.whole, "counts": dict(self.counts),
+        document: DoneDocument = {
+            "topic": self.topic,
+            "ranges": [{"ledger_id": one[0], "first": one[1], "last": one[2]} for one in self.ranges],
+            "rows": self.rows,
+            "file": self.file,
+            "size": self.size,
+            "sha256": self.sha256,
+            "whole": self.whole,
+            "counts": dict(self.counts),
             "errors": list(self.errors),
-        }  # fmt: skip
+        }
+        if self.scalable_topic is not None:
+            document["scalable_topic"] = self.scalable_topic
+        return document
 
     @classmethod
     def of(cls, line: Document) -> Done:

@@ -14,7 +14,7 @@ from pulsar_meta.jobs.export.files import Form
 from pulsar_meta.jobs.export.layout import directory_of
 from pulsar_meta.jobs.export.manifest import Done, Manifest, Ranges
 from pulsar_meta.jobs.messages.stream import parts_of, transactions_of
-from pulsar_meta.jobs.seek.questions import FIRST_INDEX, INDEX, TIME, Question, SeekOptions
+from pulsar_meta.jobs.seek.questions import FIRST_INDEX, INDEX, TIME, Kind, Question, SeekOptions
 from pulsar_meta.jobs.seek.search import AFTER_LAST, BEFORE_FIRST, FOUND, GAP
 from pulsar_meta.jobs.seek.seeker import Seeker, plan_of_ledgers
 from pulsar_meta.jobs.topics.topic import MAX_ID, Report, with_bookkeeper
@@ -98,7 +98,8 @@ def limits_of(choice: Choice, wanted: Wanted, source: EntrySource, report: Repor
     """Return which entries of a topic are wanted; None for none, which is reported where it is not known."""
     seeker = Seeker(plan_of_ledgers(choice.name, choice.ledgers, FIRST_INDEX), source, SeekOptions())
     first, last = None, None
-    for kind, target in ((INDEX, wanted.from_index), (TIME, wanted.since)):
+    sides: tuple[tuple[Kind, int | None], ...] = ((INDEX, wanted.from_index), (TIME, wanted.since))
+    for kind, target in sides:
         if target is None:
             continue
         answer = seeker.ask(Question(choice.name, kind, target))

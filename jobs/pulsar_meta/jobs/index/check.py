@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal, NotRequired, TypedDict
 
-from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.index.scan import Break, LedgerScan, kind_of_break, scan_ledger
-from pulsar_meta.jobs.topics.topic import Ledger, Topic, contradictions
+from pulsar_meta.jobs.topics.topic import Ledger, Topic, TopicNames, contradictions
 
+PropertyTruth = Literal["absent", "right", "false", "no-number", "doubled", "unchecked"]
 ABSENT: Final = "absent"
 RIGHT: Final = "right"
 FALSE: Final = "false"
@@ -23,12 +23,51 @@ DOUBLED: Final = "doubled"
 UNCHECKED: Final = "unchecked"
 
 
+class IndexCounts(TypedDict):
+    """How often what is wrong with the indexes of a ledger."""
+
+    gaps: int
+    overlaps: int
+    steps_back: int
+    without_index: int
+    unreadable: int
+    missing: int
+
+
+class IndexFault(TypedDict):
+    """One of at most ten faults of a kind; `why` is of a ledger that BookKeeper knows otherwise."""
+
+    fault: str
+    entry_id: NotRequired[int]
+    expected: NotRequired[int]
+    first_index: NotRequired[int]
+    last_index: NotRequired[int]
+    why: NotRequired[str]
+
+
+class IndexReport(IndexCounts):
+    """Whether the indexes of a ledger go on, and its property is right."""
+
+    topic: str
+    scalable_topic: NotRequired[str]
+    shadow_of: NotRequired[str | None]
+    ledger_id: int
+    ok: bool
+    entries: int
+    first_index: NotRequired[int | None]
+    last_index: NotRequired[int | None]
+    property: PropertyTruth
+    property_values: NotRequired[list[str]]
+    not_checked: NotRequired[int]
+    faults: list[IndexFault]
+
+
 def check_indexes(
     source: EntrySource,
     topics: Iterable[Topic],
     key: str,
     advance: Callable[[int], None] = lambda count: None,
-) -> Iterator[Document]:
+) -> Iterator[IndexReport]:
     """Yield a document for each ledger of the topics, scanned in this process; `key` is the property's."""
     for topic in topics:
         scans = {}
@@ -38,14 +77,16 @@ def check_indexes(
         yield from check_topic(topic, scans, key)
 
 
-def check_topic(topic: Topic, scans: Mapping[int, LedgerScan], key: str) -> Iterator[Document]:
+def check_topic(topic: Topic, scans: Mapping[int, LedgerScan], key: str) -> Iterator[IndexReport]:
     """Yield what is right and wrong with each ledger of a topic, in reading order."""
     before: int | None = None
     for ledger in topic.ledgers:
         scan = scans[ledger.ledger_id]
         scan = _joined(scan, before)
         document = ledger_document(topic.names, ledger, scan, key)
-        yield document if topic.shadow is None else document | {"shadow_of": topic.shadow.source}
+        if topic.shadow is not None:
+            document["shadow_of"] = topic.shadow.source
+        yield document
         # After a ledger of which something is missing nobody knows where the next one should begin.
         if scan.missing or scan.elsewhere or scan.broken:
             before = None
@@ -67,11 +108,11 @@ def _joined(scan: LedgerScan, before: int | None) -> LedgerScan:
     return replace(scan, breaks=(found, *scan.breaks), **{name: getattr(scan, name) + 1})
 
 
-def ledger_document(names: Mapping[str, str], ledger: Ledger, scan: LedgerScan, key: str) -> Document:
+def ledger_document(names: TopicNames, ledger: Ledger, scan: LedgerScan, key: str) -> IndexReport:
     """Return the document of one ledger, `names` at its head; `ok` is false where anything is wrong."""
     values = ledger.values(key)
     truth, wrong = property_truth(values, scan), list(contradictions(ledger))
-    counts = {
+    counts: IndexCounts = {
         "gaps": scan.gaps,
         "overlaps": scan.overlaps,
         "steps_back": scan.steps_back,
@@ -79,24 +120,25 @@ def ledger_document(names: Mapping[str, str], ledger: Ledger, scan: LedgerScan, 
         "unreadable": scan.broken,
         "missing": scan.missing,
     }
-    document: Document = {
+    document: IndexReport = {
         **names,
         "ledger_id": ledger.ledger_id,
         "ok": not any(counts.values()) and not wrong and truth in (ABSENT, RIGHT, UNCHECKED),
         "entries": scan.entries,
+        **counts,
+        "property": truth,
+        "faults": [*(IndexFault(fault="ledger", why=why) for why in wrong), *_faults(scan)],
     }
     if scan.head is not None:
         document |= {"first_index": scan.head.first_index, "last_index": scan.last_index}
-    document |= counts | {"property": truth}
     if values:
         document["property_values"] = list(values)
     if scan.elsewhere:
         document["not_checked"] = scan.elsewhere
-    document["faults"] = [*({"fault": "ledger", "why": why} for why in wrong), *_faults(scan)]
     return document
 
 
-def property_truth(values: Sequence[str], scan: LedgerScan) -> str:
+def property_truth(values: Sequence[str], scan: LedgerScan) -> PropertyTruth:
     """Return what becomes of a ledger's first-index property when held against its first entry."""
     if not values:
         return ABSENT
@@ -115,7 +157,7 @@ def index_number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else None
 
 
-def _faults(scan: LedgerScan) -> Iterator[Document]:
+def _faults(scan: LedgerScan) -> Iterator[IndexFault]:
     for found in scan.breaks:
         yield {
             "fault": found.kind,

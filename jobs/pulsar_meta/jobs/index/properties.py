@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.envelope import Envelope, open_envelope, wrap_envelope
@@ -31,16 +31,32 @@ LAST_LEDGER = (
 SHADOW = "a shadow topic: what its ledgers carry stands in the record of its source"
 
 
-def properties_of(topic: Topic, keys: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+class LedgerProperties(TypedDict):
+    """The properties of a ledger; `shadow_of` is the topic whose ledgers a shadow topic has."""
+
+    topic: str
+    scalable_topic: NotRequired[str]
+    shadow_of: NotRequired[str | None]
+    ledger_id: int
+    properties: dict[str, str]
+
+
+def properties_of(topic: Topic, keys: Sequence[str] = ()) -> Iterator[LedgerProperties]:
     """Yield a document for each ledger of a topic; with `keys` those of ledgers that have one of them.
 
     Those of a shadow topic have `shadow_of`: the ledgers, and what they carry, are those of that one.
     """
-    shadow = {} if topic.shadow is None else {"shadow_of": topic.shadow.source}
     for ledger in topic.ledgers:
         held = {key: value for key, value in ledger.properties if not keys or key in keys}
         if held or not keys:
-            yield {**topic.names, **shadow, "ledger_id": ledger.ledger_id, "properties": held}
+            document: LedgerProperties = {
+                **topic.names,
+                "ledger_id": ledger.ledger_id,
+                "properties": held,
+            }
+            if topic.shadow is not None:
+                document["shadow_of"] = topic.shadow.source
+            yield document
 
 
 def refuse_shadow(store: Store, name: TopicName) -> None:

@@ -98,7 +98,7 @@ class _RangeReader:
     def __init__(self, reader: MessageReader, part: Range) -> None:
         self._reader, self._part, self._counts = reader, part, reader.counts
         self._options, self._form = reader.options, part.ledger.format
-        names = {TOPIC: reader.topic, SCALABLE: part.segment.get(SCALABLE)}
+        names = {TOPIC: reader.topic, SCALABLE: part.segment.get("scalable_topic")}
         self._rows = Rows(self._options.columns, names)
         self._opens = not {PAYLOAD, VALUE, "error"}.isdisjoint(self._options.columns)
         self._chunks = Chunks(reader.source, part, reader.ledgers)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, Limits, Place, Range, choose, ranges
-from pulsar_meta.jobs.messages.columns import checked_columns
+from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, Limits, Place, Range, ranges
 from pulsar_meta.jobs.messages.counts import MessageCounts
 from pulsar_meta.jobs.messages.reading import MessageOptions, MessageReader
 from pulsar_meta.jobs.messages.schemas import TopicSchemas
@@ -50,22 +49,6 @@ def read_messages(
             yield from reader.read(part)
         coverage.entries += reader.counts.entries
         counts.merge(reader.counts)
-
-
-def messages_of(
-    names: Sequence[str], store: Store, source: EntrySource, columns: Sequence[str] = ()
-) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of topics or namespaces, for a notebook or a script; all columns without `columns`.
-
-    Raises what is wrong with a name or a record; what is wrong with a message is in its `error`.
-    """
-
-    def fail(fault: PulsarMetaError) -> None:
-        raise fault
-
-    places = ((choice, Limits()) for choice in choose(names, store, source, fail))
-    options = MessageOptions(checked_columns(columns))
-    yield from read_messages(places, source, store, options, fail, MessageCounts(), Coverage())
 
 
 def reader_of(

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypedDict
 
-from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.rebuild.cursor_ledgers import CursorClues
-from pulsar_meta.jobs.rebuild.evidence import Certainty, Rebuilt
+from pulsar_meta.jobs.rebuild.evidence import Certainty, Rebuilt, RebuiltFacts
 from pulsar_meta.jobs.rebuild.names import GivenCursor, Named, Names
 from pulsar_meta.jobs.rebuild.scan import Scanned
 from pulsar_meta.jobs.rebuild.topics import LOST_TENANT, FoundTopic, compaction
@@ -87,10 +86,21 @@ def beginning_cursors(
         last = mine[-1], scanned.found[mine[-1]].last_entry
         position = Position(mine[0], -1) if one.start == "earliest" else Position(*last)
         why = f"nothing of it is left; it begins with the {one.start}, as was given"
-        yield Rebuilt(path, "invented", (why,), _in_record(position), facts | _place(position))
+        yield Rebuilt(path, "invented", (why,), _in_record(position), facts | {"position": _place(position)})
 
 
-def unnamed_cursors(cursors: Iterable[FoundCursor]) -> Iterator[Document]:
+class UnnamedCursor(TypedDict):
+    """A cursor's ledger whose name nothing says; `cursor` is to be filled in."""
+
+    ledger_id: int
+    topic: str | None
+    cursor: None
+    position: str | None
+    ledgers: list[int]
+    evidence: list[str]
+
+
+def unnamed_cursors(cursors: Iterable[FoundCursor]) -> Iterator[UnnamedCursor]:
     """Yield each cursor's ledger without a name, as a line of a file of names to be filled in."""
     for one in cursors:
         if one.name is None:
@@ -99,7 +109,7 @@ def unnamed_cursors(cursors: Iterable[FoundCursor]) -> Iterator[Document]:
                 "ledger_id": one.clues.ledger_id,
                 "topic": None if lost else str(one.topic),
                 "cursor": None,
-                **_place(one.clues.last),
+                "position": _place(one.clues.last),
                 "ledgers": sorted(one.clues.named),
                 "evidence": [one.why],
             }
@@ -130,7 +140,8 @@ def _of_ledger(topic: TopicName, name: str, one: FoundCursor, *, refused: bool) 
     position = one.clues.last
     assert position is not None
     path = topic.cursor_path(name)
-    facts = _facts(topic, name) | _place(position) | {"cursor_ledger": one.clues.ledger_id}
+    facts = _facts(topic, name)
+    facts |= {"position": _place(position), "cursor_ledger": one.clues.ledger_id}
     if refused:
         return Rebuilt(path, "refused", ("its ledger is refused",), None, facts)
     record = ManagedCursorInfo(
@@ -147,10 +158,10 @@ def _without_topic(one: FoundCursor) -> Rebuilt:
     """Return what is said of a cursor that can be put nowhere."""
     why = "its entries cannot be read" if one.clues.last is None else "its positions are in no ledger here"
     path = f"/managed-ledgers/lost-found/ledgers/persistent/recovered-{one.clues.ledger_id}"
-    facts = {
+    facts: RebuiltFacts = {
         "topic": None,
         "cursor": one.name,
-        **_place(one.clues.last),
+        "position": _place(one.clues.last),
         "cursor_ledger": one.clues.ledger_id,
     }
     return Rebuilt(path, "lost+found", (why, "no record of it is written"), None, facts)
@@ -162,8 +173,8 @@ def _compactions(scanned: Scanned, topics: Iterable[FoundTopic]) -> Iterator[Reb
         found = compaction(scanned, topic.mentions)
         if found is not None:
             why = f"ledger {found.ledger_id} has compacted data of it"
-            facts = _facts(topic.name, COMPACTION) | _place(found.horizon)
-            facts |= {"compacted_ledger": found.ledger_id}
+            facts = _facts(topic.name, COMPACTION)
+            facts |= {"position": _place(found.horizon), "compacted_ledger": found.ledger_id}
             value = _in_record(found.horizon, {COMPACTED_LEDGER: found.ledger_id})
             path = topic.name.cursor_path(COMPACTION)
             yield Rebuilt(path, "certain" if found.pointed else "likely", (why,), value, facts)
@@ -180,9 +191,9 @@ def _in_record(position: Position, properties: Mapping[str, int] | None = None) 
     return record.SerializeToString()
 
 
-def _facts(topic: TopicName, cursor: str) -> dict[str, object]:
+def _facts(topic: TopicName, cursor: str) -> RebuiltFacts:
     return {"topic": str(topic), "cursor": cursor}
 
 
-def _place(position: Position | None) -> dict[str, object]:
-    return {"position": None if position is None else f"{position.ledger_id}:{position.entry_id}"}
+def _place(position: Position | None) -> str | None:
+    return None if position is None else f"{position.ledger_id}:{position.entry_id}"

@@ -26,7 +26,7 @@ from pulsar_meta.codecs.metadata.ledger_metadata import (
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.rebuild.cursors import FoundCursor
-from pulsar_meta.jobs.rebuild.evidence import Rebuilt
+from pulsar_meta.jobs.rebuild.evidence import Rebuilt, RebuiltFacts
 from pulsar_meta.jobs.rebuild.needs import NEVER_INACTIVE
 from pulsar_meta.jobs.rebuild.old_store import OldStore
 from pulsar_meta.jobs.rebuild.scan import Scanned
@@ -73,7 +73,7 @@ def gone_ledgers(scanned: Scanned, old: OldStore) -> Iterator[Rebuilt]:
             of = str(named.topic) if named.cursor is None else f"{named.topic}, subscription {named.cursor}"
             kept = _is_offloaded(ledger_id, named.topic, old)
             why = "it lies in tiered storage" if kept else "deleted since, or on disks that are not here"
-            facts = {"gone": ledger_id, "of": of}
+            facts: RebuiltFacts = {"gone": ledger_id, "of": of}
             evidence = ("the old store names it, and no disk has it", why)
             yield Rebuilt(ledger_path(ledger_id), "gone", evidence, value if kept else None, facts)
 
@@ -104,7 +104,7 @@ def merged_schemas(rebuilt: Iterable[Rebuilt], scanned: Scanned, old: OldStore) 
         if one is not None and (later or locator.info.position.ledgerId not in scanned.found):
             yield one
         elif locator.info.position.ledgerId in scanned.found:
-            facts = one.facts if one is not None else {"schema": path.removeprefix("/schemas/")}
+            facts: RebuiltFacts = {"schema": path.removeprefix("/schemas/")} if one is None else one.facts
             yield Rebuilt(path, "old", (HAS_IT,), locator.SerializeToString(), facts)
         else:
             why = f"its ledger {locator.info.position.ledgerId} is on no disk"
@@ -198,7 +198,7 @@ def _as_it_was(
             del record.properties[:]
             record.properties.extend(kept)
     ledger_id, entry_id = _stood(record)
-    facts = {"topic": str(topic), "cursor": name, "position": f"{ledger_id}:{entry_id}"}
+    facts: RebuiltFacts = {"topic": str(topic), "cursor": name, "position": f"{ledger_id}:{entry_id}"}
     return Rebuilt(path, "old", tuple(evidence), _bytes(record), facts)
 
 

@@ -19,12 +19,13 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.rebuild.clues import DataClues
 from pulsar_meta.jobs.rebuild.counters import counters
 from pulsar_meta.jobs.rebuild.cursors import (
+    UnnamedCursor,
     beginning_cursors,
     found_cursors,
     rebuilt_cursors,
     unnamed_cursors,
 )
-from pulsar_meta.jobs.rebuild.evidence import Rebuilt
+from pulsar_meta.jobs.rebuild.evidence import Rebuilt, RebuiltFacts
 from pulsar_meta.jobs.rebuild.kinds import Kind
 from pulsar_meta.jobs.rebuild.ledgers import FoundLedger
 from pulsar_meta.jobs.rebuild.merging import (
@@ -40,7 +41,7 @@ from pulsar_meta.jobs.rebuild.needs import what_topics_need
 from pulsar_meta.jobs.rebuild.old_store import OldStore
 from pulsar_meta.jobs.rebuild.scan import Scanned, Scanner, scan_here
 from pulsar_meta.jobs.rebuild.schemas import SchemaClues, rebuilt_schemas
-from pulsar_meta.jobs.rebuild.topics import FoundTopic, found_topics, unnamed
+from pulsar_meta.jobs.rebuild.topics import FoundTopic, UnnamedTopic, found_topics, unnamed
 from pulsar_meta.jobs.topics.topic import Report
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.snapshot_writer import SnapshotWriter
@@ -118,7 +119,7 @@ def rebuilt_values(
 
 def unnamed_groups(
     source: EntrySource, report: Report, known: Known, scanner: Scanner | None = None
-) -> Iterator[Document]:
+) -> Iterator[UnnamedTopic | UnnamedCursor]:
     """Yield each topic and cursor whose name nothing says, as lines of a file of names.
 
     Raises as `rebuilt_values`.
@@ -165,7 +166,7 @@ def write_rebuilt(values: Iterable[Rebuilt], target: Path, head: Document) -> li
     """
     rebuilt = list(values)
     counted = {one.path: one.facts["next"] for one in rebuilt if "next" in one.facts}
-    with closing(SnapshotWriter(target, head | {"counters": counted})) as writer:
+    with closing(SnapshotWriter(target, {**head, "counters": counted})) as writer:
         for one in sorted(rebuilt, key=lambda one: one.path):
             if one.value is not None:
                 writer.add(Versioned(one.path, one.value, 0))
@@ -217,7 +218,7 @@ def _gaps(found: FoundLedger) -> Iterator[str]:
         yield f"{count} entries before its last are on no disk, the first is {found.missing[0][0]}"
 
 
-def _facts(found: FoundLedger, kind: Kind) -> Document:
+def _facts(found: FoundLedger, kind: Kind) -> RebuiltFacts:
     quorum = found.striping.quorum
     return {
         "ledger_id": found.ledger_id,

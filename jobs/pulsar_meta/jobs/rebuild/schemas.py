@@ -19,7 +19,7 @@ from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.names import encode_name
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.codecs.protobuf.wire_fields import BYTES, VARINT, read_varint, split_fields
-from pulsar_meta.jobs.rebuild.evidence import Certainty, Rebuilt
+from pulsar_meta.jobs.rebuild.evidence import Certainty, Rebuilt, RebuiltFacts
 from pulsar_meta.jobs.topics.owners import SCHEMAS
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import IndexEntry, PositionInfo, SchemaEntry, SchemaLocator
 
@@ -109,7 +109,7 @@ def _locator(schema_id: str, versions: list[SchemaClues], kept: Set[int]) -> Reb
         evidence.append(f"{len(earlier) - len(here)} earlier versions are on no disk")
     if others:
         evidence.append(f"ledgers {', '.join(map(str, others))} have a schema of it, too: the newest counts")
-    facts = {
+    facts: RebuiltFacts = {
         "schema": schema_id,
         "version": head.version,
         "deleted": head.deleted,

@@ -6,19 +6,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Final
+from typing import Final, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.batch import open_entry
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame
-from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.rebuild.clues import DataClues
 from pulsar_meta.jobs.rebuild.compaction import CompactedClues
 from pulsar_meta.jobs.rebuild.cursor_ledgers import CursorClues
-from pulsar_meta.jobs.rebuild.evidence import Certainty, Rebuilt
+from pulsar_meta.jobs.rebuild.evidence import Certainty, Rebuilt, RebuiltFacts
 from pulsar_meta.jobs.rebuild.groups import Group, group_ledgers
 from pulsar_meta.jobs.rebuild.ledgers import FoundLedger
 from pulsar_meta.jobs.rebuild.names import Names
@@ -60,7 +59,7 @@ class FoundTopic:
         """Return its record; `old` is what an older store had. Ledgers that are refused are left out."""
         mine = [one for one in self.ledgers if one not in self.compacted_away]
         kept = [found[one] for one in mine if found[one].refused is None]
-        facts = {"topic": str(self.name), "ledgers": list(self.ledgers), **_sums(self.clues)}
+        facts: RebuiltFacts = {"topic": str(self.name), "ledgers": list(self.ledgers), **_sums(self.clues)}
         if mine and not kept and old is None:
             evidence = ("all its ledgers are refused", *self.evidence)
             return Rebuilt(self.name.path, "refused", evidence, None, facts)
@@ -106,7 +105,34 @@ def compaction(scanned: Scanned, mentions: Iterable[int]) -> Compaction | None:
     return Compaction(newest.ledger_id, max([newest.last, *pointers]), bool(pointers))
 
 
-def unnamed(source: EntrySource, topics: Iterable[FoundTopic]) -> Iterator[Document]:
+class MessageSums(TypedDict):
+    """How many messages, and the times of the first and the last one in milliseconds."""
+
+    messages: int
+    first_time: int | None
+    last_time: int | None
+
+
+class FirstPayload(TypedDict):
+    """The beginning of the first message of a ledger, as text."""
+
+    ledger_id: int
+    key: str | None
+    payload: str
+
+
+class UnnamedTopic(MessageSums):
+    """Ledgers of a topic whose name nothing says; `topic` is to be filled in."""
+
+    ledger_id: int
+    topic: None
+    ledgers: list[int]
+    producers: list[str]
+    payloads: list[FirstPayload]
+    evidence: list[str]
+
+
+def unnamed(source: EntrySource, topics: Iterable[FoundTopic]) -> Iterator[UnnamedTopic]:
     """Yield each topic with data and without a name, as a line of a file of names to be filled in."""
     for topic in topics:
         if topic.certainty == "lost+found" and topic.clues:
@@ -213,7 +239,7 @@ def _compacted_away(ledgers: Iterable[int]) -> Iterator[str]:
         yield f"ledgers {named} stay out: all of them is in its compacted data"
 
 
-def _sums(clues: Sequence[DataClues]) -> Document:
+def _sums(clues: Sequence[DataClues]) -> MessageSums:
     first = [clue.first_time for clue in clues if clue.first_time is not None]
     last = [clue.last_time for clue in clues if clue.last_time is not None]
     return {
@@ -223,7 +249,7 @@ def _sums(clues: Sequence[DataClues]) -> Document:
     }
 
 
-def _payloads(source: EntrySource, ledgers: Iterable[int]) -> Iterator[Document]:
+def _payloads(source: EntrySource, ledgers: Iterable[int]) -> Iterator[FirstPayload]:
     """Yield the beginning of the first message of each ledger that can be opened."""
     for ledger_id in ledgers:
         try:

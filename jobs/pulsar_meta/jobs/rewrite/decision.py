@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from threading import Lock
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, NotRequired, TypedDict
 
 from pulsar_meta.stores.base import ABSENT, Versioned
 
@@ -23,6 +23,26 @@ NAMED: Final = 10
 MOVED: Final = frozenset({"moved", "touched"})
 # Reasons for which a guard left a value alone: the run ends as refused.
 REFUSED: Final = frozenset({"loaded", "over-limit", "unreadable", "ephemeral", "parent-refused"})
+
+
+class SummaryDocument(TypedDict):
+    """What a run did: each value seen is in one of the five counts after `seen`; `counters` by path."""
+
+    seen: int
+    rewritten: int
+    kept: int
+    skipped: int
+    conflicts: int
+    undecodable: int
+    bytes_before: int
+    bytes_after: int
+    undo_file: str | None
+    kept_for: dict[str, int]
+    skipped_for: dict[str, int]
+    created: int
+    removed: int
+    left_unreadable: int
+    counters: NotRequired[dict[str, int]]
 
 
 class Decision(NamedTuple):
@@ -217,9 +237,9 @@ class Summary:
             self.skipped += 1
             self.skipped_for[reason] += 1
 
-    def document(self, undo_file: str | None) -> dict[str, Any]:
+    def document(self, undo_file: str | None) -> SummaryDocument:
         """Return the summary in its JSON form."""
-        document = {
+        document: SummaryDocument = {
             "seen": self.seen,
             "rewritten": self.rewritten,
             "kept": self.kept,
@@ -235,4 +255,6 @@ class Summary:
             "removed": self.removed,
             "left_unreadable": self.left_unreadable,
         }
-        return document | ({"counters": dict(self.counters)} if self.counters else {})
+        if self.counters:
+            document["counters"] = dict(self.counters)
+        return document

@@ -1,11 +1,9 @@
 """The plan: what a run would do, written down before it does it.
 
 NDJSON. The first line names the store and the command, `{"plan": 1, "command", "store", "counters"?}`; then
-a line for each value: `{"path", "topic"?, "scalable_topic"?, "cursor"?, "version", "action", "reason"?,
-"codec_before", "codec_after", "size_before", "size_after", "effect"?, "old_sha256"?, "new_sha256"?, "new"?}`
-(names of segments and their cursors only). The digests stand where something is to be written, `effect`
-(create, remove) where that is no replacement, `new` (base64) where it does not follow from the old value and
-the codec.
+a `PlanLine` for each value, with names of segments and their cursors only. The digests stand where something
+is to be written, `effect` (create, remove) where that is no replacement, `new` (base64) where it does not
+follow from the old value and the codec.
 
 A plan is applied by the command that made it, which does to each value what it would do by itself: what is
 written is derived anew, and only compared with the plan. Other paths, creations and removals are refused.
@@ -16,7 +14,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NotRequired, TypedDict
 
 from pulsar_meta.codecs.compression import CODECS
 from pulsar_meta.codecs.errors import DecodeError, GuardError, UsageError, decoding, unreadable
@@ -24,18 +22,29 @@ from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.names import managed_ledger_places
 from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches, chunks
-from pulsar_meta.jobs.rewrite.decision import Decided, Decision, by_rule, content, digest, keep, skip
+from pulsar_meta.jobs.rewrite.decision import (
+    Action,
+    Decided,
+    Decision,
+    Effect,
+    by_rule,
+    content,
+    digest,
+    keep,
+    skip,
+)
 from pulsar_meta.jobs.rewrite.rules import recode
 from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.rewrite.run_files import (
     HEADER_LIMIT,
+    StoreDocument,
     StoreIdentity,
     check_file,
     check_identity,
     read_identity,
 )
 from pulsar_meta.jobs.topics.scope import Kind
-from pulsar_meta.jobs.topics.segments import ScalableTopics, named_at
+from pulsar_meta.jobs.topics.segments import PlaceNames, ScalableTopics, named_at
 from pulsar_meta.stores.base import Store, Versioned
 
 FORMAT = 1
@@ -48,23 +57,53 @@ NEEDED: Final = {
 }
 
 
-def plan_header(command: str, store: StoreIdentity, counters: Mapping[str, int] = NONE) -> dict[str, Any]:
+class PlanHeader(TypedDict):
+    """The first line of a plan; `counters` has the next number of sequential nodes, by path."""
+
+    plan: int
+    command: str
+    store: StoreDocument
+    counters: NotRequired[dict[str, int]]
+
+
+class PlanLine(PlaceNames):
+    """What a plan does with a value, and why; sizes are in bytes, `new` is base64."""
+
+    path: str
+    version: int
+    action: Action
+    reason: NotRequired[str]
+    codec_before: str | None
+    codec_after: str | None
+    size_before: int
+    size_after: int
+    effect: NotRequired[Effect]
+    old_sha256: NotRequired[str | None]
+    new_sha256: NotRequired[str | None]
+    new: NotRequired[str]
+
+
+def plan_header(command: str, store: StoreIdentity, counters: Mapping[str, int] = NONE) -> PlanHeader:
     """Return the first line of a plan."""
-    header = {"plan": FORMAT, "command": command, "store": store.document()}
-    return header | ({"counters": dict(counters)} if counters else {})
+    header: PlanHeader = {"plan": FORMAT, "command": command, "store": store.document()}
+    if counters:
+        header["counters"] = dict(counters)
+    return header
 
 
-def plan_line(seen: Versioned, decision: Decision, *, with_new: bool = False) -> dict[str, Any]:
+def plan_line(seen: Versioned, decision: Decision, *, with_new: bool = False) -> PlanLine:
     """Return the line of one value."""
-    line: dict[str, Any] = {"path": seen.path, "version": seen.version, "action": decision.action}
-    if decision.reason is not None:
-        line["reason"] = decision.reason
-    line |= {
+    line: PlanLine = {
+        "path": seen.path,
+        "version": seen.version,
+        "action": decision.action,
         "codec_before": decision.codec_before,
         "codec_after": decision.codec_after,
         "size_before": decision.size_before,
         "size_after": decision.size_after,
     }
+    if decision.reason is not None:
+        line["reason"] = decision.reason
     if decision.action == "rewrite":
         if decision.effect != "replace":
             line["effect"] = decision.effect
@@ -75,9 +114,7 @@ def plan_line(seen: Versioned, decision: Decision, *, with_new: bool = False) ->
     return line
 
 
-def named_lines(
-    store: Store, decided: Iterable[Decided], *, with_new: bool = False
-) -> Iterator[dict[str, Any]]:
+def named_lines(store: Store, decided: Iterable[Decided], *, with_new: bool = False) -> Iterator[PlanLine]:
     """Yield the lines of values; those of segments say which segment, and of which scalable topic."""
     scalable = ScalableTopics(store)
     for group in chunks(decided, READ_GROUP):
@@ -87,8 +124,8 @@ def named_lines(
         for (seen, decision), place in zip(group, places, strict=True):
             line = plan_line(seen, decision, with_new=with_new)
             owner = None if place is None else owners[place[0]]
-            names = {} if place is None or owner is None else named_at(place, owner)
-            yield {"path": line["path"]} | names | line
+            names = PlaceNames() if place is None or owner is None else named_at(place, owner)
+            yield {"path": line["path"], **names, **line}
 
 
 def read_plan(path: Path) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:

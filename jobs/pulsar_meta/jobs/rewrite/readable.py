@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import read_json_object
@@ -106,6 +106,23 @@ def registered_versions(store: Store) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+class FormVerdict(TypedDict):
+    """The form of a record that a release may not load, and why."""
+
+    form: str
+    verdict: str
+    reason: str
+
+
+class UnreadableRecord(FormVerdict):
+    """A record that a release could not load, or of which that is not known."""
+
+    path: str
+    version: int
+    topic: str
+    cursor: NotRequired[str]
+
+
 @dataclass(slots=True)
 class Readability:
     """What was looked at in a store, and of how much it is not known whether it can be loaded.
@@ -120,7 +137,7 @@ class Readability:
     faults: int = 0
     in_ledgers: int = 0
 
-    def documents(self, values: Iterable[Versioned], versions: Sequence[str]) -> Iterator[dict[str, Any]]:
+    def documents(self, values: Iterable[Versioned], versions: Sequence[str]) -> Iterator[UnreadableRecord]:
         """Yield a document for each record of a topic or cursor that one of these releases may not load."""
         readers = Readers(tuple(versions))
         for value in values:
@@ -136,10 +153,17 @@ class Readability:
             if found:
                 self.unknown += found["verdict"] == Verdict.UNKNOWN
                 self.faults += found["verdict"] != Verdict.UNKNOWN
-                named = {} if cursor is None else {"cursor": cursor}
-                yield {"path": value.path, "version": value.version, "topic": str(topic), **named, **found}
+                record: UnreadableRecord = {
+                    "path": value.path,
+                    "version": value.version,
+                    "topic": str(topic),
+                    **found,
+                }
+                if cursor is not None:
+                    record["cursor"] = cursor
+                yield record
 
-    def _verdict_of_ledger(self, value: Versioned, readers: Readers) -> dict[str, str] | None:
+    def _verdict_of_ledger(self, value: Versioned, readers: Readers) -> FormVerdict | None:
         """Return what is wrong with a cursor's state in its ledger, for releases that know no bit sets."""
         verdict, why = readers.verdict(Form.BIT_SETS)
         record = decode_cursor(value.value)
@@ -154,7 +178,7 @@ class Readability:
         return {"form": str(Form.BIT_SETS), "verdict": str(verdict), "reason": why}
 
 
-def _verdict(value: Versioned, readers: Readers) -> dict[str, str] | None:
+def _verdict(value: Versioned, readers: Readers) -> FormVerdict | None:
     try:
         form = form_of(value.path, value.value)
     except DecodeError as error:

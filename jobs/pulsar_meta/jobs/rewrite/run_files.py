@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NotRequired, TypedDict
 
 from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.errors import GuardError, NotFoundError, UsageError
+from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.routed import MARK, with_ledgers
 
@@ -17,6 +18,15 @@ INSTANCE_ID: Final = "/ledgers/INSTANCEID"
 HEADER_LIMIT: Final = 1 << 20
 
 _server_re = re.compile(r"^(?P<scheme>[a-z]+)://(?P<hosts>[^/?]*)/?(?P<chroot>[^?]*)")
+
+
+class StoreDocument(TypedDict):
+    """Who a store is, in plans, undo files and snapshots; `ledgers` is the URL of a `--ledger-store`."""
+
+    instance_id: str | None
+    url: str
+    chroot: str
+    ledgers: NotRequired[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +42,12 @@ class StoreIdentity:
     chroot: str
     ledgers: str | None = None
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> StoreDocument:
         """Return the form in which plans and undo files hold it."""
-        return {name: value for name, value in asdict(self).items() if name != "ledgers" or value}
+        found: StoreDocument = {"instance_id": self.instance_id, "url": self.url, "chroot": self.chroot}
+        if self.ledgers:
+            found["ledgers"] = self.ledgers
+        return found
 
 
 def read_identity(store: Store) -> StoreIdentity:
@@ -56,7 +69,7 @@ def _place(url: str) -> tuple[str, str]:
     )
 
 
-def store_url(held: dict[str, Any]) -> str | None:
+def store_url(held: Document) -> str | None:
     """Return the URL of a plan or undo file's `store` object, without options; None where there is none."""
     url, chroot = held.get("url"), held.get("chroot")
     # What had credentials in it was redacted.
@@ -67,7 +80,7 @@ def store_url(held: dict[str, Any]) -> str | None:
     return with_ledgers(whole, ledgers) if isinstance(ledgers, str) else whole
 
 
-def check_identity(held: dict[str, Any], store: StoreIdentity, *, source: str, allowed: bool) -> None:
+def check_identity(held: Document, store: StoreIdentity, *, source: str, allowed: bool) -> None:
     """Raise GuardError where a plan or undo file (its `store` object) was made for another store.
 
     The instance id decides where both have one, so that a copy or another of a store's servers passes;
@@ -85,7 +98,7 @@ def check_identity(held: dict[str, Any], store: StoreIdentity, *, source: str, a
     )
 
 
-def _same(held: dict[str, Any], store: StoreIdentity) -> bool:
+def _same(held: Document, store: StoreIdentity) -> bool:
     if held.get("instance_id") and store.instance_id:
         return bool(held["instance_id"] == store.instance_id and held.get("chroot") == store.chroot)
     place = held.get("url") == store.url and held.get("chroot") == store.chroot

@@ -17,11 +17,11 @@ import os
 import time
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import (
     DecodeError,
@@ -33,7 +33,13 @@ from pulsar_meta.codecs.errors import (
 )
 from pulsar_meta.codecs.json_text import read_json, read_json_object, shown
 from pulsar_meta.jobs.rewrite.decision import Change, digest
-from pulsar_meta.jobs.rewrite.run_files import HEADER_LIMIT, StoreIdentity, check_file, check_identity
+from pulsar_meta.jobs.rewrite.run_files import (
+    HEADER_LIMIT,
+    StoreDocument,
+    StoreIdentity,
+    check_file,
+    check_identity,
+)
 
 FORMAT = 1
 MODE = 0o600
@@ -62,6 +68,38 @@ class UndoRecord:
     sent: int | None = None
 
 
+class UndoHeader(TypedDict):
+    """The first line of an undo file; `codec` is what the run gives to every value, `created` in ms."""
+
+    undo: int
+    command: str
+    codec: str | None
+    store: StoreDocument
+    created: int
+
+
+class UndoLine(TypedDict):
+    """What a value was (base64; without it there was none), and the SHA-256 of what it became."""
+
+    path: str
+    version: int
+    old_sha256: str | None
+    new_sha256: str | None
+    old: NotRequired[str]
+
+
+class UndoAnswer(TypedDict):
+    """The versions that the writes of a group got; null for a conflict."""
+
+    sent: list[int | None]
+
+
+class UndoEnd(TypedDict):
+    """The last line of a run that came to its end."""
+
+    end: bool
+
+
 class UndoLog:
     """Appends to an undo file, which is made when the first group comes."""
 
@@ -79,7 +117,13 @@ class UndoLog:
         `codec`: what the run gives to every value, None where it is no such run.
         """
         self.path = path
-        self._header = {"undo": FORMAT, "command": command, "codec": codec, "store": store.document()}
+        self._header: UndoHeader = {
+            "undo": FORMAT,
+            "command": command,
+            "codec": codec,
+            "store": store.document(),
+            "created": 0,
+        }
         self._file: BinaryIO | None = None
         if path.exists() and not (path.is_file() and is_unused(path)):
             if not resume:
@@ -115,7 +159,7 @@ class UndoLog:
             with suppress(OSError):
                 file.close()
 
-    def _write(self, records: Sequence[dict[str, Any]], *, sync: bool = False) -> None:
+    def _write(self, records: Sequence[UndoLine | UndoAnswer | UndoEnd], *, sync: bool = False) -> None:
         file = self._open()
         try:
             file.writelines(map(_line, records))
@@ -315,7 +359,7 @@ def _continues(path: Path, command: str, store: StoreIdentity) -> bool:
     return header.get("command") == command and not is_finished(path)
 
 
-def _check_resumable(path: Path, own: dict[str, Any], store: StoreIdentity) -> None:
+def _check_resumable(path: Path, own: Mapping[str, Any], store: StoreIdentity) -> None:
     header = read_header(path)
     # A second codec over the first one could not be undone.
     for name in ("command", "codec"):
@@ -353,8 +397,8 @@ def _parsed(
     )
 
 
-def _record(change: Change) -> dict[str, Any]:
-    record: dict[str, Any] = {
+def _record(change: Change) -> UndoLine:
+    record: UndoLine = {
         "path": change.path,
         "version": change.version,
         "old_sha256": digest(change.old),
@@ -365,7 +409,7 @@ def _record(change: Change) -> dict[str, Any]:
     return record
 
 
-def _line(record: dict[str, Any]) -> bytes:
+def _line(record: Mapping[str, object]) -> bytes:
     return _json(record).encode() + b"\n"
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, Literal
 
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.json_text import read_json_object, shown
@@ -25,6 +25,10 @@ _units: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _duration_re = re.compile(r"(\d{1,12})([smhdw]?)")
 
 
+# What is asked for.
+Kind = Literal["index", "time"]
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """What is looked for in a topic: an index, a time, or what a time to live has expired by a time.
@@ -34,7 +38,7 @@ class Question:
     """
 
     topic: str
-    kind: str
+    kind: Kind
     target: int
     time_to_live: int | None = None
     scalable_topic: str | None = None
@@ -134,7 +138,7 @@ def _from_json(line: str, topic: str | None) -> Question:
     name = asked.get("topic", topic)
     if not isinstance(name, str):
         raise UsageError('expected a "topic"')
-    kinds = [kind for kind in (INDEX, TIME) if kind in asked]
+    kinds: list[Kind] = [kind for kind in (INDEX, TIME) if kind in asked]
     if len(kinds) != 1:
         raise UsageError('expected "index" or "time"')
     target = asked[kinds[0]]

@@ -11,25 +11,28 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.seek.entry_readings import answer
 from pulsar_meta.jobs.seek.reading_order import ReadingOrder
 from pulsar_meta.jobs.seek.samples import Reading, ReadRequest, State
-from pulsar_meta.jobs.seek.search import AFTER_LAST, FOUND, MISSING, UNREADABLE
+from pulsar_meta.jobs.seek.search import AFTER_LAST, FOUND, MISSING, UNREADABLE, Status
 from pulsar_meta.jobs.topics.topic import Position
 from pulsar_meta.jobs.transactions.outcomes import Transactions
 
-ABORTED, MARKER, OPEN, UNKNOWN = "aborted", "marker", "open", "unknown"
+ABORTED: Final = "aborted"
+MARKER: Final = "marker"
+OPEN: Final = "open"
+UNKNOWN: Final = "unknown"
 # So many entries are asked for in one go, where one after the other is not for readers.
 RUN: Final = 64
-_LOST: Final = {State.MISSING: MISSING, State.UNREADABLE: UNREADABLE}
+_LOST: Final[dict[State, Status]] = {State.MISSING: MISSING, State.UNREADABLE: UNREADABLE}
 
 
 class Given(NamedTuple):
     """What a reader is given: the entry, or in `status` why none; with how many entries were read for it."""
 
-    status: str
+    status: Status
     reading: Reading | None
     entries_read: int = 0
 
 
-def standing(reading: Reading, transactions: Transactions) -> str:
+def standing(reading: Reading, transactions: Transactions) -> Status:
     """Return `found` for an entry that readers are given, else why they are not.
 
     `aborted`, `marker`; `open`: its transaction, or one that began before it; `unknown`.

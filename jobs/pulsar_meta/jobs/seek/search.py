@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from pulsar_meta.jobs.seek.probe import Hints, choose_window, index_hints, time_hints, window
 from pulsar_meta.jobs.seek.reading_order import ReadingOrder
@@ -27,9 +27,22 @@ FEW_LEDGERS: Final = 128
 PATIENCE: Final = 2000
 CLOSE_TIME_SKEW: Final = 60_000
 
-FOUND, BEFORE_FIRST, AFTER_LAST, GAP = "found", "before-first", "after-last", "gap"
-NO_INDEX, MISSING, UNREADABLE = "no-index", "missing-ledger", "unreadable"
-_obstacles: Final = ((State.MISSING, MISSING), (State.UNREADABLE, UNREADABLE), (State.READ, NO_INDEX))
+Status = Literal[
+    "found", "before-first", "after-last", "gap", "no-index", "missing-ledger", "unreadable", "no-topic",
+    "aborted", "marker", "open", "unknown",
+]  # fmt: skip
+FOUND: Final = "found"
+BEFORE_FIRST: Final = "before-first"
+AFTER_LAST: Final = "after-last"
+GAP: Final = "gap"
+NO_INDEX: Final = "no-index"
+MISSING: Final = "missing-ledger"
+UNREADABLE: Final = "unreadable"
+_obstacles: Final[tuple[tuple[State, Status], ...]] = (
+    (State.MISSING, MISSING),
+    (State.UNREADABLE, UNREADABLE),
+    (State.READ, NO_INDEX),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +53,7 @@ class Outcome:
     expired one, where the target is a time to live); `entries_read` and `round_trips` are its price.
     """
 
-    status: str
+    status: Status
     reading: Reading | None = None
     before: Reading | None = None
     entries_read: int = 0
@@ -202,13 +215,13 @@ class _OneSearch:
             obstacle = AFTER_LAST if above is None else BEFORE_FIRST if below is None else GAP
         return self.outcome(obstacle, None, before)
 
-    def _obstacle(self, start: int, stop: int) -> str | None:
+    def _obstacle(self, start: int, stop: int) -> Status | None:
         states = {gap.state for gap in self.samples.empty_between(start, stop)}
         if self.samples.gaps(start, stop):
             states.add(State.READ)
         return next((status for state, status in _obstacles if state in states), None)
 
-    def outcome(self, status: str, found: Reading | None = None, before: Reading | None = None) -> Outcome:
+    def outcome(self, status: Status, found: Reading | None = None, before: Reading | None = None) -> Outcome:
         """Return the outcome with its price."""
         return Outcome(status, found, before, self.entries_read, self.probes)
 

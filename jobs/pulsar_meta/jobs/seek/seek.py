@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
-from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.seek.questions import TIME, Question, SeekOptions
 from pulsar_meta.jobs.seek.readable import OPEN, UNKNOWN
 from pulsar_meta.jobs.seek.search import FOUND, MISSING, UNREADABLE
-from pulsar_meta.jobs.seek.seeker import NO_TOPIC, Note, Seeker, plan_topic
+from pulsar_meta.jobs.seek.seeker import NO_TOPIC, Note, SeekAnswer, Seeker, plan_topic
 from pulsar_meta.jobs.topics.partitions import named_topics, with_cursor
 from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.topics.segments import migrated_parts
@@ -35,7 +34,7 @@ class Cluster:
     urls: tuple[str, ...]
     name: str | None = None
 
-    def named(self, answer: Document) -> Document:
+    def named(self, answer: SeekAnswer) -> SeekAnswer:
         """Return an answer that names its cluster."""
         return answer if self.name is None else {"cluster": self.name, **answer}
 
@@ -73,7 +72,7 @@ def _asked(store: Store, topics: list[TopicName], cursor: str, note: Note) -> li
     return kept or topics
 
 
-def joined(answered: Iterable[tuple[Question, Document]]) -> Iterator[Document]:
+def joined(answered: Iterable[tuple[Question, SeekAnswer]]) -> Iterator[SeekAnswer]:
     """Yield the answers, one for a time in all segments of a scalable topic."""
     waiting = iter(answered)
     for question, answer in waiting:
@@ -81,7 +80,7 @@ def joined(answered: Iterable[tuple[Question, Document]]) -> Iterator[Document]:
         yield _earliest([answer, *others]) if question.segments > 1 else answer
 
 
-def _earliest(answers: Sequence[Document]) -> Document:
+def _earliest(answers: Sequence[SeekAnswer]) -> SeekAnswer:
     """Return the answer with the earliest time; else one not known, since then the earliest is not known.
 
     Where readers are given nothing, one that says for what they wait goes before one without any entry.
@@ -93,14 +92,13 @@ def _earliest(answers: Sequence[Document]) -> Document:
     return {**chosen, "entries_read": sum(answer["entries_read"] for answer in answers)}
 
 
-def _time(answer: Document) -> int:
-    time: int = answer["broker_timestamp" if answer["clock"] == "broker" else "publish_time"]
-    return time
+def _time(answer: SeekAnswer) -> int:
+    return answer["broker_timestamp"] if answer["clock"] == "broker" else answer["publish_time"] or 0
 
 
 def seek(
     store: Store, source: EntrySource, questions: Iterable[Question], options: SeekOptions, note: Note
-) -> Iterator[Document]:
+) -> Iterator[SeekAnswer]:
     """Yield the answers in the order of the questions; `note` gets what a person should know.
 
     UsageError for a name that is no topic's, NotFoundError for a cursor that does not exist,
@@ -109,7 +107,7 @@ def seek(
     seekers: dict[str, Seeker] = {}
     asked = expand(store, questions, options.cursor, note)
 
-    def ask(question: Question) -> Document:
+    def ask(question: Question) -> SeekAnswer:
         if question.topic not in seekers:
             plan = plan_topic(store, source, TopicName.parse(question.topic), options, note)
             seekers[question.topic] = Seeker(plan, source, options)
@@ -120,7 +118,7 @@ def seek(
 
 def seek_clusters(
     asked: Iterable[tuple[Cluster, Sequence[Question]]], options: SeekOptions, note: Note
-) -> Iterator[Document]:
+) -> Iterator[SeekAnswer]:
     """Yield the answers cluster by cluster; raises what `seek` raises."""
     for cluster, questions in asked:
         for answer in seek(cluster.store, cluster.source, questions, options, note):

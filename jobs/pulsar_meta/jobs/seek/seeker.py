@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal, NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.seek.entry_readings import answer
@@ -19,7 +18,16 @@ from pulsar_meta.jobs.seek.questions import INDEX, Question, SeekOptions
 from pulsar_meta.jobs.seek.readable import Given, given_from, standing
 from pulsar_meta.jobs.seek.reading_order import LedgerRange, ReadingOrder
 from pulsar_meta.jobs.seek.samples import CLOCKS, Measure, Reading, Samples, by_index
-from pulsar_meta.jobs.seek.search import FOUND, UNREADABLE, Outcome, SearchState, search
+from pulsar_meta.jobs.seek.search import (
+    AFTER_LAST,
+    BEFORE_FIRST,
+    FOUND,
+    UNREADABLE,
+    Outcome,
+    SearchState,
+    Status,
+    search,
+)
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
 from pulsar_meta.jobs.topics.cursors import read_cursor
 from pulsar_meta.jobs.topics.recovery import Recovered, Recovery, recovered
@@ -47,7 +55,7 @@ class TopicPlan:
     last_index: int | None = None
     after: Position | None = None
     before: Position | None = None
-    status: str | None = None
+    status: Status | None = None
     reason: str | None = None
     snapshot: str | None = None
     transactions: Transactions | None = None
@@ -136,6 +144,45 @@ def reading_order(plan: TopicPlan, source: EntrySource) -> ReadingOrder:
 BEGINNING: Final = -(2**63)
 
 
+class FoundEntry(TypedDict, total=False):
+    """The entry that was found; by time `clock` says whose time counted. Times are in milliseconds."""
+
+    ledger_id: int
+    entry_id: int
+    batch_index: int
+    first_index: int
+    last_index: int
+    broker_timestamp: int
+    clock: Literal["broker", "publish"]
+    publish_time: int | None
+    transaction: str
+
+
+class Asked(TypedDict):
+    """What was asked; `snapshot` says why a topic may have more than was searched."""
+
+    topic: str
+    scalable_topic: NotRequired[str]
+    index: NotRequired[int]
+    time: NotRequired[int]
+    snapshot: NotRequired[str]
+
+
+class GivenEntry(FoundEntry):
+    """What came of it, and how many entries were read for that."""
+
+    status: Status
+    entries_read: int
+
+
+class SeekAnswer(Asked, GivenEntry):
+    """The answer to a question; `batch_index` is -1 in an unbatched entry."""
+
+    cluster: NotRequired[str]
+    reason: NotRequired[str]
+    oldest_expired: NotRequired[bool]
+
+
 class Seeker:
     """Answers questions about one topic; what one question read helps the next."""
 
@@ -146,24 +193,24 @@ class Seeker:
         self.order = reading_order(plan, source) if plan.status is None else ReadingOrder([])
         self.topics: dict[Measure, SearchState] = {}
 
-    def ask(self, question: Question) -> Document:
+    def ask(self, question: Question) -> SeekAnswer:
         """Return the answer as a document (`seek` in commands.md); UnreachableError from the source."""
-        names = names_of(self.plan.topic, question.scalable_topic)
-        head: Document = {**names, question.kind: question.target}
+        head: Asked = {**names_of(self.plan.topic, question.scalable_topic)}
+        head[question.kind] = question.target
         if self.plan.snapshot is not None:
             head["snapshot"] = self.plan.snapshot
         if self.plan.status is not None:
-            reason = {"reason": self.plan.reason} if self.plan.reason else {}
-            return {**head, "status": self.plan.status, **reason, "entries_read": 0}
+            nothing: SeekAnswer = {**head, "status": self.plan.status, "entries_read": 0}
+            return nothing | ({"reason": self.plan.reason} if self.plan.reason else {})
         if question.time_to_live is not None:
             return self._expired(head, question)
         outcome = self._search(by_index if question.kind == INDEX else self._clock, question.target)
         if outcome.reading is not None and self.plan.transactions is not None:
-            return head | self._given(outcome.reading, question, outcome.entries_read)
-        found = self._found(outcome.reading, question) if outcome.reading else {}
+            return {**head, **self._given(outcome.reading, question, outcome.entries_read)}
+        found = self._found(outcome.reading, question) if outcome.reading else FoundEntry()
         return {**head, "status": outcome.status, **found, "entries_read": outcome.entries_read}
 
-    def _given(self, reading: Reading, question: Question, spent: int) -> Document:
+    def _given(self, reading: Reading, question: Question, spent: int) -> GivenEntry:
         """Return the answer for what readers are given: for an index that entry, for a time one after it."""
         transactions = self.plan.transactions
         assert transactions is not None
@@ -172,7 +219,7 @@ class Seeker:
             given = Given(status, reading if status == FOUND else None)
         else:
             given = given_from(reading, self.order, self.source, transactions)
-        found = self._found(given.reading, question) if given.reading else {}
+        found = self._found(given.reading, question) if given.reading else FoundEntry()
         if question.kind == INDEX and reading.txn is not None:
             found["transaction"] = str(reading.txn)
         return {"status": given.status, **found, "entries_read": spent + given.entries_read}
@@ -196,18 +243,21 @@ class Seeker:
             outcome: Outcome = done.value
             return outcome
 
-    def _found(self, reading: Reading, question: Question) -> Document:
+    def _found(self, reading: Reading, question: Question) -> FoundEntry:
         place = 0
         if question.kind == INDEX and reading.first_index is not None:
             place = question.target - reading.first_index
-        found: Document = {
+        found: FoundEntry = {
             "ledger_id": reading.ledger_id,
             "entry_id": reading.entry_id,
             "batch_index": place if reading.batched else -1,
         }
-        for name in ("first_index", "last_index", "broker_timestamp"):
-            if getattr(reading, name) is not None:
-                found[name] = getattr(reading, name)
+        if reading.first_index is not None:
+            found["first_index"] = reading.first_index
+        if reading.last_index is not None:
+            found["last_index"] = reading.last_index
+        if reading.broker_timestamp is not None:
+            found["broker_timestamp"] = reading.broker_timestamp
         if question.kind != INDEX:
             by_broker = self.options.clock != "publish" and reading.broker_timestamp is not None
             found["clock"] = "broker" if by_broker else "publish"
@@ -215,7 +265,7 @@ class Seeker:
                 found["publish_time"] = reading.publish_time
         return found
 
-    def _expired(self, head: Document, question: Question) -> Document:
+    def _expired(self, head: Asked, question: Question) -> SeekAnswer:
         """Return the newest expired entry and whether the oldest is overdue, as brokers decide both.
 
         Sources: PersistentMessageExpiryMonitor (expired: older than the time to live),
@@ -226,10 +276,10 @@ class Seeker:
         newest = self._search(self._clock, question.target)
         limit = question.target + ttl * 1000 - int(ttl * 1.5) * 1000
         value = self._clock(oldest.reading) if oldest.reading else None
-        status, found = newest.status, {}
-        if status in (FOUND, "after-last"):
-            status = FOUND if newest.before else "after-last" if newest.reading is None else "before-first"
-            found = self._found(newest.before, question) if newest.before else {}
+        status, found = newest.status, FoundEntry()
+        if status in (FOUND, AFTER_LAST):
+            status = FOUND if newest.before else AFTER_LAST if newest.reading is None else BEFORE_FIRST
+            found = self._found(newest.before, question) if newest.before else found
         return {
             **head,
             "status": status,

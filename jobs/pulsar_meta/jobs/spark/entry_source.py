@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pulsar_meta.codecs.columns.column import COLUMN_TYPES, Column
+from pulsar_meta.codecs.columns.column import COLUMN_TYPES
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 from pulsar_meta.jobs.entries.entry_sources import LIVE
+from pulsar_meta.jobs.entries.scan import COLUMNS, TOPIC, record_batch
 from pulsar_meta.jobs.ledger_columns import read_columns
 from pulsar_meta.jobs.spark.options import truth, whole_number
 from pulsar_meta.jobs.spark.pushdown import Wanted, wanted_by
@@ -22,10 +22,7 @@ from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import Topic, followed, topic_of
 from pulsar_meta.stores.base import Store
 
-TOPIC: Final = "topic"
-ARROW_TYPES: Final = {"integer": pa.int64(), "boolean": pa.bool_(), "text": pa.string()}
 SPARK_TYPES: Final = {"integer": "bigint", "boolean": "boolean", "text": "string"}
-COLUMNS: Final = (TOPIC, *COLUMN_TYPES)
 ENTRIES_A_PARTITION: Final = 500_000
 
 
@@ -183,23 +180,3 @@ def entry_schema(columns: Sequence[str]) -> str:
     return ", ".join(
         f"{name} {'string' if name == TOPIC else SPARK_TYPES[COLUMN_TYPES[name]]}" for name in columns
     )
-
-
-def record_batch(columns: Mapping[str, Column], names: Sequence[str], topic: str | None) -> pa.RecordBatch:
-    """Return the columns `names` as a batch; `topic` fills the column of that name."""
-    rows = len(next(iter(columns.values())).present)
-    arrays = [
-        pa.repeat(pa.scalar(topic, pa.string()), rows)
-        if name == TOPIC
-        else arrow_array(columns[name], COLUMN_TYPES[name])
-        for name in names
-    ]
-    return pa.RecordBatch.from_arrays(arrays, names=list(names))
-
-
-def arrow_array(column: Column, kind: str) -> Any:
-    """Return a column as an Arrow array, null where it has no value."""
-    absent = None if column.present.all() else ~column.present
-    if column.names is not None:
-        return pa.array(column.names, pa.string()).take(pa.array(column.values, pa.int64(), mask=absent))
-    return pa.array(column.values, ARROW_TYPES[kind], mask=absent)

@@ -14,7 +14,7 @@ from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 from pulsar_meta.jobs.entries.entry_choice import Choice, Range
 from pulsar_meta.jobs.entries.entry_sources import LIVE
 from pulsar_meta.jobs.entries.filters import parse_filter
-from pulsar_meta.jobs.messages.columns import COLUMN_TYPES, SCALABLE, checked_columns
+from pulsar_meta.jobs.messages.columns import COLUMN_TYPES, checked_columns
 from pulsar_meta.jobs.messages.reading import MessageOptions
 from pulsar_meta.jobs.messages.stream import reader_of, transactions_of
 from pulsar_meta.jobs.spark.options import truth, whole_number
@@ -23,7 +23,7 @@ from pulsar_meta.jobs.spark.workers import LEDGER_COST, Opened, Sources
 from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.topics.segments import migrated_parts
 from pulsar_meta.jobs.topics.shadow import ShadowSources
-from pulsar_meta.jobs.topics.topic import Ledger, Topic, followed, topic_of, with_bookkeeper
+from pulsar_meta.jobs.topics.topic import Ledger, SegmentNames, Topic, followed, topic_of, with_bookkeeper
 from pulsar_meta.jobs.transactions.outcomes import Transactions
 from pulsar_meta.stores.base import Store
 
@@ -221,7 +221,7 @@ def _ranges(store: Store | None, ranges: Iterable[Held]) -> Iterator[Range]:
     ledgers = [Ledger(one.ledger_id, state="open", topic=one.topic) for one in asked]
     known = with_bookkeeper(store, ledgers, lambda fault: None)
     for one, ledger in zip(asked, known, strict=True):
-        segment = {} if one.scalable_topic is None else {SCALABLE: one.scalable_topic}
+        segment: SegmentNames = {} if one.scalable_topic is None else {"scalable_topic": one.scalable_topic}
         yield Range(ledger, one.first, one.last, segment)
 
 

@@ -10,19 +10,18 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 
-from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.seek.questions import Question, SeekOptions
 from pulsar_meta.jobs.seek.seek import Cluster, expand, joined
-from pulsar_meta.jobs.seek.seeker import Note, Seeker, TopicPlan, plan_topic
+from pulsar_meta.jobs.seek.seeker import Note, SeekAnswer, Seeker, TopicPlan, plan_topic
 from pulsar_meta.jobs.spark.session import spark_session
 from pulsar_meta.jobs.spark.workers import PARTITIONS_PER_CORE, Opened, Sources, Task, map_on_workers
 
 Numbered = tuple[int, Question]
 Asked = tuple[TopicPlan, tuple[Numbered, ...]]
-Answers = dict[int, Document]
+Answers = dict[int, SeekAnswer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ def seek_with_spark(
     options: SeekOptions,
     note: Note,
     spark: SparkSettings,
-) -> Iterator[Document]:
+) -> Iterator[SeekAnswer]:
     """Yield the answers cluster by cluster in the order of the questions.
 
     Metadata is read here, entries by the workers from the clusters' URLs. Raises what `seek` raises,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import chain
+from typing import TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, decoding
 from pulsar_meta.codecs.metadata.scalable_topic import ScalableTopic, Segment, decode_scalable_topic
@@ -128,10 +129,22 @@ def _owner(topic: TopicName, records: Mapping[TopicName, ScalableTopic]) -> str 
     return next((str(scalable.name) for scalable in found if _has_part(scalable, topic)), None)
 
 
-def named_at(place: tuple[TopicName, str | None], scalable_topic: str | None) -> dict[str, str]:
-    """Return what lies at a place by the names that commands take: topic, scalable_topic?, cursor?."""
-    names = {"topic": str(place[0]), "scalable_topic": scalable_topic, "cursor": place[1]}
-    return {key: name for key, name in names.items() if name is not None}
+class PlaceNames(TypedDict, total=False):
+    """Whose a value is, by the names that commands take; nothing of what is no topic's."""
+
+    topic: str
+    scalable_topic: str
+    cursor: str
+
+
+def named_at(place: tuple[TopicName, str | None], scalable_topic: str | None) -> PlaceNames:
+    """Return what lies at a place by the names that commands take."""
+    names: PlaceNames = {"topic": str(place[0])}
+    if scalable_topic is not None:
+        names["scalable_topic"] = scalable_topic
+    if place[1] is not None:
+        names["cursor"] = place[1]
+    return names
 
 
 def old_part(store: Store, name: str) -> str | None:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, NotRequired, TypedDict
 from uuid import UUID
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UsageError, decoding
@@ -86,6 +86,20 @@ class Offload:
     begun_at: int | None = None
 
 
+class TopicNames(TypedDict):
+    """What a topic is called in documents; `scalable_topic` is the one of which it is a segment."""
+
+    topic: str
+    scalable_topic: NotRequired[str]
+
+
+class SegmentNames(TypedDict, total=False):
+    """What a segment is called in documents; of any other topic nothing."""
+
+    topic: str
+    scalable_topic: str
+
+
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """A ledger of a topic, or one that was named by its number alone (then `state` is unknown).
@@ -146,7 +160,7 @@ class Topic:
         return None if self.shadow is None else self.shadow.snapshot
 
     @property
-    def names(self) -> dict[str, str]:
+    def names(self) -> TopicNames:
         """What it is called, as documents have it: `{"topic", "scalable_topic"?}`."""
         return names_of(self.name, self.scalable_topic)
 
@@ -171,9 +185,12 @@ class Topic:
         return tuple(value for name, value in self.properties if name == key)
 
 
-def names_of(topic: str, scalable_topic: str | None) -> dict[str, str]:
+def names_of(topic: str, scalable_topic: str | None) -> TopicNames:
     """Return what a topic is called, as documents have it: `{"topic", "scalable_topic"?}`."""
-    return {"topic": topic} | ({} if scalable_topic is None else {"scalable_topic": scalable_topic})
+    names: TopicNames = {"topic": topic}
+    if scalable_topic is not None:
+        names["scalable_topic"] = scalable_topic
+    return names
 
 
 def read_record(store: Store, topic: TopicName) -> Versioned:

@@ -10,10 +10,10 @@ removeTxnAndUpdateMaxReadPosition), AbstractBaseDispatcher.java (filterEntriesFo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypedDict
 
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
@@ -208,18 +208,31 @@ def forgotten(
     return frozenset(known.aborted - readers_transactions(store, source, name, ledgers, report).aborted)
 
 
-def add_outcome(document: Document, transactions: Transactions) -> Document:
-    """Return an entry's document with `transaction`, `transaction_state`, `readable`; none for no frame."""
-    metadata = document["metadata"]
+class Forgotten(TypedDict, total=False):
+    """`forgotten`: its transaction was aborted, and brokers would give it to readers all the same."""
+
+    forgotten: bool
+
+
+class OutcomeFacts(Forgotten, total=False):
+    """What became of the transaction of an entry; `readable` is null where it cannot be known."""
+
+    transaction: str
+    transaction_state: Outcome
+    readable: bool | None
+
+
+def outcome_of(document: Mapping[str, Any], transactions: Transactions) -> OutcomeFacts:
+    """Return what became of the transaction of an entry, by its document; nothing of one without a frame."""
+    found, metadata = OutcomeFacts(), document["metadata"]
     if not metadata:
-        return document
+        return found
     place, txn = Position(document["ledger_id"], document["entry_id"]), None
-    added: Document = {}
     if "txnid_most_bits" in metadata and "txnid_least_bits" in metadata:
         txn = TxnId(int(metadata["txnid_most_bits"]), int(metadata["txnid_least_bits"]))
-        added = {"transaction": str(txn), "transaction_state": transactions.outcome(txn)}
-    marker = "marker_type" in metadata
-    return document | added | {"readable": transactions.readable(place, txn, marker=marker)}
+        found = {"transaction": str(txn), "transaction_state": transactions.outcome(txn)}
+    found["readable"] = transactions.readable(place, txn, marker="marker_type" in metadata)
+    return found
 
 
 class Outcomes:
@@ -244,11 +257,11 @@ class Outcomes:
         """
         by_id = {ledger.ledger_id: (ledger, ledgers) for ledgers in topics for ledger in ledgers}
         for document in documents:
-            added = add_outcome(document, self._transactions(*by_id[document["ledger_id"]]))
+            added = {**document, **outcome_of(document, self._transactions(*by_id[document["ledger_id"]]))}
             self.unknown += added.get("readable", True) is None
-            yield added | self._if_forgotten(added)
+            yield {**added, **self._if_forgotten(added)}
 
-    def _if_forgotten(self, document: Document) -> Document:
+    def _if_forgotten(self, document: Document) -> Forgotten:
         """Return `{"forgotten"}` for a message that brokers would give readers, though it was aborted."""
         if "transaction" not in document or "marker_type" in document["metadata"]:
             return {}

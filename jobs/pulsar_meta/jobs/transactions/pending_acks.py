@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
 from pulsar_meta.codecs.metadata.acks import acks_of, set_runs
@@ -46,6 +46,16 @@ Runs = tuple[tuple[int, int], ...]
 Kind = Literal["individual", "cumulative"]
 
 
+class PendingAckDocument(TypedDict):
+    """What an open transaction has acknowledged; `acked` are runs of batch indexes, both ends included."""
+
+    txn: str
+    type: Kind
+    position: str
+    batch_size: NotRequired[int | None]
+    acked: NotRequired[list[list[int]]]
+
+
 class PendingAck(NamedTuple):
     """What one open transaction has acknowledged of one entry (of a cumulative one: up to there).
 
@@ -59,10 +69,13 @@ class PendingAck(NamedTuple):
     batch_size: int | None = None
     acked: Runs | None = None
 
-    def document(self) -> dict[str, Any]:
-        """Return it in the JSON form: `{"txn", "type", "position", "batch_size"?, "acked"?}`."""
-        document: dict[str, Any] = {"txn": str(self.txn), "type": self.kind}
-        document["position"] = f"{self.ledger_id}:{self.entry_id}"
+    def document(self) -> PendingAckDocument:
+        """Return it in the JSON form."""
+        document: PendingAckDocument = {
+            "txn": str(self.txn),
+            "type": self.kind,
+            "position": f"{self.ledger_id}:{self.entry_id}",
+        }
         if self.acked is not None:
             document |= {"batch_size": self.batch_size, "acked": [list(run) for run in self.acked]}
         return document

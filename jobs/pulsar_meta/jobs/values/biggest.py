@@ -6,7 +6,7 @@ import heapq
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NotRequired, TypedDict
 
 from pulsar_meta.codecs.documents.document import decode_document
 from pulsar_meta.codecs.documents.kinds import ENVELOPED, kind_of_path
@@ -25,6 +25,49 @@ _EXPLAINS: Final = {
 }
 
 
+class SumDocument(TypedDict):
+    """How many values, their stored bytes, and the bytes they unpack to."""
+
+    count: int
+    size: int
+    raw_size: int
+
+
+class SizeClass(SumDocument):
+    """Values of at most so many bytes; null: of more than the largest class."""
+
+    at_most: int | None
+
+
+class NamespaceSum(SumDocument):
+    """The values of a namespace; of what belongs to none the first part of their paths."""
+
+    namespace: str
+
+
+class BigValue(TypedDict):
+    """One of the biggest values, with counts of what it holds."""
+
+    path: str
+    name: NotRequired[str]
+    version: int
+    kind: str | None
+    codec: str | None
+    size: int
+    raw_size: int
+    holds: dict[str, int]
+    error: NotRequired[str]
+
+
+class TopDocument(TypedDict):
+    """The answer of `top`."""
+
+    total: SumDocument
+    biggest: list[BigValue]
+    histogram: list[SizeClass]
+    namespaces: list[NamespaceSum]
+
+
 @dataclass(slots=True)
 class Sum:
     """How many values, their stored bytes, and the bytes they unpack to."""
@@ -39,7 +82,7 @@ class Sum:
         self.size += size
         self.raw_size += raw_size
 
-    def document(self) -> Document:
+    def document(self) -> SumDocument:
         """Return the sums by name."""
         return {"count": self.count, "size": self.size, "raw_size": self.raw_size}
 
@@ -76,15 +119,15 @@ class Sizes:
         """Return the biggest values, the biggest first."""
         return [held for _, _, held in sorted(self._heap, key=lambda entry: (-entry[0], entry[1]))]
 
-    def document(self, source: str) -> Document:
+    def document(self, source: str) -> TopDocument:
         """Return everything as `top` answers it."""
         ordered = sorted(self.classes.items(), key=lambda item: (item[0] is None, item[0] or 0))
         fullest = sorted(self.namespaces.items(), key=lambda item: (-item[1].size, item[0]))
         return {
             "total": self.total.document(),
             "biggest": [describe(held, source) for held in self.biggest()],
-            "histogram": [{"at_most": bound} | sums.document() for bound, sums in ordered],
-            "namespaces": [{"namespace": name} | sums.document() for name, sums in fullest],
+            "histogram": [{"at_most": bound, **sums.document()} for bound, sums in ordered],
+            "namespaces": [{"namespace": name, **sums.document()} for name, sums in fullest],
         }
 
 
@@ -112,16 +155,13 @@ def namespace_of(held: Versioned) -> str:
     return location[0].namespace_name if location else "/" + held.path.split("/")[1]
 
 
-def describe(held: Versioned, source: str) -> Document:
-    """Return `{"path", "name"?, "version", "kind", "codec", "size", "raw_size", "holds", "error"?}`."""
+def describe(held: Versioned, source: str) -> BigValue:
+    """Return what is shown of one of the biggest values."""
     decoded = decode_document(held.value, source=source, path=held.path)
     document = decoded.document
     envelope = document.get("envelope")
-    found: Document = {"path": held.path}
-    location = managed_place(held.path, held.value)
-    if location:
-        found["name"] = " ".join(str(part) for part in location if part is not None)
-    found |= {
+    found: BigValue = {
+        "path": held.path,
         "version": held.version,
         "kind": document["kind"],
         "codec": envelope["codec"] if envelope else None,
@@ -129,7 +169,12 @@ def describe(held: Versioned, source: str) -> Document:
         "raw_size": raw_size_of(held),
         "holds": dict(_holds(document)),
     }
-    return found if decoded.error is None else found | {"error": decoded.error.message}
+    location = managed_place(held.path, held.value)
+    if location:
+        found["name"] = " ".join(str(part) for part in location if part is not None)
+    if decoded.error is not None:
+        found["error"] = decoded.error.message
+    return found
 
 
 def _holds(document: Document) -> Iterator[tuple[str, int]]:

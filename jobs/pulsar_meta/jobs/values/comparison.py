@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, NotRequired, TypedDict
 
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.managed_place import managed_place
-from pulsar_meta.codecs.snapshot_lines import Sums
+from pulsar_meta.codecs.snapshot_lines import Sums, SumsDocument
 from pulsar_meta.jobs.values.history import differences
 from pulsar_meta.jobs.values.left_out import why_left_out
+from pulsar_meta.jobs.values.meanings import Difference
 from pulsar_meta.jobs.values.remembered import Remembered
 from pulsar_meta.stores.base import Store, Versioned, stands_still
 from pulsar_meta.stores.snapshot import check_sums
@@ -39,6 +40,32 @@ class Terms(NamedTuple):
         return wanted and (self.brokers or why_left_out(held) is None)
 
 
+class Side(TypedDict):
+    """What one of two stores has at a path; `size` is in bytes."""
+
+    version: int
+    size: int
+
+
+class StoreDifference(TypedDict):
+    """A path at which two stores differ."""
+
+    path: str
+    topic: NotRequired[str]
+    cursor: NotRequired[str]
+    change: Literal["only-left", "only-right", "different"]
+    left: NotRequired[Side]
+    right: NotRequired[Side]
+    differences: list[Difference]
+
+
+class BothSums(TypedDict):
+    """The sums of both stores over everything that they have."""
+
+    left: SumsDocument
+    right: SumsDocument
+
+
 @dataclass(slots=True)
 class Compared:
     """Counts of paths by what came out, and the sums of both stores over everything that they have."""
@@ -51,19 +78,22 @@ class Compared:
     left_out: int = 0
     sums: tuple[Sums, Sums] = field(default_factory=lambda: (Sums(), Sums()))
 
+    def both_sums(self) -> BothSums:
+        """Return the sums of both sides as they are printed."""
+        left, right = self.sums
+        return {"left": left.document(), "right": right.document()}
+
     @property
     def differ(self) -> bool:
         """Whether anything that was compared is not alike."""
         return bool(self.different or self.only_left or self.only_right)
 
 
-def compare(left: Store, right: Store, terms: Terms, compared: Compared) -> Iterator[Document]:
+def compare(left: Store, right: Store, terms: Terms, compared: Compared) -> Iterator[StoreDifference]:
     """Yield a document for each path where the stores differ, counting all in `compared`.
 
-    `{"path", "topic"?, "cursor"?, "change", "left"?, "right"?, "differences"}`: `change` is `only-left`,
-    `only-right` or `different`; `left` and `right` have version and size in bytes. A live store is asked
-    again before a difference is reported. What the left one has is kept on disk meanwhile (TMPDIR).
-    DecodeError where a snapshot's values are not those that its foot sums up.
+    A live store is asked again before a difference is reported. What the left one has is kept on disk
+    meanwhile (TMPDIR). DecodeError where a snapshot's values are not those that its foot sums up.
     """
     with Remembered() as held:
         held.add(_scanned(left, terms, compared, 0))
@@ -92,7 +122,7 @@ def _judged(
     two: Versioned | None,
     terms: Terms,
     compared: Compared,
-) -> Iterator[Document]:
+) -> Iterator[StoreDifference]:
     """Count a path, and yield its document where the sides differ, also when they are read once more."""
     found = _difference(one, two, terms, compared)
     if found is not None:
@@ -117,7 +147,7 @@ def _now(store: Store, path: str, held: Versioned | None, terms: Terms) -> Versi
 
 def _difference(
     one: Versioned | None, two: Versioned | None, terms: Terms, compared: Compared
-) -> Document | None:
+) -> StoreDifference | None:
     """Return the document of a path; None, counted, where both sides are alike."""
     if one is None or two is None:
         return _document(one, two, []) if one or two else None
@@ -138,19 +168,23 @@ def _decoded(held: Versioned, terms: Terms) -> Document:
     return decode_document(held.value, source=held.path, path=held.path, options=terms.options).document
 
 
-def _document(one: Versioned | None, two: Versioned | None, found: list[Document]) -> Document:
+def _document(one: Versioned | None, two: Versioned | None, found: list[Difference]) -> StoreDifference:
     path = (one or two or _NOTHING).path
-    document: Document = {"path": path}
+    document: StoreDifference = {
+        "path": path,
+        "change": "different" if one and two else "only-left" if one else "only-right",
+        "differences": found,
+    }
     place = managed_place(path, (one or two or _NOTHING).value)
     if place is not None:
         document["topic"] = str(place[0])
         if place[1] is not None:
             document["cursor"] = place[1]
-    document["change"] = "different" if one and two else "only-left" if one else "only-right"
-    for side, held in (("left", one), ("right", two)):
-        if held is not None:
-            document[side] = {"version": held.version, "size": len(held.value)}
-    return document | {"differences": found}
+    if one is not None:
+        document["left"] = {"version": one.version, "size": len(one.value)}
+    if two is not None:
+        document["right"] = {"version": two.version, "size": len(two.value)}
+    return document
 
 
 _NOTHING: Final = Versioned("", b"", 0)

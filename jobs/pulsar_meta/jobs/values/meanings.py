@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any, Literal, NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
-from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.acks import Acks, acks_of
 from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, ledgers_by_id
@@ -18,6 +18,50 @@ from pulsar_meta.jobs.topics.topic import Ledger, Position, read_topic
 from pulsar_meta.stores.base import Store
 
 Report = Callable[[DecodeError], None]
+
+
+class Move(TypedDict):
+    """Two positions of a cursor."""
+
+    before: str
+    after: str
+
+
+class Means(TypedDict):
+    """What a change means: of a cursor how far it moved, of a topic which ledgers came and went."""
+
+    text: str
+    mark_delete: NotRequired[Move]
+    again: NotRequired[int]
+    acknowledged: NotRequired[int]
+    exact: NotRequired[bool]
+    state_ledger: NotRequired[int]
+    new_ledgers: NotRequired[list[int]]
+    gone_ledgers: NotRequired[list[int]]
+
+
+class Difference(TypedDict):
+    """A field in which two values differ; null where it is not there."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+class HistoryStep(TypedDict):
+    """What a value became, or (`step`) what the ledger of a cursor says from then on."""
+
+    path: str
+    transaction: NotRequired[int | str]
+    time: NotRequired[str | None]
+    writer: NotRequired[str]
+    change: Literal["known", "created", "changed", "removed", "step"]
+    ledger_id: NotRequired[int]
+    entry_id: NotRequired[int]
+    version: NotRequired[int]
+    size: NotRequired[int]
+    differences: list[Difference]
+    means: NotRequired[Means]
 
 
 class Meanings:
@@ -42,7 +86,7 @@ class Meanings:
         self._ledger_ids: list[int] | None = None
         self._state_ledger: int | None = None
 
-    def of(self, value: bytes | None) -> Document | None:
+    def of(self, value: bytes | None) -> Means | None:
         """Return what the next value of the record means, None where there is nothing to be said of it."""
         if value is None or self._topic is None:
             return None
@@ -52,7 +96,7 @@ class Meanings:
             # What it is was shown with the value itself.
             return None
 
-    def steps(self, source: EntrySource, report: Report) -> Iterator[Document]:
+    def steps(self, source: EntrySource, report: Report) -> Iterator[HistoryStep]:
         """Yield what the ledger says that has the cursor's state from now on; what is broken is reported."""
         if self._state_ledger is None:
             return
@@ -61,10 +105,16 @@ class Meanings:
                 report(state.within(what=f"entry {self._state_ledger}:{entry_id}"))
                 continue
             means = self._moved(Position(state.ledgerId, state.entryId), acks_of(state))
-            place = {"ledger_id": self._state_ledger, "entry_id": entry_id}
-            yield {"path": self._path, "change": "step", **place, "differences": [], "means": means}
+            yield {
+                "path": self._path,
+                "change": "step",
+                "ledger_id": self._state_ledger,
+                "entry_id": entry_id,
+                "differences": [],
+                "means": means,
+            }
 
-    def _of_ledgers(self, value: bytes) -> Document | None:
+    def _of_ledgers(self, value: bytes) -> Means | None:
         before, now = (
             self._ledger_ids,
             [one.ledgerId for one in ledgers_by_id(decode_managed_ledger(value))],
@@ -80,19 +130,19 @@ class Meanings:
         ]
         return {"text": ", ".join(parts), "new_ledgers": new, "gone_ledgers": gone}
 
-    def _of_cursor(self, value: bytes) -> Document | None:
+    def _of_cursor(self, value: bytes) -> Means | None:
         info = decode_cursor(value)
         self._state_ledger = None if info.cursorsLedgerId == STATE_IN_RECORD else info.cursorsLedgerId
-        found: Document = {}
+        found: Means | None = None
         if info.HasField("markDeleteLedgerId"):
             found = self._moved(Position(info.markDeleteLedgerId, info.markDeleteEntryId), acks_of(info))
         if self._state_ledger is not None:
-            text = f"the state goes on in ledger {self._state_ledger}"
-            found["text"] = "; ".join(filter(None, (found.get("text"), text)))
+            found, text = found or {"text": ""}, f"the state goes on in ledger {self._state_ledger}"
+            found["text"] = "; ".join(filter(None, (found["text"], text)))
             found["state_ledger"] = self._state_ledger
-        return found or None
+        return found
 
-    def _moved(self, now: Position, acks: Acks) -> Document:
+    def _moved(self, now: Position, acks: Acks) -> Means:
         """Return what it means that the cursor is at `now`, with what is acknowledged behind that."""
         before, acked = self._position, self._acks
         self._position, self._acks = now, acks
@@ -107,12 +157,16 @@ class Meanings:
         count, exact = entries_between(self._ledgers(), low, high, held)
         word = "come again" if again else "acknowledged"
         least = "" if exact else "at least "
-        return {
+        means: Means = {
             "text": f"mark-delete {_text(before)} -> {_text(now)}: {least}{count} entries {word}",
             "mark_delete": {"before": _text(before), "after": _text(now)},
-            "again" if again else "acknowledged": count,
-            "exact": exact,
         }
+        if again:
+            means["again"] = count
+        else:
+            means["acknowledged"] = count
+        means["exact"] = exact
+        return means
 
     def _ledgers(self) -> Sequence[Ledger]:
         if self._listed is None:

@@ -33,7 +33,7 @@ def redacted_value(held: Versioned) -> Versioned:
     mask = b64encode(MASK.encode()).decode() if kind == "LedgerMetadata" else MASK
     try:
         # Of the plain document, since its text says how the rest was written.
-        masked = plain.document | {"value": _masked(hidden["value"], mask)}
+        masked = {**plain.document, "value": _masked(hidden["value"], mask)}
         encoded = encode_document(masked, place="redacted ")
     except PulsarMetaError:
         return held._replace(value=b"")

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.snapshot_lines import Sums
 from pulsar_meta.codecs.times import iso_time
-from pulsar_meta.jobs.rewrite.run_files import read_identity
+from pulsar_meta.jobs.rewrite.run_files import StoreDocument, read_identity
 from pulsar_meta.jobs.values.counters import long_buckets, read_counters
 from pulsar_meta.jobs.values.redacted import redacted_value
 from pulsar_meta.jobs.values.remembered import Remembered
@@ -72,19 +72,38 @@ def take_snapshot(
 Shown = Callable[[Versioned], Versioned] | None
 
 
-def _head(store: Store, tool: str, *, redacted: bool) -> Document:
+class SnapshotFacts(TypedDict):
+    """Of which store a snapshot is, when it was taken, and its counters; `rebuilt` from disks: of none."""
+
+    store: NotRequired[StoreDocument]
+    rebuilt: NotRequired[bool]
+    taken: str | None
+    counters: NotRequired[dict[str, int]]
+    tool: str
+    redacted: NotRequired[bool]
+
+
+class SnapshotHead(SnapshotFacts):
+    """The first line of a snapshot; `snapshot` is the number of the file's form."""
+
+    snapshot: int
+
+
+def _head(store: Store, tool: str, *, redacted: bool) -> SnapshotFacts:
     """Return what the first line says: which store this is a copy of, when it was taken, its counters."""
     origin = store.origin
-    head: Document = {
+    head: SnapshotFacts = {
         "store": origin.get("store") or read_identity(store).document(),
         "taken": origin.get("taken") or iso_time(time.time_ns() // 1_000_000),
         "counters": read_counters(store, long_buckets(store)),
         "tool": tool,
     }
-    return head | {"redacted": True} if redacted or origin.get("redacted") else head
+    if redacted or origin.get("redacted"):
+        head["redacted"] = True
+    return head
 
 
-def _check_target(target: Path, head: Document, *, resume: bool) -> None:
+def _check_target(target: Path, head: SnapshotFacts, *, resume: bool) -> None:
     if target.exists() and not target.is_file():
         raise UsageError("a snapshot goes to a regular file", source=str(target))
     part = part_of(target)
@@ -114,7 +133,7 @@ def _write(writer: SnapshotWriter, values: Iterable[Versioned], shown: Shown) ->
 
 
 def _second_look(
-    store: Store, writer: SnapshotWriter, head: Document, seen: Remembered, taken: Taken, shown: Shown
+    store: Store, writer: SnapshotWriter, head: SnapshotFacts, seen: Remembered, taken: Taken, shown: Shown
 ) -> Taken:
     with Remembered() as newest:
         newest.add(changes_since(store, seen))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
-from typing import Final
+from typing import Final, NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.names import (
     TopicName,
@@ -18,12 +18,42 @@ from pulsar_meta.codecs.names import (
     split_scalable_path,
 )
 from pulsar_meta.jobs.topics.nearest import missing
-from pulsar_meta.jobs.topics.segments import ScalableTopics, named_at
+from pulsar_meta.jobs.topics.segments import PlaceNames, ScalableTopics, named_at
 from pulsar_meta.jobs.values.sorting import in_order
 from pulsar_meta.stores.base import Store, Versioned, joined
 
 # Paths that are asked about in one go.
 AT_ONCE: Final = 1000
+
+
+class Facts(TypedDict, total=False):
+    """What is known of a value that is there; of a parent without one nothing. Times are in ms."""
+
+    size: int
+    version: int
+    ephemeral: bool
+    created: int
+    modified: int
+
+
+class Named(TypedDict):
+    """A path, the last part of it, and what that is decoded, where it is encoded."""
+
+    path: str
+    name: str
+    decoded: NotRequired[str]
+
+
+class Child(Named, PlaceNames, Facts):
+    """A child of a path, for `ls`."""
+
+
+class Node(Named, PlaceNames, Facts):
+    """A path in a tree, so many levels below the one that was asked for."""
+
+    depth: int
+
+
 # A topic's, or one of its cursors'.
 Place = tuple[TopicName, str | None]
 
@@ -35,14 +65,12 @@ class _Node:
     path: str
     depth: int
     place: Place | None
-    facts: Document = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
 
 
-def list_children(store: Store, path: str, *, details: bool = False) -> Iterator[Document]:
+def list_children(store: Store, path: str, *, details: bool = False) -> Iterator[Child]:
     """Yield a document for each child of `path`; `details` reads each of them.
 
-    `{"path", "name", "decoded"?, "topic"?, "scalable_topic"?, "cursor"?, "size"?, "version"?, "ephemeral"?,
-    "created"?, "modified"?}`; times in ms, `topic` and `cursor` by the names that commands take.
     NotFoundError where neither a value nor a child is at `path`.
     """
     names = store.children(path)
@@ -57,15 +85,14 @@ def list_children(store: Store, path: str, *, details: bool = False) -> Iterator
         places = [_place(at, found.get(at)) for at in paths]
         for at, name, called in zip(paths, some, _called(places, scalable), strict=True):
             held = found.get(at)
-            yield _named(at, name) | called | (_details(held) if details and held else {})
+            facts = _details(held) if details and held else Facts()
+            yield {**_named(at, name), **called, **facts}
 
 
-def walk(store: Store, path: str, depth: int | None = None) -> Iterator[Document]:
+def walk(store: Store, path: str, depth: int | None = None) -> Iterator[Node]:
     """Yield `path` and what lies below it, parents first; a parent without a value of its own has no size.
 
-    `{"path", "name", "decoded"?, "topic"?, "scalable_topic"?, "cursor"?, "depth", "size"?, "version"?,
-    "ephemeral"?}`; with `depth` no deeper, and only what is shown is asked for. NotFoundError where nothing
-    is there.
+    With `depth` no deeper, and only what is shown is asked for. NotFoundError where nothing is there.
     """
     scalable = ScalableTopics(store)
     nodes = _listed(store, path, depth) if depth is not None else _scanned(store, path)
@@ -74,7 +101,7 @@ def walk(store: Store, path: str, depth: int | None = None) -> Iterator[Document
         raise missing(store, path)
     while some:
         for node, called in zip(some, _called([node.place for node in some], scalable), strict=True):
-            yield _node(node.path, node.depth, called) | node.facts
+            yield {**_node(node.path, node.depth, called), **node.facts}
         some = list(islice(nodes, AT_ONCE))
 
 
@@ -149,7 +176,7 @@ def _listed(store: Store, path: str, depth: int) -> Iterator[_Node]:
         for some in (paths[at : at + AT_ONCE] for at in range(0, len(paths), AT_ONCE)):
             for at, names, held in zip(some, store.children_many(some), store.read_many(some), strict=True):
                 if names or held is not None:
-                    facts = {} if held is None else _facts_of(held)
+                    facts = Facts() if held is None else _facts_of(held)
                     nodes[_parts(at)] = _Node(at, level, _place(at, held), facts)
                 below += [joined(at, name) for name in names]
         level, paths = level + 1, below if level < depth else []
@@ -157,17 +184,17 @@ def _listed(store: Store, path: str, depth: int) -> Iterator[_Node]:
         yield nodes[parts]
 
 
-def _node(path: str, depth: int, called: Document) -> Document:
+def _node(path: str, depth: int, called: PlaceNames) -> Node:
     return {**_named(path, path.rstrip("/").rpartition("/")[2] or "/"), **called, "depth": depth}
 
 
-def _named(path: str, name: str) -> Document:
-    document: Document = {"path": path, "name": name}
-    try:
+def _named(path: str, name: str) -> Named:
+    document: Named = {"path": path, "name": name}
+    with suppress(DecodeError):
         decoded = decode_name(name)
-    except DecodeError:
-        return document
-    return document if decoded == name else document | {"decoded": decoded}
+        if decoded != name:
+            document["decoded"] = decoded
+    return document
 
 
 def _place(path: str, held: Versioned | None) -> Place | None:
@@ -181,20 +208,24 @@ def _scalable(path: str) -> Place | None:
     return None if topic is None else (topic, None)
 
 
-def _called(places: Sequence[Place | None], scalable: ScalableTopics) -> list[Document]:
+def _called(places: Sequence[Place | None], scalable: ScalableTopics) -> list[PlaceNames]:
     """Return what is at each place by the names that commands take, nothing for what is no topic's."""
     found = scalable.of(place[0] for place in places if place is not None)
-    return [{} if place is None else dict(named_at(place, found[place[0]])) for place in places]
+    return [PlaceNames() if place is None else named_at(place, found[place[0]]) for place in places]
 
 
-def _details(held: Versioned) -> Document:
-    times = {"created": held.created, "modified": held.modified}
-    return _facts_of(held) | {name: time for name, time in times.items() if time is not None}
+def _details(held: Versioned) -> Facts:
+    facts = _facts_of(held)
+    if held.created is not None:
+        facts["created"] = held.created
+    if held.modified is not None:
+        facts["modified"] = held.modified
+    return facts
 
 
-def _facts_of(held: Versioned) -> Document:
+def _facts_of(held: Versioned) -> Facts:
     return _facts(len(held.value), held.version, held.ephemeral)
 
 
-def _facts(size: int, version: int, ephemeral: bool) -> Document:
+def _facts(size: int, version: int, ephemeral: bool) -> Facts:
     return {"size": size, "version": version, "ephemeral": ephemeral}

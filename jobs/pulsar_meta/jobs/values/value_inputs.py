@@ -23,9 +23,8 @@ from pulsar_meta.codecs.errors import (
     PulsarMetaError,
     UnreachableError,
 )
-from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.managed_place import managed_place
-from pulsar_meta.jobs.topics.segments import ScalableTopics, named_at
+from pulsar_meta.jobs.topics.segments import PlaceNames, ScalableTopics, named_at
 from pulsar_meta.jobs.values.store_tree import read_value
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.snapshot import MAX_LINE, SnapshotStore
@@ -95,15 +94,15 @@ def value_at(store: Store, path: str) -> ValueInput:
     return ValueInput(store.url, held.value, held.path, held.version)
 
 
-def named_values(store: Store, values: Iterable[ValueInput]) -> dict[str, Document]:
-    """Return whose values of a store are, by their paths: `{"topic", "scalable_topic"?, "cursor"?}`."""
+def named_values(store: Store, values: Iterable[ValueInput]) -> dict[str, PlaceNames]:
+    """Return whose values of a store are, by their paths."""
     places = {
         value.path: place
         for value in values
         if value.path is not None and (place := managed_place(value.path, value.data)) is not None
     }
     scalable = ScalableTopics(store).of(place[0] for place in places.values())
-    return {path: dict(named_at(place, scalable[place[0]])) for path, place in places.items()}
+    return {path: named_at(place, scalable[place[0]]) for path, place in places.items()}
 
 
 def values_of_files(names: Iterable[str], form: InputForm, open_input: OpenInput) -> Iterator[ValueInput]:

@@ -1,0 +1,117 @@
+"""JSON Schemas (2020-12) of documents, made from the types that the functions which write them return.
+
+A TypedDict is an object, its docstring the description. More fields may come, so objects are open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+INTEGER: Final = {
+    "description": "A number; beyond ±(2⁵³−1), which not every reader of JSON can hold, its digits.",
+    "type": ["integer", "string"],
+    "pattern": "^-?[0-9]+$",
+}
+
+Schema = dict[str, Any]
+_PLAIN: Final[dict[Any, Schema]] = {
+    Any: {},
+    NoneType: {"type": "null"},
+    bool: {"type": "boolean"},
+    float: {"type": "number"},
+    object: {},
+    str: {"type": "string"},
+}
+
+
+def document_schema(title: str, kinds: list[Any]) -> Schema:
+    """Return the schema of a document of one of these TypedDicts, or of a list of such documents.
+
+    TypeError for a type that JSON has no form for.
+    """
+    definitions: dict[str, Schema] = {}
+    one = _any_of([_schema(kind, definitions) for kind in kinds])
+    return {
+        "$schema": DIALECT,
+        "title": title,
+        "anyOf": [{"$ref": "#/$defs/document"}, {"type": "array", "items": {"$ref": "#/$defs/document"}}],
+        "$defs": {"document": one, **dict(sorted(definitions.items()))},
+    }
+
+
+def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:
+    """Return the schema of a type; those of objects go into `definitions`, by the names of their types."""
+    if is_typeddict(kind):
+        return _reference(kind, definitions)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return {"enum": [one.value for one in kind]}
+    if kind is int:
+        definitions["Integer"] = INTEGER
+        return {"$ref": "#/$defs/Integer"}
+    made = _OF_GENERIC.get(get_origin(kind))
+    if made is not None:
+        return made(get_args(kind), definitions)
+    if kind not in _PLAIN:
+        raise TypeError(f"no JSON Schema for {kind!r}")
+    return dict(_PLAIN[kind])
+
+
+def _reference(kind: Any, definitions: dict[str, Schema]) -> Schema:
+    name = kind.__name__
+    if name not in definitions:
+        # There before its members are looked at: one of them may be of the same type.
+        definitions[name] = {}
+        definitions[name] |= _object(kind, definitions)
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _object(kind: Any, definitions: dict[str, Schema]) -> Schema:
+    # `__required_keys__` does not see NotRequired in annotations that are strings. Of a part that another
+    # module has, names are that module's: each annotation knows its own.
+    hints = get_type_hints(kind, {}, {}, include_extras=True)
+    optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
+    required = [name for name in hints if name not in optional | kind.__optional_keys__]
+    members = {name: get_args(hint)[0] if name in optional else hint for name, hint in hints.items()}
+    about = {"description": " ".join(kind.__doc__.split())} if kind.__doc__ else {}
+    properties = {name: _schema(member, definitions) for name, member in members.items()}
+    return {**about, "type": "object", "properties": properties, "required": required}
+
+
+def _list(arguments: tuple[Any, ...], definitions: dict[str, Schema]) -> Schema:
+    return {"type": "array", "items": _schema(arguments[0], definitions)}
+
+
+def _tuple(arguments: tuple[Any, ...], definitions: dict[str, Schema]) -> Schema:
+    items = [_schema(one, definitions) for one in arguments]
+    return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
+
+
+def _map(arguments: tuple[Any, ...], definitions: dict[str, Schema]) -> Schema:
+    return {"type": "object", "additionalProperties": _schema(arguments[1], definitions)}
+
+
+def _literal(arguments: tuple[Any, ...], definitions: dict[str, Schema]) -> Schema:
+    return {"enum": list(arguments)}
+
+
+def _union(arguments: tuple[Any, ...], definitions: dict[str, Schema]) -> Schema:
+    return _any_of([_schema(one, definitions) for one in arguments])
+
+
+def _any_of(schemas: list[Schema]) -> Schema:
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+
+
+_OF_GENERIC: Final[Mapping[Any, Callable[[tuple[Any, ...], dict[str, Schema]], Schema]]] = {
+    list: _list,
+    tuple: _tuple,
+    dict: _map,
+    Mapping: _map,
+    Literal: _literal,
+    Union: _union,
+    UnionType: _union,
+}

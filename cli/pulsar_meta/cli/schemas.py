@@ -1,0 +1,136 @@
+"""The documents that docs/contract.md names, by the types that their writers return, and their schemas.
+
+Strings, so that nothing is imported but for the schema that is asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+from pulsar_meta.cli.render.json_schema import Schema, document_schema
+
+_DECODED: Final = ("pulsar_meta.codecs.documents.decoded:DecodedDocument",)
+_WRITTEN: Final = (
+    "pulsar_meta.jobs.rewrite.decision:SummaryDocument",
+    "pulsar_meta.jobs.rewrite.plan:PlanHeader",
+    "pulsar_meta.jobs.rewrite.plan:PlanLine",
+)
+_PACKED: Final = (*_WRITTEN, "pulsar_meta.jobs.rewrite.estimate:Estimate")
+_CURSORS: Final = "pulsar_meta.jobs.cursors.documents"
+_SNAPSHOT: Final = "pulsar_meta.codecs.snapshot_lines"
+_UNDO: Final = "pulsar_meta.jobs.rewrite.undo_log"
+
+# What commands print, by command; those of two words by the first.
+OF_COMMANDS: Final[dict[str, tuple[str, ...]]] = {
+    "brokers": (
+        "pulsar_meta.jobs.brokers.registered:RegisteredBroker",
+        "pulsar_meta.jobs.brokers.registered:UnreadableBroker",
+    ),
+    "build-index": _WRITTEN,
+    "bundle": ("pulsar_meta.cli.commands.bundle:WrittenBundle",),
+    "check": (
+        "pulsar_meta.jobs.check.codes:FindingDocument",
+        "pulsar_meta.jobs.check.upgrade:UpgradeVerdict",
+    ),
+    "check-index": ("pulsar_meta.jobs.index.check:IndexReport",),
+    "check-readable": ("pulsar_meta.jobs.rewrite.readable:UnreadableRecord",),
+    "compress-cursors": _PACKED,
+    "compress-ledgers": _PACKED,
+    "convert-cursor": _WRITTEN,
+    "decode": _DECODED,
+    "diff": ("pulsar_meta.jobs.values.comparison:StoreDifference",),
+    "disk": (
+        "pulsar_meta.jobs.disk.usage:TopicUsage",
+        "pulsar_meta.jobs.disk.usage:SubscriptionUsage",
+        "pulsar_meta.jobs.disk.usage:LogUsage",
+    ),
+    "dump-entries": ("pulsar_meta.jobs.entries.entry_dump:EntryDocument",),
+    "encode": (f"{_SNAPSHOT}:SnapshotValue",),
+    "get": _DECODED,
+    "history": ("pulsar_meta.jobs.values.meanings:HistoryStep",),
+    "ledgers": ("pulsar_meta.jobs.disk.contents:LedgerLine", "pulsar_meta.jobs.disk.contents:LogLine"),
+    "lookup": ("pulsar_meta.brokers.lookup_session:LookupDocument",),
+    "lookup-properties": ("pulsar_meta.jobs.brokers.lookup_properties:PublishedProperties",),
+    "ls": ("pulsar_meta.jobs.values.store_tree:Child",),
+    "plan-batches": ("pulsar_meta.jobs.batches.batch_plan:TopicBatchPlan",),
+    "properties": ("pulsar_meta.jobs.index.properties:LedgerProperties",),
+    "put": _WRITTEN,
+    "rebuild": (
+        "pulsar_meta.jobs.rebuild.evidence:RebuiltValue",
+        "pulsar_meta.jobs.rebuild.topics:UnnamedTopic",
+        "pulsar_meta.jobs.rebuild.cursors:UnnamedCursor",
+    ),
+    "repair": _WRITTEN,
+    "restore": _WRITTEN,
+    "rm": _WRITTEN,
+    "schema": ("pulsar_meta.cli.commands.schema:SchemaName",),
+    "seek": ("pulsar_meta.jobs.seek.seeker:SeekAnswer",),
+    "set-property": _WRITTEN,
+    "show-cursor": (
+        f"{_CURSORS}:SubscriptionLine",
+        f"{_CURSORS}:SubscriptionDetail",
+        f"{_CURSORS}:SubscriptionState",
+    ),
+    "snapshot": ("pulsar_meta.cli.commands.snapshot:WrittenSnapshot",),
+    "top": ("pulsar_meta.jobs.values.biggest:TopDocument",),
+    "tree": ("pulsar_meta.jobs.values.store_tree:Node",),
+    "undo": _WRITTEN,
+    "unset-property": _WRITTEN,
+    "verify-entries": ("pulsar_meta.jobs.entries.entry_check:EntryFault",),
+    "whois": ("pulsar_meta.jobs.disk.whois:LedgerOwnership",),
+}
+
+
+class Other(NamedTuple):
+    """What is no command's output: what it is, in words, and its types."""
+
+    what: str
+    types: tuple[str, ...]
+
+
+# What stands on stderr with -o json and ndjson, and in files, a line each.
+OTHERS: Final[dict[str, Other]] = {
+    "errors": Other(
+        "an error on stderr",
+        ("pulsar_meta.cli.errors:ErrorDocument", "pulsar_meta.cli.unforeseen:UnforeseenDocument"),
+    ),
+    "counts": Other(
+        "what was looked at, and the sums of `diff`, on stderr",
+        ("pulsar_meta.cli.shell:LookedAt", "pulsar_meta.jobs.values.comparison:BothSums"),
+    ),
+    "plan-file": Other("a line of a plan", _WRITTEN[1:]),
+    "undo-file": Other(
+        "a line of an undo file",
+        (f"{_UNDO}:UndoHeader", f"{_UNDO}:UndoLine", f"{_UNDO}:UndoAnswer", f"{_UNDO}:UndoEnd"),
+    ),
+    "snapshot-file": Other(
+        "a line of a snapshot",
+        (
+            "pulsar_meta.jobs.values.snapshot:SnapshotHead",
+            f"{_SNAPSHOT}:SnapshotValue",
+            f"{_SNAPSHOT}:SnapshotFoot",
+        ),
+    ),
+    "export-manifest": Other(
+        "a line of the manifest of an export, behind the first",
+        ("pulsar_meta.jobs.export.manifest:DoneDocument",),
+    ),
+}
+NAMES: Final = (*OF_COMMANDS, *OTHERS)
+
+
+def what(name: str) -> str:
+    """Return in words what a schema is of."""
+    return f"what `{name}` prints" if name in OF_COMMANDS else OTHERS[name].what
+
+
+def schema_of(name: str) -> Schema:
+    """Return the JSON Schema of a command's documents, or of one of OTHERS; KeyError for another name."""
+    types = OF_COMMANDS[name] if name in OF_COMMANDS else OTHERS[name].types
+    return document_schema(f"pulsar-meta: {what(name)}", [_type(one) for one in types])
+
+
+def _type(target: str) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)

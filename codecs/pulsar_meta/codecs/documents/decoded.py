@@ -1,0 +1,82 @@
+"""The shape of the document that `decode` answers with and `encode` takes back, with what values mean."""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired, TypedDict
+
+from pulsar_meta.codecs.documents.bookkeeper_values import LedgerMeaning
+from pulsar_meta.codecs.documents.entry_values import EntryMeaning, FrameMeaning
+from pulsar_meta.codecs.documents.plain_values import BrokerMeaning
+from pulsar_meta.codecs.documents.pulsar5_meaning import CounterMeaning, Pulsar5Meaning
+from pulsar_meta.codecs.documents.transaction_values import LogMeaning
+from pulsar_meta.codecs.metadata.managed_meaning import CursorMeaning, ManagedLedgerMeaning, PositionMeaning
+from pulsar_meta.codecs.protobuf.to_json import UnknownField
+from pulsar_meta.codecs.wire.command_json import CommandsMeaning
+
+
+class StatePosition(PositionMeaning):
+    """The state of a cursor in its ledger; `position` is that of the entry that has it."""
+
+    position: NotRequired[str]
+
+
+class CursorWithState(CursorMeaning):
+    """What a cursor's record means, with the state in its ledger beside it where that was read."""
+
+    ledger_state: NotRequired[StatePosition]
+
+
+Meaning = (
+    ManagedLedgerMeaning
+    | CursorWithState
+    | LedgerMeaning
+    | FrameMeaning
+    | EntryMeaning
+    | BrokerMeaning
+    | CommandsMeaning
+    | Pulsar5Meaning
+    | LogMeaning
+    | CounterMeaning
+)
+
+
+class EnvelopeDocument(TypedDict):
+    """The envelope of a compressed record; sizes are in bytes."""
+
+    codec: str
+    stored_size: int
+    raw_size: int
+    unknown_fields: NotRequired[list[UnknownField]]
+
+
+class ValueFault(TypedDict):
+    """Why a value is only what could be read before something was broken; `offset` is in bytes."""
+
+    error: str
+    message: str
+    offset: NotRequired[int]
+
+
+class ValueSource(TypedDict):
+    """Where a value is from; `path` and `version` are those in its store."""
+
+    source: str
+    path: NotRequired[str]
+    version: NotRequired[int]
+
+
+class DecodedDocument(ValueSource):
+    """One value. `value` has the shape of its .proto; `meaning` is for people, and never read back.
+
+    Whose it is, by the names that commands take, is there where a store was asked for one value (`get`).
+    """
+
+    topic: NotRequired[str]
+    scalable_topic: NotRequired[str]
+    cursor: NotRequired[str]
+    kind: str | None
+    envelope: EnvelopeDocument | None
+    value: Any
+    stored_text: NotRequired[str | dict[str, Any]]
+    meaning: Meaning
+    error: NotRequired[ValueFault]

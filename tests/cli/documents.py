@@ -1,0 +1,72 @@
+"""Every JSON document that a run prints, held against the schema of its command, with no other field."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, Final
+
+import fastjsonschema
+import orjson
+
+from pulsar_meta.cli.errors import wants_json
+from pulsar_meta.cli.schemas import OF_COMMANDS, schema_of
+
+# Then what is printed is fields that were asked for, or no document.
+_OTHER_OUTPUT: Final = {"--format", "--help"}
+
+
+def check_documents(done: subprocess.CompletedProcess[bytes]) -> None:
+    """Raise AssertionError where a run with -o json or ndjson printed what its schema does not allow."""
+    words = done.args
+    if not words or not wants_json(words) or any(word.partition("=")[0] in _OTHER_OUTPUT for word in words):
+        return
+    if words[0] in OF_COMMANDS and not (words[0] == "schema" and len(words) > 1 and words[1][0] != "-"):
+        _check(words[0], done.stdout, words)
+    for line in done.stderr.splitlines():
+        if line.startswith(b"{"):
+            _check("counts" if b'"checked"' in line or line.startswith(b'{"left"') else "errors", line, words)
+
+
+def _check(name: str, text: bytes, words: list[str]) -> None:
+    for document in _documents(text) if text else ():
+        try:
+            _validator(name)(document)
+        except fastjsonschema.JsonSchemaException as error:
+            raise AssertionError(f"{words}: {str(error)[:300]}: {json.dumps(document)[:2000]}") from error
+
+
+def _documents(text: bytes) -> Iterator[Any]:
+    """Yield the document of -o json, or those of -o ndjson."""
+    try:
+        yield orjson.loads(text)
+    except orjson.JSONDecodeError:
+        yield from map(_parsed, text.splitlines() if text.startswith(b'{"') else [text])
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        # Half of a surrogate pair, or a number of any size.
+        return json.loads(text)
+
+
+@cache
+def _validator(name: str) -> Callable[[Any], Any]:
+    found: Callable[[Any], Any] = fastjsonschema.compile(closed(schema_of(name)))
+    return found
+
+
+def closed(schema: Any) -> Any:
+    """Return a schema that allows no other fields than it names."""
+    if isinstance(schema, list):
+        return [closed(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    members = {name: closed(member) for name, member in schema.items()}
+    return members | (
+        {"additionalProperties": False} if schema.get("type") == "object" and "properties" in schema else {}
+    )

@@ -1,0 +1,126 @@
+"""JSON Schemas: of every command that prints JSON, right by themselves, and of files what the files are.
+
+That each document of each run in these tests fits its schema is seen to by `tests.cli.documents`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from pulsar_meta.cli.commands import COMMANDS
+from pulsar_meta.cli.render.json_schema import document_schema
+from pulsar_meta.cli.render.tables import Format
+from pulsar_meta.cli.schemas import NAMES, OF_COMMANDS, schema_of
+from tests.cli.documents import check_documents, closed
+from tests.cli.program import environment, pulsar_meta_here
+
+ROOT = Path(__file__).parents[2]
+RELEASE = ROOT / "fixtures" / "release-0.1"
+# Its lines are rows of files, whose columns docs/export.md has.
+IN_FILES = {"export"}
+
+
+def test_every_command_that_prints_json_has_a_schema() -> None:
+    printing = {name for name, one in COMMANDS.items() if {Format.JSON, Format.NDJSON} & {*one.forms}}
+    assert {name.split()[0] for name in printing} - IN_FILES == set(OF_COMMANDS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_schemas_are_schemas(name: str) -> None:
+    Draft202012Validator.check_schema(schema_of(name))
+
+
+def test_the_command_prints_what_the_documentation_has(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    printed = pulsar_meta_here("schema", "seek", env=env).stdout.decode()
+    assert json.loads(printed) == schema_of("seek")
+    assert json.loads(printed) == json.loads((ROOT / "docs" / "schemas" / "seek.json").read_text())
+    names = json.loads(pulsar_meta_here("schema", "-o", "json", env=env).stdout)
+    assert [one["name"] for one in names] == list(NAMES)
+    wrong = pulsar_meta_here("schema", "nothing", env=env)
+    assert (wrong.returncode, wrong.stdout) == (3, b"")
+    assert b"no schema of 'nothing'" in wrong.stderr
+
+
+def lines_of(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_files_are_what_their_schemas_say(capture: Callable[[str], Path], tmp_path: Path) -> None:
+    folder, to = capture("pulsar-4.2.4"), tmp_path / "export"
+    env = environment(
+        tmp_path,
+        PULSAR_META_STORE=f"snapshot:{folder / 'metadata.ndjson'}",
+        PULSAR_META_ENTRIES=f"bookie-disk:{folder / 'bookie0'}",
+    )
+    assert pulsar_meta_here("snapshot", tmp_path / "s.ndjson", env=env).returncode == 0
+    assert pulsar_meta_here("export", "plain", "--to", to, env=env).returncode == 0
+    files = {
+        "snapshot-file": lines_of(tmp_path / "s.ndjson"),
+        "plan-file": lines_of(RELEASE / "plan.ndjson"),
+        "undo-file": [line for path in RELEASE.glob("undo-*.ndjson") for line in lines_of(path)],
+        "export-manifest": lines_of(to / "_manifest.jsonl")[1:],
+    }
+    for name, lines in files.items():
+        check = Draft202012Validator(closed(schema_of(name)))
+        assert lines
+        assert [error.message for line in lines for error in check.iter_errors(line)] == []
+
+
+def test_a_document_that_its_schema_does_not_allow_is_noticed() -> None:
+    fault = {"ledger_id": 1, "entry_id": 2, "layer": "digest", "fault": "x"}
+    for wrong in (
+        {"more": 1},
+        {"layer": "elsewhere"},
+        {"entry_id": 2.5},
+        {"entry_id": "two"},
+        {"fault": None},
+    ):
+        text = json.dumps(fault | wrong).encode()
+        words = ["verify-entries", "-o", "ndjson"]
+        check_documents(subprocess.CompletedProcess(words, 1, json.dumps(fault).encode(), b""))
+        with pytest.raises(AssertionError):
+            check_documents(subprocess.CompletedProcess(words, 1, text, b""))
+        with pytest.raises(AssertionError):
+            check_documents(subprocess.CompletedProcess(words, 1, b"", b'{"error": "usage"}'))
+
+
+class Tree(TypedDict, total=False):
+    """Branches upon
+    branches."""
+
+    branches: NotRequired[list[Tree]]
+    sizes: tuple[int, int]
+
+
+class Named(Tree):
+    name: str | None
+    by: dict[str, float]
+
+
+def test_types_become_schemas() -> None:
+    schema = document_schema("x", [Named])
+    found = schema["$defs"]["Named"]
+    assert found["required"] == ["name", "by"]
+    assert found["properties"]["name"] == {"anyOf": [{"type": "string"}, {"type": "null"}]}
+    assert found["properties"]["by"] == {"type": "object", "additionalProperties": {"type": "number"}}
+    assert schema["$defs"]["Tree"]["description"] == "Branches upon branches."
+    check = Draft202012Validator(schema)
+    good: dict[str, Any] = {
+        "name": None,
+        "by": {"a": 1.5},
+        "branches": [{"branches": []}],
+        "sizes": [1, str(2**63)],
+    }
+    assert check.is_valid([good, good | {"later": 1}])
+    for wrong in ({"branches": [1]}, {"sizes": [1]}, {"by": 1}, {"name": 1}):
+        assert not check.is_valid(good | wrong)
+    with pytest.raises(TypeError):
+        document_schema("x", [bytes])
