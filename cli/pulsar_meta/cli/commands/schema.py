@@ -32,8 +32,8 @@ def schema(
     their names and types until the next major version (docs/contract.md).
 
     Examples:
-      pulsar-meta schema check > check.schema.json
-      pulsar-meta check -o json | check-jsonschema --schemafile check.schema.json -
+      pulsar-meta schema check > check.json
+      pulsar-meta check -o json | check-jsonschema --schemafile check.json -
     """
     if name is None:
         names: list[SchemaName] = [{"name": one, "of": what(one)} for one in NAMES]
