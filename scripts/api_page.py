@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, Final, is_typeddict
@@ -83,5 +85,17 @@ def _code(text: str) -> str:
 
 
 def _prose(found: Any) -> str:
-    """Return a docstring as Markdown: what is indented in it is code already."""
-    return inspect.cleandoc(found.__doc__) + "\n"
+    """Return a docstring as Markdown: what is indented in it is Python."""
+    parts = re.split(r"\n\n(?=\S)", inspect.cleandoc(found.__doc__))
+    return "\n".join(
+        _code(textwrap.dedent(part)) if part.startswith("    ") else f"{part}\n" for part in _blocks(parts)
+    )
+
+
+def _blocks(parts: list[str]) -> Iterator[str]:
+    """Yield paragraphs, and what is indented with the empty lines in it."""
+    for part in parts:
+        text, _, code = part.partition("\n\n    ")
+        yield text
+        if code:
+            yield f"    {code}"
