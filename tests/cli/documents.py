@@ -16,6 +16,7 @@ from pulsar_meta.cli.schemas import OF_COMMANDS, schema_of
 
 # Then what is printed is fields that were asked for, or no document.
 _OTHER_OUTPUT: Final = {"--format", "--help"}
+_ON_STDERR: Final = {b'{"checked"': "counts", b'{"left"': "counts", b'{"level"': "notes"}
 
 
 def check_documents(done: subprocess.CompletedProcess[bytes]) -> None:
@@ -27,7 +28,11 @@ def check_documents(done: subprocess.CompletedProcess[bytes]) -> None:
         _check(words[0], done.stdout, words)
     for line in done.stderr.splitlines():
         if line.startswith(b"{"):
-            _check("counts" if b'"checked"' in line or line.startswith(b'{"left"') else "errors", line, words)
+            _check(
+                next((name for begins, name in _ON_STDERR.items() if line.startswith(begins)), "errors"),
+                line,
+                words,
+            )
 
 
 def _check(name: str, text: bytes, words: list[str]) -> None:

@@ -95,6 +95,7 @@ OTHERS: Final[dict[str, Other]] = {
         "an error on stderr",
         ("pulsar_meta.cli.errors:ErrorDocument", "pulsar_meta.cli.unforeseen:UnforeseenDocument"),
     ),
+    "notes": Other("what is said on stderr meanwhile", ("pulsar_meta.cli.shell:Said",)),
     "counts": Other(
         "what was looked at, and the sums of `diff`, on stderr",
         ("pulsar_meta.cli.shell:LookedAt", "pulsar_meta.jobs.values.comparison:BothSums"),

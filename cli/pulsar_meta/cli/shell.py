@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from typing import IO, Annotated, Any, TypedDict
+from typing import IO, Annotated, Any, Literal, TypedDict
 
 import typer
 
@@ -46,6 +46,15 @@ from pulsar_meta.jobs.topics.segments import old_part
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.routed import MARK, with_ledgers
+
+Level = Literal["note", "warning", "detail"]
+
+
+class Said(TypedDict):
+    """What is said on stderr while a command runs."""
+
+    level: Level
+    message: str
 
 
 class LookedAt(TypedDict):
@@ -249,10 +258,11 @@ class Shell:
         if self.verbose:
             self._talk("detail", text)
 
-    def _talk(self, level: str, text: str) -> None:
+    def _talk(self, level: Level, text: str) -> None:
         """Write a line, or an object where the output is JSON, so that each line of stderr is one."""
         if self.speaks_json:
-            talk_json({"level": level, "message": text})
+            said: Said = {"level": level, "message": text}
+            talk_json(said)
         else:
             talk(f"pulsar-meta: {text}" if level == "warning" else text)
 
