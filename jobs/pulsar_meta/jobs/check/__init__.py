@@ -14,14 +14,14 @@ Findings stream out. `passes` makes them in this process, `jobs.spark.check` ove
 says what comes when, and what only all together can say.
 
 **Some topics.** Of topics that are named only the ledgers that their records name are read (`by_need`), and
-what no record names is said to be not checked. The first topics of a whole store are looked at like that, too,
-before all ledgers are listed: a finding is not reported again.
+what no record names is said to be not checked. The first topics of a whole store are looked at like that,
+too, before all ledgers are listed; a finding is not reported again.
 
 **Suspected, then read again.** A check is a function of a `Sight`: what was read of one topic, its cursors
 and ledgers. In the pass a sight has the record, the cursors that follow it, and what is known of its ledgers.
-What a check finds there is only suspected: the topic is then read again whole, its ledgers' metadata first and
-its records after, and the same checks run once more. What they find then is reported. So a finding stood at
-two times, and severities that need all cursors ("everybody has read it") have them.
+What a check finds there is only suspected: the topic is then read again whole, its ledgers' metadata first
+and its records after, and the same checks run once more. What they find then is reported. So a finding stood
+at two times, and severities that need all cursors ("everybody has read it") have them.
 
 **Silence.** What could not be looked at (no entries given, no `/ledgers` in this store, a state that lies in
 a ledger that is not here) is counted with its reason and said, never passed over and never guessed at.
