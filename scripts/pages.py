@@ -23,7 +23,7 @@ OUTSIDE: Final = {
     "LICENSE": "LICENSE",
 }
 # Folders that are no pages, and the page that leads to what is in them.
-FOLDERS: Final = {"docs/errors": "questions/topic-does-not-load.md", "docs/schemas": "contract.md"}
+FOLDERS: Final = {"docs/errors": "questions/topic-does-not-load.md", "docs/schemas": "schemas.md"}
 LINK: Final = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 
 
