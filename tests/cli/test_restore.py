@@ -281,8 +281,8 @@ def test_somebody_writes_meanwhile(server: str, root: str, tmp_path: Path) -> No
     unlike = {path for path in values if now.get(path) != values[path]}
     # Above what they wrote, the store made empty parents.
     assert {path for path in unlike if now[path]} == done
-    stated = [line for line in ran.stderr.decode().splitlines() if " has another " in line]
-    assert {line.split()[1].rstrip(":") for line in stated} == unlike
+    stated = [json.loads(line)["message"] for line in ran.stderr.splitlines() if b" has another " in line]
+    assert {text.split()[0].rstrip(":") for text in stated} == unlike
     assert json.loads(ran.stdout)["skipped_for"]["different"] == len(unlike)
 
 
