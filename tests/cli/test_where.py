@@ -55,15 +55,15 @@ def test_the_messages_shown_are_those_that_match(capture: Capture) -> None:
     assert "0 could not be decided" in done.stderr
 
 
-def test_at_entry_level_batches_are_told_as_undecided(capture: Capture) -> None:
+def test_at_entry_level_batches_are_undecided(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4")
     done = dump(folder, "orders", "--where", "region=eu", "--level", "entry", "-o", "ndjson")
     documents = shown(done)
     assert all(document["where"]["decided_at"] == "entry" for document in documents)
     assert not any("num_messages_in_batch" in document["metadata"] for document in documents)
     assert done.stderr == (
-        "163 entries: 1 match; 10 decided by their own metadata, 0 by opening them,"
-        " 153 could not be decided (153 batches, only opening tells)\n"
+        '{"level": "note", "message": "163 entries: 1 match; 10 decided by their own metadata, 0 by opening'
+        ' them, 153 could not be decided (153 batches, only opening tells)"}\n'
         '{"checked": {"topics": 1, "ledgers": 6, "entries": 163}, "not_checked": {}}\n'
     )
 
