@@ -121,7 +121,8 @@ class Program:
 
     def go_on(self, stated: bytes) -> Any:
         """Type what a stopped run printed."""
-        line = next(line for line in stated.decode().splitlines() if "to go on: " in line)
+        messages = [json.loads(line).get("message", "") for line in stated.decode().splitlines()]
+        line = next(message for message in messages if "to go on: " in message)
         words = shlex.split(line.partition("to go on: ")[2])
         assert (words[0], words[-1]) == ("pulsar-meta", "--resume")
         return self.run(*words[1:])
