@@ -29,7 +29,8 @@ def payload(value: bytes) -> tuple[str | None, bytes]:
 def emptied(url: str) -> str:
     """Take all values out of a store that tests share, whatever they left there; return its URL."""
     with open_store(url, read_only=False) as store:
-        for held in list(store.scan()):
+        # What lies below a path goes before it.
+        for held in sorted(store.scan(), key=lambda held: held.path, reverse=True):
             with suppress(NotFoundError, ConflictError):
                 store.delete(held.path, held.version)
     return url

@@ -118,7 +118,8 @@ def test_interrupted_while_spark_starts(
     if process.returncode in (0, 3):
         assert later
         return
-    assert process.returncode == 128 + number
+    # To a shell both are the same; the second is a Python that had nothing left to do but to end.
+    assert process.returncode in (128 + number, *([-number] if later else []))
     assert out in ("", "21:25:2\n")
     assert [found.name for found in tmp_path.iterdir()] == []
 
