@@ -1,0 +1,95 @@
+"""Time and memory of `rebuild` over many ledgers, by one process and by Spark.
+
+    python bench/rebuild.py                  # 10 000 and 100 000 ledgers
+    python bench/rebuild.py --ledgers 5000
+
+The disk is generated: one entry log, ten ledgers a topic, four entries a ledger, whose indexes and sequence
+ids go on from ledger to ledger. Seconds are the processor's, of all processes; `peak` is the largest process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from pulsar_meta.codecs.bookie_files.entry_log import HEADER_SIZE
+from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
+from pulsar_meta.codecs.frames.frame import encode_checksum, encode_prefix
+from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
+
+PROGRAM = (sys.executable, "-m", "pulsar_meta")
+LEDGERS_A_TOPIC, ENTRIES, START = 10, 4, 1_795_000_000_000
+VERSION = (
+    '5\nbookieHost: "127.0.0.1:3181"\njournalDir: "/journal"\nledgerDirs: "1\\t/ledgers"\n'
+    'instanceId: "3bd56fad-fdde-43e4-8e23-2c7bbb2d005a"\n'
+)
+
+
+def frame(topic: int, index: int) -> bytes:
+    """Return the `index`th message of a topic as its producer and broker write it."""
+    sent = START + 1000 * index
+    metadata = MessageMetadata(producer_name=f"producer-{topic}", sequence_id=index, publish_time=sent)
+    head = metadata.SerializeToString()
+    covered = len(head).to_bytes(4) + head + bytes(100)
+    return encode_prefix(BrokerEntryMetadata(broker_timestamp=sent, index=index)) + (
+        encode_checksum(covered) + covered
+    )
+
+
+def make_disk(folder: Path, ledgers: int) -> str:
+    """Write a bookie's entry log with so many ledgers; return its URL."""
+    (folder / "current").mkdir(parents=True)
+    (folder / "current" / "VERSION").write_text(VERSION)
+    with (folder / "current" / "0.log").open("wb") as log:
+        log.write(b"BKLO" + (1).to_bytes(4) + bytes(HEADER_SIZE - 8))
+        for ledger in range(ledgers):
+            length = 0
+            for entry in range(ENTRIES):
+                index = ledger % LEDGERS_A_TOPIC * ENTRIES + entry
+                data = frame(ledger // LEDGERS_A_TOPIC, index)
+                length += len(data)
+                stored = encode_bookie_entry(ledger, entry, entry - 1, length, data, digest_type="CRC32C")
+                log.write(len(stored).to_bytes(4) + stored)
+    return f"bookie-disk:{folder}?index=scan"
+
+
+def row(place: Path, url: str, ledgers: int, engine: str) -> str:
+    """Run the program once; return a line of the table."""
+    found = place / f"{ledgers}-{engine}.ndjson.zst"
+    words = ["rebuild", "--entries", url, "--output", str(found), "-o", "csv", "--engine", engine]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([*PROGRAM, *words], capture_output=True, text=True, check=False, cwd=place)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        sys.exit(done.stderr)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    kinds = Counter(line["certainty"] for line in csv.DictReader(done.stdout.splitlines()))
+    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    return f"| {ledgers} | {engine} | {spent:.1f} s | {after.ru_maxrss >> 10} MB | {counts} |"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ledgers", type=int, nargs="+", default=[10_000, 100_000])
+    asked = parser.parse_args()
+    os.environ.pop("PULSAR_META_STORE", None)
+    print("| ledgers | engine | seconds | peak | values |\n|---:|---|---:|---:|---|")
+    with tempfile.TemporaryDirectory(prefix="rebuild-") as made:
+        for ledgers in asked.ledgers:
+            url = make_disk(Path(made) / str(ledgers), ledgers)
+            for engine in ("local", "spark"):
+                print(row(Path(made), url, ledgers, engine), flush=True)
+
+
+if __name__ == "__main__":
+    main()
