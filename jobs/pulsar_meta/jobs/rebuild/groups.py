@@ -10,19 +10,19 @@ Ledgers of a topic are made one after the other: what would overlap in indexes o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
 from pulsar_meta.jobs.rebuild.clues import DataClues, Mention
 from pulsar_meta.jobs.rebuild.kinds import Kind
+from pulsar_meta.jobs.rebuild.neighbours import Both, Ends, neighbours
 
 # By how much producers' clocks may be wrong.
 SKEW: Final = 60_000
 
-# Whether the producers of a ledger go on in another one.
-GoesOn = Callable[[int, int], bool]
 _SAYS: Final[dict[Kind, str]] = {"compacted": "the compacted data in ledger {} is that of {} and {}"}
 
 
@@ -100,37 +100,16 @@ class _Grouping:
 
     def by_indexes(self) -> bool:
         """Join ledgers whose indexes go on; return whether any were."""
-        starts: dict[int, list[int]] = defaultdict(list)
-        for ledger_id in self.members:
-            first = self.clues[ledger_id].first_index
-            if first:
-                starts[first].append(ledger_id)
-
-        def following(ledger_id: int) -> Iterable[int]:
-            last = self.clues[ledger_id].last_index
-            return () if last is None else starts.get(last + 1, ())
-
-        return self._join_next(following, "its indexes go on from ledger {}")
+        return self._join_next(self._indexes, lambda one, other: True, "its indexes go on from ledger {}")
 
     def by_producers(self) -> bool:
         """Join ledgers without indexes whose producers go on; return whether any were."""
-        starts: dict[tuple[str, int], list[int]] = defaultdict(list)
-        for ledger_id in self.members:
-            for name, sequence in self.clues[ledger_id].producers.items():
-                if sequence.first:
-                    starts[name, sequence.first].append(ledger_id)
 
-        def following(ledger_id: int) -> Iterable[int]:
-            clue = self.clues[ledger_id]
-            return {
-                one
-                for name, sequence in clue.producers.items()
-                for after in sequence.after
-                for one in starts.get((name, after), ())
-                if clue.last_index is None or self.clues[one].first_index is None
-            }
+        def lack_indexes(one: int, other: int) -> bool:
+            return self.clues[one].last_index is None or self.clues[other].first_index is None
 
-        return self._join_next(following, "its producers' sequence ids go on from ledger {}")
+        why = "its producers' sequence ids go on from ledger {}"
+        return self._join_next(self._producers, lack_indexes, why)
 
     def groups(self) -> Iterator[Group]:
         """Yield the groups."""
@@ -146,35 +125,24 @@ class _Grouping:
                 tuple(sorted({by for one in ledgers for by in self.mentioned[one]})),
             )
 
-    def _join_next(self, following: Callable[[int], Iterable[int]], why: str) -> bool:
+    def _join_next(self, ends: Mapping[int, Ends], meet: Both, why: str) -> bool:
         """Join each ledger with the one that alone can come next; return whether any were."""
-        links, joined = self._links(following), False
-        for one, other in links.only(self._goes_on):
-            if self.members[one] is not self.members[other] and self._compatible(one, other):
+        joined = False
+        for one, other in neighbours(ends, self._producers, self.members, meet, self._can_join):
+            if self._can_join(one, other):
                 self._join(one, other)
                 self.evidence[other].append(why.format(one))
                 self.guessed.add(other)
                 joined = True
         return joined
 
-    def _links(self, following: Callable[[int], Iterable[int]]) -> _Links:
-        links = _Links()
-        for one in (one for one in self.members if one not in self.torn):
-            for other in set(following(one)) - self.torn:
-                if other > one and self.members[one] is self.members[other]:
-                    links.followed.add(one)
-                    links.preceded.add(other)
-                elif other > one and self._compatible(one, other):
-                    links.after[one].add(other)
-                    links.before[other].add(one)
-        return links
+    @cached_property
+    def _indexes(self) -> dict[int, Ends]:
+        return {one: _by_index(self.clues[one]) for one in self.members if one not in self.torn}
 
-    def _goes_on(self, one: int, other: int) -> bool:
-        later = self.clues[other].producers
-        return any(
-            name in later and later[name].first in sequence.after
-            for name, sequence in self.clues[one].producers.items()
-        )
+    @cached_property
+    def _producers(self) -> dict[int, Ends]:
+        return {one: _by_producer(self.clues[one]) for one in self.members if one not in self.torn}
 
     def _join(self, one: int, other: int) -> None:
         together = self.members[one]
@@ -188,6 +156,9 @@ class _Grouping:
         known = {self.names[at] for at in self.members[one] | self.members[other] if at in self.names}
         return len(known) < 2
 
+    def _can_join(self, one: int, other: int) -> bool:
+        return self.members[one] is not self.members[other] and self._compatible(one, other)
+
     def _compatible(self, one: int, other: int) -> bool:
         """Return whether two groups can be one topic: names, indexes and times one after the other."""
         if not self._fit_names(one, other):
@@ -197,31 +168,17 @@ class _Grouping:
         return all(map(_in_order, indexed, indexed[1:])) and all(map(_in_time, ordered, ordered[1:]))
 
 
-@dataclass(slots=True)
-class _Links:
-    """Which ledgers can come after and before which; `followed` and `preceded` have their neighbour."""
-
-    after: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
-    before: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
-    followed: set[int] = field(default_factory=set)
-    preceded: set[int] = field(default_factory=set)
-
-    def only(self, goes_on: GoesOn) -> Iterator[tuple[int, int]]:
-        """Yield the pairs of which each is the only one for the other."""
-        for one in sorted(self.after.keys() - self.followed):
-            possible = self.after[one] - self.preceded
-            other = _only(possible, {after for after in possible if goes_on(one, after)})
-            if other is None:
-                continue
-            rivals = self.before[other] - self.followed
-            if _only(rivals, {before for before in rivals if goes_on(before, other)}) == one:
-                yield one, other
+def _by_index(clue: DataClues) -> Ends:
+    after = () if clue.last_index is None else (clue.last_index + 1,)
+    return Ends((clue.first_index,) if clue.first_index else (), after)
 
 
-def _only(possible: set[int], going_on: set[int]) -> int | None:
-    """Return the one that fits; of several the one whose producers go on, None where that is not one."""
-    fitting = possible if len(possible) == 1 else going_on
-    return next(iter(fitting)) if len(fitting) == 1 else None
+def _by_producer(clue: DataClues) -> Ends:
+    each = clue.producers.items()
+    return Ends(
+        tuple((name, sequence.first) for name, sequence in each if sequence.first),
+        tuple((name, number) for name, sequence in each for number in sequence.after),
+    )
 
 
 def _in_order(one: DataClues, other: DataClues) -> bool:
