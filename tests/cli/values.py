@@ -27,7 +27,7 @@ def payload(value: bytes) -> tuple[str | None, bytes]:
 
 
 def emptied(url: str) -> str:
-    """Take all values out of a store that tests share, but those that nobody here may touch; return its URL."""
+    """Take out of a store that tests share whatever may be taken out; return its URL."""
     with open_store(url, read_only=False) as store:
         # What lies below a path goes before it.
         for held in sorted(store.scan(), key=lambda held: held.path, reverse=True):
