@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.jobs.topics.topic import Topic
-from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
+from tests.wounds.of_entries import one_copy, promise
 from tests.wounds.of_ledgers import take_out
 from tests.wounds.of_rest import offload
 from tests.wounds.patient import NotHereError, Patient, by_name, counted, has_data, has_many
@@ -104,18 +104,9 @@ def offloaded(patient: Patient) -> None:
 
 def a_copy_less(patient: Patient) -> None:
     """Single entries have fewer copies than the write quorum, as many as writers waited for."""
-    topic = patient.choose(has_data)
-    ledger_id = patient.rng.choice(counted(topic))
-    known = patient.bookkeeper(ledger_id)
-    if patient.disks is None or known.write_quorum < 2:
-        raise NotHereError
-    bookie = patient.rng.choice(sorted({one for part in known.segments for one in part.members}))
+    _, ledger_id, bookie, _ = one_copy(patient)
     patient.damage.lost[bookie, ledger_id] = lambda entry_id: entry_id % 7 == 0
-
-    def promise(metadata: LedgerMetadataFormat) -> None:
-        metadata.ackQuorumSize = 1
-
-    patient.metadata(ledger_id, promise)
+    promise(patient, ledger_id, 1)
 
 
 def pending_acks(patient: Patient) -> None:

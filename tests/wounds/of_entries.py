@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from pulsar_meta.jobs.topics.topic import Topic
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from tests.wounds.patient import NotHereError, Patient, by_name, counted, has_data
@@ -44,24 +42,35 @@ def middle_gone(patient: Patient) -> None:
 
 def one_disk_lost(patient: Patient) -> None:
     """One bookie has lost all that it had of a ledger."""
-    topic = patient.choose(has_data)
-    ledger_id = patient.rng.choice(counted(topic))
-    known = patient.bookkeeper(ledger_id)
-    if patient.disks is None or known.write_quorum < 2:
-        raise NotHereError
-    bookie = patient.rng.choice(sorted({one for part in known.segments for one in part.members}))
+    topic, ledger_id, bookie, write_quorum = one_copy(patient)
     patient.damage.lost[bookie, ledger_id] = lambda entry_id: True
     ack_quorum = patient.rng.choice([1, 2])
-    patient.metadata(ledger_id, partial(_promise, ack_quorum))
-    if ack_quorum < known.write_quorum:
+    promise(patient, ledger_id, ack_quorum)
+    if ack_quorum < write_quorum:
         patient.expect("ledger-under-replicated", topic, ledger_id)
     else:
         read = patient.if_read(topic, ledger_id)
         patient.expect("ledger-below-ack-quorum", topic, ledger_id, read)
 
 
-def _promise(quorum: int, metadata: LedgerMetadataFormat) -> None:
-    metadata.ackQuorumSize = quorum
+def one_copy(patient: Patient) -> tuple[Topic, int, str, int]:
+    """Choose a ledger with copies; return its topic, its id, a bookie that has one, and the write quorum."""
+    topic = patient.choose(has_data)
+    ledger_id = patient.rng.choice(counted(topic))
+    known = patient.bookkeeper(ledger_id)
+    if patient.disks is None or known.write_quorum < 2:
+        raise NotHereError
+    bookie = patient.rng.choice(sorted({one for part in known.segments for one in part.members}))
+    return topic, ledger_id, bookie, known.write_quorum
+
+
+def promise(patient: Patient, ledger_id: int, ack_quorum: int) -> None:
+    """Have a ledger's writers have waited for so many copies."""
+
+    def change(metadata: LedgerMetadataFormat) -> None:
+        metadata.ackQuorumSize = ack_quorum
+
+    patient.metadata(ledger_id, change)
 
 
 WOUNDS = by_name(entries_gone, tail_gone, middle_gone, one_disk_lost)

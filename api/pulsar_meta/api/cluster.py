@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from pulsar_meta.api.opened import Opened, limits_of, question_of, warn
-from pulsar_meta.api.topics import Topic, choice_of
+from pulsar_meta.api.topics import Topic
 from pulsar_meta.api.values import Value
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
-from pulsar_meta.jobs.entries.entry_choice import Choice, choose
+from pulsar_meta.jobs.entries.entry_choice import Choice, choice_of, choose
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.seek.questions import SeekOptions
 from pulsar_meta.jobs.seek.seeker import SeekAnswer

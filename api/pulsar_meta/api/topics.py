@@ -12,7 +12,7 @@ from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.cursors.documents import SubscriptionDetail, SubscriptionLine, detail_of, line_of
 from pulsar_meta.jobs.cursors.limits import Limits
 from pulsar_meta.jobs.cursors.messages import MessageCounter
-from pulsar_meta.jobs.entries.entry_choice import Choice
+from pulsar_meta.jobs.entries.entry_choice import Choice, choice_of
 from pulsar_meta.jobs.seek.questions import SeekOptions
 from pulsar_meta.jobs.seek.seeker import SeekAnswer
 from pulsar_meta.jobs.topics import topic as model
@@ -81,8 +81,7 @@ class Topic:
         Where entries were opened they say where a subscription in use stands, and how many messages it has
         left. A broken record is an `Incomplete` warning. UnreachableError.
         """
-        source = self._opened.given_entries
-        messages = None if source is None else MessageCounter(source)
+        messages = self._message_counter()
         return [line_of(one, messages) for one in self._opened.subscriptions().all(self._found)]
 
     def cursor(self, name: str) -> SubscriptionDetail:
@@ -91,11 +90,9 @@ class Topic:
         NotFoundError, DecodeError where its record is broken, UnreachableError.
         """
         opened = self._opened
-        source = opened.given_entries
         found = opened.subscriptions().one(self._found, name)
-        pending = pending_acks(opened.store, source, TopicName.parse(self.name), name)
-        messages = None if source is None else MessageCounter(source)
-        return detail_of(found, messages, Limits.of(None), pending)
+        pending = pending_acks(opened.store, opened.given_entries, TopicName.parse(self.name), name)
+        return detail_of(found, self._message_counter(), Limits.of(None), pending)
 
     def seek(
         self,
@@ -140,13 +137,12 @@ class Topic:
         limits = limits_of(first, last)
         return self._opened.messages([self._choice()], columns, limits, where, readable=readable)
 
+    def _message_counter(self) -> MessageCounter | None:
+        source = self._opened.given_entries
+        return None if source is None else MessageCounter(source)
+
     def _choice(self) -> Choice:
         return choice_of(self._found)
-
-
-def choice_of(topic: model.Topic) -> Choice:
-    """Return the entries of a topic, as jobs take them."""
-    return Choice(topic.name, topic.ledgers, True, topic.snapshot, topic.scalable_topic)
 
 
 def _ledger(ledger: model.Ledger) -> Ledger:

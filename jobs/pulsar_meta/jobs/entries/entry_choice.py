@@ -186,12 +186,13 @@ def _choices(
         elif store is None:
             raise UsageError(f"{name!r} is a topic: its ledgers are in the store, give --store URL")
         else:
-            yield from map(_choice, named(store, name, report))
+            yield from map(choice_of, named(store, name, report))
     if everything and store is not None:
-        yield from map(_choice, every_topic(store, report))
+        yield from map(choice_of, every_topic(store, report))
 
 
-def _choice(topic: Topic) -> Choice:
+def choice_of(topic: Topic) -> Choice:
+    """Return the choice of all entries of a topic."""
     return Choice(topic.name, topic.ledgers, True, topic.snapshot, topic.scalable_topic)
 
 

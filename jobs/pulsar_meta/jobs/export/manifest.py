@@ -8,7 +8,6 @@ is there, so that what was killed goes on. Its name begins so that readers of ta
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final, NotRequired, TypedDict
 
+from pulsar_meta.access.locks import locked_now
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, UsageError, unreadable
 from pulsar_meta.codecs.json_text import Document, dumps, read_json_object
 
@@ -163,10 +163,8 @@ def open_manifest(directory: Path, settings: Document) -> Iterator[Manifest]:
     except OSError as error:
         raise unreadable(error, str(directory)) from error
     with out:
-        try:
-            fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ConflictError("another export writes to it now", source=str(directory)) from error
+        if not locked_now(out):
+            raise ConflictError("another export writes to it now", source=str(directory))
         yield Manifest(directory, out, _read(out, path, settings))
 
 

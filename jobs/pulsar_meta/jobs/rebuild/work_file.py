@@ -7,7 +7,6 @@ at. The file goes when FILE is whole.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -16,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final, Self
 
+from pulsar_meta.access.locks import locked_now
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, UsageError, unreadable
 from pulsar_meta.codecs.json_text import Document, read_json_object
 from pulsar_meta.entries.bookie_disk import directories_of
@@ -167,11 +167,9 @@ def _locked(path: Path, mode: str) -> IO[bytes]:
         )
     except OSError as error:
         raise UsageError(f"cannot write: {error.strerror}", source=str(path)) from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    if not locked_now(file):
         file.close()
-        raise ConflictError("another rebuild writes to it now", source=str(path)) from error
+        raise ConflictError("another rebuild writes to it now", source=str(path))
     return file
 
 

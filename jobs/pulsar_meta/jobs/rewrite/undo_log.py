@@ -11,7 +11,6 @@ While a run writes to the file it holds a lock on it (flock).
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -23,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NotRequired, TypedDict
 
+from pulsar_meta.access.locks import locked_now
 from pulsar_meta.codecs.errors import (
     DecodeError,
     PulsarMetaError,
@@ -199,14 +199,9 @@ class UndoLog:
         return file
 
     def _lock(self, file: BinaryIO) -> None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        if not locked_now(file):
             file.close()
-            raise UsageError("another run is writing to this undo file", source=str(self.path)) from error
-        except OSError:
-            # A file system without locks.
-            return
+            raise UsageError("another run is writing to this undo file", source=str(self.path))
 
     def _begin(self, file: BinaryIO) -> None:
         """Write the first line; it reaches the disk with the first records."""

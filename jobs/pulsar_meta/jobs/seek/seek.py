@@ -21,7 +21,7 @@ from pulsar_meta.jobs.seek.search import FOUND, MISSING, UNREADABLE
 from pulsar_meta.jobs.seek.seeker import NO_TOPIC, Note, SeekAnswer, Seeker, plan_topic
 from pulsar_meta.jobs.topics.partitions import named_topics, with_cursor
 from pulsar_meta.jobs.topics.scope import chosen_topics
-from pulsar_meta.jobs.topics.segments import migrated_parts
+from pulsar_meta.jobs.topics.segments import ScalableTopics
 from pulsar_meta.stores.base import Store
 
 
@@ -45,7 +45,7 @@ def expand(store: Store, questions: Iterable[Question], cursor: str | None, note
     Of a scalable topic, with a cursor, those segments are asked that have it: `note` is given a line about
     the others, unless none has it.
     """
-    migrated = migrated_parts(store)
+    scalable_topics = ScalableTopics(store)
     named: dict[str, list[TopicName]] = {}
     for question in questions:
         name = TopicName.parse(question.topic)
@@ -56,8 +56,9 @@ def expand(store: Store, questions: Iterable[Question], cursor: str | None, note
         # A segment that was named by itself is asked alone.
         whole = name.domain == "topic" or name.short
         over_all = whole and question.kind == TIME and question.time_to_live is None
+        scalable_of = scalable_topics.of(topics)
         for topic in topics:
-            scalable = topic.scalable_topic or migrated.get(str(topic))
+            scalable = scalable_of[topic]
             count = len(topics) if over_all and scalable else 1
             yield replace(question, topic=str(topic), scalable_topic=scalable, segments=count)
 
