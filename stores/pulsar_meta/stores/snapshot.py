@@ -13,7 +13,6 @@ import json
 import tempfile
 from binascii import Error as Base64Error
 from binascii import a2b_base64
-from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -27,6 +26,7 @@ from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, Un
 from pulsar_meta.codecs.json_text import Document, read_json
 from pulsar_meta.codecs.snapshot_lines import Sums, check_foot, is_foot, is_head
 from pulsar_meta.stores.base import BaseStore, Store, Versioned, prefixed
+from pulsar_meta.stores.path_index import PathIndex
 from pulsar_meta.stores.zstd_stream import MAGIC, ZstdStream
 
 # A line is held several times while it is read: as bytes, as text, as its value.
@@ -52,8 +52,7 @@ class SnapshotStore(BaseStore):
             raise NotFoundError("no such file", source=url)
         self._max_line = max_line
         self._unpacked: BinaryIO | None = None
-        self._offsets: dict[str, int] | None = None
-        self._sorted: list[str] = []
+        self._paths: PathIndex | None = None
         self._foot: Document = {}
 
     @property
@@ -66,7 +65,7 @@ class SnapshotStore(BaseStore):
 
     def read(self, path: str) -> Versioned:
         """Return the value at `path`; NotFoundError where there is none."""
-        offset = self._index().get(path)
+        offset = self._index().start_of(path)
         if offset is None or self._unpacked is None:
             raise NotFoundError(f"nothing at {path}", source=self.url)
         self._unpacked.seek(offset)
@@ -75,14 +74,13 @@ class SnapshotStore(BaseStore):
     def children(self, path: str) -> list[str]:
         """Return the sorted names of the children of `path`."""
         _, below = prefixed(path)
-        self._index()
-        names = []
-        at = bisect_left(self._sorted, below)
-        while at < len(self._sorted) and self._sorted[at].startswith(below):
-            name, slash, _ = self._sorted[at][len(below) :].partition("/")
+        paths, names = self._index(), []
+        found = paths.first_from(below)
+        while found is not None and found.startswith(below):
+            name, slash, _ = found[len(below) :].partition("/")
             names.append(name)
             # What lies below the child is jumped over: "0" comes right after the slash.
-            at = bisect_left(self._sorted, f"{below}{name}0", at + 1) if slash else at + 1
+            found = paths.first_from(f"{below}{name}0" if slash else f"{found}\0")
         return sorted(set(names))
 
     def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
@@ -117,10 +115,10 @@ class SnapshotStore(BaseStore):
 
     def close(self) -> None:
         """Close the file that the index points into."""
-        if self._unpacked is not None:
-            self._unpacked.close()
-        self._unpacked, self._offsets = None, None
-        self._sorted = []
+        for held in (self._unpacked, self._paths):
+            if held is not None:
+                held.close()
+        self._unpacked, self._paths = None, None
 
     def _refuse(self) -> NoReturn:
         raise GuardError("a snapshot is only read", source=self.url)
@@ -202,31 +200,27 @@ class SnapshotStore(BaseStore):
         ephemeral = record.get("ephemeral") is True
         return Versioned(str(record["path"]), data, version, created, modified, ephemeral)
 
-    def _index(self) -> dict[str, int]:
-        if self._offsets is None:
+    def _index(self) -> PathIndex:
+        if self._paths is None:
             with ExitStack() as unfinished:
                 file = unfinished.enter_context(self._seekable())
-                self._offsets = self._find_offsets(file)
-                self._sorted = sorted(self._offsets)
-                self._unpacked = file
+                paths = PathIndex(self.url)
+                unfinished.callback(paths.close)
+                self._fill(paths, file)
+                self._unpacked, self._paths = file, paths
                 unfinished.pop_all()
-        return self._offsets
+        return self._paths
 
-    def _find_offsets(self, file: BinaryIO) -> dict[str, int]:
-        offsets: dict[str, int] = {}
-        offset = 0
-        ends, number = _Ends(), 0
+    def _fill(self, paths: PathIndex, file: BinaryIO) -> None:
+        offset, number, ends = 0, 0, _Ends()
         with self._lines(file) as lines:
             for number, line in lines:
-                found = self._careful_value(line, number, ends)
+                found = _usual_value(line) or self._careful_value(line, number, ends)
                 if found is not None:
-                    path = found.path
-                    if path in offsets:
-                        raise DecodeError(f"line {number}: {path} for the second time", source=self.url)
-                    offsets[path] = offset
+                    with decoding(self.url, what=f"line {number}"):
+                        paths.add(found.path, offset)
                 offset += len(line)
         self._finish(ends, number)
-        return offsets
 
     def _seekable(self) -> BinaryIO:
         file = self._open()
