@@ -11,7 +11,8 @@ its own; seconds are those of the processor. The exponent is that of their growt
 times the one before: 1 grows with the store, 2 with its square, 0 not at all. `B/value` is by how much the
 peak of memory grew for each value more. Flagged are commands that grow faster than what they read (over
 1.15), commands about one thing that grow at all, and commands that hold the store in memory (over 24 bytes
-a value; the index of a snapshot, made for whatever is not a mere scan, is such a thing).
+a value). Whatever is not a mere scan of a snapshot makes an index of it first, so there even what is about
+one thing grows.
 """
 
 from __future__ import annotations
