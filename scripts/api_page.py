@@ -57,6 +57,8 @@ def members(found: Any) -> Iterator[tuple[str, str]]:
         return
     for name, kind in found.__annotations__.items():
         text = kind.__forward_arg__ if hasattr(kind, "__forward_arg__") else str(kind)
+        # What stands beside a type there is for the JSON Schemas.
+        text = re.sub(r"^Annotated\[(\w+), .*\]$", r"\1", text)
         optional = name in found.__optional_keys__ and not text.startswith("NotRequired[")
         yield name, f"NotRequired[{text}]" if optional else text
 

@@ -35,12 +35,17 @@ def check_documents(done: subprocess.CompletedProcess[bytes]) -> None:
             )
 
 
+def check_document(name: str, document: Any, by: object = None) -> None:
+    """Raise AssertionError where a document is not what the schema `name` allows."""
+    try:
+        _validator(name)(document)
+    except fastjsonschema.JsonSchemaException as error:
+        raise AssertionError(f"{by}: {str(error)[:300]}: {json.dumps(document)[:2000]}") from error
+
+
 def _check(name: str, text: bytes, words: list[str]) -> None:
     for document in _documents(text) if text else ():
-        try:
-            _validator(name)(document)
-        except fastjsonschema.JsonSchemaException as error:
-            raise AssertionError(f"{words}: {str(error)[:300]}: {json.dumps(document)[:2000]}") from error
+        check_document(name, document, words)
 
 
 def _documents(text: bytes) -> Iterator[Any]:

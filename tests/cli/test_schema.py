@@ -18,7 +18,17 @@ from pulsar_meta.cli.commands import COMMANDS
 from pulsar_meta.cli.render.json_schema import document_schema
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.schemas import NAMES, OF_COMMANDS, schema_of
-from tests.cli.documents import check_documents, closed
+from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
+from pulsar_meta.codecs.documents.kinds import KINDS
+from pulsar_meta.codecs.frames.frame import encode_frame
+from pulsar_meta.codecs.json_text import dumps
+from pulsar_meta.codecs.metadata.ledger_metadata import LedgerMetadata, encode_ledger_metadata
+from pulsar_meta.codecs.protobuf.wire_fields import bytes_field
+from pulsar_meta.codecs.wire.commands import encode_command
+from pulsar_meta.proto.DataFormats_pb2 import BookieServiceInfoFormat, LedgerMetadataFormat
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
+from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, MessageMetadata
+from tests.cli.documents import check_document, check_documents, closed
 from tests.cli.program import environment, pulsar_meta_here
 
 ROOT = Path(__file__).parents[2]
@@ -90,6 +100,46 @@ def test_a_document_that_its_schema_does_not_allow_is_noticed() -> None:
             check_documents(subprocess.CompletedProcess(words, 1, text, b""))
         with pytest.raises(AssertionError):
             check_documents(subprocess.CompletedProcess(words, 1, b"", b'{"error": "usage"}'))
+
+
+def test_every_kind_of_value_has_its_own_shape() -> None:
+    document = schema_of("decode")["$defs"]["DecodedDocument"]
+    cases = {case["if"]["properties"]["kind"]["const"]: case["then"] for case in document["allOf"]}
+    # What is stored as JSON, and no kind of ours, may be anything.
+    assert set(KINDS) - set(cases) == {"Json"}
+
+
+def test_a_value_fits_the_shape_of_its_kind_and_no_other() -> None:
+    check = Draft202012Validator(closed(schema_of("decode")))
+    ledgers = ManagedLedgerInfo(ledgerInfo=[{"ledgerId": 2**63 - 1}]).SerializeToString()
+    # A secret, a text that is not UTF-8, a field of a later release.
+    pair = bytes_field(1, b"\xff") + bytes_field(2, b"v")
+    secret = ManagedLedgerInfo(properties=[{"key": "password", "value": "x"}]).SerializeToString()
+    connect = BaseCommand(type="CONNECT", connect={"client_version": "1", "auth_data": b"secret"})
+    ledger = LedgerMetadataFormat(quorumSize=2, ensembleSize=2, length=0, state="OPEN", password=b"x")
+    values = {
+        "ManagedLedgerInfo": ledgers + secret + bytes_field(3, pair) + bytes_field(99, b"x"),
+        "LedgerMetadata": encode_ledger_metadata(LedgerMetadata(3, ledger)),
+        "BookieServiceInfo": BookieServiceInfoFormat(properties={"token": "v"}).SerializeToString(),
+        "Command": encode_command(connect),
+        "Frame": encode_frame(MessageMetadata(producer_name="p", sequence_id=1, publish_time=2), b"x"),
+        "Text": b"password=x",
+        "Counter": bytes(16),
+    }
+    for kind, data in values.items():
+        decoded = decode_document(data, source="x", options=DecodeOptions(kind))
+        found = json.loads(dumps(decoded.document))
+        assert found["value"] is not None
+        assert [error.message for error in check.iter_errors(found)] == [], kind
+        assert not check.is_valid(found | {"value": {"more": 1}}), kind
+
+
+def test_evidence_is_that_of_its_code() -> None:
+    finding = {"code": "record-near-limit", "severity": "warning", "message": "x", "evidence": {"size": 9}}
+    check_document("check", finding)
+    for wrong in ({"form": "x"}, {"size": "x"}, {"size": 9, "more": 1}):
+        with pytest.raises(AssertionError):
+            check_document("check", finding | {"evidence": wrong})
 
 
 class Tree(TypedDict, total=False):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from random import Random
 from typing import NamedTuple
 
+from pulsar_meta.codecs.json_text import dumps
 from pulsar_meta.stores.memory import MemoryStore
+from tests.cli.documents import check_document
 from tests.wounds.patient import (
     Disks,
     Expected,
@@ -30,7 +33,10 @@ class Trial(NamedTuple):
 
 def found_in(patient: Patient) -> set[Expected]:
     """Return what the doctor finds, as it is expected."""
-    return {place_of(finding) for finding in examined_whole(patient)}
+    findings = examined_whole(patient)
+    for finding in findings:
+        check_document("check", json.loads(dumps(finding.document())))
+    return {place_of(finding) for finding in findings}
 
 
 def compare(patient: Patient, before: set[Expected]) -> list[str]:

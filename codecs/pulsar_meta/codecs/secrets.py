@@ -7,12 +7,25 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any, Final
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.shapes import Either
+
+
+class Redacted(TypedDict):
+    """Stands for a secret; `text` is the rest of a text in which there is one."""
+
+    redacted: bool
+    text: NotRequired[str]
+
+
+# Properties, and beside the names of secrets among them that they are left out.
+Texts = Annotated[dict[str, str], Either((dict[str, str | Redacted],))]
+Numbers = Annotated[dict[str, int], Either((dict[str, int | Redacted],))]
 
 # Stands for a secret in the JSON form. `encode` refuses it: the secret cannot be put back.
-REDACTED: Final = {"redacted": True}
+REDACTED: Final[Redacted] = {"redacted": True}
 
 _NAME: Final = (
     r"(?:pass(?:word|wd|phrase)|secret(?:[-_.]?access)?(?:[-_.]?key)?|token|credential"
@@ -68,11 +81,12 @@ def refuse_redacted(value: Any, path: str) -> None:
 
 
 @lru_cache(4096)
-def _is_secret(name: str) -> bool:
+def is_secret(name: str) -> bool:
+    """Return whether what has this name is a secret."""
     return name not in _PUBLIC and _secret_re.search(name) is not None
 
 
 def _shown(name: str, value: Any) -> Any:
-    if _is_secret(name) and not isinstance(value, bool) and value not in (None, "", [], {}):
-        return dict(REDACTED)
+    if is_secret(name) and not isinstance(value, bool) and value not in (None, "", [], {}):
+        return REDACTED.copy()
     return redact(value)

@@ -5,10 +5,23 @@ A TypedDict is an object, its docstring the description. More fields may come, s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NotRequired,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from pulsar_meta.codecs.shapes import ByMember, Either, Members
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 INTEGER: Final = {
@@ -46,7 +59,11 @@ def document_schema(title: str, kinds: list[Any]) -> Schema:
 def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:
     """Return the schema of a type; those of objects go into `definitions`, by the names of their types."""
     if is_typeddict(kind):
-        return _reference(kind, definitions)
+        return _reference(kind.__name__, lambda: _object(kind, definitions), definitions)
+    if isinstance(kind, Members):
+        return _reference(kind.name, lambda: _members(kind, definitions), definitions)
+    if isinstance(kind, Either):
+        return _union(kind.kinds, definitions)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return {"enum": [one.value for one in kind]}
     if kind is int:
@@ -60,13 +77,17 @@ def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:
     return dict(_PLAIN[kind])
 
 
-def _reference(kind: Any, definitions: dict[str, Schema]) -> Schema:
-    name = kind.__name__
+def _reference(name: str, made: Callable[[], Schema], definitions: dict[str, Schema]) -> Schema:
     if name not in definitions:
         # There before its members are looked at: one of them may be of the same type.
         definitions[name] = {}
-        definitions[name] |= _object(kind, definitions)
+        definitions[name] |= made()
     return {"$ref": f"#/$defs/{name}"}
+
+
+def _members(kind: Members, definitions: dict[str, Schema]) -> Schema:
+    properties = {name: _schema(member, definitions) for name, member in kind.of().items()}
+    return {"description": kind.about, "type": "object", "properties": properties}
 
 
 def _object(kind: Any, definitions: dict[str, Schema]) -> Schema:
@@ -78,7 +99,23 @@ def _object(kind: Any, definitions: dict[str, Schema]) -> Schema:
     members = {name: get_args(hint)[0] if name in optional else hint for name, hint in hints.items()}
     about = {"description": " ".join(kind.__doc__.split())} if kind.__doc__ else {}
     properties = {name: _schema(member, definitions) for name, member in members.items()}
-    return {**about, "type": "object", "properties": properties, "required": required}
+    cases = [case for name, member in members.items() for case in _cases(name, member, definitions)]
+    by_member = {"allOf": cases} if cases else {}
+    return {**about, "type": "object", "properties": properties, "required": required, **by_member}
+
+
+def _cases(name: str, kind: Any, definitions: dict[str, Schema]) -> Iterator[Schema]:
+    """Yield for each value of another member that decides on it what the member `name` then is."""
+    by = get_args(kind)[1] if get_origin(kind) is Annotated else None
+    if isinstance(by, ByMember):
+        for value, one in by.of().items():
+            deciding = {"properties": {by.name: {"const": value}}, "required": [by.name]}
+            yield {"if": deciding, "then": {"properties": {name: _schema(one, definitions)}}}
+
+
+def _annotated(arguments: tuple[Any, ...], definitions: dict[str, Schema]) -> Schema:
+    written, closer = arguments
+    return _schema(written if isinstance(closer, ByMember) else closer, definitions)
 
 
 def _list(arguments: tuple[Any, ...], definitions: dict[str, Schema]) -> Schema:
@@ -111,6 +148,7 @@ _OF_GENERIC: Final[Mapping[Any, Callable[[tuple[Any, ...], dict[str, Schema]], S
     tuple: _tuple,
     dict: _map,
     Mapping: _map,
+    Annotated: _annotated,
     Literal: _literal,
     Union: _union,
     UnionType: _union,

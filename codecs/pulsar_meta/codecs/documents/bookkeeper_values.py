@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NotRequired, TypedDict
 
-from pulsar_meta.codecs.documents.value import Value
+from pulsar_meta.codecs.documents.value import Value, value_shape
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import integer
 from pulsar_meta.codecs.metadata.cookie import CURRENT_LAYOUT, Cookie, decode_cookie, encode_cookie
@@ -16,6 +16,7 @@ from pulsar_meta.codecs.metadata.ledger_metadata import (
 )
 from pulsar_meta.codecs.protobuf.from_json import json_to_message
 from pulsar_meta.codecs.protobuf.to_json import message_to_json, readable
+from pulsar_meta.codecs.secrets import Texts
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.proto.DataFormats_pb2 import CookieFormat, LedgerMetadataFormat
 
@@ -57,6 +58,14 @@ def _decode_cookie(data: bytes) -> Value:
     return Value(value, {}, encode_cookie(cookie) == data)
 
 
+def shapes() -> dict[str, Any]:
+    """Return the types of the values, by their kinds."""
+    return {
+        "LedgerMetadata": value_shape("LedgerMetadata", LedgerMetadataFormat, {FORMAT_VERSION: int}),
+        "Cookie": value_shape("Cookie", CookieFormat, {LAYOUT_VERSION: int}),
+    }
+
+
 class EnsembleMeaning(TypedDict):
     """From which entry on a ledger's entries lie on which bookies."""
 
@@ -73,7 +82,7 @@ class LedgerMeaning(TypedDict):
     last_entry: int | None
     ensembles: list[EnsembleMeaning]
     created: NotRequired[str | None]
-    custom: NotRequired[dict[str, str]]
+    custom: NotRequired[Texts]
 
 
 def ledger_meaning(metadata: LedgerMetadataFormat) -> LedgerMeaning:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypedDict
+from importlib import import_module
+from types import NoneType
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from pulsar_meta.codecs.documents.bookkeeper_values import LedgerMeaning
 from pulsar_meta.codecs.documents.entry_values import EntryMeaning, FrameMeaning
+from pulsar_meta.codecs.documents.kinds import FAMILIES
 from pulsar_meta.codecs.documents.plain_values import BrokerMeaning
 from pulsar_meta.codecs.documents.pulsar5_meaning import CounterMeaning, Pulsar5Meaning
 from pulsar_meta.codecs.documents.transaction_values import LogMeaning
 from pulsar_meta.codecs.metadata.managed_meaning import CursorMeaning, ManagedLedgerMeaning, PositionMeaning
 from pulsar_meta.codecs.protobuf.to_json import UnknownField
+from pulsar_meta.codecs.secrets import Redacted
+from pulsar_meta.codecs.shapes import ByMember, Either
 from pulsar_meta.codecs.wire.command_json import CommandsMeaning
 
 
@@ -65,6 +70,15 @@ class ValueSource(TypedDict):
     version: NotRequired[int]
 
 
+def _values() -> dict[str, Any]:
+    """Return the types of `value` by `kind`: none where nothing of it could be read."""
+    families = [
+        import_module(f"pulsar_meta.codecs.documents.{name}") for name in dict.fromkeys(FAMILIES.values())
+    ]
+    shapes = {kind: shape for family in families for kind, shape in family.shapes().items()}
+    return {kind: Either((shape, NoneType)) for kind, shape in shapes.items()}
+
+
 class DecodedDocument(ValueSource):
     """One value. `value` has the shape of its .proto; `meaning` is for people, and never read back.
 
@@ -76,7 +90,7 @@ class DecodedDocument(ValueSource):
     cursor: NotRequired[str]
     kind: str | None
     envelope: EnvelopeDocument | None
-    value: Any
-    stored_text: NotRequired[str | dict[str, Any]]
+    value: Annotated[Any, ByMember("kind", _values)]
+    stored_text: NotRequired[str | Redacted]
     meaning: Meaning
     error: NotRequired[ValueFault]

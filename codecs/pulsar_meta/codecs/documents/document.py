@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, check_claim
 from pulsar_meta.codecs.documents.kinds import ENVELOPED, FAMILIES, checked_kind, kind_of
-from pulsar_meta.codecs.documents.value import JSON_KINDS, SCALABLE_KINDS, TRANSACTION_KINDS, Value
+from pulsar_meta.codecs.documents.value import (
+    JSON_KINDS,
+    ORDER_KEPT,
+    SCALABLE_KINDS,
+    TRANSACTION_KINDS,
+    Value,
+)
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError, decoding
 from pulsar_meta.codecs.json_text import Document, check_depth, integer, shown
 from pulsar_meta.codecs.metadata.envelope import (
@@ -30,7 +36,7 @@ from pulsar_meta.codecs.metadata.envelope import (
     wrap_envelope,
 )
 from pulsar_meta.codecs.salvage import salvage
-from pulsar_meta.codecs.secrets import REDACTED, redact, redact_text, refuse_redacted
+from pulsar_meta.codecs.secrets import REDACTED, Redacted, redact, redact_text, refuse_redacted
 
 if TYPE_CHECKING:
     from pulsar_meta.codecs.documents.decoded import (
@@ -40,7 +46,6 @@ if TYPE_CHECKING:
         ValueSource,
     )
 
-ORDER_KEPT: Final = "order_kept"
 STORED_TEXT: Final = "stored_text"
 ORDER_LOST: Final = (
     "the fields of the decoded value stood in another order or form; these bytes mean the same"
@@ -54,7 +59,7 @@ _PROPERTIES: Final = ("properties", "cursorProperties", "cursor_properties")
 
 
 class _Text(TypedDict, total=False):
-    stored_text: str | dict[str, Any]
+    stored_text: str | Redacted
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,12 +282,12 @@ def _without_secrets(kind: str, value: Value, data: bytes) -> Value:
     shown, meaning = value.value, value.meaning
     if kind in _MAY_HOLD_SECRETS:
         hidden = redact(shown)
-        text = value.text if value.text is None or not _hides(value, hidden) else dict(REDACTED)
+        text = value.text if value.text is None or not _hides(value, hidden) else REDACTED.copy()
         return replace(value, value=hidden, meaning=redact(meaning), text=text)
     if kind in ("Text", "Bytes"):
-        text = data.decode("latin-1") if kind == "Bytes" else str(shown)
-        redacted = redact_text(text)
-        if redacted == text:
+        found = data.decode("latin-1") if kind == "Bytes" else str(shown)
+        redacted = redact_text(found)
+        if redacted == found:
             return value
         return replace(value, value=REDACTED if kind == "Bytes" else {**REDACTED, "text": redacted})
     if kind in _CURSORS and isinstance(shown, dict):

@@ -7,10 +7,10 @@ stands as it was stored, so that the same wrong bytes come out.
 from __future__ import annotations
 
 import base64
-from typing import Any, Final, NotRequired, TypedDict
+from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 
 from pulsar_meta.codecs.checksum import Verdict
-from pulsar_meta.codecs.documents.value import Value
+from pulsar_meta.codecs.documents.value import Ordered, Value
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.bookie_entry import (
     DIGEST_SIZES,
@@ -22,9 +22,10 @@ from pulsar_meta.codecs.frames.bookie_entry import (
 from pulsar_meta.codecs.frames.frame import CHECKSUM_MAGIC, Frame, decode_frame, encode_frame, encode_prefix
 from pulsar_meta.codecs.json_text import from_base64, integer, shown
 from pulsar_meta.codecs.protobuf.from_json import json_to_message
+from pulsar_meta.codecs.protobuf.json_shape import message_shape
 from pulsar_meta.codecs.protobuf.to_json import message_to_json
 from pulsar_meta.codecs.times import iso_time
-from pulsar_meta.codecs.wire.command_json import decode_command_stream, encode_command_stream
+from pulsar_meta.codecs.wire.command_json import CommandsValue, decode_command_stream, encode_command_stream
 from pulsar_meta.codecs.wire.commands import decode_commands
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 
@@ -76,27 +77,57 @@ class FrameMeaning(TypedDict):
     last_index: NotRequired[int]
 
 
+class FrameValue(Ordered):
+    """A frame; `checksum` is "ok" or the wrong one that is stored, `payload` base64."""
+
+    broker_metadata: NotRequired[Annotated[dict[str, Any], message_shape(BrokerEntryMetadata)]]
+    checksum: NotRequired[Literal["ok"] | int]
+    metadata: Annotated[dict[str, Any], message_shape(MessageMetadata)]
+    payload: str
+
+
+class FrameInside(FrameValue):
+    """The frame in a bookie's entry, and what it says about itself."""
+
+    meaning: FrameMeaning
+
+
 class EntryMeaning(TypedDict):
     """What the header of a bookie's entry says; `frame` is there where its data is one."""
 
     position: str
     digest: Verdict
-    frame: NotRequired[dict[str, Any]]
+    frame: NotRequired[FrameInside]
 
 
-def _decode_frame(data: bytes) -> tuple[dict[str, Any], FrameMeaning]:
+class EntryValue(Ordered):
+    """A bookie's entry; `digest` is "ok" or the wrong one that is stored, which is base64 as `data` is."""
+
+    ledger_id: int
+    entry_id: int
+    last_confirmed: int
+    length: int
+    digest_type: DigestType
+    digest: str
+    data: str
+
+
+def shapes() -> dict[str, Any]:
+    """Return the types of the values, by their kinds."""
+    return {"Frame": FrameValue, "BookieEntry": EntryValue, "Command": CommandsValue}
+
+
+def _decode_frame(data: bytes) -> tuple[FrameValue, FrameMeaning]:
     frame = decode_frame(data)
     return _frame_value(frame), frame_meaning(frame)
 
 
-def _frame_value(frame: Frame) -> dict[str, Any]:
-    value: dict[str, Any] = {}
+def _frame_value(frame: Frame) -> FrameValue:
+    value: FrameValue = {"metadata": message_to_json(frame.metadata), "payload": _base64(frame.payload)}
     if frame.broker_metadata is not None:
         value["broker_metadata"] = message_to_json(frame.broker_metadata)
     if frame.stored_checksum is not None:
         value["checksum"] = "ok" if frame.checksum == "ok" else frame.stored_checksum
-    value["metadata"] = message_to_json(frame.metadata)
-    value["payload"] = _base64(frame.payload)
     return value
 
 
@@ -130,20 +161,24 @@ def _encode_frame(value: dict[str, Any], path: str) -> bytes:
     return encode_prefix(json_to_message(BrokerEntryMetadata, broker, f"{path}.broker_metadata")) + body
 
 
-def _decode_bookie_entry(data: bytes) -> tuple[dict[str, Any], EntryMeaning]:
+def _decode_bookie_entry(data: bytes) -> tuple[EntryValue, EntryMeaning]:
     entry = decode_bookie_entry(data)
-    header = (entry.ledger_id, entry.entry_id, entry.last_confirmed, entry.length)
-    value: dict[str, Any] = dict(zip(_HEADER_FIELDS, header, strict=True))
-    value["digest_type"] = entry.digest_type
     stored = data[HEADER.size : HEADER.size + DIGEST_SIZES[entry.digest_type]]
-    value["digest"] = "ok" if entry.digest == "ok" else _base64(stored)
-    value["data"] = _base64(entry.data)
+    value: EntryValue = {
+        "ledger_id": entry.ledger_id,
+        "entry_id": entry.entry_id,
+        "last_confirmed": entry.last_confirmed,
+        "length": entry.length,
+        "digest_type": entry.digest_type,
+        "digest": "ok" if entry.digest == "ok" else _base64(stored),
+        "data": _base64(entry.data),
+    }
     meaning: EntryMeaning = {"position": f"{entry.ledger_id}:{entry.entry_id}", "digest": entry.digest}
     try:
         frame = decode_frame(entry.data)
     except DecodeError:
         return value, meaning  # The ledgers of cursors, schemas and compacted topics hold no frames.
-    meaning["frame"] = _frame_value(frame) | {"meaning": frame_meaning(frame)}
+    meaning["frame"] = {**_frame_value(frame), "meaning": frame_meaning(frame)}
     return value, meaning
 
 

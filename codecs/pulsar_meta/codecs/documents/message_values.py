@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError as ProtobufError
 from google.protobuf.message import EncodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from pulsar_meta.codecs.documents.value import Value
+from pulsar_meta.codecs.documents.value import Value, value_shape
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.metadata.cursor import foreign_position_form
 from pulsar_meta.codecs.protobuf.to_json import encoder_of, has_unknown_fields
@@ -40,6 +40,11 @@ def message_type(kind: str) -> type[Message]:
     module, name = _MESSAGES[kind]
     found: type[Message] = getattr(import_module(_PROTO + module), name)
     return found
+
+
+def shapes() -> dict[str, Any]:
+    """Return the types of the values, by their kinds."""
+    return {kind: value_shape(kind, message_type(kind)) for kind in KINDS}
 
 
 def parses(kind: str, data: bytes) -> bool:

@@ -13,7 +13,7 @@ from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.java_json import java_json
 from pulsar_meta.codecs.json_edit import edit_json
 from pulsar_meta.codecs.json_text import MAX_DEPTH, from_base64, integer, read_json, safe, shown
-from pulsar_meta.codecs.secrets import refuse_redacted
+from pulsar_meta.codecs.secrets import Redacted, refuse_redacted
 from pulsar_meta.codecs.times import iso_time
 
 _NUMBER: Final = struct.Struct(">q")
@@ -41,6 +41,12 @@ def encode_value(kind: str, value: Any, path: str = "value") -> bytes:
     if not isinstance(value, str):
         raise DecodeError(f"{path}: expected a string, found {shown(value)}")
     return _encode_text(value, path) if kind == "Text" else from_base64(value, path)
+
+
+def shapes() -> dict[str, Any]:
+    """Return the types of the values, by their kinds; what brokers write as JSON is as they wrote it."""
+    written = {kind: dict[str, object] for kind in JSON_KINDS if kind != "Json"}
+    return {**written, "Counter": int | list[int], "Text": str | Redacted, "Bytes": str | Redacted}
 
 
 def broker_kind(value: Any) -> str | None:

@@ -20,6 +20,7 @@ from pulsar_meta.codecs.json_literals import Number
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.scalable_topic import Segment, scalable_topic_of
 from pulsar_meta.codecs.names import SCALABLE_TOPICS, decode_name, split_scalable_path
+from pulsar_meta.codecs.secrets import Texts
 from pulsar_meta.codecs.times import iso_time
 
 _transaction_re = re.compile(r"(\d+)_(\d+)")
@@ -46,7 +47,7 @@ class Pulsar5Meaning(TypedDict, total=False):
     active_segments: int
     sealed_segments: int
     segments: list[SegmentMeaning]
-    properties: dict[str, str]
+    properties: Texts
     note: str
     segment_id: int
     subscription: str

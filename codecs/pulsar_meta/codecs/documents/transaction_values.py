@@ -10,11 +10,13 @@ from typing import Any, Final, TypedDict
 
 from google.protobuf.message import Message
 
-from pulsar_meta.codecs.documents.value import Value
+from pulsar_meta.codecs.documents.value import ORDER_KEPT, Value
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import safe, shown
 from pulsar_meta.codecs.protobuf.from_json import json_to_message
+from pulsar_meta.codecs.protobuf.json_shape import message_shape
 from pulsar_meta.codecs.protobuf.to_json import message_to_json
+from pulsar_meta.codecs.shapes import Members, many
 from pulsar_meta.codecs.transactions.log_entries import (
     LogEntry,
     LogKind,
@@ -23,7 +25,7 @@ from pulsar_meta.codecs.transactions.log_entries import (
     possible_readings,
     txn_of,
 )
-from pulsar_meta.codecs.transactions.snapshots import SnapshotKind, decode_snapshot, encode_snapshot
+from pulsar_meta.codecs.transactions.snapshots import SHAPES, SnapshotKind, decode_snapshot, encode_snapshot
 from pulsar_meta.proto.TransactionLogs_pb2 import PendingAckMetadataEntry, TransactionMetadataEntry
 
 _LOGS: Final[dict[str, tuple[LogKind, type[Message]]]] = {
@@ -41,6 +43,21 @@ class LogMeaning(TypedDict, total=False):
     """The transactions that an entry of a log is about, as `most:least`."""
 
     transactions: list[str]
+
+
+def shapes() -> dict[str, Any]:
+    """Return the types of the values, by their kinds."""
+    logs = {kind: _entry_shape(kind, record) for kind, (_, record) in _LOGS.items()}
+    return {**logs, **{kind: _snapshot_shape(kind, SHAPES[one]) for kind, one in _SNAPSHOTS.items()}}
+
+
+def _entry_shape(kind: str, record: type[Message]) -> Members:
+    members = {"batched": bool, "records": many(message_shape(record)), ORDER_KEPT: bool}
+    return Members(kind, "An entry of a log; each record in the shape of its .proto.", lambda: members)
+
+
+def _snapshot_shape(kind: str, snapshot: Members) -> Members:
+    return Members(kind, snapshot.about, lambda: {**snapshot.of(), ORDER_KEPT: bool})
 
 
 def decode_value(kind: str, data: bytes) -> Value:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable
-from typing import Any, Final, Literal, NotRequired, TypedDict, get_args
+from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict, get_args
 
 from pulsar_meta.codecs.checksum import Verdict
 from pulsar_meta.codecs.frames.batch import Message, OpenedEntry
 from pulsar_meta.codecs.frames.frame import Frame
+from pulsar_meta.codecs.protobuf.json_shape import message_shape
 from pulsar_meta.codecs.protobuf.to_json import UnknownField, message_to_json, readable, unknown_fields
+from pulsar_meta.codecs.shapes import Either, Members
+from pulsar_meta.codecs.transactions.snapshots import ANY_SNAPSHOT
 from pulsar_meta.proto.PulsarApi_pb2 import KeyValue, MessageMetadata, SingleMessageMetadata
 
 PayloadForm = Literal["text", "hex", "base64", "hash"]
@@ -36,11 +39,21 @@ class BrokerFacts(TypedDict, total=False):
     broker_metadata: BrokerMetadata
 
 
+def _shape(metadata: type[MessageMetadata | SingleMessageMetadata]) -> Members:
+    """Return the type of what `metadata_to_json` returns."""
+    name = metadata.DESCRIPTOR.name
+    return message_shape(metadata, {"key": str, "properties": dict[str, str]}, name=name)
+
+
+_METADATA: Final = _shape(MessageMetadata)
+_IN_BATCH: Final = _shape(SingleMessageMetadata)
+
+
 class FrameFacts(BrokerFacts):
     """What a frame says; `metadata` is MessageMetadata (PulsarApi.proto), empty where there is no frame."""
 
     frame_checksum: Verdict
-    metadata: dict[str, Any]
+    metadata: Annotated[dict[str, Any], _METADATA]
 
 
 class MessagePlace(TypedDict, total=False):
@@ -53,12 +66,12 @@ class MessagePlace(TypedDict, total=False):
 class MessageDocument(MessagePlace):
     """One message; `metadata` is MessageMetadata, or in a batch SingleMessageMetadata."""
 
-    metadata: dict[str, Any]
+    metadata: Annotated[dict[str, Any], Either((_METADATA, _IN_BATCH))]
     payload_size: int
     payload: NotRequired[str]
     payload_sha256: NotRequired[str]
     payload_file: NotRequired[str]
-    snapshot: NotRequired[dict[str, Any] | None]
+    snapshot: NotRequired[Annotated[dict[str, Any], ANY_SNAPSHOT] | None]
 
 
 class OpenedFacts(TypedDict, total=False):

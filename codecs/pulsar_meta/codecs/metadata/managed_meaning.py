@@ -14,6 +14,7 @@ from pulsar_meta.codecs.metadata.acks import acked_indexes, acks_of, unacked_ind
 from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD
 from pulsar_meta.codecs.metadata.managed_ledger import ledgers_by_id
 from pulsar_meta.codecs.protobuf.to_json import readable
+from pulsar_meta.codecs.secrets import Numbers, Texts
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.proto.MLDataFormats_pb2 import (
     BatchedEntryDeletionIndexInfo,
@@ -44,7 +45,7 @@ class SpecialLedger(TypedDict):
     """A ledger with properties, or that was offloaded."""
 
     ledger_id: int
-    properties: NotRequired[dict[str, str]]
+    properties: NotRequired[Texts]
     offload: NotRequired[OffloadMeaning]
 
 
@@ -74,7 +75,7 @@ class ManagedLedgerMeaning(Ends, Irregularities):
     size: NotRequired[int]
     terminated_at: NotRequired[str]
     ledgers: NotRequired[list[SpecialLedger]]
-    properties: NotRequired[dict[str, str]]
+    properties: NotRequired[Texts]
 
 
 class AckedEntries(TypedDict):
@@ -107,7 +108,7 @@ class AcksMeaning(TypedDict, total=False):
     acked: list[AckedEntries]
     acked_across_ledgers: list[AckedAcross]
     batches: list[PartlyAcked]
-    properties: dict[str, int]
+    properties: Numbers
 
 
 class PositionMeaning(AcksMeaning):
@@ -124,7 +125,7 @@ class CursorMeaning(PositionMeaning):
     cursor_ledger: NotRequired[int]
     snapshot_only: NotRequired[bool]
     last_active: NotRequired[str | None]
-    cursor_properties: NotRequired[dict[str, str]]
+    cursor_properties: NotRequired[Texts]
 
 
 def managed_ledger_meaning(info: ManagedLedgerInfo, *, whole: bool = True) -> ManagedLedgerMeaning:

@@ -79,7 +79,7 @@ def encoder_of(descriptor: Descriptor, careful: bool = False) -> Encoder:
 
 def _statement(field: FieldDescriptor, careful: bool) -> str:
     name, get = field.name, f"m.{field.name}"
-    if _is_map(field):
+    if is_map(field):
         return f" if len({get}): d[{name!r}] = map_of(m, {name!r}, {field.number})"
     if field.is_repeated:
         items = _expression(field, "x")
@@ -132,7 +132,8 @@ class _Encoders(dict[str, Encoder]):
         return self[name]
 
 
-def _is_map(field: FieldDescriptor) -> bool:
+def is_map(field: FieldDescriptor) -> bool:
+    """Return whether a field is a map, which JSON has as an object."""
     # Asked first, because `GetOptions` imports the descriptors of descriptors.
     inner = field.message_type
     return inner is not None and inner.has_options and inner.GetOptions().map_entry
@@ -178,7 +179,7 @@ class UnknownField(TypedDict):
 
     number: int
     wire_type: int
-    value: Any
+    value: int | str | list[UnknownField]
 
 
 def unknown_fields(message: Message) -> list[UnknownField]:
@@ -193,7 +194,7 @@ def _unknown_set(fields: Any) -> list[UnknownField]:
     ]
 
 
-def _unknown_value(field: Any) -> Any:
+def _unknown_value(field: Any) -> int | str | list[UnknownField]:
     if isinstance(field.data, bytes):
         return _base64(field.data)
     return _unknown_set(field.data) if field.wire_type == _GROUP else safe_integer(field.data)

@@ -9,20 +9,23 @@ Source: the Avro specification, "Binary encoding"; the schemas that brokers stor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import NoneType
 from typing import Any, Final, NamedTuple
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import integer, shown
 from pulsar_meta.codecs.reader import Buffer, Reader
+from pulsar_meta.codecs.shapes import Either, Members, many
 
 _LONGEST: Final = 10
 
 
 class Avro(NamedTuple):
-    """A type: what reads a value of it, and what gives the bytes of one, at a path that errors name."""
+    """A type: what reads a value of it, what gives the bytes of one, at a path that errors name, its JSON."""
 
     read: Callable[[Reader], Any]
     write: Callable[[Any, str], bytes]
+    shape: Any
 
 
 def decode_whole(kind: Avro, data: Buffer) -> Any:
@@ -69,8 +72,8 @@ def _write_text(value: Any, path: str) -> bytes:
     return _write_long(len(data), path) + data
 
 
-long: Final = Avro(_read_long, _write_long)
-text: Final = Avro(_read_text, _write_text)
+long: Final = Avro(_read_long, _write_long, int)
+text: Final = Avro(_read_text, _write_text, str)
 
 
 def nullable(kind: Avro) -> Avro:
@@ -85,7 +88,7 @@ def nullable(kind: Avro) -> Avro:
     def write(value: Any, path: str) -> bytes:
         return _write_long(0, path) if value is None else _write_long(1, path) + kind.write(value, path)
 
-    return Avro(read, write)
+    return Avro(read, write, Either((kind.shape, NoneType)))
 
 
 def array(kind: Avro) -> Avro:
@@ -110,11 +113,12 @@ def array(kind: Avro) -> Avro:
         items = b"".join(kind.write(item, f"{path}[{at}]") for at, item in enumerate(value))
         return (_write_long(len(value), path) + items if value else b"") + _write_long(0, path)
 
-    return Avro(read, write)
+    return Avro(read, write, many(kind.shape))
 
 
-def record(fields: Mapping[str, Avro]) -> Avro:
+def record(name: str, fields: Mapping[str, Avro]) -> Avro:
     """Return the type of a record, which is a dictionary; `fields` in the order of the schema."""
+    shape = Members(name, f"Pulsar's class {name}.", lambda: {one: fields[one].shape for one in fields})
 
     def write(value: Any, path: str) -> bytes:
         if not isinstance(value, dict):
@@ -124,4 +128,4 @@ def record(fields: Mapping[str, Avro]) -> Avro:
                 raise DecodeError(f"{path}.{name}: no such field; there are {', '.join(fields)}")
         return b"".join(kind.write(value.get(name), f"{path}.{name}") for name, kind in fields.items())
 
-    return Avro(lambda reader: {name: kind.read(reader) for name, kind in fields.items()}, write)
+    return Avro(lambda reader: {name: kind.read(reader) for name, kind in fields.items()}, write, shape)

@@ -16,14 +16,16 @@ import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, TypedDict
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypedDict
 
 from google.protobuf.message import Message
 
 from pulsar_meta.codecs.errors import DecodeError, decoding
+from pulsar_meta.codecs.protobuf.json_shape import message_shape
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.codecs.protobuf.to_json import has_unknown_fields, message_to_json
 from pulsar_meta.codecs.reader import Buffer, Reader
+from pulsar_meta.codecs.shapes import Either, Members
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
 from pulsar_meta.proto.TransactionLogs_pb2 import (
     BatchedPendingAckMetadataEntry,
@@ -116,12 +118,19 @@ def possible_readings(data: Buffer) -> Iterator[LogEntry]:
             yield entry
 
 
+def _with_txn(record: type[LogRecord]) -> Members:
+    return message_shape(record, {"txn": str}, name=record.DESCRIPTOR.name)
+
+
+_RECORD: Final = Either((_with_txn(TransactionMetadataEntry), _with_txn(PendingAckMetadataEntry)))
+
+
 class LogDocument(TypedDict):
     """An entry of a log; each record in the shape of its .proto (TransactionLogs.proto) with its `txn`."""
 
     kind: LogKind
     batched: bool
-    records: list[dict[str, Any]]
+    records: list[Annotated[dict[str, Any], _RECORD]]
 
 
 def log_entry_to_json(entry: LogEntry) -> LogDocument:

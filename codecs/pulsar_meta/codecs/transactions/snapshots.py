@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import Any, Final, Literal
 
 from pulsar_meta.codecs.reader import Buffer
-from pulsar_meta.codecs.transactions.avro import array, decode_whole, long, nullable, record, text
+from pulsar_meta.codecs.shapes import Either
+from pulsar_meta.codecs.transactions.avro import Avro, array, decode_whole, long, nullable, record, text
 
 SnapshotKind = Literal["snapshot", "indexes", "segment"]
 
@@ -23,38 +24,47 @@ INDEXES: Final = "__transaction_buffer_snapshot_indexes"
 SEGMENTS: Final = "__transaction_buffer_snapshot_segments"
 
 _TOPICS: Final[dict[str, SnapshotKind]] = {SNAPSHOTS: "snapshot", INDEXES: "indexes", SEGMENTS: "segment"}
-_ABORTED: Final = record(dict.fromkeys(("entryId", "ledgerId", "txnIdLeastBits", "txnIdMostBits"), long))
-_TXN: Final = record(dict.fromkeys(("leastSigBits", "mostSigBits"), long))
+_ABORTED: Final = record(
+    "AbortTxnMetadata", dict.fromkeys(("entryId", "ledgerId", "txnIdLeastBits", "txnIdMostBits"), long)
+)
+_TXN: Final = record("TxnIDData", dict.fromkeys(("leastSigBits", "mostSigBits"), long))
 _INDEX: Final = record(
+    "TransactionBufferSnapshotIndex",
     dict.fromkeys(
         ("abortedMarkEntryID", "abortedMarkLedgerID", "segmentEntryID", "segmentLedgerID", "sequenceID"), long
-    )
+    ),
 )
 _NEWEST: Final = record(
-    {"aborts": nullable(array(_TXN)), "maxReadPositionEntryId": long, "maxReadPositionLedgerId": long}
+    "TransactionBufferSnapshotIndexesMetadata",
+    {"aborts": nullable(array(_TXN)), "maxReadPositionEntryId": long, "maxReadPositionLedgerId": long},
 )
-_RECORDS: Final = {
+_RECORDS: Final[dict[SnapshotKind, Avro]] = {
     "snapshot": record(
+        "TransactionBufferSnapshot",
         {
             "aborts": nullable(array(_ABORTED)),
             "maxReadPositionEntryId": long,
             "maxReadPositionLedgerId": long,
             "topicName": nullable(text),
-        }
+        },
     ),
     "indexes": record(
-        {"indexList": nullable(array(_INDEX)), "snapshot": nullable(_NEWEST), "topicName": nullable(text)}
+        "TransactionBufferSnapshotIndexes",
+        {"indexList": nullable(array(_INDEX)), "snapshot": nullable(_NEWEST), "topicName": nullable(text)},
     ),
     "segment": record(
+        "TransactionBufferSnapshotSegment",
         {
             "aborts": nullable(array(_TXN)),
             "persistentPositionEntryId": long,
             "persistentPositionLedgerId": long,
             "sequenceId": long,
             "topicName": nullable(text),
-        }
+        },
     ),
 }
+SHAPES: Final = {kind: avro.shape for kind, avro in _RECORDS.items()}
+ANY_SNAPSHOT: Final = Either(tuple(SHAPES.values()))
 
 
 def snapshot_kind(name: str) -> SnapshotKind | None:

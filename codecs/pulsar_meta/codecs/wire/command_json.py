@@ -9,14 +9,16 @@ they are encoded again as long as they say what `command` says.
 from __future__ import annotations
 
 import base64
-from typing import Any, Final, NotRequired, TypedDict
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 from google.protobuf.message import DecodeError as ProtobufError
 
+from pulsar_meta.codecs.checksum import Verdict
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.frame import decode_frame
-from pulsar_meta.codecs.json_text import Document, from_base64, shown
+from pulsar_meta.codecs.json_text import from_base64, shown
 from pulsar_meta.codecs.protobuf.from_json import fill_message
+from pulsar_meta.codecs.protobuf.json_shape import message_shape
 from pulsar_meta.codecs.protobuf.to_json import message_to_json
 from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.codecs.secrets import redact, refuse_redacted
@@ -29,12 +31,27 @@ from pulsar_meta.codecs.wire.commands import (
     missing_fields,
     wrap_command,
 )
-from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand
+from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, BrokerEntryMetadata, MessageMetadata
 
 MEMBERS: Final = ("command", "entry", "body")
 
 
-def decode_command_stream(data: Buffer) -> tuple[Document, Document]:
+class CommandValue(TypedDict):
+    """A command as it was sent; `entry`, the frame after it, and `body` are base64."""
+
+    command: Annotated[dict[str, Any], message_shape(BaseCommand)]
+    entry: NotRequired[str]
+    body: NotRequired[str]
+
+
+class CommandsValue(TypedDict):
+    """The commands of a stream."""
+
+    commands: list[CommandValue]
+    order_kept: NotRequired[bool]
+
+
+def decode_command_stream(data: Buffer) -> tuple[CommandsValue, CommandsMeaning]:
     """Return value and meaning of the frames in `data`; `meaning` has offsets and sizes in bytes.
 
     DecodeError where there is none, or at the first that is cut off or broken.
@@ -42,7 +59,7 @@ def decode_command_stream(data: Buffer) -> tuple[Document, Document]:
     frames = list(decode_commands(data))
     if not frames:
         raise DecodeError("not a command: empty", offset=0)
-    value = {"commands": [command_to_json(frame) for frame in frames]}
+    value: CommandsValue = {"commands": [command_to_json(frame) for frame in frames]}
     return value, {"types": [command_name(frame.command) for frame in frames], "frames": _meanings(frames)}
 
 
@@ -54,13 +71,28 @@ def encode_command_stream(value: Any, path: str = "value") -> bytes:
     return b"".join(json_to_command(item, f"{path}.commands[{at}]") for at, item in enumerate(commands))
 
 
+class BrokenEntry(TypedDict):
+    """Why what follows a command is no frame."""
+
+    error: str
+
+
+class SentEntry(TypedDict):
+    """What the frame after a command says; `payload_size` is in bytes."""
+
+    broker_metadata: Annotated[dict[str, Any], message_shape(BrokerEntryMetadata)] | None
+    frame_checksum: Verdict
+    metadata: Annotated[dict[str, Any], message_shape(MessageMetadata)]
+    payload_size: int
+
+
 class CommandMeaning(TypedDict):
     """A command: its type, where its frame begins, how many bytes that has, what the entry after it says."""
 
     type: str
     offset: int
     size: int
-    entry: NotRequired[Document]
+    entry: NotRequired[SentEntry | BrokenEntry]
 
 
 class CommandsMeaning(TypedDict):
@@ -70,9 +102,9 @@ class CommandsMeaning(TypedDict):
     frames: list[CommandMeaning]
 
 
-def command_to_json(frame: CommandFrame) -> Document:
+def command_to_json(frame: CommandFrame) -> CommandValue:
     """Return one frame in the JSON form, secrets included."""
-    item: dict[str, Any] = {"command": message_to_json(frame.command)}
+    item: CommandValue = {"command": message_to_json(frame.command)}
     if len(frame.entry):
         item["entry"] = base64.b64encode(frame.entry).decode()
     as_we_write = frame.command.SerializePartialToString()
@@ -127,7 +159,7 @@ def _meanings(frames: list[CommandFrame]) -> list[CommandMeaning]:
     return meanings
 
 
-def _entry_meaning(entry: memoryview) -> Document:
+def _entry_meaning(entry: memoryview) -> SentEntry | BrokenEntry:
     """Return what the entry after a command says; a broken one says how, the command itself is sound."""
     try:
         frame = decode_frame(entry)

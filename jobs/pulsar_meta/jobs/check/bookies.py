@@ -31,6 +31,7 @@ UNKNOWN: Final = Code(
     cure="Write the right bookie's name into the metadata, or bring the bookie back with its cookie; where"
     " other copies are left, have them replicated (`bookkeeper shell recover`).",
     unless="Where every entry has a copy on a known bookie it is a warning.",
+    evidence={"bookie": str, "ledgers": int, "without_copy": int, "some": list[int]},
 )
 UNREACHABLE: Final = Code(
     "bookie-unreachable",
@@ -44,6 +45,7 @@ UNREACHABLE: Final = Code(
     " recover`).",
     unless="Where no bookie is registered at all the cluster is stopped: a note. A warning where every"
     " entry has a copy on a bookie that runs.",
+    evidence={"bookies": list[str], "bookie": str, "ledgers": int, "without_other_copy": int},
 )
 CODES: Final = (UNKNOWN, UNREACHABLE)
 # So many ledgers are named in a finding.

@@ -124,10 +124,15 @@ def _section(code: Code) -> str:
         *(f"More: [{one}](errors/{ERROR_PAGES[one]}.md).\n" for one in code.errors if one in ERROR_PAGES),
         _paragraph("How it comes to be.", code.comes),
         *([_paragraph("Not reported, or less grave.", code.unless)] if code.unless else []),
+        *([_paragraph("Evidence.", _names(code.evidence))] if code.evidence else []),
         _paragraph("What to do.", code.cure),
         _paragraph("Repair.", _repair(code.name)),
     ]
     return "\n".join(parts)
+
+
+def _names(evidence: Iterable[str]) -> str:
+    return f"With `-o json` as far as they are known: {', '.join(f'`{name}`' for name in evidence)}."
 
 
 def _repair(code: str) -> str:

@@ -31,6 +31,7 @@ SYSTEM_TOPIC: Final = Code(
     comes="Ledgers of the system topic were lost; apache/pulsar#15891, #22013, #24436, #24553.",
     cure="Repair the system topic as the other finding about it says. What is lost may go out of its list:"
     " then the policies that it held are gone, and have to be set again.",
+    evidence={"namespace": str, "topics": int, "because": str},
 )
 ID_AHEAD: Final = Code(
     "ledger-id-ahead",
@@ -45,6 +46,7 @@ ID_AHEAD: Final = Code(
     cure="Raise the generator above every id ever used, before a broker runs (in RocksDB the key"
     " `__metadata_sequentialId_key`).",
     unless="A snapshot: its counter is older than its values.",
+    evidence={"next": int, "highest": int},
 )
 CODES: Final = (SYSTEM_TOPIC, ID_AHEAD)
 _POLICIES: Final = "/admin/policies/"

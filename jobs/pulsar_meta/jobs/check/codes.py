@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NotRequired, TypedDict
+from importlib import import_module
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.shapes import ByMember, Members
 
 # The places of a finding, and what else it has, by its fields.
 Where = dict[str, Any]
@@ -35,13 +38,19 @@ class Places(TypedDict, total=False):
     path: str
 
 
+def _evidence() -> dict[str, Members]:
+    """Return the types of `evidence` by `code`."""
+    codes = import_module("pulsar_meta.jobs.check.catalogue").CODES.values()
+    return {one.name: one.shape for one in codes}
+
+
 class FindingDocument(Places):
     """A finding of `check`: what is wrong, where, what was compared, and the command that repairs it."""
 
     code: str
     severity: Severity
     message: str
-    evidence: Document
+    evidence: Annotated[Document, ByMember("code", _evidence)]
     repair: NotRequired[str]
 
 
@@ -103,6 +112,7 @@ class Code:
 
     `means` is for somebody who does not know these formats, `broker` what a broker does, `errors` its own
     words, `comes` how it comes to be, `cure` what to do, `unless` what looks like it and is healthy.
+    `evidence` are the names of what a finding of it may have as evidence, with their types.
     """
 
     name: str
@@ -114,6 +124,12 @@ class Code:
     cure: str
     errors: tuple[str, ...] = ()
     unless: str = ""
+    evidence: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def shape(self) -> Members:
+        """What evidence of a finding looks like."""
+        return Members(f"evidence-{self.name}", f"{self.title}.", lambda: self.evidence)
 
     def found(self, message: str, *, severity: Severity | None = None, **where: Any) -> Finding:
         """Return a finding of this code; `where` are the places, `evidence` and `repair` of a Finding."""

@@ -29,6 +29,7 @@ DIFFERS: Final = Code(
     comes="The store was wiped or restored without its cookies and instance id; disks were swapped or"
     " copied.",
     cure="Write the cookie of the disk into the store, byte for byte, and the instance id that it names.",
+    evidence={"directory": str, "fields": list[str], "disk": str},
 )
 CODES: Final = (DIFFERS,)
 INSTANCE_ID: Final = f"{LEDGERS}/INSTANCEID"

@@ -38,6 +38,7 @@ UNDER_REPLICATED: Final = Code(
     cure="Have it replicated again (`bookkeeper shell recover`, or autorecovery).",
     unless="Up to write quorum minus ack quorum missing copies of single entries: writers never waited for"
     " them. Bookies that are only down (`bookie-unreachable`), or whose disks were not given.",
+    evidence={"write_quorum": int, "ack_quorum": int, "bookies": list[str]},
 )
 BELOW_ACK_QUORUM: Final = Code(
     "ledger-below-ack-quorum",
@@ -53,6 +54,7 @@ BELOW_ACK_QUORUM: Final = Code(
     cure="Have the ledger replicated again (`bookkeeper shell recover`) while a copy is left.",
     unless="As `ledger-under-replicated`; entries without any copy are `entry-missing`, `ledger-end-differs`"
     " or `ledger-without-entries`. A note where every subscription is past it.",
+    evidence={"write_quorum": int, "ack_quorum": int, "entries": int, "first": int, "copies": int},
 )
 CODES: Final = (UNDER_REPLICATED, BELOW_ACK_QUORUM)
 # Of larger ledgers the copies are not counted one by one.

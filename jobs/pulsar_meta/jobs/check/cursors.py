@@ -35,6 +35,7 @@ BEYOND_END: Final = Code(
     cure="Write the right position into the cursor's record before a broker loads the topic.",
     unless="An open last ledger, of which nobody can say where it ends without the bookies; a position"
     " behind the end of a ledger in the middle goes on at the next entry, a note.",
+    evidence={"mark_delete": tuple[int, int], "end": tuple[int, int] | None, "entries": int},
 )
 VANISHED: Final = Code(
     "cursor-in-vanished-ledger",
@@ -46,6 +47,7 @@ VANISHED: Final = Code(
     comes="The ledger was taken out of the list, or lost from it.",
     cure="None for the cursor; see whether the ledger is missing (`ledger-not-listed`).",
     unless="Before the first ledger (trimmed), and `LEDGER:-1` of an empty ledger that was discarded.",
+    evidence={"mark_delete": tuple[int, int]},
 )
 RANGES: Final = Code(
     "cursor-ranges",
@@ -56,6 +58,12 @@ RANGES: Final = Code(
     broker="It ignores or merges them. Should an entry of that position be written later, it counts as read.",
     comes="An edit by hand of the position alone, or a list that lost ledgers.",
     cure="None needed.",
+    evidence={
+        "before the position": int,
+        "in a ledger that is not listed": int,
+        "beyond the end of a ledger": int,
+        "overlapping": int,
+    },
 )
 LEDGER_MISSING: Final = Code(
     "cursor-ledger-missing",
@@ -68,6 +76,7 @@ LEDGER_MISSING: Final = Code(
     errors=("Error opening metadata ledger", "Error reading from metadata ledger"),
     comes="The ledger was deleted by hand or as an orphan, or lost with a disk.",
     cure="None needed; a record with the right position spares the messages that would come again.",
+    evidence={"back_to": tuple[int, int], "entries_after": int},
 )
 LEDGER_UNREADABLE: Final = Code(
     "cursor-ledger-unreadable",
@@ -79,6 +88,7 @@ LEDGER_UNREADABLE: Final = Code(
     comes="Damaged entries; or states that a fork writes, split or compressed, which other brokers cannot"
     " read.",
     cure="Make the record hold the state itself: cursorsLedgerId -1 and the position.",
+    evidence={"newest_readable": int | None},
 )
 LEDGER_FOREIGN: Final = Code(
     "cursor-ledger-foreign",
@@ -89,6 +99,7 @@ LEDGER_FOREIGN: Final = Code(
     errors=("InvalidProtocolBufferException",),
     comes="An edit or a restore by hand.",
     cure="Make the record hold the state itself: cursorsLedgerId -1 and the position.",
+    evidence={"owner": str, "role": str},
 )
 WITHOUT_TOPIC: Final = Code(
     "cursor-without-topic",
@@ -98,6 +109,7 @@ WITHOUT_TOPIC: Final = Code(
     broker="Nothing, until a topic of that name is made: then the subscription is there from the start.",
     comes="A broker that was stopped while it deleted the topic, or a deletion by hand.",
     cure="Remove the record, unless the topic's record is what is missing.",
+    evidence={"cursors": list[str], "count": int},
 )
 IDLE: Final = Code(
     "cursor-idle",
@@ -110,6 +122,7 @@ IDLE: Final = Code(
     " it by itself.",
     unless="`__compaction`, `pulsar.*` and cursors of transactions; subscriptions whose last activity"
     " nobody wrote down (newer releases do not).",
+    evidence={"last_active": int, "bytes": int, "mark_delete": tuple[int, int]},
 )
 CODES: Final = (
     BEYOND_END, VANISHED, RANGES, LEDGER_MISSING, LEDGER_UNREADABLE, LEDGER_FOREIGN, WITHOUT_TOPIC, IDLE,

@@ -32,6 +32,7 @@ WITHOUT_ENTRIES: Final = Code(
     " comes after is then read again.",
     unless="Bookies that are only down, or whose disks were not given; ledgers that were offloaded and"
     " deleted from BookKeeper. A note where every subscription is past it.",
+    evidence={"expected": int, "found": int, "last_entry": int},
 )
 END_DIFFERS: Final = Code(
     "ledger-end-differs",
@@ -44,6 +45,7 @@ END_DIFFERS: Final = Code(
     cure="Make the metadata OPEN with no last entry, and let the broker recover it; the entries that are"
     " gone stay gone.",
     unless="Disks that hold more than the metadata says, journals that hold more than the entry logs.",
+    evidence={"expected": int, "found": int, "last_entry": int, "first_missing": int},
 )
 ENTRY_MISSING: Final = Code(
     "entry-missing",
@@ -55,6 +57,7 @@ ENTRY_MISSING: Final = Code(
     comes="A disk lost bytes, or an entry log was removed.",
     cure="Acknowledge these entries individually in each cursor: only they are lost. Readers, which have no"
     " cursor of their own, still stall.",
+    evidence={"expected": int, "found": int, "last_entry": int, "first_missing": int},
 )
 CODES: Final = (WITHOUT_ENTRIES, END_DIFFERS, ENTRY_MISSING)
 

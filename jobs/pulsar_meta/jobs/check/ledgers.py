@@ -43,6 +43,13 @@ WITHOUT_METADATA: Final = Code(
     unless="Ledgers that were offloaded and deleted from BookKeeper; the last ledger, if it was empty (some"
     " releases delete it before they write the list): without entries given that is undecided, a warning;"
     " shadow topics; a store that has no `/ledgers` at all. A note where every subscription is past it.",
+    evidence={
+        "entries": int | None,
+        "size": int | None,
+        "on_bookies": int | None,
+        "last_on_bookies": int | None,
+        "last_acknowledged": int | None,
+    },
 )
 END_LOW: Final = Code(
     "ledger-end-low",
@@ -53,6 +60,7 @@ END_LOW: Final = Code(
     " also write the lower count into the list.",
     comes="The metadata was rebuilt or edited with a wrong last entry.",
     cure="Write the right last entry into the metadata (one less than the count), or make it OPEN.",
+    evidence={"entries": int, "last_entry": int, "size": int | None, "length": int},
 )
 END_HIGH: Final = Code(
     "ledger-end-high",
@@ -68,6 +76,13 @@ END_HIGH: Final = Code(
     " recover it; else correct the list.",
     unless="Where BookKeeper's length also goes beyond the list's size the entries are likely there: a"
     " warning.",
+    evidence={
+        "entries": int,
+        "last_entry": int,
+        "size": int | None,
+        "length": int,
+        "last_on_bookies": int | None,
+    },
 )
 OPEN_BEHIND: Final = Code(
     "ledger-open-behind",
@@ -77,6 +92,7 @@ OPEN_BEHIND: Final = Code(
     broker="It opens the ledger, which recovers and closes it. Nothing is lost.",
     comes="A close that failed, or a broker that was stopped in it.",
     cure="None needed.",
+    evidence={"entries": int, "last_entry": int | None, "size": int | None, "length": int, "state": str},
 )
 COUNTS_ZERO: Final = Code(
     "ledger-counts-zero",
@@ -90,6 +106,7 @@ COUNTS_ZERO: Final = Code(
     cure="Write the right count into the list before a broker loads the topic; never zero, not even with an"
     " OPEN record behind it.",
     unless="What BookKeeper closed without entries.",
+    evidence={"last_entry": int | None, "last_on_bookies": int | None},
 )
 NOT_LISTED: Final = Code(
     "ledger-not-listed",
@@ -102,6 +119,7 @@ NOT_LISTED: Final = Code(
     cure="Put it back into the list, with its count.",
     unless="Ids below the first of the list (trimming writes the list first: these are orphans) and ledgers"
     " without entries.",
+    evidence={"last_entry": int | None, "length": int},
 )
 TERMINATED: Final = Code(
     "terminated-before-end",
@@ -111,6 +129,7 @@ TERMINATED: Final = Code(
     broker="Reading ends there; what comes after is not delivered.",
     comes="The list was edited, or restored from two times.",
     cure="Remove the position, or write the right one.",
+    evidence={"terminated": tuple[int, int], "last": tuple[int, int]},
 )
 DUPLICATE: Final = Code(
     "ledger-duplicate",
@@ -140,6 +159,7 @@ IN_TWO: Final = Code(
     cure="Take it out of the list that it does not belong to, before anything trims that topic; the"
     " ledger's custom metadata names the owner.",
     unless="Shadow topics.",
+    evidence={"owner": str, "role": str},
 )
 FOREIGN: Final = Code(
     "ledger-foreign",
@@ -150,6 +170,7 @@ FOREIGN: Final = Code(
     comes="A list that was copied or edited by hand.",
     cure="Take it out of the list, and put it back into the list of its owner if it is missing there.",
     unless="Shadow topics.",
+    evidence={"owner": str, "role": str},
 )
 CODES: Final = (
     WITHOUT_METADATA, END_LOW, END_HIGH, OPEN_BEHIND, COUNTS_ZERO, NOT_LISTED, TERMINATED, DUPLICATE,

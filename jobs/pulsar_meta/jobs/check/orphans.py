@@ -40,6 +40,14 @@ ORPHAN_LEDGER: Final = Code(
     unless="Ledgers younger than `--min-age`; in a snapshot, which cannot be looked at again, it is a note;"
     " and so are ledgers that do not say that they are Pulsar's: function packages, and other users of the"
     " bookies.",
+    evidence={
+        "length": int,
+        "created": int | None,
+        "state": str,
+        "role": str,
+        "owner": str,
+        "application": str | None,
+    },
 )
 ORPHAN_BUCKET: Final = Code(
     "orphan-bucket",
@@ -50,6 +58,14 @@ ORPHAN_BUCKET: Final = Code(
     comes="Indexes that were merged or deleted while the broker was stopped; apache/pulsar#25984, #26260.",
     cure="As an orphan ledger.",
     unless="As an orphan ledger.",
+    evidence={
+        "length": int,
+        "created": int | None,
+        "state": str,
+        "role": str,
+        "owner": str,
+        "application": str | None,
+    },
 )
 CODES: Final = (ORPHAN_LEDGER, ORPHAN_BUCKET)
 YOUNG: Final = "younger than --min-age, somebody may still name them"

@@ -30,6 +30,7 @@ POINTER_LOST: Final = Code(
     " that the finding names; or compact again, if nothing was trimmed. Do not delete that ledger as an"
     " orphan.",
     unless="A compaction that was interrupted: its ledger goes beyond the cursor, or has no end.",
+    evidence={"candidates": list[tuple[int, tuple[int, int]]]},
 )
 COMPACTED_MISSING: Final = Code(
     "compaction-ledger-missing",

@@ -48,6 +48,7 @@ UNDECODABLE: Final = Code(
     " in its place, or remove it (then it begins at the consumer's initial position). A ledger of a cursor:"
     " remove its metadata, and the broker goes back to the position in the cursor's record. A schema: remove"
     ' the record. A partitioned topic: write `{"partitions":N,"deleted":false}`.',
+    evidence={"size": int},
 )
 EMPTY: Final = Code(
     "record-empty",
@@ -62,6 +63,7 @@ EMPTY: Final = Code(
     unless="Metadata of ledgers (`record-undecodable`); parents of other records; topics that were never"
     " loaded: an empty topic record is healthy"
     " unless ledgers say that they are the topic's (`topic-record-lost`).",
+    evidence={"size": int},
 )
 WRONG_KIND: Final = Code(
     "record-wrong-kind",
@@ -73,6 +75,7 @@ WRONG_KIND: Final = Code(
     errors=("Some required fields are missing",),
     comes="A restore or a copy by hand to a wrong path.",
     cure="Put the right record back, or treat it as one that cannot be decoded.",
+    evidence={"kind": str},
 )
 NEAR_LIMIT: Final = Code(
     "record-near-limit",
@@ -85,6 +88,7 @@ NEAR_LIMIT: Final = Code(
     comes="Thousands of ledgers in one topic, or of acknowledged ranges in one cursor.",
     cure="Compress it (`compress-ledgers`, `compress-cursors`); shorten retention; raise jute.maxbuffer on"
     " servers and brokers.",
+    evidence={"size": int, "limit": int},
 )
 UNREADABLE: Final = Code(
     "record-unreadable",
@@ -98,6 +102,7 @@ UNREADABLE: Final = Code(
     " 4.2.4 cannot load what it wrote itself.",
     cure="Write the record back plain: `compress-cursors --compression none`.",
     unless="A release that was never tried with it: then it is a note.",
+    evidence={"form": str, "verdict": str, "releases": list[str]},
 )
 WITHOUT_PARENT: Final = Code(
     "partition-without-parent",
@@ -112,6 +117,7 @@ WITHOUT_PARENT: Final = Code(
     cure='Write the record again: `{"partitions":N,"deleted":false}`, N being the highest partition and one.',
     unless="Pending acknowledgements (`…-partition-0-SUB__transaction_pending_ack`); with a release before"
     " PIP-414 it is a note, with none known a warning.",
+    evidence={"partition": int, "releases": list[str]},
 )
 BEYOND_COUNT: Final = Code(
     "partition-beyond-count",
@@ -121,6 +127,7 @@ BEYOND_COUNT: Final = Code(
     broker="Clients of the partitioned topic do not know of it: nobody reads what it holds.",
     comes="The record was written with a lower number, or an increase of partitions was interrupted.",
     cure="Raise the number (`pulsar-admin topics update-partitioned-topic`), if the partition has data.",
+    evidence={"partition": int, "partitions": int},
 )
 LOST: Final = Code(
     "topic-record-lost",
@@ -138,6 +145,7 @@ LOST: Final = Code(
     unless="A ledger without entries: that is what a broker leaves that is killed between creating a ledger"
     " and naming it. Where no cursor and no ledger of the end is left it is a warning: they may be what the"
     " deletion of a topic left.",
+    evidence={"ledgers": list[int], "with_entries": int, "cursors": int},
 )
 LEFTOVER: Final = Code(
     "leftover",
@@ -152,6 +160,7 @@ LEFTOVER: Final = Code(
     unless="Stores without any namespace's policies (they may lie in a configuration store of their own), the"
     " brokers' own namespaces of the tenants `pulsar` and `sla-monitor`; schemas without a topic: topics that"
     " are not persistent have some, and one may be uploaded ahead.",
+    evidence={"ledgers": list[int], "namespace": str, "there": str},
 )
 SHADOW_WITHOUT_SOURCE: Final = Code(
     "shadow-without-source",
@@ -164,6 +173,7 @@ SHADOW_WITHOUT_SOURCE: Final = Code(
     comes="The source was deleted, or its record was lost; or the store is that of another cluster.",
     cure="Where the source was deleted, delete the shadow too. Else write the source's record again: the"
     " shadow's own list of ledgers is as old as its last loading.",
+    evidence={"source": str},
 )
 SHADOW_BEHIND: Final = Code(
     "shadow-lists-deleted-ledgers",
@@ -175,6 +185,7 @@ SHADOW_BEHIND: Final = Code(
     " waits for entries that never come. What the source still has can be read.",
     comes="Retention or consumption trimmed the source while no broker had the shadow loaded.",
     cure="Delete the shadow and create it again, or have its readers and cursors start behind these ledgers.",
+    evidence={"source": str, "ledgers": list[int]},
 )
 CODES: Final = (
     UNDECODABLE, EMPTY, WRONG_KIND, NEAR_LIMIT, UNREADABLE, WITHOUT_PARENT, BEYOND_COUNT, LOST, LEFTOVER,

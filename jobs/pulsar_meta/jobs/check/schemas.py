@@ -53,6 +53,7 @@ VERSION_MISSING: Final = Code(
     unless="Messages that were replicated from another cluster, those with a `schema_id` (PIP-420, another"
     " registry), versions that are no number of eight bytes, versions before the first that the record itself"
     " lists (the ledger of that one has them), stores without any schema, brokers' own topics.",
+    evidence={"version": int, "position": tuple[int, int], "known": list[int]},
 )
 CODES: Final = (LEDGER_MISSING, VERSION_MISSING)
 _VERSION: Final = struct.Struct(">q")

@@ -25,6 +25,7 @@ UNFINISHED: Final = Code(
     comes="A broker that was stopped while it offloaded, or a storage that refused.",
     cure="None needed; see why offloading fails if there are many.",
     unless="Younger than `--min-age`.",
+    evidence={"uuid": str, "begun_at": int | None},
 )
 OBJECT_MISSING: Final = Code(
     "offload-object-missing",
@@ -40,6 +41,7 @@ OBJECT_MISSING: Final = Code(
     cure="Bring the object back. Where BookKeeper still has the ledger, clear its offload context. Else take"
     " the ledger out of the list: what comes after is then read again.",
     unless="Without an `offload:` source it is not checked.",
+    evidence={"uuid": str, "driver": str | None, "entries": int, "bookkeeper_deleted": bool},
 )
 OBJECT_ORPHAN: Final = Code(
     "offload-object-orphan",
@@ -54,6 +56,7 @@ OBJECT_ORPHAN: Final = Code(
     unless="Objects that are gone when they are listed again; where a topic's record cannot be read it may"
     " name any of them, and nothing is said; with some topics only, and without an `offload:` source, it is"
     " not checked.",
+    evidence={"uuid": str},
 )
 CODES: Final = (UNFINISHED, OBJECT_MISSING, OBJECT_ORPHAN)
 _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
