@@ -66,7 +66,9 @@ def test_a_finding_in_every_form(wounded: list[object]) -> None:
         "evidence": {"entries": 50, "size": 14119, "on_bookies": None},
         "repair": "pulsar-meta repair ledger-metadata 25",
     }
-    assert json.loads(done.stderr)["not_checked"]["entries"] == "no --entries"
+    hidden, seen = map(json.loads, done.stderr.splitlines())
+    assert (hidden["level"], hidden["message"]) == ("note", "not shown by --severity: 4 notes")
+    assert seen["not_checked"]["entries"] == "no --entries"
     lines = run(*wounded, "-o", "ndjson").stdout.splitlines()
     assert {json.loads(line)["severity"] for line in lines} == {"error", "note"}
     rows = list(csv.DictReader(io.StringIO(run(*wounded, "-o", "csv", "--only", "ledgers").stdout)))
@@ -97,6 +99,10 @@ def test_strict_counts_warnings(folder: Path, tmp_path: Path) -> None:
     where = ["--store", f"snapshot:{tmp_path}/last.ndjson"]
     assert run(*where).returncode == 0
     assert run(*where, "--strict").returncode == 1
+    # What is not shown is counted all the same, and said.
+    hidden = run(*where, "--strict", "--severity", "error")
+    assert (hidden.returncode, hidden.stdout) == (1, "")
+    assert "not shown by --severity: 1 warning, " in hidden.stderr
     # The bookie has no entry of it: it was empty, and nothing is lost.
     assert run(*where, "--strict", "--entries", f"bookie-disk:{folder}").returncode == 0
 

@@ -61,6 +61,10 @@ def test_findings_are_counted_by_code_severity_and_namespace(wounded: str, tmp_p
     ]
     assert value(found["pulsar_meta_check_not_checked"]) == len(checked["not_checked"])
 
+    few = ("check", "--store", wounded, "-o", "openmetrics", "--severity", "error")
+    some = metrics(as_text(pulsar_meta_here(*few)).stdout)["pulsar_meta_check_findings_of_severity"]
+    assert [(sample.labels, sample.value) for sample in some.samples] == [({"severity": "error"}, 1)]
+
 
 def test_sizes_are_those_of_the_other_forms(wounded: str) -> None:
     found = metrics(as_text(pulsar_meta_here("top", "--store", wounded, "-o", "openmetrics")).stdout)

@@ -69,10 +69,25 @@ def managed_ledger_gone(patient: Patient) -> None:
     patient.expect("topic-record-lost", str(name), severity=Severity.WARNING)
 
 
+def scalable_record_gone(patient: Patient) -> None:
+    """The record of a scalable topic is gone, its segments are not."""
+    _change(patient, 0)
+    patient.remove(SPLIT)
+    for name in ("0000-ffff-0", "0000-7fff-1", "8000-ffff-2", "8000-bfff-3", "c000-ffff-4"):
+        patient.expect("segment-without-topic", segment(name))
+
+
+def scalable_record_torn(patient: Patient) -> None:
+    """The record of a scalable topic is no whole JSON."""
+    _change(patient, 0)
+    patient.put(SPLIT, b'{"epoch": 1')
+    patient.expect("record-undecodable", SPLIT)
+
+
 def shadow_source_gone(patient: Patient) -> None:
     """The record of the source of shadows is gone."""
     shadows = _shadows(patient)
-    source = patient.rng.choice(sorted(set(shadows.values()) - set(shadows)))
+    source = _one_source(patient, shadows)
     patient.remove(TopicName.parse(source).path)
     patient.expect("topic-record-lost", source)
     for name in (name for name, one in shadows.items() if one == source):
@@ -82,7 +97,7 @@ def shadow_source_gone(patient: Patient) -> None:
 def shadow_behind(patient: Patient) -> None:
     """The source was trimmed while nobody had the shadow loaded."""
     shadows = _shadows(patient)
-    source = patient.rng.choice(sorted(set(shadows.values()) - set(shadows)))
+    source = _one_source(patient, shadows)
     topic = read_topic(patient.store, TopicName.parse(source))
     first = counted(topic)[0]
     take_out(patient, topic, first)
@@ -93,6 +108,13 @@ def shadow_behind(patient: Patient) -> None:
             patient.expect("shadow-lists-deleted-ledgers", name)
 
 
+def _one_source(patient: Patient, shadows: dict[str, str]) -> str:
+    sources = sorted(set(shadows.values()) - set(shadows))
+    if not sources:
+        raise NotHereError
+    return patient.rng.choice(sources)
+
+
 def _shadows(patient: Patient) -> dict[str, str]:
     """Return the source of each shadow topic that is no partition, where it is there."""
     patient.once("shadows")
@@ -101,5 +123,7 @@ def _shadows(patient: Patient) -> dict[str, str]:
     return {name: source for name, source in full.items() if source in topics}
 
 
-OF_SEGMENTS = by_name(hole, overlap, unlinked, sealed_and_open, managed_ledger_gone)
+OF_SEGMENTS = by_name(
+    hole, overlap, unlinked, sealed_and_open, managed_ledger_gone, scalable_record_gone, scalable_record_torn
+)
 OF_SHADOWS = by_name(shadow_source_gone, shadow_behind)

@@ -59,7 +59,7 @@ def test_what_brokers_left_is_well(capture: Capture, name: str) -> None:
         ("pulsar-4.2.4", WOUNDS | HARMLESS, 110),
         ("pulsar-4.2.4-3bookies", OF_COPIES, 12),
         ("pulsar-4.2.4-killed", of_cursors.WOUNDS, 16),
-        ("pulsar-5.0.0-M1-scalable", OF_SEGMENTS, 5),
+        ("pulsar-5.0.0-M1-scalable", OF_SEGMENTS, 7),
         ("pulsar-4.2.4-shadows", OF_SHADOWS, 2),
     ],
 )
@@ -109,3 +109,14 @@ def test_one_topic_alone_says_the_same_of_it(capture: Capture) -> None:
     assert {place_of(one) for one in examined(store, None, topic)} == everything
     assert {place_of(one) for one in examined(store, None, "public/default")} >= everything
     assert examined(store, None, "public/zero") == []
+
+
+@pytest.mark.parametrize("name", OF_SEGMENTS)
+def test_one_scalable_topic_alone_says_the_same_of_it(capture: Capture, name: str) -> None:
+    store = healthy(capture("pulsar-5.0.0-M1-scalable"))
+    assert examined(store, None, "split") == []
+    patient = wounded(store, Random(), [OF_SEGMENTS[name]])
+    # Segments that no record names, and topics without one, are what only the whole store says.
+    named = {one for one in patient.expected if one.code != "segment-without-topic"}
+    assert {place_of(one) for one in examined(patient.store, None, "split")} == named
+    assert examined(patient.store, None, "merged") == []

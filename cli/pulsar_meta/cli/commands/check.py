@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +18,7 @@ from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import StoreUrl
 from pulsar_meta.cli.render.metrics import FindingCounts
 from pulsar_meta.cli.render.tables import Format, View
-from pulsar_meta.cli.render.text import looked_at
+from pulsar_meta.cli.render.text import counted, looked_at
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
@@ -78,7 +78,10 @@ def check(
         list[str] | None, typer.Option("--except", metavar="CODE", help="All but these codes or groups.")
     ] = None,
     severity: Annotated[
-        Severity, typer.Option("--severity", help="This severity and graver ones.")
+        Severity,
+        typer.Option(
+            "--severity", help="Show this severity and graver ones; the exit code is that of all findings."
+        ),
     ] = Severity.NOTE,
     min_age: Annotated[
         str,
@@ -138,6 +141,7 @@ def check(
     urls = list(entries or shell.settings.entries)
     spark = _worth_spark(shell, engine, names or ())
     counts: Counter[Severity] = Counter()
+    hidden = [one for one in Severity if one.rank > severity.rank]
     with ExitStack() as stack:
         opened = stack.enter_context(shell.store(store))
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
@@ -152,10 +156,11 @@ def check(
         shell.warn_of_old_parts(opened, names or ())
         run = checkup(opened, source, names or (), options, advance, urls=urls, passes=passes)
         given = _given(store, entries)
-        _emit(shell, run, _shown(run.findings(), severity, counts, given), redact(opened.url))
+        _emit(shell, run, _shown(run.findings(), hidden, counts, given), redact(opened.url), hidden)
         check_there(opened, run.scope, sum(counts.values()) + run.looked_at["topics"])
         for text in () if source is None else (*source.notes, *map(str, source.faults)):
             shell.warn(text)
+    _say_hidden(shell, {one: counts[one] for one in hidden if counts[one]})
     _account(shell, run)
     if run.unreachable is not None:
         raise run.unreachable
@@ -187,12 +192,14 @@ def _by_spark(
     return stack.enter_context(passes_by_spark(store, urls, settings, advance))
 
 
-def _emit(shell: Shell, run: Checkup, findings: Iterable[Document], source: str) -> None:
-    """Write the findings as they come; as metrics, their counts at the end."""
+def _emit(
+    shell: Shell, run: Checkup, findings: Iterable[Document], source: str, hidden: Iterable[Severity]
+) -> None:
+    """Write the findings as they come; as metrics, their counts at the end, but for those that are hidden."""
     if shell.format is not Format.OPENMETRICS:
         shell.emit(findings, VIEW, about=lambda: (source, looked_at(run.looked_at, run.not_checked)))
         return
-    found = FindingCounts()
+    found = FindingCounts([str(one) for one in Severity if one not in hidden])
     deque(found.counting(findings), maxlen=0)
     with shell.text_out() as out:
         out.write(found.text(run.looked_at, run.not_checked, time.time()))
@@ -254,14 +261,21 @@ def _given(store: str | None, entries: Iterable[str] | None) -> tuple[list[str],
 
 def _shown(
     findings: Iterable[Finding],
-    severity: Severity,
+    hidden: Sequence[Severity],
     counts: Counter[Severity],
     given: tuple[list[str], list[str]],
 ) -> Iterator[FindingDocument]:
     for finding in findings:
-        if finding.severity.rank <= severity.rank:
-            counts[finding.severity] += 1
+        counts[finding.severity] += 1
+        if finding.severity not in hidden:
             yield _with_places(finding.document(), *given)
+
+
+def _say_hidden(shell: Shell, counts: Mapping[Severity, int]) -> None:
+    """Say how many findings --severity left out: they may be why the exit code is 1."""
+    if counts:
+        found = ", ".join(counted(count, f"{severity}s") for severity, count in counts.items())
+        shell.say(f"not shown by --severity: {found}")
 
 
 def _with_places(document: FindingDocument, store: list[str], entries: list[str]) -> FindingDocument:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.json_text import Document
@@ -17,14 +17,17 @@ from pulsar_meta.codecs.names import TopicName
 if TYPE_CHECKING:
     from prometheus_client.core import GaugeMetricFamily
 
-SEVERITIES: Final = ("error", "warning", "note")
 Row = tuple[Sequence[str], float]
 
 
 class FindingCounts:
-    """Findings counted as they pass by: how many of each code, severity and namespace."""
+    """Findings counted as they pass by: how many of each code, severity and namespace.
 
-    def __init__(self) -> None:
+    Of other severities than these nothing is said, not even that there are none.
+    """
+
+    def __init__(self, severities: Sequence[str]) -> None:
+        self._severities = severities
         self._counts: Counter[tuple[str, str, str]] = Counter()
 
     def counting(self, findings: Iterable[Document]) -> Iterator[Document]:
@@ -35,7 +38,7 @@ class FindingCounts:
 
     def text(self, checked: Mapping[str, int], not_checked: Mapping[str, str], now: float) -> str:
         """Return the text: the findings, what was looked at, and when (seconds since the epoch)."""
-        by_severity = dict.fromkeys(SEVERITIES, 0)
+        by_severity = dict.fromkeys(self._severities, 0)
         for (_, severity, _), count in self._counts.items():
             by_severity[severity] += count
         return _exposed(

@@ -6,7 +6,7 @@ Sources: apache/pulsar PIP-460, SegmentLayout, ScalableTopicController, Scalable
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError
@@ -89,7 +89,7 @@ STRAY: Final = Code(
     " `segment-without-managed-ledger` for names that 5.0.0-M1 changes.",
     cure="If its messages are wanted, put the segment back into the topic's record; else delete it"
     " (`deleteSegment` of the admin interface).",
-    unless="A split that is going on, or a topic that is being removed.",
+    unless="A split that is going on, a topic that is being removed, or one whose record cannot be read.",
     evidence={"scalable_topic": str | None, "fault": str},
 )
 CODES: Final = (HOLE, OVERLAP, UNLINKED, GROWS, WITHOUT_LEDGER, STRAY)
@@ -114,7 +114,10 @@ def segment_findings(store: Store, scope: CheckScope, seen: Iterable[TopicName])
     trees = [tree for tree in _trees(store, scope, broken) if _is_meant(tree, scope)]
     for error in broken:
         yield UNDECODABLE.found(error.message, path=error.source)
-    suspect = list(tree_faults(trees, _held(store, trees, seen)))
+    unknown = {error.source for error in broken}
+    suspect = [
+        fault for fault in tree_faults(trees, _held(store, trees, seen)) if not _is_unknown(fault, unknown)
+    ]
     named = dict.fromkeys(fault.scalable_topic for fault in suspect if fault.scalable_topic is not None)
     again = [tree for tree in (_again(store, TopicName.parse(name)) for name in named) if tree is not None]
     strays = [TopicName.parse(one.topic) for one in suspect if one.fault == "no-segment" and one.topic]
@@ -140,6 +143,13 @@ def _trees(store: Store, scope: CheckScope, broken: list[DecodeError]) -> Iterat
 
 def _is_meant(tree: ScalableTopic, scope: CheckScope) -> bool:
     return scope.everything or any(scope.holds(segment.topic, None) for segment in tree.segments)
+
+
+def _is_unknown(fault: TreeFault, broken: Set[str | None]) -> bool:
+    """Return whether a segment is in no tree, and may be in the record that cannot be read."""
+    scalable = None if fault.topic is None else TopicName.parse(fault.topic).scalable_topic
+    lacks_topic = fault.fault == "no-segment" and scalable is not None
+    return lacks_topic and TopicName.parse(str(scalable)).path in broken
 
 
 def _held(store: Store, trees: Iterable[ScalableTopic], more: Iterable[TopicName]) -> dict[TopicName, bool]:

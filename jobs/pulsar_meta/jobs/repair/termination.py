@@ -3,7 +3,7 @@
 The position goes, and the topic takes messages again; who wants it closed terminates it anew
 (`pulsar-admin topics terminate`), which nobody can take back. Or it moves to the last entry.
 
-Sources: apache/pulsar ManagedLedgerImpl (initialize, asyncTerminate); tried on 4.2.4.
+Sources: apache/pulsar ManagedLedgerImpl (initialize, asyncTerminate); tried on 4.0.7, 4.2.4 and 5.0.0-M1.
 """
 
 from __future__ import annotations
