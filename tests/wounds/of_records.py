@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from pulsar_meta.codecs.metadata.envelope import open_envelope, wrap_envelope
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.jobs.check.codes import Severity
@@ -83,35 +85,36 @@ def _plain(patient: Patient, topic: Topic) -> list[tuple[str, ManagedCursorInfo]
     return [] if packed else found
 
 
-def _parent(patient: Patient) -> TopicName:
-    """Return a topic of three partitions that no other wound will touch."""
+def _parent(patient: Patient) -> tuple[TopicName, int]:
+    """Return a partitioned topic that no other wound will touch, and how many partitions it has."""
     base = TopicName.parse("public/default/parted")
     if base.partitioned_path not in patient.store.values:
         raise NotHereError
     patient.once(str(base))
-    patient.touched |= {str(base.with_partition(number)) for number in range(3)}
-    return base
+    count = json.loads(patient.store.values[base.partitioned_path].value)["partitions"]
+    patient.touched |= {str(base.with_partition(number)) for number in range(count)}
+    return base, count
 
 
 def parent_gone(patient: Patient) -> None:
     """The record of a partitioned topic is gone."""
-    base = _parent(patient)
+    base, count = _parent(patient)
     patient.remove(base.partitioned_path)
-    for number in range(3):
+    for number in range(count):
         place = str(base.with_partition(number))
         patient.expect("partition-without-parent", place, severity=_since_pip_414(patient))
 
 
 def parent_low(patient: Patient) -> None:
     """The record of a partitioned topic has too low a number."""
-    base = _parent(patient)
-    patient.put(base.partitioned_path, b'{"partitions":2,"deleted":false}')
-    patient.expect("partition-beyond-count", str(base.with_partition(2)))
+    base, count = _parent(patient)
+    patient.put(base.partitioned_path, b'{"partitions":%d,"deleted":false}' % (count - 1))
+    patient.expect("partition-beyond-count", str(base.with_partition(count - 1)))
 
 
 def parent_broken(patient: Patient) -> None:
     """The record of a partitioned topic is garbage, empty, or says that the topic is deleted."""
-    path = _parent(patient).partitioned_path
+    path = _parent(patient)[0].partitioned_path
     value, code = patient.rng.choice(
         [
             (b'{"partitions"', "record-undecodable"),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pulsar_meta.codecs.metadata.cursor import decode_cursor
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
-from pulsar_meta.codecs.names import ledger_path, split_managed_ledger_path
+from pulsar_meta.codecs.names import TopicName, ledger_path, split_managed_ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.catalogue import CODES
 from pulsar_meta.jobs.check.codes import Finding, Severity
@@ -19,6 +19,7 @@ from pulsar_meta.jobs.check.known import CheckOptions
 from pulsar_meta.jobs.check.run import checkup
 from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, read_bookkeeper_ledger
 from pulsar_meta.jobs.topics.cursors import CursorState, state_of
+from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import Topic, read_topic
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
@@ -93,8 +94,21 @@ class Patient:
         return [read_topic(self.store, name) for name in names if str(name) not in self.touched]
 
     def choose(self, fitting: Callable[[Topic], bool]) -> Topic:
-        """Return one of the topics that fit, which no other wound will touch."""
-        possible = [topic for topic in self.topics() if fitting(topic)]
+        """Return one of the topics that fit, which no other wound will touch.
+
+        What is done to a topic with shadows, to a shadow or to a segment shows at other topics, too: these
+        have wounds of their own.
+        """
+        sources = ShadowSources(self.store)
+        found = {one.name: sources.of(TopicName.parse(one.name), one.properties) for one in self.topics()}
+        shadows = {name: str(TopicName.parse(source)) for name, source in found.items() if source is not None}
+        shared = {*shadows, *shadows.values()}
+        alone = [
+            topic
+            for topic in self.topics()
+            if topic.name not in shared and not topic.name.startswith("segment:")
+        ]
+        possible = [topic for topic in alone if fitting(topic)]
         if not possible:
             raise NotHereError
         chosen = self.rng.choice(possible)

@@ -60,6 +60,7 @@ OF_COMMANDS: Final[dict[str, tuple[str, ...]]] = {
         "pulsar_meta.jobs.rebuild.evidence:RebuiltValue",
         "pulsar_meta.jobs.rebuild.topics:UnnamedTopic",
         "pulsar_meta.jobs.rebuild.cursors:UnnamedCursor",
+        "pulsar_meta.jobs.rebuild.without_ledgers:GoneCursor",
     ),
     "repair": _WRITTEN,
     "restore": _WRITTEN,

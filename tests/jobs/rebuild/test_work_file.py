@@ -85,7 +85,7 @@ def test_a_line_that_was_cut_short_is_looked_at_again(disks: list[str], begun: P
     begun.write_bytes(lines[0][:9])
     with opened(begun, disks) as work:
         assert work.kept == 0
-    assert begun.read_bytes().startswith(b'{"rebuild":1')
+    assert begun.read_bytes().startswith(b'{"rebuild":2')
     begun.write_bytes(begun.read_bytes().replace(b'"taken"', b'"token"'))
     with pytest.raises(DecodeError, match="when it was begun"):
         opened(begun, disks)

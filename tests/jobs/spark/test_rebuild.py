@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,8 @@ import pytest
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.engine import SparkSettings
-from pulsar_meta.jobs.rebuild.scan import scan_here
+from pulsar_meta.jobs.rebuild.scan import LedgerScan, scan_here
+from pulsar_meta.jobs.rebuild.work_file import WorkFile, looked_at
 from pulsar_meta.jobs.spark.rebuild import LEDGERS_A_TASK, scan_with_spark
 from pulsar_meta.jobs.spark.workers import Sources
 
@@ -34,3 +36,27 @@ def test_ledgers_by_spark_are_those_of_one_process(
     assert list(by_spark([*ledgers, *ledgers[:9]])) == [*here, *here[:9]]
     assert len(ledgers) + 9 > LEDGERS_A_TASK
     assert not faults
+
+
+def test_a_run_that_was_stopped_goes_on_by_spark(
+    session: SparkSession, capture: Callable[[str], Path], tmp_path: Path
+) -> None:
+    urls, password = (f"bookie-disk:{capture('transactions-4.2.4')}",), b""
+    head, asked = looked_at(urls, (), password, tool="x", taken="now"), list[int]()
+    by_spark = scan_with_spark(Sources(None, urls), password, (), print, SparkSettings())
+
+    def counted(ledger_ids: Iterable[int]) -> Iterator[LedgerScan]:
+        asked.extend(wanted := list(ledger_ids))
+        return by_spark(wanted)
+
+    with open_entries(urls) as source:
+        ledgers = source.ledgers()
+        here = list(scan_here(source, print, password=password, lost=())(ledgers))
+    # The first run ends in the middle of a task.
+    done = 20
+    with WorkFile(tmp_path / "found.work", head, password) as work:
+        assert list(islice(work.keeping(counted, print)(ledgers), done)) == here[:done]
+    with WorkFile(tmp_path / "found.work", head, password, resume=True) as work:
+        assert work.kept == done
+        assert list(work.keeping(counted, print)(ledgers)) == here
+    assert asked == [*ledgers, *ledgers[done:]]

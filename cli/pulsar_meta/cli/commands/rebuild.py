@@ -260,9 +260,11 @@ def _unnamed_row(line: Document) -> list[str]:
     payloads = [one["payload"] for one in line.get("payloads", ())]
     if "cursor" in line:
         payloads = [f"a cursor of {line['topic'] or 'a topic without a name'} at {line['position']}"]
-    ledgers, producers = ", ".join(map(str, line["ledgers"])), ", ".join(line.get("producers", ()))
+    if "ledger_id" not in line:
+        payloads = [f"subscription {line['cursor']} of {line['topic']}, of which nothing is left"]
+    ledgers, producers = ", ".join(map(str, line.get("ledgers", ()))), ", ".join(line.get("producers", ()))
     messages = "" if "cursor" in line else str(line["messages"])
-    return [str(line["ledger_id"]), ledgers, messages, *times, producers, " | ".join(payloads)]
+    return [str(line.get("ledger_id", "")), ledgers, messages, *times, producers, " | ".join(payloads)]
 
 
 _TOOL = f"pulsar-meta {version('pulsar-meta')}"

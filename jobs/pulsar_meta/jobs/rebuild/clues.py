@@ -5,7 +5,7 @@ Needs NumPy. Source: PIP-70 (indexes go on from ledger to ledger).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +17,15 @@ from pulsar_meta.codecs.transactions.log_entries import TxnId
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.ledger_columns import read_columns
 from pulsar_meta.jobs.rebuild.kinds import Kind
+from pulsar_meta.jobs.rebuild.replication import (
+    LOOKED_AT,
+    MARKERS,
+    Replicated,
+    replicated,
+)
+from pulsar_meta.jobs.rebuild.replication import (
+    NOTHING as NOT_REPLICATED,
+)
 from pulsar_meta.jobs.rebuild.system_topics import NOTHING, Announced, announced
 
 # Producers, and transactions, that are remembered of a ledger.
@@ -25,7 +34,7 @@ MOST_TXNS: Final = 1024
 _WORD: Final = 2**64
 _COLUMNS: Final = (
     "first_index", "last_index", "producer_name", "sequence_id", "num_messages", "publish_time",
-    "broker_timestamp", "txnid_most_bits", "txnid_least_bits",
+    "broker_timestamp", "txnid_most_bits", "txnid_least_bits", "marker_type",
 )  # fmt: skip
 
 
@@ -42,7 +51,8 @@ class DataClues:
     """What the messages of a ledger say; None where they do not. Times are milliseconds.
 
     `times_by_broker` is false where only producers' clocks are known. `txns` are transactions of messages,
-    `highest_txns` the highest by coordinator; `announced` is what messages say of topics' names.
+    `highest_txns` the highest by coordinator; `announced` is what messages say of topics' names,
+    `replicated` what came with replication.
     """
 
     ledger_id: int
@@ -56,15 +66,20 @@ class DataClues:
     txns: frozenset[TxnId] = frozenset()
     highest_txns: Mapping[int, int] = field(default_factory=dict)
     announced: Announced = NOTHING
+    replicated: Replicated = NOT_REPLICATED
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A ledger (a cursor's, compacted data, pending acks) that names data ledgers of its topic."""
+    """A ledger (a cursor's, compacted data, pending acks, also data) that names data ledgers of its topic.
+
+    `says` is the reason in words, for this ledger and two that it names.
+    """
 
     ledger_id: int
     kind: Kind
     named: frozenset[int]
+    says: str = "ledger {} names {} and {}"
 
 
 def data_clues(source: EntrySource, ledger_id: int, digest_type: DigestType | None) -> DataClues:
@@ -72,6 +87,7 @@ def data_clues(source: EntrySource, ledger_id: int, digest_type: DigestType | No
     ends: dict[str, tuple[tuple[int, int], tuple[int, int, int]]] = {}
     indexes, times, by_broker = list[int](), list[int](), True
     messages, txns, highest = 0, set[TxnId](), dict[int, int]()
+    entries, markers = set[int](), set[int]()
     for columns in read_columns(source, ledger_id, _COLUMNS, digest_type=digest_type):
         indexes += [*_ends(columns["first_index"]), *_ends(columns["last_index"])]
         broker = columns["broker_timestamp"]
@@ -80,6 +96,9 @@ def data_clues(source: EntrySource, ledger_id: int, digest_type: DigestType | No
         messages += int(columns["num_messages"].values[columns["num_messages"].present].sum())
         _add_producers(ends, columns)
         _add_txns(txns, highest, columns)
+        entry_ids, marker = columns["entry_id"].values, columns["marker_type"]
+        entries |= {*entry_ids[:LOOKED_AT].tolist(), *entry_ids[-LOOKED_AT:].tolist()}
+        markers |= set(entry_ids[marker.present & np.isin(marker.values, list(MARKERS))].tolist())
     producers = {
         name: Sequence(first, frozenset((last + 1, last + max(count, 1))))
         for name, ((_, first), (_, last, count)) in ends.items()
@@ -96,7 +115,13 @@ def data_clues(source: EntrySource, ledger_id: int, digest_type: DigestType | No
         frozenset(txns),
         highest,
         announced(source, ledger_id),
+        replicated(source, ledger_id, _outer(entries), sorted(markers)),
     )
+
+
+def _outer(entries: Iterable[int]) -> list[int]:
+    ordered = sorted(entries)
+    return sorted({*ordered[:LOOKED_AT], *ordered[-LOOKED_AT:]})
 
 
 def _ends(column: Column) -> list[int]:

@@ -2,7 +2,8 @@
 
 Nothing in it names the subscription or its topic; the data ledgers of its positions are the topic's.
 
-Sources: apache/pulsar MLDataFormats.proto (PositionInfo), ManagedCursorImpl.java, CompactedTopicImpl.java.
+Sources: apache/pulsar MLDataFormats.proto (PositionInfo), ManagedCursorImpl.java, CompactedTopicImpl.java,
+PersistentSubscription.java, MessageDeduplication.java.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from pulsar_meta.codecs.metadata.acks import acks_of
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.rebuild.replication import REPLICATED
 from pulsar_meta.jobs.topics.cursors import states_of
 from pulsar_meta.jobs.topics.owners import COMPACTED_LEDGER
 from pulsar_meta.jobs.topics.topic import Position
@@ -24,6 +26,8 @@ class CursorClues:
 
     `named` are the data ledgers that any of its states speaks of, `compacted` the compacted ledger that the
     last one points to: only the cursor of compaction has one. `ranges` counts acknowledged ranges.
+    `replicated`: of a subscription whose state is replicated; `deduplicates`: its properties are sequence ids
+    of producers.
     """
 
     ledger_id: int
@@ -32,6 +36,8 @@ class CursorClues:
     last: Position | None
     ranges: int = 0
     compacted: int | None = None
+    replicated: bool = False
+    deduplicates: bool = False
 
 
 def cursor_clues(source: EntrySource, ledger_id: int) -> CursorClues:
@@ -45,7 +51,18 @@ def cursor_clues(source: EntrySource, ledger_id: int) -> CursorClues:
         return CursorClues(ledger_id, frozenset(), None, None)
     compacted = next((one.value for one in last.properties if one.name == COMPACTED_LEDGER), None)
     ranges = acks_of(last).range_count
-    return CursorClues(ledger_id, frozenset(named), _position(first), _position(last), ranges, compacted)
+    properties = {one.name for one in last.properties}
+    replicated = REPLICATED in properties
+    return CursorClues(
+        ledger_id,
+        frozenset(named),
+        _position(first),
+        _position(last),
+        ranges,
+        compacted,
+        replicated,
+        bool(properties) and compacted is None and not replicated,
+    )
 
 
 def _position(state: PositionInfo) -> Position:

@@ -2,21 +2,25 @@
 
 A cursor's ledger belongs to the topic whose ledgers its positions name; nothing in it says which
 subscription it is. It is `recovered-LEDGER` then: a subscription that keeps what it has not acknowledged.
+Markers of replicated subscriptions have names, and where these stood at least.
 
-Sources: apache/pulsar ManagedCursorImpl.java (recover), CompactedTopicImpl.java, PersistentTopic.java.
+Sources: apache/pulsar ManagedCursorImpl.java (recover), CompactedTopicImpl.java, PersistentTopic.java,
+MessageDeduplication.java, PersistentSubscription.java.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, TypedDict
 
 from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.rebuild.cursor_ledgers import CursorClues
 from pulsar_meta.jobs.rebuild.evidence import Certainty, Rebuilt, RebuiltFacts
-from pulsar_meta.jobs.rebuild.names import GivenCursor, Named, Names
+from pulsar_meta.jobs.rebuild.names import Named, Names
+from pulsar_meta.jobs.rebuild.replication import Standing, standings, whose
 from pulsar_meta.jobs.rebuild.scan import Scanned
 from pulsar_meta.jobs.rebuild.topics import LOST_TENANT, FoundTopic, compaction
 from pulsar_meta.jobs.rebuild.transactions import LOG_CURSOR, LogClues
@@ -25,6 +29,7 @@ from pulsar_meta.jobs.topics.topic import Position
 from pulsar_meta.jobs.transactions.pending_acks import LOG_CURSOR as PENDING_CURSOR
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
 
+DEDUPLICATION: Final = "pulsar.dedup"
 # The cursor of each kind of log, which has no other.
 _OF_LOGS: Final = {"transaction-log": LOG_CURSOR, "pending-acks": PENDING_CURSOR}
 
@@ -33,13 +38,14 @@ _OF_LOGS: Final = {"transaction-log": LOG_CURSOR, "pending-acks": PENDING_CURSOR
 class FoundCursor:
     """A cursor's ledger: the topic that its positions name (None: none of those on the disks), its name.
 
-    `name` is None where nothing says which subscription it is.
+    `name` is None where nothing says which subscription it is. Not `sure`: it is the only one that fits.
     """
 
     clues: CursorClues
     topic: TopicName | None
     name: str | None
     why: str
+    sure: bool = True
 
     @property
     def called(self) -> str:
@@ -47,13 +53,46 @@ class FoundCursor:
         return self.name or f"recovered-{self.clues.ledger_id}"
 
 
-def found_cursors(scanned: Scanned, topics: Iterable[FoundTopic], names: Names) -> list[FoundCursor]:
-    """Return the ledgers of cursors, each with its topic and name as far as something says them."""
+def found_cursors(
+    scanned: Scanned, topics: Sequence[FoundTopic], names: Names, cluster: str
+) -> list[FoundCursor]:
+    """Return the ledgers of cursors, each with its topic and name as far as something says them.
+
+    `cluster` is what this cluster is called, where no marker says it.
+    """
     owner = {ledger_id: topic.name for topic in topics for ledger_id in topic.ledgers}
-    return [
+    found = [
         _found(clues, names.get(at), owner, scanned)
         for at, clues in sorted(scanned.said(CursorClues).items())
     ]
+    return list(_by_markers(found, {topic.name: replicated_in(topic, cluster) for topic in topics}))
+
+
+def replicated_in(topic: FoundTopic, cluster: str) -> list[Standing]:
+    """Return the replicated subscriptions that the markers in a topic name, and where each stood at least."""
+    return standings({clues.ledger_id: clues.replicated for clues in topic.clues}, cluster)
+
+
+def _by_markers(
+    cursors: Iterable[FoundCursor], standing: Mapping[TopicName, Sequence[Standing]]
+) -> Iterator[FoundCursor]:
+    """Yield the cursors, those of replicated subscriptions with the names that markers have."""
+    every = list(cursors)
+    mine: dict[TopicName, dict[int, Position]] = defaultdict(dict)
+    for one in every:
+        if one.clues.replicated and one.name is None and one.topic is not None and one.clues.last is not None:
+            mine[one.topic][one.clues.ledger_id] = one.clues.last
+    named = {(one.topic, one.name) for one in every}
+    found: dict[int, Standing] = {}
+    for topic, last in mine.items():
+        found |= whose([one for one in standing[topic] if (topic, one.subscription) not in named], last)
+    for one in every:
+        by = found.get(one.clues.ledger_id)
+        yield (
+            one
+            if by is None
+            else replace(one, name=by.subscription, why=f"{by.why}; no other fits", sure=False)
+        )
 
 
 def rebuilt_cursors(
@@ -70,23 +109,6 @@ def rebuilt_cursors(
             newest[key] = max(newest.get(key, one), one, key=_newness)
     for (topic, name), one in newest.items():
         yield _of_ledger(topic, name, one, refused=one.clues.ledger_id not in scanned.kept)
-
-
-def beginning_cursors(
-    topics: Iterable[FoundTopic], wanted: Iterable[GivenCursor], scanned: Scanned
-) -> Iterator[Rebuilt]:
-    """Yield the subscriptions of which no ledger is left, where the person wants them to begin."""
-    ledgers = {topic.name: [one for one in topic.ledgers if one in scanned.kept] for topic in topics}
-    for one in wanted:
-        mine = ledgers.get(one.topic)
-        path, facts = one.topic.cursor_path(one.cursor), _facts(one.topic, one.cursor)
-        if not mine:
-            yield Rebuilt(path, "refused", ("its topic has no ledgers here",), None, facts)
-            continue
-        last = mine[-1], scanned.found[mine[-1]].last_entry
-        position = Position(mine[0], -1) if one.start == "earliest" else Position(*last)
-        why = f"nothing of it is left; it begins with the {one.start}, as was given"
-        yield Rebuilt(path, "invented", (why,), _in_record(position), facts | {"position": _place(position)})
 
 
 class UnnamedCursor(TypedDict):
@@ -109,7 +131,7 @@ def unnamed_cursors(cursors: Iterable[FoundCursor]) -> Iterator[UnnamedCursor]:
                 "ledger_id": one.clues.ledger_id,
                 "topic": None if lost else str(one.topic),
                 "cursor": None,
-                "position": _place(one.clues.last),
+                "position": place_text(one.clues.last),
                 "ledgers": sorted(one.clues.named),
                 "evidence": [one.why],
             }
@@ -125,6 +147,8 @@ def _found(
         return FoundCursor(clues, named.topic, named.cursor, named.why)
     if clues.compacted is not None:
         return FoundCursor(clues, topic, COMPACTION, "only the cursor of compaction points to compacted data")
+    if clues.deduplicates:
+        return FoundCursor(clues, topic, DEDUPLICATION, "only deduplication keeps sequence ids of producers")
     log = scanned.clues.get(at) if at is not None else None
     if isinstance(log, LogClues):
         return FoundCursor(clues, topic, _OF_LOGS[log.kind], "a log has no other cursor")
@@ -140,8 +164,8 @@ def _of_ledger(topic: TopicName, name: str, one: FoundCursor, *, refused: bool) 
     position = one.clues.last
     assert position is not None
     path = topic.cursor_path(name)
-    facts = _facts(topic, name)
-    facts |= {"position": _place(position), "cursor_ledger": one.clues.ledger_id}
+    facts = cursor_facts(topic, name)
+    facts |= {"position": place_text(position), "cursor_ledger": one.clues.ledger_id}
     if refused:
         return Rebuilt(path, "refused", ("its ledger is refused",), None, facts)
     record = ManagedCursorInfo(
@@ -149,7 +173,7 @@ def _of_ledger(topic: TopicName, name: str, one: FoundCursor, *, refused: bool) 
         markDeleteLedgerId=position.ledger_id,
         markDeleteEntryId=position.entry_id,
     )
-    certainty: Certainty = "certain" if one.name else "lost+found"
+    certainty: Certainty = "lost+found" if one.name is None else "certain" if one.sure else "likely"
     moved = f"its ledger {one.clues.ledger_id} has where it stood last"
     return Rebuilt(path, certainty, (one.why, moved), record.SerializeToString(), facts)
 
@@ -161,7 +185,7 @@ def _without_topic(one: FoundCursor) -> Rebuilt:
     facts: RebuiltFacts = {
         "topic": None,
         "cursor": one.name,
-        "position": _place(one.clues.last),
+        "position": place_text(one.clues.last),
         "cursor_ledger": one.clues.ledger_id,
     }
     return Rebuilt(path, "lost+found", (why, "no record of it is written"), None, facts)
@@ -173,14 +197,15 @@ def _compactions(scanned: Scanned, topics: Iterable[FoundTopic]) -> Iterator[Reb
         found = compaction(scanned, topic.mentions)
         if found is not None:
             why = f"ledger {found.ledger_id} has compacted data of it"
-            facts = _facts(topic.name, COMPACTION)
-            facts |= {"position": _place(found.horizon), "compacted_ledger": found.ledger_id}
-            value = _in_record(found.horizon, {COMPACTED_LEDGER: found.ledger_id})
+            facts = cursor_facts(topic.name, COMPACTION)
+            facts |= {"position": place_text(found.horizon), "compacted_ledger": found.ledger_id}
+            value = state_in_record(found.horizon, {COMPACTED_LEDGER: found.ledger_id})
             path = topic.name.cursor_path(COMPACTION)
             yield Rebuilt(path, "certain" if found.pointed else "likely", (why,), value, facts)
 
 
-def _in_record(position: Position, properties: Mapping[str, int] | None = None) -> bytes:
+def state_in_record(position: Position, properties: Mapping[str, int] | None = None) -> bytes:
+    """Return the record of a cursor whose state is in the record."""
     record = ManagedCursorInfo(
         cursorsLedgerId=STATE_IN_RECORD,
         markDeleteLedgerId=position.ledger_id,
@@ -191,9 +216,11 @@ def _in_record(position: Position, properties: Mapping[str, int] | None = None) 
     return record.SerializeToString()
 
 
-def _facts(topic: TopicName, cursor: str) -> RebuiltFacts:
+def cursor_facts(topic: TopicName, cursor: str) -> RebuiltFacts:
+    """Return what a reader of a subscription's value looks at first."""
     return {"topic": str(topic), "cursor": cursor}
 
 
-def _place(position: Position | None) -> str | None:
+def place_text(position: Position | None) -> str | None:
+    """Return a position as it is shown."""
     return None if position is None else f"{position.ledger_id}:{position.entry_id}"

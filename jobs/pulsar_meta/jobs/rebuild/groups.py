@@ -17,13 +17,10 @@ from itertools import pairwise
 from typing import Final
 
 from pulsar_meta.jobs.rebuild.clues import DataClues, Mention
-from pulsar_meta.jobs.rebuild.kinds import Kind
 from pulsar_meta.jobs.rebuild.neighbours import Both, Ends, neighbours
 
 # By how much producers' clocks may be wrong.
 SKEW: Final = 60_000
-
-_SAYS: Final[dict[Kind, str]] = {"compacted": "the compacted data in ledger {} is that of {} and {}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +89,10 @@ class _Grouping:
             for one, other in pairwise(together):
                 if self.members[one] is not self.members[other] and self._fit_names(one, other):
                     self._join(one, other)
-                    says = _SAYS.get(mention.kind, "the cursor in ledger {} names {} and {}")
-                    self.evidence[other].append(says.format(mention.ledger_id, one, other))
-            if together:
+                    self.evidence[other].append(mention.says.format(mention.ledger_id, one, other))
+            if together and mention.kind != "data":
                 self.mentioned[together[0]].append(mention.ledger_id)
+            if together:
                 reached |= dict.fromkeys(mention.named, together[0])
 
     def by_indexes(self) -> bool:

@@ -63,8 +63,8 @@ def read_names(lines: Iterable[str], source: str) -> GivenNames:
     """Return what a file says: a line `{"ledger_id", "topic", "cursor"?}` for each ledger that has a name.
 
     The topic is null where it is not known, the cursor is the subscription's name. Without a ledger:
-    `{"topic", "cursor", "position": "earliest" | "latest"}`. UsageError with the number of a line that is
-    none of these.
+    `{"topic", "cursor", "position": "earliest" | "latest"}`; null leaves it out. UsageError with the number
+    of a line that is none of these.
     """
     names, cursors = dict[int, Named](), list[GivenCursor]()
     for number, line in enumerate(lines, start=1):
@@ -88,6 +88,8 @@ def _given(row: Mapping[str, Any]) -> GivenCursor | tuple[int, Named] | None:
         raise UsageError("a topic and a cursor are names, or null")
     if ledger_id is None and topic is not None and cursor is not None and start in get_args(Start):
         return GivenCursor(TopicName.parse(topic), cursor, start)
+    if "position" in row and "ledger_id" not in row and start is None:
+        return None
     if type(ledger_id) is not int:
         raise UsageError(
             'expected {"ledger_id": NUMBER, "topic": NAME or null}, or {"topic", "cursor", "position":'

@@ -14,13 +14,13 @@ from typing import Final
 from pulsar_meta.codecs.errors import GuardError, UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.cookie import decode_cookie
-from pulsar_meta.codecs.names import LEDGERS, ledger_path
+from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.rebuild.clues import DataClues
 from pulsar_meta.jobs.rebuild.counters import counters
 from pulsar_meta.jobs.rebuild.cursors import (
+    FoundCursor,
     UnnamedCursor,
-    beginning_cursors,
     found_cursors,
     rebuilt_cursors,
     unnamed_cursors,
@@ -36,12 +36,19 @@ from pulsar_meta.jobs.rebuild.merging import (
     merged_schemas,
     with_old_metadata,
 )
-from pulsar_meta.jobs.rebuild.names import GivenNames, Names, names_on_disks
+from pulsar_meta.jobs.rebuild.names import GivenCursor, GivenNames, Names, names_on_disks
 from pulsar_meta.jobs.rebuild.needs import what_topics_need
 from pulsar_meta.jobs.rebuild.old_store import OldStore
 from pulsar_meta.jobs.rebuild.scan import Scanned, Scanner, scan_here
 from pulsar_meta.jobs.rebuild.schemas import SchemaClues, rebuilt_schemas
 from pulsar_meta.jobs.rebuild.topics import FoundTopic, UnnamedTopic, found_topics, unnamed
+from pulsar_meta.jobs.rebuild.without_ledgers import (
+    GoneCursor,
+    as_names,
+    beginning_cursors,
+    gone_cursors,
+    replicated_cursors,
+)
 from pulsar_meta.jobs.topics.topic import Report
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.snapshot_writer import SnapshotWriter
@@ -86,27 +93,31 @@ def rebuilt_values(
 ) -> Iterator[Rebuilt]:
     """Yield what the disks tell: BookKeeper's cluster, every ledger in order, the topics, what they need.
 
-    Raises as `scan_disks`, UsageError also where a name is for a ledger that has none; GuardError where the
-    disks are of several clusters.
+    Raises as `scan_disks`, UsageError also where a name is for a ledger that has none, and where the cluster
+    calls itself otherwise; GuardError where the disks are of several clusters.
     """
     check_disks(source)
     old, cluster = known.old, list(_cluster(source))
     scanned = scan_disks(source, report, known, scanner)
+    _check_cluster(scanned, known.cluster)
     yield from (_ledger(one, scanned.kinds[at], known) for at, one in scanned.found.items())
     yield from gone_ledgers(scanned, old)
     names = _names(scanned, known)
     topics = _with_old(found_topics(scanned, names), old)
     yield from (topic.rebuilt(scanned.found, old.topics.get(topic.name)) for topic in topics)
-    cursors = found_cursors(scanned, topics, names)
+    cursors = found_cursors(scanned, topics, names, known.cluster)
+    given = known.given.cursors
     yield from merged_cursors(
         [
+            *replicated_cursors(topics, cursors, scanned, old, known.cluster),
             *rebuilt_cursors(scanned, topics, cursors),
-            *beginning_cursors(topics, known.given.cursors, scanned),
+            *beginning_cursors(topics, given, scanned),
         ],
         cursors,
         scanned,
         old,
     )
+    yield from gone_cursors(scanned, _named(cursors, given), old)
     schemas = list(
         merged_schemas(rebuilt_schemas(scanned.said(SchemaClues).values(), scanned.kept), scanned, old)
     )
@@ -119,8 +130,10 @@ def rebuilt_values(
 
 def unnamed_groups(
     source: EntrySource, report: Report, known: Known, scanner: Scanner | None = None
-) -> Iterator[UnnamedTopic | UnnamedCursor]:
+) -> Iterator[UnnamedTopic | UnnamedCursor | GoneCursor]:
     """Yield each topic and cursor whose name nothing says, as lines of a file of names.
+
+    Behind them subscriptions of which only the name is left.
 
     Raises as `rebuilt_values`.
     """
@@ -128,8 +141,15 @@ def unnamed_groups(
     names = _names(scanned, known)
     topics = found_topics(scanned, names)
     yield from unnamed(source, topics)
-    cursors = found_cursors(scanned, topics, names)
+    cursors = found_cursors(scanned, topics, names, known.cluster)
     yield from unnamed_cursors(one for one in cursors if one.clues.ledger_id >= known.old.next_id)
+    yield from as_names(gone_cursors(scanned, _named(cursors, known.given.cursors), known.old))
+
+
+def _named(cursors: Iterable[FoundCursor], given: Iterable[GivenCursor]) -> Iterator[tuple[TopicName, str]]:
+    """Yield the subscriptions that are made."""
+    yield from ((one.topic, one.cursor) for one in given)
+    yield from ((one.topic, one.name) for one in cursors if one.topic is not None and one.name is not None)
 
 
 def _names(scanned: Scanned, known: Known) -> Names:
@@ -147,6 +167,16 @@ def _with_old(topics: Sequence[FoundTopic], old: OldStore) -> list[FoundTopic]:
     here = {topic.name for topic in topics}
     why = ("the old store has it", "no ledger of it is on the disks")
     return [*topics, *(FoundTopic(name, "old", (), why) for name in old.topics if name not in here)]
+
+
+def _check_cluster(scanned: Scanned, cluster: str) -> None:
+    """Raise UsageError where no marker of replication has the cluster's name, and some have another one."""
+    said = {
+        one.replicated.cluster: at for at, one in scanned.said(DataClues).items() if one.replicated.cluster
+    }
+    if said and cluster not in said:
+        name, ledger_id = next(iter(said.items()))
+        raise UsageError(f"a marker in ledger {ledger_id} calls this cluster {name!r}: --cluster {name}")
 
 
 def check_disks(source: EntrySource) -> None:

@@ -5,6 +5,7 @@ The results are plain values: they can be made by many workers, and be kept. Nee
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +19,7 @@ from pulsar_meta.jobs.rebuild.compaction import CompactedClues, compacted_clues
 from pulsar_meta.jobs.rebuild.cursor_ledgers import CursorClues, cursor_clues
 from pulsar_meta.jobs.rebuild.kinds import Kind, kind_of
 from pulsar_meta.jobs.rebuild.ledgers import Disks, Examined, FoundLedger, disks_of, examine, judged
+from pulsar_meta.jobs.rebuild.replication import CopiedFrom
 from pulsar_meta.jobs.rebuild.schemas import SchemaClues, schema_clues
 from pulsar_meta.jobs.rebuild.transactions import LogClues, log_clues
 from pulsar_meta.jobs.topics.topic import Report
@@ -74,9 +76,30 @@ class Scanned:
         """Yield which ledgers name data ledgers of their topic."""
         for at, clues in self.clues.items():
             if isinstance(clues, CompactedClues | CursorClues | LogClues) and clues.named:
-                yield Mention(at, self.kinds[at], clues.named)
+                says = COMPACTED if isinstance(clues, CompactedClues) else MENTIONED
+                yield Mention(at, self.kinds[at], clues.named, says)
+        yield from self._by_replication()
+
+    def _by_replication(self) -> Iterator[Mention]:
+        """Yield what markers and copies say: a ledger that was copied from is one topic's here, too."""
+        copies = defaultdict[CopiedFrom, set[int]](set)
+        for at, clues in self.said(DataClues).items():
+            if clues.replicated.named:
+                yield Mention(at, "data", clues.replicated.named | {at}, MARKED)
+            for origin in clues.replicated.copied_from:
+                copies[origin].add(at)
+        for origin, ledgers in sorted(copies.items()):
+            if len(ledgers) > 1:
+                cluster = origin.cluster.replace("{", "{{").replace("}", "}}")
+                says = COPIED.format(cluster, origin.ledger_id)
+                yield Mention(min(ledgers), "data", frozenset(ledgers), says)
 
 
+# Why data ledgers are one topic's, by a ledger and two that it names.
+MENTIONED: Final = "the cursor in ledger {} names {} and {}"
+COMPACTED: Final = "the compacted data in ledger {} is that of {} and {}"
+MARKED: Final = "a marker in ledger {} names {} and {}"
+COPIED: Final = "messages of cluster {}, ledger {}, are copied to {{1}} and {{2}}"
 # Where more than this share of ledgers lacks entries, disks are missing.
 TORN_SHARE: Final = 0.02
 # Looks at ledgers, in order.

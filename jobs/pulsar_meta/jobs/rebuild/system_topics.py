@@ -33,6 +33,7 @@ from pulsar_meta.entries.base import EntrySource, RawEntry, read_each
 CHANGE_EVENTS: Final = "__change_events"
 REAL_TOPIC: Final = "REAL_TOPIC"
 ORIGIN: Final = "ORIGIN_MESSAGE_ID"
+REAL_SUBSCRIPTION: Final = "REAL_SUBSCRIPTION"
 # Entries at the beginning of a ledger that are looked at for names.
 LOOKED_AT: Final = 4
 _SNAPSHOTS: Final[dict[SnapshotKind, str]] = {"snapshot": SNAPSHOTS, "indexes": INDEXES, "segment": SEGMENTS}
@@ -49,12 +50,20 @@ class Naming(NamedTuple):
     why: str
 
 
+class Subscriber(NamedTuple):
+    """A subscription that put messages off."""
+
+    topic: TopicName
+    cursor: str
+
+
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """What the messages of a ledger say of its own topic (None: nothing), and of others' ledgers."""
+    """What the messages of a ledger say of its own topic (None: nothing), of others' ledgers and readers."""
 
     own: TopicName | None = None
     others: tuple[Naming, ...] = ()
+    subscribers: tuple[Subscriber, ...] = ()
 
 
 NOTHING: Final = Announced()
@@ -66,7 +75,9 @@ def announced(source: EntrySource, ledger_id: int) -> Announced:
         if _system_topic(message) is not None:
             return _of_system_topic(source, ledger_id)
         if any(one.key == REAL_TOPIC for one in message.metadata.properties):
-            return Announced(None, tuple(dict.fromkeys(_sent_on(source, ledger_id))))
+            sent_on = list(_sent_on(source, ledger_id))
+            subscribers = dict.fromkeys(one for _, one in sent_on if one is not None)
+            return Announced(None, tuple(dict.fromkeys(one for one, _ in sent_on)), tuple(subscribers))
     return NOTHING
 
 
@@ -133,8 +144,8 @@ def _avro_text(text: str) -> bytes:
     return bytes(length) + bytes([number]) + data
 
 
-def _sent_on(source: EntrySource, ledger_id: int) -> Iterator[Naming]:
-    """Yield from which topics' ledgers the messages of a retry or dead-letter topic came."""
+def _sent_on(source: EntrySource, ledger_id: int) -> Iterator[tuple[Naming, Subscriber | None]]:
+    """Yield from which topics' ledgers the messages of a retry or dead-letter topic came, and from whom."""
     for message in _messages_of(source, ledger_id, None):
         properties = {one.key: one.value for one in message.metadata.properties}
         origin = _origin_re.fullmatch(properties.get(ORIGIN, ""))
@@ -147,7 +158,8 @@ def _sent_on(source: EntrySource, ledger_id: int) -> Iterator[Naming]:
         if int(origin[2]) >= 0 and topic.partition is None:
             topic = topic.with_partition(int(origin[2]))
         why = f"a message in ledger {ledger_id} was sent on from it, and says its name"
-        yield Naming(int(origin[1]), replace(topic, short=False), why)
+        topic, reader = replace(topic, short=False), properties.get(REAL_SUBSCRIPTION)
+        yield Naming(int(origin[1]), topic, why), Subscriber(topic, reader) if reader else None
 
 
 def _messages_of(source: EntrySource, ledger_id: int, last: int | None) -> Iterator[Message]:

@@ -23,7 +23,7 @@ from pulsar_meta.jobs.rebuild.plain_forms import plain, read_plain
 from pulsar_meta.jobs.rebuild.scan import LedgerScan, Scanner
 from pulsar_meta.jobs.topics.topic import Report
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 # It has what disks keep of ledgers' passwords.
 MODE: Final = 0o600
 

@@ -1,0 +1,165 @@
+"""What replication left on the disks of two clusters of 4.2.4: names of subscriptions, ledgers of a topic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.rebuild.clues import DataClues
+from pulsar_meta.jobs.rebuild.evidence import Rebuilt
+from pulsar_meta.jobs.rebuild.groups import group_ledgers
+from pulsar_meta.jobs.rebuild.names import GivenNames, Named
+from pulsar_meta.jobs.rebuild.old_store import OldStore
+from pulsar_meta.jobs.rebuild.rebuilt import Known, rebuilt_values, scan_disks
+from pulsar_meta.jobs.rebuild.replication import Standing, whose
+from pulsar_meta.jobs.rebuild.scan import LedgerScan, Scanned, scan_here
+from pulsar_meta.jobs.topics.topic import Position, parse_position
+from pulsar_meta.jobs.values.counters import IDGEN
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
+
+Cluster = tuple[str, Path, dict[str, Any]]
+
+
+@pytest.fixture(scope="module", params=["west", "east"])
+def cluster(request: pytest.FixtureRequest, capture: Callable[[str], Path]) -> Cluster:
+    """The name of a cluster, its disk, and what its broker said by topic."""
+    folder = capture("replicated-4.2.4")
+    return (
+        request.param,
+        folder / request.param,
+        json.loads((folder / "truth.json").read_text())[request.param],
+    )
+
+
+def rebuilt(cluster: Cluster, *, lost: bool = False, **known: Any) -> dict[tuple[str | None, str], Rebuilt]:
+    """Return the subscriptions that are made, topics named; `lost`: no ledger of a replicated one is left."""
+    name, folder, truth = cluster
+    ledgers = {
+        one: Named(TopicName.parse(topic), "") for topic, said in truth.items() for one in said["ledgers"]
+    }
+    with open_entries([f"bookie-disk:{folder}"]) as source:
+        here = scan_here(source, print, password=b"", lost=())
+
+        def scanned(ids: Iterable[int]) -> Iterator[LedgerScan]:
+            yield from (
+                one for one in here(ids) if not (lost and getattr(one.clues, "replicated", None) is True)
+            )
+
+        given = Known(given=GivenNames(ledgers), cluster=name, **known)
+        made = list(rebuilt_values(source, print, given, scanned))
+    return {(one.facts.get("topic"), one.facts["cursor"] or ""): one for one in made if "cursor" in one.facts}
+
+
+def true(cluster: Cluster) -> dict[tuple[str | None, str], tuple[Position, int]]:
+    return {
+        (topic, name.replace("%2F", "/")): (parse_position(one["position"]), one["ledger"])
+        for topic, said in cluster[2].items()
+        for name, one in said["cursors"].items()
+    }
+
+
+def test_ledgers_of_subscriptions_get_their_names(cluster: Cluster) -> None:
+    made, stated = rebuilt(cluster), true(cluster)
+    named = {key: one for key, one in made.items() if not key[1].startswith("recovered-")}
+    # Nothing says which cursor is the replicator's, or that of a subscription that is not replicated.
+    assert {key for key in stated if key[1] != "plain" and ".repl." not in key[1]} == named.keys()
+    for key, one in named.items():
+        assert (one.facts["position"], one.facts["cursor_ledger"]) == (
+            "{}:{}".format(*stated[key][0]),
+            stated[key][1],
+        )
+        assert one.certainty == ("certain" if key[1] == "pulsar.dedup" else "likely")
+
+
+def test_subscriptions_without_a_ledger_begin_where_markers_have_them(cluster: Cluster) -> None:
+    made, stated = rebuilt(cluster, lost=True), true(cluster)
+    found = {key: one for key, one in made.items() if "replicated subscription" in one.evidence[0]}
+    assert {key[1] for key in found} == {"billing/a", "audit", "ship"}
+    for key, one in found.items():
+        record = decode_cursor(one.value or b"")
+        position = Position(record.markDeleteLedgerId, record.markDeleteEntryId)
+        # Nothing is passed over, and only what is in this ledger or the one before comes again.
+        ledgers, true_one = cluster[2][str(key[0])]["ledgers"], stated[key][0]
+        at = ledgers.index(true_one.ledger_id)
+        assert position.ledger_id in ledgers[max(at - 1, 0) : at + 1]
+        assert position <= true_one
+        assert [(held.name, held.value) for held in record.properties] == [
+            ("pulsar.replicated.subscription", 1)
+        ]
+        assert one.certainty == "likely"
+
+
+def test_what_an_older_store_had_let_go_of_stays_away(cluster: Cluster) -> None:
+    topics = {TopicName.parse(topic): ManagedLedgerInfo() for topic in cluster[2]}
+    old = OldStore(topics=topics, counters={IDGEN: 1000})
+    made = rebuilt(cluster, lost=True, old=old)
+    assert not [key for key in made if key[1] in ("billing/a", "audit", "ship")]
+
+
+def test_ledgers_are_one_topics_by_markers_and_copies_alone(cluster: Cluster) -> None:
+    name, folder, _ = cluster
+    with open_entries([f"bookie-disk:{folder}"]) as source:
+        scanned = scan_disks(source, print, Known(cluster=name))
+    data = {at: DataClues(at) for at in scanned.said(DataClues)}
+    mentions = [one for one in scanned.mentions() if one.kind == "data"]
+    assert {one.says.partition(" in ")[0] for one in mentions} >= {"a marker"}
+    groups = [set(one.ledgers) for one in group_ledgers(data, mentions, {})]
+    whole = [set(one.ledgers) for one in group_ledgers(scanned.said(DataClues), scanned.mentions(), {})]
+    assert all(any(group <= topic for topic in whole) for group in groups)
+    assert [one for one in groups if len(one) > 1]
+
+
+def test_a_cluster_that_calls_itself_otherwise(cluster: Cluster) -> None:
+    name, folder, _ = cluster
+    with (
+        open_entries([f"bookie-disk:{folder}"]) as source,
+        pytest.raises(UsageError, match=f"--cluster {name}"),
+    ):
+        list(rebuilt_values(source, print, Known()))
+
+
+def standing(**names: int | None) -> list[Standing]:
+    return [
+        Standing(name, None if entry is None else Position(1, entry), 1, "") for name, entry in names.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "last", "found"),
+    [
+        (standing(a=5), {9: 7}, {9: "a"}),
+        (standing(a=5), {9: 4}, {}),
+        (standing(a=None), {9: 7}, {}),
+        # Two fit both, but for one that stands just where it was moved.
+        (standing(a=5, b=6), {9: 7, 10: 8}, {}),
+        (standing(a=5, b=6), {9: 5, 10: 8}, {9: "a", 10: "b"}),
+        (standing(a=5, b=6), {9: 5, 10: 6}, {9: "a", 10: "b"}),
+        (standing(a=3, b=6), {9: 4, 10: 8}, {9: "a", 10: "b"}),
+        # Where both were moved to one place, and where an older ledger of one is there, too.
+        (standing(a=5, b=5), {9: 5, 10: 8}, {}),
+        (standing(a=5, b=6), {9: 5, 10: 8, 11: 9}, {9: "a"}),
+        (standing(a=5), {9: 5, 10: 5}, {}),
+        (standing(a=5), {9: 6, 10: 8}, {}),
+    ],
+)
+def test_whose_a_ledger_is(names: list[Standing], last: dict[int, int], found: dict[int, str]) -> None:
+    places = {ledger: Position(1, entry) for ledger, entry in last.items()}
+    assert {at: one.subscription for at, one in whose(names, places).items()} == found
+
+
+def test_scans_of_both_are_kept_and_read_back(cluster: Cluster) -> None:
+    from pulsar_meta.jobs.rebuild.plain_forms import plain, read_plain
+
+    with open_entries([f"bookie-disk:{cluster[1]}"]) as source:
+        scans = list(scan_here(source, print, password=b"", lost=())(source.ledgers()))
+    back = [read_plain(LedgerScan, json.loads(json.dumps(plain(one)))) for one in scans]
+    assert back == scans
+    assert Scanned.of(back, b"").said(DataClues) == Scanned.of(scans, b"").said(DataClues)
