@@ -154,15 +154,19 @@ class Shell:
             with whole_file(self.output, "w") as out:
                 yield out
 
-    def emit_lines(self, parts: Iterable[Document | Lines], view: View) -> None:
-        """Write documents, and lines of them that are made already, as plain, csv or ndjson.
+    def emit_lines(
+        self, parts: Iterable[Document | Lines], view: View | Detail, *, single: bool = False
+    ) -> None:
+        """Write documents, and lines of them that are made already, as plain, csv, ndjson or json.
 
-        They are not for a terminal.
+        They are not for a terminal. `single` as in `emit`.
         """
         with self.text_out() as out:
             match self.format:
                 case Format.NDJSON:
                     write_ndjson(parts, out)
+                case Format.JSON:
+                    write_json(parts, out, single=single)
                 case Format.CSV:
                     write_csv(parts, out, view)
                 case _:

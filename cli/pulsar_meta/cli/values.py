@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.render.tables import Detail
+from pulsar_meta.cli.render.tables import Detail, Format, Lines
+from pulsar_meta.cli.render.text import harmless_json
 from pulsar_meta.cli.render.values import document_lines
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.documents.document import Decoded, DecodeOptions, decode_document
+from pulsar_meta.codecs.documents.kinds import ENVELOPED
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.names import MANAGED_LEDGERS
 from pulsar_meta.jobs.topics.segments import PlaceNames
-from pulsar_meta.jobs.values.value_inputs import ValueInput
+from pulsar_meta.jobs.values.value_inputs import ValueInput, in_blocks
+
+if TYPE_CHECKING:
+    from pulsar_meta.codecs.documents.document_text import DocumentTexts
 
 # The columns of CSV.
 FIELDS = (
@@ -37,13 +43,17 @@ NO_NAMES: Final[Mapping[str, PlaceNames]] = {}
 Complete = Callable[[ValueInput, Document], PulsarMetaError | None]
 
 
+def nothing(value: ValueInput, document: Document) -> None:
+    """Add nothing to a value's document."""
+
+
 def emit_values(
     shell: Shell,
     values: Iterable[ValueInput],
     options: DecodeOptions,
     *,
     single: bool,
-    complete: Complete = lambda value, document: None,
+    complete: Complete = nothing,
     names: Mapping[str, PlaceNames] = NO_NAMES,
 ) -> None:
     """Write what values say, report what is wrong with some, and leave with the gravest exit code.
@@ -51,10 +61,67 @@ def emit_values(
     `names` has by paths what documents say beside them: whose value it is.
     """
     faults = Faults(shell)
-    documents = _decoded(shell, values, options, faults, complete)
-    documents = (_with_names(document, names) for document in documents)
-    shell.emit(documents, Detail(document_lines, fields=FIELDS), single=single)
+    view = Detail(document_lines, fields=FIELDS)
+    documents = (_with_names(one, names) for one in _decoded(shell, values, options, faults, complete))
+    shell.emit(documents, view, single=single)
     faults.end()
+
+
+def emit_stored(shell: Shell, values: Iterable[ValueInput], options: DecodeOptions, *, single: bool) -> None:
+    """Write what values say as they were stored, with nothing added; as `emit_values` does, but faster."""
+    if not shell.speaks_json or shell.is_shown:
+        emit_values(shell, values, options, single=single)
+        return
+    faults = Faults(shell)
+    shell.emit_lines(_written(shell, values, options, faults), Detail(document_lines), single=single)
+    faults.end()
+
+
+def _written(
+    shell: Shell, values: Iterable[ValueInput], options: DecodeOptions, faults: Faults
+) -> Iterator[Document | Lines]:
+    """Yield the JSON of values, of managed ledgers and cursors as text."""
+    texts: DocumentTexts | None = None
+    for block in in_blocks(values):
+        if texts is None and any(_may_be_text(value, options) for value in block):
+            # It loads protobuf, which values of other kinds do without.
+            from pulsar_meta.codecs.documents.document_text import DocumentTexts
+
+            texts = DocumentTexts(options)
+        found = texts.of(block) if texts is not None else [None] * len(block)
+        yield from _parts(shell, block, found, options, faults)
+
+
+def _parts(
+    shell: Shell,
+    block: Sequence[ValueInput],
+    texts: Sequence[str | None],
+    options: DecodeOptions,
+    faults: Faults,
+) -> Iterator[Document | Lines]:
+    """Yield texts where there are some, documents elsewhere; of NDJSON many lines at once."""
+    lines: list[str] = []
+    for value, text in zip(block, texts, strict=True):
+        if text is not None and value.error is None:
+            lines.append(text)
+            if shell.format is Format.NDJSON:
+                continue
+        yield from _lines(lines)
+        lines = []
+        if text is None or value.error is not None:
+            yield from _decoded(shell, (value,), options, faults, nothing)
+    yield from _lines(lines)
+
+
+def _lines(texts: Sequence[str]) -> Iterator[Lines]:
+    if texts:
+        yield Lines(harmless_json("\n".join(texts)) + "\n")
+
+
+def _may_be_text(value: ValueInput, options: DecodeOptions) -> bool:
+    if options.kind is not None:
+        return options.kind in ENVELOPED
+    return value.path is not None and value.path.startswith(MANAGED_LEDGERS)
 
 
 def _with_names(document: Document, names: Mapping[str, PlaceNames]) -> Document:

@@ -49,7 +49,7 @@ def _is_suspect(text: str) -> bool:
 
 def _dumped(document: object) -> str:
     try:
-        text = json.dumps(document, ensure_ascii=False, default=_as_base64)
+        text = _encode(document)
     except _HasNumberError:
         return _LINE.text(_without_bytes(document))
     if text.isascii():
@@ -189,6 +189,10 @@ def _as_base64(value: object) -> str:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(value).decode()
     raise TypeError(f"no JSON form for {type(value).__name__}")
+
+
+# Made once: `json.dumps` makes one at each call that asks for anything.
+_encode: Final = json.JSONEncoder(ensure_ascii=False, default=_as_base64).encode
 
 
 def integer(value: Any, path: str, low: int, high: int) -> int:

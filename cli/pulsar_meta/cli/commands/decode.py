@@ -13,7 +13,7 @@ from pulsar_meta.cli.inputs import STDIN, open_input
 from pulsar_meta.cli.options import StoreUrl
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.shell import Shell
-from pulsar_meta.cli.values import emit_values, place
+from pulsar_meta.cli.values import emit_stored, place
 from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
 from pulsar_meta.codecs.documents.document import DecodeOptions
 from pulsar_meta.codecs.documents.kinds import ENVELOPED, KINDS, checked_kind, kind_of
@@ -82,7 +82,7 @@ def decode(
         return
     first = list(islice(values, 1))
     single = store is None and is_one_value(inputs, form, first)
-    emit_values(shell, chain(first, values), options, single=single)
+    emit_stored(shell, chain(first, values), options, single=single)
 
 
 def _store_of_paths(shell: Shell, inputs: list[str]) -> str | None:

@@ -106,12 +106,12 @@ class Detail:
             yield from self.drawing(document)
 
 
-def write_json(documents: Iterable[Document], out: IO[str], *, single: bool) -> None:
+def write_json(documents: Iterable[Document | Lines], out: IO[str], *, single: bool) -> None:
     """Write one document (`single`) or a list, streaming; an error midway leaves a valid list.
 
     On a terminal it is indented.
     """
-    text = _indented if out.isatty() else json_line
+    text = _indented if out.isatty() else _in_a_line
     if single:
         for document in documents:
             out.write(text(document) + "\n")
@@ -126,8 +126,12 @@ def write_json(documents: Iterable[Document], out: IO[str], *, single: bool) -> 
             out.write("]\n" if separator != "[" else "[]\n")
 
 
-def _indented(document: Document) -> str:
-    return harmless(_INDENTED.text(LITERALS.decode(json_line(document))), IN_JSON)
+def _in_a_line(document: Document | Lines) -> str:
+    return document.text.removesuffix("\n") if isinstance(document, Lines) else json_line(document)
+
+
+def _indented(document: Document | Lines) -> str:
+    return harmless(_INDENTED.text(LITERALS.decode(_in_a_line(document))), IN_JSON)
 
 
 def write_ndjson(documents: Iterable[Document | Lines], out: IO[str]) -> None:

@@ -93,7 +93,11 @@ def message_line(text: str) -> str:
 
 def json_line(document: Any) -> str:
     """Return a document as one line of JSON that does not steer a terminal, and means the same."""
-    text = dumps(document)
+    return harmless_json(dumps(document))
+
+
+def harmless_json(text: str) -> str:
+    """Return JSON that does not steer a terminal, and means the same."""
     return text if text.isascii() and "\x7f" not in text else harmless(text, IN_JSON)
 
 

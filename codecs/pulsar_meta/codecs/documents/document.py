@@ -214,10 +214,11 @@ def _open(kind: str, data: bytes, max_size: int) -> tuple[EnvelopeDocument | Non
     except DecodeError as error:
         return _envelope_claim(header, data), _salvaged(kind, header, data, max_size, error)
     payload = data if envelope is None else envelope.payload
-    return _envelope(envelope), _family(kind).decode_value(kind, payload)
+    return envelope_document(envelope), _family(kind).decode_value(kind, payload)
 
 
-def _envelope(envelope: Envelope | None) -> EnvelopeDocument | None:
+def envelope_document(envelope: Envelope | None) -> EnvelopeDocument | None:
+    """Return what an opened envelope says of itself, None where there is none."""
     if envelope is None:
         return None
     return _claim(envelope.codec, envelope.stored_size, envelope.raw_size, envelope.unknown)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import lt
 from typing import Literal
 
 from pulsar_meta.proto.MLDataFormats_pb2 import (
@@ -47,7 +48,7 @@ class Acks:
     @property
     def entry_count(self) -> int:
         """How many entries are acknowledged, those of ranges over several ledgers not counted."""
-        return sum(last - first + 1 for ranges in self.entries.values() for first, last in ranges)
+        return sum([last - first + 1 for ranges in self.entries.values() for first, last in ranges])
 
 
 def acks_of(state: ManagedCursorInfo | PositionInfo) -> Acks:
@@ -72,14 +73,30 @@ def ack_form(state: ManagedCursorInfo | PositionInfo) -> AckForm:
 
 def acks_of_ranges(ranges: Iterable[MessageRange]) -> Acks:
     """Return what a list of ranges covers; empty ones cover nothing."""
-    acks = Acks()
+    return acks_of_ends(range_ends(ranges))
+
+
+def range_ends(ranges: Iterable[MessageRange]) -> list[int]:
+    """Return four numbers for each range: ledger and entry of its lower end, then of its upper end."""
+    ends: list[int] = []
     for item in ranges:
         lower, upper = item.lowerEndpoint, item.upperEndpoint
-        ledger, first, last = upper.ledgerId, lower.entryId + 1, upper.entryId
-        if lower.ledgerId != ledger:
-            acks.spanning.append(((lower.ledgerId, lower.entryId), (ledger, last)))
-        elif first <= last:
-            acks.entries.setdefault(ledger, []).append((first, last))
+        ends += (lower.ledgerId, lower.entryId, upper.ledgerId, upper.entryId)
+    return ends
+
+
+def acks_of_ends(ends: Sequence[int]) -> Acks:
+    """Return what ranges cover, by the numbers of `range_ends`."""
+    lower, before, upper, last = ends[0::4], ends[1::4], ends[2::4], ends[3::4]
+    if lower == upper and len(set(lower)) == 1 and all(map(lt, before, last)):
+        # As almost all are.
+        return Acks({lower[0]: [(entry + 1, end) for entry, end in zip(before, last, strict=True)]})
+    acks = Acks()
+    for first_ledger, entry, ledger, end in zip(lower, before, upper, last, strict=True):
+        if first_ledger != ledger:
+            acks.spanning.append(((first_ledger, entry), (ledger, end)))
+        elif entry < end:
+            acks.entries.setdefault(ledger, []).append((entry + 1, end))
     return acks
 
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Literal, NotRequired, TypedDict
 from uuid import UUID
 
-from pulsar_meta.codecs.metadata.acks import acked_indexes, acks_of, unacked_indexes
+from pulsar_meta.codecs.metadata.acks import Acks, acked_indexes, acks_of, unacked_indexes
 from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD
 from pulsar_meta.codecs.metadata.managed_ledger import ledgers_by_id
 from pulsar_meta.codecs.protobuf.to_json import readable
@@ -211,10 +211,13 @@ def offload_meaning(context: OffloadContext) -> OffloadMeaning:
     return shown
 
 
-def cursor_meaning(record: ManagedCursorInfo, *, whole: bool = True) -> CursorMeaning:
+def cursor_meaning(
+    record: ManagedCursorInfo, *, whole: bool = True, acks: Acks | None = None
+) -> CursorMeaning:
     """Return what a cursor's record says, and whether that is the truth or only a snapshot.
 
     Where the state lies in the cursor's ledger, a record without acknowledgements says nothing of them.
+    `acks`: what is acknowledged, where that was read already.
     """
     meaning: CursorMeaning = {}
     in_record = record.cursorsLedgerId == STATE_IN_RECORD
@@ -224,7 +227,7 @@ def cursor_meaning(record: ManagedCursorInfo, *, whole: bool = True) -> CursorMe
             meaning |= {"cursor_ledger": record.cursorsLedgerId, "snapshot_only": True, "note": SNAPSHOT_ONLY}
     if record.HasField("markDeleteLedgerId") and record.HasField("markDeleteEntryId"):
         meaning["mark_delete"] = f"{record.markDeleteLedgerId}:{record.markDeleteEntryId}"
-    meaning |= _acks(record, certain=whole and in_record)
+    meaning |= _acks(record, acks_of(record) if acks is None else acks, certain=whole and in_record)
     if record.HasField("lastActive"):
         meaning["last_active"] = iso_time(record.lastActive)
     if len(record.cursorProperties):
@@ -239,15 +242,14 @@ def position_meaning(position: PositionInfo, *, whole: bool = True) -> PositionM
     meaning: PositionMeaning = {}
     if position.HasField("ledgerId") and position.HasField("entryId"):
         meaning["mark_delete"] = f"{position.ledgerId}:{position.entryId}"
-    meaning |= _acks(position, certain=whole)
+    meaning |= _acks(position, acks_of(position), certain=whole)
     if len(position.individualDeletedMessages) and len(position.individualDeletedMessageRanges):
         meaning["note"] = IGNORED_BIT_MAPS
     return meaning
 
 
-def _acks(state: ManagedCursorInfo | PositionInfo, *, certain: bool) -> AcksMeaning:
+def _acks(state: ManagedCursorInfo | PositionInfo, acks: Acks, *, certain: bool) -> AcksMeaning:
     """Return what is acknowledged; that nothing is, only where that is `certain`."""
-    acks = acks_of(state)
     meaning: AcksMeaning = {}
     if acks.range_count or certain:
         meaning |= {"acked_entries": acks.entry_count, "acked_ranges": acks.range_count}

@@ -100,7 +100,7 @@ def _expression(field: FieldDescriptor, get: str) -> str:
     if field.enum_type is not None:
         names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
         return f"{names!r}.get({get}, {get})"
-    if field.full_name.endswith(_BIT_SETS):
+    if is_bit_set(field):
         return f"str({get})"
     if field.type in _INTEGERS:
         return (
@@ -113,6 +113,11 @@ def _expression(field: FieldDescriptor, get: str) -> str:
     if field.type == FieldDescriptor.TYPE_BYTES:
         return f"b64({get})"
     return get
+
+
+def is_bit_set(field: FieldDescriptor) -> bool:
+    """Return whether the numbers of a field are words of bits, which are text whatever their size."""
+    return field.full_name.endswith(_BIT_SETS)
 
 
 class _Encoders(dict[str, Encoder]):

@@ -9,11 +9,11 @@ from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 from shutil import copyfileobj
-from typing import IO, Final
+from typing import IO, Final, NamedTuple
 
 from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
 from pulsar_meta.codecs.documents.kinds import store_path_of_file
@@ -33,6 +33,8 @@ STDIN: Final = "-"
 _MAY_BE_STORED: Final = re.compile(
     r"/(managed-ledgers|ledgers|schemas|admin|loadbalance|namespace|topics|txn)(/|$)"
 )
+_BLOCK: Final = 512
+_BLOCK_BYTES: Final = 4 << 20
 _HEAD: Final = 1 << 16
 _PIECE: Final = 1 << 20
 _BESIDE_VALUE: Final = 1 << 16
@@ -45,15 +47,45 @@ OpenInput = Callable[[str], AbstractContextManager[IO[bytes]]]
 _SNAPSHOT: Final = rb'\s*\{(?=[^\n]*"path"\s*:\s*"/)(?=[^\n]*"value"\s*:\s*")'
 
 
-@dataclass(frozen=True, slots=True)
-class ValueInput:
+class ValueInput(NamedTuple):
     """The bytes of one value and where they are from; `error` where they could not be read."""
 
     source: str
-    data: bytes = field(default=b"", repr=False)
+    data: bytes = b""
     path: str | None = None
     version: int | None = None
     error: PulsarMetaError | None = None
+
+
+def in_blocks(values: Iterable[ValueInput]) -> Iterator[list[ValueInput]]:
+    """Yield values in lists: the first has one, the others more and more, up to some hundreds.
+
+    So the first is there as soon as it was read; and before an error is raised, all that came before it.
+    """
+    rest, size = iter(values), 1
+    while True:
+        block, error = _next_block(rest, size)
+        if block:
+            yield block
+        if error is not None:
+            raise error
+        if not block:
+            return
+        size = min(2 * size, _BLOCK)
+
+
+def _next_block(values: Iterator[ValueInput], size: int) -> tuple[list[ValueInput], Exception | None]:
+    block: list[ValueInput] = []
+    held = 0
+    try:
+        for value in values:
+            block.append(value)
+            held += len(value.data)
+            if len(block) == size or held >= _BLOCK_BYTES:
+                break
+    except Exception as error:  # noqa: BLE001 - raised when what was read before it is written
+        return block, error
+    return block, None
 
 
 @dataclass(frozen=True, slots=True)

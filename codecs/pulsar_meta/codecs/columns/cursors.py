@@ -1,0 +1,223 @@
+"""Many cursors' records at once, or a large one: what they say as columns, and the JSON text of these.
+
+For records of positions and ranges only, as most are: every byte of theirs belongs to a varint, so that all
+records of a block are taken apart together. What stands in another order or form, has batches, properties,
+ranges over several ledgers or numbers that a double would round is left to the codec for one record.
+Needs NumPy and PyArrow.
+
+Source: MLDataFormats.proto (ManagedCursorInfo); what it means: `codecs.metadata.managed_meaning`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pulsar_meta.codecs.columns.varints import Varints, varints_of
+from pulsar_meta.codecs.columns.words import Positions, Rows
+from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER
+from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD
+from pulsar_meta.codecs.metadata.managed_meaning import SNAPSHOT_ONLY
+from pulsar_meta.codecs.times import iso_time
+
+# Tags as they stand in a record: cursorsLedgerId, markDeleteLedgerId, markDeleteEntryId, lastActive.
+_CURSORS_LEDGER, _MARK_LEDGER, _MARK_ENTRY, _LAST_ACTIVE = 0x08, 0x10, 0x18, 0x30
+# A range: its tag and size; lower end: tag and size, ledger, entry; upper end the same. -1: any number.
+_RANGE: Final = (0x22, -1, 0x0A, -1, 0x08, -1, 0x10, -1, 0x12, -1, 0x08, -1, 0x10, -1)
+_TOKENS: Final = len(_RANGE)
+_TAGS: Final = np.array([at for at, tag in enumerate(_RANGE) if tag >= 0])
+_TAG_VALUES: Final = np.array([tag for tag in _RANGE if tag >= 0])
+_RANGE_SIZE, _LOWER_SIZE, _UPPER_SIZE = 1, 3, 9
+_LOWER_LEDGER, _LOWER_ENTRY, _UPPER_LEDGER, _UPPER_ENTRY = 5, 7, 11, 13
+# No sum of this many over a block is beyond an int64.
+_LONGEST: Final = 1 << 40
+
+
+def cursor_texts(payloads: Sequence[bytes]) -> list[str | None]:
+    """Return `"value": …, "meaning": …` of each record, None for those that are left to others."""
+    whole = [bool(payload) and payload[-1] < 0x80 for payload in payloads]
+    taken = [payload for payload, one in zip(payloads, whole, strict=True) if one]
+    if not taken:
+        return [None] * len(payloads)
+    columns = _columns(taken)
+    texts = iter(_texts(columns))
+    return [next(texts) if one else None for one in whole]
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """A row a record. `ranges` has (ledger, entry before, last entry), `counts` how many are a record's."""
+
+    good: Rows
+    cursors_ledger: Positions
+    mark_ledger: Positions
+    has_mark_ledger: Rows
+    mark_entry: Positions
+    has_mark_entry: Rows
+    last_active: Positions
+    has_last_active: Rows
+    counts: Positions
+    ledgers: Positions
+    before: Positions
+    last: Positions
+
+
+def _columns(payloads: Sequence[bytes]) -> _Columns:
+    read = varints_of(b"".join(payloads))
+    ends = np.searchsorted(read.ends, np.cumsum([len(payload) for payload in payloads])) + 1
+    starts = np.concatenate([[0], ends[:-1]])
+    unsafe = read.odd | (read.values > MAX_SAFE_INTEGER) | (read.values < -MAX_SAFE_INTEGER)
+    good = ~_any_of(unsafe, starts, ends)
+    at, cursors_ledger, found = _optional(read, starts, ends, _CURSORS_LEDGER)
+    good &= found
+    at, mark_ledger, has_mark_ledger = _optional(read, at, ends, _MARK_LEDGER)
+    at, mark_entry, has_mark_entry = _optional(read, at, ends, _MARK_ENTRY)
+    behind = (ends - at) % _TOKENS == 2
+    _, last_active, has_last_active = _optional(read, np.where(behind, ends - 2, ends), ends, _LAST_ACTIVE)
+    left = ends - at - 2 * has_last_active
+    good &= left % _TOKENS == 0
+    counts = np.where(good, left // _TOKENS, 0)
+    table, rows = _ranges(read, at, counts)
+    good &= ~_marked(~_is_range(read, table), rows, len(payloads))
+    ledgers, before, last = (
+        read.values[table[:, place]] for place in (_LOWER_LEDGER, _LOWER_ENTRY, _UPPER_ENTRY)
+    )
+    plain = (ledgers == read.values[table[:, _UPPER_LEDGER]]) & (before < last) & (last - before < _LONGEST)
+    plain[1:] &= (rows[1:] != rows[:-1]) | (ledgers[1:] >= ledgers[:-1])
+    good &= ~_marked(~plain, rows, len(payloads))
+    kept = good[rows]
+    return _Columns(
+        good, cursors_ledger, mark_ledger, has_mark_ledger, mark_entry, has_mark_entry, last_active,
+        has_last_active, np.where(good, counts, 0), ledgers[kept], before[kept], last[kept],
+    )  # fmt: skip
+
+
+def _any_of(marks: Rows, starts: Positions, ends: Positions) -> Rows:
+    """Return in which runs from `starts` to `ends`, none of them empty, there is a mark."""
+    sums = np.concatenate([[0], np.cumsum(marks)])
+    return sums[ends] > sums[starts]
+
+
+def _marked(marks: Rows, rows: Positions, count: int) -> Rows:
+    """Return which of so many rows have a mark."""
+    found = np.zeros(count, bool)
+    found[rows[marks]] = True
+    return found
+
+
+def _optional(read: Varints, at: Positions, ends: Positions, tag: int) -> tuple[Positions, Positions, Rows]:
+    """Return where what follows begins, the number of a field, and in which rows it is there."""
+    place = np.minimum(at, len(read.values) - 2)
+    there = (at + 2 <= ends) & (read.values[place] == tag)
+    return at + 2 * there, read.values[place + 1], there
+
+
+def _ranges(read: Varints, at: Positions, counts: Positions) -> tuple[Positions, Positions]:
+    """Return for each range where its varints are, and whose it is."""
+    rows = np.repeat(np.arange(len(counts)), counts)
+    first = np.cumsum(counts) - counts
+    begins = at[rows] + _TOKENS * (np.arange(len(rows)) - first[rows])
+    return begins[:, None] + np.arange(_TOKENS), rows
+
+
+def _is_range(read: Varints, table: Positions) -> Rows:
+    values, sizes = read.values, read.sizes
+    right: Rows = (values[table[:, _TAGS]] == _TAG_VALUES).all(axis=1)
+    inner = []
+    for size, ledger, entry in (
+        (_LOWER_SIZE, _LOWER_LEDGER, _LOWER_ENTRY), (_UPPER_SIZE, _UPPER_LEDGER, _UPPER_ENTRY),
+    ):  # fmt: skip
+        claimed = values[table[:, size]]
+        right &= claimed == 2 + sizes[table[:, ledger]] + sizes[table[:, entry]]
+        inner.append(claimed)
+    # Two tags and two sizes are in front of the ends.
+    right &= values[table[:, _RANGE_SIZE]] == 4 + inner[0] + inner[1]
+    return right
+
+
+def _texts(columns: _Columns) -> Iterator[str | None]:
+    """Yield the text of each record, None where the columns do not have it."""
+    c = columns
+    numbers = (
+        c.cursors_ledger, c.mark_ledger, c.has_mark_ledger, c.mark_entry, c.has_mark_entry, c.last_active,
+        c.has_last_active, c.counts,
+    )  # fmt: skip
+    rows: Iterator[tuple[int, int, bool, int, bool, int, bool, int]] = zip(
+        *(column.tolist() for column in numbers), strict=True
+    )
+    for good, row, (ranges, acked, entries) in zip(
+        columns.good.tolist(), rows, _range_texts(columns), strict=True
+    ):
+        yield _text(*row, ranges, acked, entries) if good and entries <= MAX_SAFE_INTEGER else None
+
+
+def _text(
+    cursors_ledger: int, mark_ledger: int, has_mark_ledger: bool, mark_entry: int, has_mark_entry: bool,
+    last_active: int, has_last_active: bool, count: int, ranges: str, acked: str, entries: int,
+) -> str:  # fmt: skip
+    """Return what one record says, and what it means as `cursor_meaning` has it."""
+    value = f'"cursorsLedgerId": {cursors_ledger}'
+    if has_mark_ledger:
+        value += f', "markDeleteLedgerId": {mark_ledger}'
+    if has_mark_entry:
+        value += f', "markDeleteEntryId": {mark_entry}'
+    if count:
+        value += f', "individualDeletedMessages": [{ranges}]'
+    in_record = cursors_ledger == STATE_IN_RECORD
+    meaning = '"state": "record"' if in_record else _ELSEWHERE % cursors_ledger
+    if has_mark_ledger and has_mark_entry:
+        meaning += f', "mark_delete": "{mark_ledger}:{mark_entry}"'
+    if count or in_record:
+        meaning += f', "acked_entries": {entries}, "acked_ranges": {count}'
+    if count:
+        meaning += f', "acked": [{acked}]'
+    if has_last_active:
+        value += f', "lastActive": {last_active}'
+        moment = iso_time(last_active)
+        meaning += ', "last_active": ' + (f'"{moment}"' if moment else "null")
+    return f'"value": {{{value}}}, "meaning": {{{meaning}}}'
+
+
+_ELSEWHERE: Final = (
+    f'"state": "cursor-ledger", "cursor_ledger": %s, "snapshot_only": true, "note": "{SNAPSHOT_ONLY}"'
+)
+
+
+def _range_texts(columns: _Columns) -> Iterator[tuple[str, str, int]]:
+    """Return for each record the text of its ranges, of what they acknowledge, and how many entries."""
+    counts, ledgers, before, last = columns.counts, columns.ledgers, columns.before, columns.last
+    rows = np.repeat(np.arange(len(counts)), counts)
+    ledger, lower, upper = _digits(ledgers), _digits(before), _digits(last)
+    end = (ledger, ', "entryId": ')
+    ranges = _joined(
+        '{"lowerEndpoint": {"ledgerId": ', *end, lower, '}, "upperEndpoint": {"ledgerId": ', *end, upper, "}}"
+    )
+    runs = _joined("[", _digits(before + 1), ", ", upper, "]")
+    begins = np.ones(len(rows), bool)
+    begins[1:] = (rows[1:] != rows[:-1]) | (ledgers[1:] != ledgers[:-1])
+    groups = np.flatnonzero(begins)
+    entries = _listed(runs, np.append(groups, len(rows)))
+    acked = _joined('{"ledger_id": ', _digits(ledgers[groups]), ', "entries": [', entries, "]}")
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    acked = _listed(acked, np.searchsorted(groups, offsets))
+    sums = np.concatenate([[0], np.cumsum(last - before)])
+    totals = sums[offsets[1:]] - sums[offsets[:-1]]
+    return zip(_listed(ranges, offsets).to_pylist(), acked.to_pylist(), totals.tolist(), strict=True)
+
+
+def _digits(numbers: Positions) -> Any:
+    return pa.array(numbers).cast(pa.string())
+
+
+def _joined(*parts: Any) -> Any:
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def _listed(texts: Any, offsets: Positions) -> Any:
+    """Return the texts from each offset to the next as one, commas between."""
+    return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), texts), ", ")

@@ -1,0 +1,167 @@
+"""The text of documents made at once is what is written of the documents, value by value and in blocks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from pulsar_meta.cli.render.text import harmless_json, json_line
+from pulsar_meta.codecs.columns.cursors import cursor_texts
+from pulsar_meta.codecs.documents import document_text
+from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
+from pulsar_meta.codecs.documents.document_text import DocumentTexts
+from pulsar_meta.codecs.metadata.envelope import wrap_envelope
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
+
+TOPIC = "/managed-ledgers/public/default/persistent/orders"
+SECRETS = ("token", "kept", "jaas.config", "", "na\xefve\u2028")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A value and where it is from."""
+
+    data: bytes
+    path: str | None
+    version: int | None = 3
+    source: str = 'a "store"'
+
+
+def number(chance: random.Random) -> int:
+    """Return a number of any size, the edges often."""
+    edges = (0, -1, 1, 127, 128, 2**53 - 1, 2**53, -(2**53), 2**63 - 1, -(2**63))
+    return chance.choice(edges) if chance.random() < 0.2 else chance.randrange(2 ** chance.randrange(1, 40))
+
+
+def cursor(chance: random.Random) -> bytes:
+    """Return a cursor as a broker writes it, or with something odd about it."""
+    odd = chance.random() < 0.5
+    info = ManagedCursorInfo(cursorsLedgerId=chance.choice((-1, 7)))
+
+    def pick() -> int:
+        return number(chance) if odd else chance.randrange(2**40)
+
+    for name in ("markDeleteLedgerId", "markDeleteEntryId", "lastActive"):
+        if chance.random() < 0.7:
+            setattr(info, name, pick())
+    ledger, entry = 5, -1
+    for _ in range(chance.choice((0, 0, 1, 3, 70))):
+        ledger += chance.random() < 0.1
+        entry += chance.randrange(1, 300)
+        added = info.individualDeletedMessages.add()
+        added.lowerEndpoint.ledgerId, added.lowerEndpoint.entryId = ledger, entry
+        entry += chance.randrange(1, 300)
+        added.upperEndpoint.ledgerId, added.upperEndpoint.entryId = ledger, entry
+        if odd and chance.random() < 0.2:
+            added.upperEndpoint.ledgerId, added.upperEndpoint.entryId = pick(), pick()
+    if odd:
+        for _ in range(chance.randrange(3)):
+            info.properties.add(name=chance.choice(SECRETS), value=pick())
+            info.cursorProperties.add(name=chance.choice(SECRETS), value=chance.choice(SECRETS))
+        if chance.random() < 0.2:
+            batch = info.batchedEntryDeletionIndexInfo.add(deleteSet=[-1, 2**62, 0])
+            batch.position.ledgerId, batch.position.entryId = 5, 8
+    return broken(info.SerializeToString(), chance) if odd else info.SerializeToString()
+
+
+def ledgers(chance: random.Random) -> bytes:
+    """Return a topic's record, its ledgers' fields there or not."""
+    info = ManagedLedgerInfo()
+    for _ in range(chance.randrange(4)):
+        ledger = info.ledgerInfo.add(ledgerId=number(chance))
+        for name in ("entries", "size", "timestamp"):
+            if chance.random() < 0.7:
+                setattr(ledger, name, number(chance))
+        if chance.random() < 0.3:
+            ledger.properties.add(key=chance.choice(SECRETS), value=chance.choice(SECRETS))
+            ledger.offloadContext.complete = chance.random() < 0.5
+            ledger.offloadContext.uidMsb = number(chance)
+            driver = ledger.offloadContext.driverMetadata
+            driver.name = "S3"
+            driver.properties.add(key=chance.choice(SECRETS), value="v")
+    if chance.random() < 0.3:
+        info.properties.add(key=chance.choice(SECRETS), value=chance.choice(SECRETS))
+        info.terminatedPosition.ledgerId, info.terminatedPosition.entryId = number(chance), number(chance)
+    return broken(info.SerializeToString(), chance) if chance.random() < 0.4 else info.SerializeToString()
+
+
+def broken(data: bytes, chance: random.Random) -> bytes:
+    """Return bytes that are damaged, have an unknown field, bytes that are no text, or are in an envelope."""
+    at = chance.randrange(len(data) + 1)
+    forms: tuple[Callable[[], bytes], ...] = (
+        lambda: data[:at],
+        lambda: data + b"\x98\x06\x07",
+        lambda: data[:at] + bytes([chance.randrange(256)]) + data[at + 1 :],
+        lambda: data.replace(b"kept", b"k\xff\xfet"),
+        lambda: wrap_envelope(data, chance.choice(("zstd", "lz4", "none")), unknown=b"\x98\x06\x07"),
+        lambda: wrap_envelope(data, "zlib"),
+        lambda: data.replace(b"\x10\x05", b"\x10\x85\x00"),
+    )
+    return chance.choice(forms)()
+
+
+def values(seed: int, count: int) -> list[Stored]:
+    """Return a topic and its cursors, several times."""
+    chance = random.Random(seed)
+    found = []
+    for at in range(count):
+        path = TOPIC if at % 9 == 0 else f"{TOPIC}/sub-{at}%2F"
+        data = ledgers(chance) if at % 9 == 0 else cursor(chance)
+        found.append(Stored(data, path, chance.choice((None, 0, 2**60, -(2**53)))))
+    return found
+
+
+def expected(value: Stored, options: DecodeOptions) -> str:
+    """Return what is written of the value's document."""
+    place: dict[str, Any] = {"source": value.source, "path": value.path, "version": value.version}
+    return json_line(decode_document(value.data, options=options, **place).document)
+
+
+@pytest.mark.parametrize("secrets", [True, False])
+@pytest.mark.parametrize("blocks", [True, False])
+def test_text_is_that_of_the_document(blocks: bool, secrets: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is in a record, in blocks and one by one, with secrets and without."""
+    monkeypatch.setattr(document_text, "_BLOCK", 1 if blocks else 10**6)
+    options = DecodeOptions(show_secrets=secrets)
+    texts = DocumentTexts(options)
+    made = 0
+    for seed in range(12):
+        block = values(seed, 60)
+        for value, text in zip(block, texts.of(block), strict=True):
+            if text is not None:
+                made += 1
+                assert harmless_json(text) == expected(value, options)
+    assert made > 400
+
+
+def test_most_cursors_are_made_in_columns() -> None:
+    """Records of positions and ranges are not left to the codec for one record, those in damaged form are."""
+    chance = random.Random(1)
+    whole = []
+    for at in range(50):
+        info = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=3, markDeleteEntryId=at)
+        for hole in range(at):
+            added = info.individualDeletedMessages.add()
+            added.lowerEndpoint.ledgerId = added.upperEndpoint.ledgerId = 3 + hole // 20
+            added.lowerEndpoint.entryId = 1000 * hole
+            added.upperEndpoint.entryId = 1000 * hole + chance.randrange(1, 999)
+        whole.append(info.SerializeToString())
+    assert None not in cursor_texts(whole)
+    assert (
+        cursor_texts([b"", b"\x08", b"\x80", b"\x08\x80\x00", whole[3] + b"\x08\x01", whole[9][:-1]])
+        == [None] * 6
+    )
+
+
+def test_named_kinds_need_no_path() -> None:
+    """What `--type` names is text, too; other kinds are not."""
+    data = ManagedCursorInfo(cursorsLedgerId=4).SerializeToString()
+    value = Stored(data, None, None)
+    options = DecodeOptions("ManagedCursorInfo")
+    assert DocumentTexts(options).of([value]) == [expected(value, options)]
+    assert DocumentTexts(DecodeOptions("PositionInfo")).of([value]) == [None]
+    assert DocumentTexts(DecodeOptions()).of([value, Stored(b"{}", "/admin/policies/x")]) == [None, None]
