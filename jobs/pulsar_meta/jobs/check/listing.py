@@ -24,6 +24,7 @@ from pulsar_meta.jobs.check.facts import (
     facts_of,
     mark_of,
 )
+from pulsar_meta.jobs.check.rooms import IN_MEMORY, room_for
 from pulsar_meta.jobs.topics.owners import COMPACTION
 from pulsar_meta.stores.base import Versioned
 
@@ -67,7 +68,7 @@ class Surroundings:
 class Listing:
     """All ledgers, bookies and what else `/ledgers` has, as it was while it was listed.
 
-    `columns` are 56 bytes a ledger, in the order of the ids; they may lie in a file. `broken` has the
+    `columns` are 56 bytes a ledger, in the order of the ids; of many they lie in a file. `broken` has the
     metadata that cannot be read, by ledger; `bookies` the sets of bookies that ledgers lie on, by number.
     """
 
@@ -129,9 +130,9 @@ class Listing:
         """Return the marks of all for whom ledgers with data were created, and a ledger of each."""
         import numpy as np
 
-        data = self.columns[:, self.columns[_PLACE] & 0xFF == ROLES.index("data")]
-        marks, first = np.unique(data[_MARK], return_index=True)
-        return marks, data[_ID][first]
+        data = np.flatnonzero(self.columns[_PLACE] & 0xFF == ROLES.index("data"))
+        marks, first = np.unique(self.columns[_MARK][data], return_index=True)
+        return marks, self.columns[_ID][data[first]]
 
     def ensembles(self) -> Iterator[tuple[Members, NDArray[np.int64]]]:
         """Yield each set of bookies that ledgers lie on, and the ids of these ledgers."""
@@ -158,10 +159,11 @@ class Listing:
 
 
 class _Rows:
-    """Ledgers as they are listed, in whatever order."""
+    """Ledgers as they are listed, in whatever order; many of them wait in files."""
 
     def __init__(self) -> None:
         self._columns = [array("q") for _ in range(_OWN)]
+        self._parts: list[list[NDArray[np.int64]]] = [[] for _ in range(_OWN)]
         self._numbers: dict[Members, int] = {}
 
     def add(self, ledger_id: int, facts: LedgerFacts) -> None:
@@ -172,13 +174,19 @@ class _Rows:
         created.append(facts.created or 0)
         marks.append(facts.mark)
         places.append(number << 16 | _STATES[facts.state] << 8 | _ROLES[facts.role])
+        if _OWN * len(ids) > IN_MEMORY:
+            self._put_away()
 
     def taken(self, broken: dict[int, DecodeError], around: Surroundings) -> Listing:
-        import numpy as np
+        self._put_away()
+        return Listing(_ordered(self._parts), list(self._numbers), broken, around)
 
-        # Each column goes as soon as it has its place.
-        parts = [[np.frombuffer(self._columns.pop(0), np.int64)] for _ in range(_OWN)]
-        return Listing(_ordered(parts), list(self._numbers), broken, around)
+    def _put_away(self) -> None:
+        room = room_for(_OWN, len(self._columns[_ID]))
+        for number, column in enumerate(self._columns):
+            room[number] = column
+            self._parts[number].append(room[number])
+        self._columns = [array("q") for _ in range(_OWN)]
 
 
 def list_ledgers(
@@ -231,7 +239,7 @@ def _ordered(columns: list[list[NDArray[np.int64]]]) -> NDArray[np.int64]:
     import numpy as np
 
     count = sum(map(len, columns[_ID]))
-    made = np.empty((_BY_MARK + 1, count), np.int64)
+    made = room_for(_BY_MARK + 1, count)
     for number in range(_OWN):
         at = 0
         for part in columns[number]:
@@ -239,7 +247,9 @@ def _ordered(columns: list[list[NDArray[np.int64]]]) -> NDArray[np.int64]:
             at += len(part)
         columns[number] = []
     if (made[_ID, 1:] < made[_ID, :-1]).any():
-        made[:_OWN] = made[:_OWN, np.argsort(made[_ID], kind="stable")]
+        order = np.argsort(made[_ID], kind="stable")
+        for number in range(_OWN):
+            made[number] = made[number][order]
     made[_BY_MARK] = np.argsort(made[_MARK], kind="stable")
     made[_MARKS] = made[_MARK][made[_BY_MARK]]
     return made

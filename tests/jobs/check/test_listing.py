@@ -1,0 +1,54 @@
+"""All ledgers of a store: their numbers are the same in memory and in temporary files."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import NoReturn
+
+import pytest
+
+from pulsar_meta.codecs.names import LEDGERS
+from pulsar_meta.jobs.check import listing, rooms
+from pulsar_meta.jobs.check.listing import joined, list_ledgers
+from tests.cli.program import as_text, pulsar_meta_here
+from tests.wounds import healthy
+
+Capture = Callable[[str], Path]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let memory hold the numbers of a few ledgers."""
+    for module in (listing, rooms):
+        monkeypatch.setattr(module, "IN_MEMORY", 100)
+
+
+def test_many_ledgers_lie_in_files(capture: Capture, request: pytest.FixtureRequest) -> None:
+    records = list(healthy(capture("pulsar-4.2.4-3bookies")).scan(LEDGERS))
+    in_memory = list_ledgers(records)
+    request.getfixturevalue("small")
+    Random(1).shuffle(records)
+    for found in (list_ledgers(records), joined([list_ledgers(records[:70]), list_ledgers(records[70:])])):
+        assert len(found) > 100
+        assert found.ids.tolist() == in_memory.ids.tolist()
+        assert [found.facts(one) for one in found.ids.tolist()] == [
+            in_memory.facts(one) for one in in_memory.ids.tolist()
+        ]
+        assert found.data_owners()[0].tolist() == in_memory.data_owners()[0].tolist()
+
+
+@pytest.mark.usefixtures("small")
+def test_no_room_for_them(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    store = f"snapshot:{capture('pulsar-4.2.4') / 'metadata.ndjson'}"
+    done = as_text(pulsar_meta_here("check", "--store", store))
+    assert (done.returncode, done.stdout) == (6, "")
+    assert "cannot be kept in temporary files: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
