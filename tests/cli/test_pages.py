@@ -65,25 +65,32 @@ def test_a_strip_shows_what_is_acknowledged(capture: Capture) -> None:
     assert page.count('class="pale"') == len(document["record"]["acked"])
 
 
-def test_differences_on_a_page(capture: Capture, tmp_path: Path) -> None:
-    store = capture("pulsar-4.2.4") / "metadata.ndjson"
+def differing(folder: Path, tmp_path: Path) -> list[str]:
+    """Return the words that compare the store of a capture with one that differs in two values."""
+    store = folder / "metadata.ndjson"
     lines = store.read_text(encoding="utf-8").splitlines(keepends=True)
     evil = json.dumps({"path": "/admin/<b>&x", "version": 0, "value": "aGk="}) + "\n"
     (tmp_path / "other.ndjson").write_text("".join([*lines[1:], evil]), encoding="utf-8")
-    done = as_text(
-        pulsar_meta_here("diff", f"snapshot:{store}", f"snapshot:{tmp_path}/other.ndjson", "-o", "html")
-    )
+    return ["diff", f"snapshot:{store}", f"snapshot:{tmp_path}/other.ndjson", "-o", "html"]
+
+
+def test_differences_on_a_page(capture: Capture, tmp_path: Path) -> None:
+    done = as_text(pulsar_meta_here(*differing(capture("pulsar-4.2.4"), tmp_path)))
     assert done.returncode == 1
     assert 'only-right</td><td class="path">/<wbr>admin/<wbr>&lt;b&gt;&amp;x</td>' in done.stdout
 
 
 @pytest.mark.interop
-@pytest.mark.parametrize("name", ["check", "disk", "cursor", "top"])
+@pytest.mark.parametrize("name", ["check", "disk", "cursor", "top", "diff"])
 def test_a_browser_shows_it_without_complaint(capture: Capture, name: str, tmp_path: Path) -> None:
     if shutil.which("chromium") is None:
         skip_or_fail("chromium is not installed (Debian: chromium)")
     file = tmp_path / "page.html"
-    ask(capture("pulsar-4.2.4"), name, "-o", "html", "--output", str(file))
+    folder = capture("pulsar-4.2.4")
+    if name == "diff":
+        pulsar_meta_here(*differing(folder, tmp_path), "--output", file)
+    else:
+        ask(folder, name, "-o", "html", "--output", str(file))
     switches = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
     switches += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
     switches += ["--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
