@@ -1,7 +1,12 @@
-"""Draw what commands print on the capture of a real cluster as pictures of a terminal, docs/screens/*.svg."""
+"""Draw what commands print on the capture of a real cluster as pictures of a terminal, docs/screens/*.svg.
+
+Those of `browse` are its own screens, after a few keys.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import re
 import shlex
@@ -30,6 +35,12 @@ COMMANDS: Final = {
     "disk": ("pulsar-meta disk --by subscription -o table | head -14",),
     "entries": ("pulsar-meta dump-entries orders --from -5 -o table",),
 }
+# By the picture's name: where the browser begins, and keys, each with what the right side shows after it.
+BROWSED: Final = {
+    "browse-cursor": (("cursor", "marks", "holes"), (("c", "checked:"), ("3", "mark-delete"))),
+    "browse-ledgers": (("topic", "marks"), (("2", "open, closed"),)),
+    "browse-entries": (("topic", "orders"), (("z", "ledgers:"), ("4", "page 1"))),
+}
 WORDS: Final = {
     r"(?m)^\$.*$": "bold green",
     r"\berror\b|cannot load": "bold red",
@@ -56,9 +67,43 @@ def svg(name: str, steps: Iterable[tuple[str, str]]) -> str:
     for pattern, style in WORDS.items():
         text.highlight_regex(pattern, style)
     console.print(text, soft_wrap=True)
-    # The fonts of its own form lie on somebody's server.
-    drawn = console.export_svg(title="pulsar-meta", unique_id=f"pulsar-meta-{name}")
+    return without_fonts(console.export_svg(title="pulsar-meta", unique_id=f"pulsar-meta-{name}"))
+
+
+def without_fonts(drawn: str) -> str:
+    """Return a picture of rich without the fonts of its own form, which lie on somebody's server."""
     return re.sub(r"(?s)\s*@font-face \{.*?\}", "", drawn)
+
+
+def browsed(name: str, folder: str | Path) -> str:
+    """Return the picture `name` of the browser, over the capture that lies in a folder."""
+    from textual.widgets import Static
+
+    from pulsar_meta.cli.browse.app import Browser
+    from pulsar_meta.cli.browse.lines import Lines
+    from pulsar_meta.cli.browse.opened import Places
+
+    where, steps = BROWSED[name]
+    places = Places(SETTINGS["PULSAR_META_STORE"], (SETTINGS["PULSAR_META_ENTRIES"],))
+
+    async def drawn(app: Browser) -> str:
+        async with app.run_test(size=(80, 24)) as pilot:
+            for key, shown in (("", where[-1]), *steps):
+                await pilot.press(*filter(None, [key]))
+                while not any(shown in text for text in seen(app)):
+                    await pilot.pause(0.02)
+            await pilot.pause()
+            return without_fonts(app.export_screenshot(title="pulsar-meta browse"))
+
+    def seen(app: Browser) -> list[str]:
+        notes = app.query("#entries-note").results(Static)
+        return [app.query_one(Lines).text, *(str(note.visual) for note in notes)]
+
+    with contextlib.chdir(folder):
+        app = Browser(places, where)
+        picture = asyncio.run(drawn(app))
+        app.end()
+    return picture
 
 
 def main() -> None:
@@ -71,6 +116,8 @@ def main() -> None:
         for name, commands in COMMANDS.items():
             steps = [(command, _printed(command, folder, program)) for command in commands]
             (SCREENS / f"{name}.svg").write_text(svg(name, steps), encoding="utf-8")
+        for name in BROWSED:
+            (SCREENS / f"{name}.svg").write_text(browsed(name, folder), encoding="utf-8")
 
 
 def _printed(command: str, folder: str, program: str) -> str:

@@ -185,3 +185,10 @@ def test_pictures_show_what_is_printed(name: str, folder: Path, tmp_path: Path) 
     assert (screens.SCREENS / f"{name}.svg").read_text() == screens.svg(name, steps), (
         "make site draws it anew"
     )
+
+
+@pytest.mark.parametrize("name", screens.BROWSED)
+def test_pictures_show_the_browser(name: str, folder: Path) -> None:
+    assert (screens.SCREENS / f"{name}.svg").read_text() == screens.browsed(name, folder), (
+        "make site draws it anew"
+    )

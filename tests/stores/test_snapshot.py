@@ -62,6 +62,20 @@ def test_reads_scans_and_lists(written: Callable[[str], Store]) -> None:
             store.read("/c")
 
 
+def test_the_index_is_made_beforehand(written: Callable[[str], Store]) -> None:
+    def stop(count: int) -> None:
+        raise KeyboardInterrupt
+
+    with written(line("/a", b"") + "\n" + line("/b/c", b"")) as store:
+        with pytest.raises(KeyboardInterrupt):
+            store.prepare(stop)
+        counted = list[int]()
+        for _ in range(2):
+            store.prepare(counted.append)
+        assert counted == [1, 1]
+        assert store.children("/") == ["a", "b"]
+
+
 def test_is_never_written(written: Callable[[str], Store], tmp_path: Path) -> None:
     with written(line("/a", b"")) as store:
         for write in (lambda: store.put("/a", b"x", 0), lambda: store.delete("/a", 0)):

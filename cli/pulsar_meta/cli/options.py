@@ -41,6 +41,8 @@ EntriesUrls = Annotated[
 IndexProperty = Annotated[
     str, typer.Option("--index-property", help="The ledger property that holds its first index.")
 ]
+# Fields of a Shell that say in what form, and where to, data is written.
+OF_OUTPUT = ("output_format", "output", "force")
 WHERE = "/a/path, topic NAME, cursor TOPIC NAME, ledger ID, namespace T/N, broker ID."
 Where = Annotated[list[str], typer.Argument(help=WHERE)]
 AnyWhere = Annotated[list[str] | None, typer.Argument(help=WHERE + " Default: everything.")]
@@ -72,7 +74,8 @@ def property_pairs(texts: list[str]) -> dict[str, str]:
 def flattened(command: Callable[..., None], forms: Sequence[Format]) -> Callable[..., None]:
     """Return `command` with each parameter that is a dataclass replaced by an option for each of its fields.
 
-    The command's own options come first, those of the shell last, of which `-o` takes only `forms`.
+    The command's own options come first, those of the shell last, of which `-o` takes only `forms`; without
+    any, what the command shows is no data, and the options about its output are left out.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
@@ -84,6 +87,8 @@ def flattened(command: Callable[..., None], forms: Sequence[Format]) -> Callable
     has_store = "store" in hints
     for kind in sorted(groups.values(), key=lambda kind: kind is Shell):
         own += [option for option in _options(kind) if has_store or option.name != "ledger_store"]
+    if not forms:
+        own = [option for option in own if option.name not in OF_OUTPUT]
 
     @wraps(command)
     def run(**given: Any) -> None:

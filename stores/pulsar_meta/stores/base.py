@@ -112,6 +112,13 @@ class Store(Protocol):
         """Where the whole store lies as it was before the first write, None where nothing keeps it."""
         ...
 
+    def prepare(self, advance: Callable[[int], None]) -> None:
+        """Do what has to be done once before the first `read` or `children`, where that takes its time.
+
+        `advance` is given the number of values that were passed. DecodeError where a copy is broken.
+        """
+        ...
+
     def read(self, path: str) -> Versioned:
         """Return the value at `path`; NotFoundError where there is none."""
         ...
@@ -230,6 +237,10 @@ class BaseStore(ABC):
     def history(self, path: str) -> Iterator[Change]:
         """Raise UsageError: only what is there now is kept."""
         raise UsageError("keeps no history; zk-files: and etcd do", source=self.url)
+
+    def prepare(self, advance: Callable[[int], None]) -> None:
+        """Do nothing: the first read takes no longer than any other."""
+        return
 
     @abstractmethod
     def read(self, path: str) -> Versioned:

@@ -73,6 +73,11 @@ class RoutedStore(BaseStore):
         """Where one of them lies as it was, the first before the second."""
         return self.main.checkpoint or self.ledgers.checkpoint
 
+    def prepare(self, advance: Callable[[int], None]) -> None:
+        """Prepare both."""
+        for store in (self.main, self.ledgers):
+            store.prepare(advance)
+
     def read(self, path: str) -> Versioned:
         """Return the value at `path`; NotFoundError where there is none."""
         store = self._of(path)

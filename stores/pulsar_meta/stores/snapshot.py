@@ -13,7 +13,7 @@ import json
 import tempfile
 from binascii import Error as Base64Error
 from binascii import a2b_base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
@@ -62,6 +62,10 @@ class SnapshotStore(BaseStore):
             _, line = next(lines, (0, b""))
             head = None if not line or _usual_value(line) else self._beside(line, 1)
         return {} if head is None else {**head, **self._foot}
+
+    def prepare(self, advance: Callable[[int], None]) -> None:
+        """Make the index, unless it is there."""
+        self._index(advance)
 
     def read(self, path: str) -> Versioned:
         """Return the value at `path`; NotFoundError where there is none."""
@@ -200,18 +204,18 @@ class SnapshotStore(BaseStore):
         ephemeral = record.get("ephemeral") is True
         return Versioned(str(record["path"]), data, version, created, modified, ephemeral)
 
-    def _index(self) -> PathIndex:
+    def _index(self, advance: Callable[[int], None] = lambda count: None) -> PathIndex:
         if self._paths is None:
             with ExitStack() as unfinished:
                 file = unfinished.enter_context(self._seekable())
                 paths = PathIndex(self.url)
                 unfinished.callback(paths.close)
-                self._fill(paths, file)
+                self._fill(paths, file, advance)
                 self._unpacked, self._paths = file, paths
                 unfinished.pop_all()
         return self._paths
 
-    def _fill(self, paths: PathIndex, file: BinaryIO) -> None:
+    def _fill(self, paths: PathIndex, file: BinaryIO, advance: Callable[[int], None]) -> None:
         offset, number, ends = 0, 0, _Ends()
         with self._lines(file) as lines:
             for number, line in lines:
@@ -219,6 +223,7 @@ class SnapshotStore(BaseStore):
                 if found is not None:
                     with decoding(self.url, what=f"line {number}"):
                         paths.add(found.path, offset)
+                    advance(1)
                 offset += len(line)
         self._finish(ends, number)
 

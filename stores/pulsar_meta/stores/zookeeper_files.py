@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -66,6 +66,11 @@ class ZookeeperFilesStore(BaseStore):
         self._chroot = options.get("chroot", "").rstrip("/")
         self._files = ServerFiles.find(Path(directory), options.get("logs"), url)
         self._moment = Moment.parse(options, url)
+
+    def prepare(self, advance: Callable[[int], None]) -> None:
+        """Read the files, unless that was done; `advance` is given all nodes at once."""
+        self.children("/")
+        advance(len(self._nodes))
 
     def read(self, path: str) -> Versioned:
         """Return the value at `path`; NotFoundError where there was none."""

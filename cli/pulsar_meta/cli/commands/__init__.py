@@ -26,6 +26,8 @@ ROWS: Final = (*TEXT, Format.CSV)
 EXPORT: Final = (Format.PARQUET, Format.NDJSON, Format.CSV)
 PAGES: Final = (*ROWS, Format.HTML)
 BYTES: Final = (Format.RAW,)
+# A screen, and no data.
+SCREEN: Final = ()
 
 READ: Final = "Read"
 SEARCH: Final = "Search"
@@ -90,6 +92,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "ls": Command("pulsar_meta.cli.commands.store:ls", STORE, ROWS),
     "get": Command("pulsar_meta.cli.commands.store:get", STORE, (*ROWS, Format.RAW)),
     "tree": Command("pulsar_meta.cli.commands.store:tree", STORE, ROWS),
+    "browse": Command("pulsar_meta.cli.commands.browse:browse", STORE, SCREEN),
     "top": Command("pulsar_meta.cli.commands.top:top", STORE, (*PAGES, Format.OPENMETRICS)),
     "snapshot": Command("pulsar_meta.cli.commands.snapshot:snapshot", KEEP, TEXT),
     "bundle": Command("pulsar_meta.cli.commands.bundle:bundle", KEEP, TEXT),

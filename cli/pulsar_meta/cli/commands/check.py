@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.engine_options import Engine, EngineOptions
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import StoreUrl
+from pulsar_meta.cli.render.findings import VIEW, given_places, with_places
 from pulsar_meta.cli.render.metrics import FindingCounts
 from pulsar_meta.cli.render.tables import Format, View
 from pulsar_meta.cli.render.text import counted, looked_at
@@ -37,12 +37,6 @@ from pulsar_meta.stores.base import Store
 if TYPE_CHECKING:
     # Not needed for the answer about a topic, which should come at once.
     from pulsar_meta.jobs.check.upgrade import Upgrade
-
-COPIES = ("snapshot:", "zk-files:")
-FIELDS = (
-    "code", "severity", "topic", "cursor", "ledger_id", "path", "message", "evidence", "repair",
-    "scalable_topic",
-)  # fmt: skip
 
 
 def check(
@@ -155,7 +149,7 @@ def check(
             return
         shell.warn_of_old_parts(opened, names or ())
         run = checkup(opened, source, names or (), options, advance, urls=urls, passes=passes)
-        given = _given(store, entries)
+        given = given_places(store, entries)
         _emit(shell, run, _shown(run.findings(), hidden, counts, given), redact(opened.url), hidden)
         check_there(opened, run.scope, sum(counts.values()) + run.looked_at["topics"])
         for text in () if source is None else (*source.notes, *map(str, source.faults)):
@@ -250,15 +244,6 @@ def _releases(versions: Iterable[str]) -> tuple[str, ...]:
     return given
 
 
-def _given(store: str | None, entries: Iterable[str] | None) -> tuple[list[str], list[str]]:
-    """Return the options of this command line that say where the store is, and where entries are.
-
-    A copy is not what is to be repaired.
-    """
-    where = [] if store is None or store.startswith(COPIES) else ["--store", redact(store)]
-    return where, [word for url in entries or () for word in ("--entries", redact(url))]
-
-
 def _shown(
     findings: Iterable[Finding],
     hidden: Sequence[Severity],
@@ -268,7 +253,7 @@ def _shown(
     for finding in findings:
         counts[finding.severity] += 1
         if finding.severity not in hidden:
-            yield _with_places(finding.document(), *given)
+            yield with_places(finding.document(), *given)
 
 
 def _say_hidden(shell: Shell, counts: Mapping[Severity, int]) -> None:
@@ -278,37 +263,5 @@ def _say_hidden(shell: Shell, counts: Mapping[Severity, int]) -> None:
         shell.say(f"not shown by --severity: {found}")
 
 
-def _with_places(document: FindingDocument, store: list[str], entries: list[str]) -> FindingDocument:
-    """Return a finding whose command names the store, and the entries, that this one was given."""
-    if "repair" not in document:
-        return document
-    words = shlex.split(document["repair"])
-    looks = words[1] == "repair" and words[2] != "partitions"
-    return {**document, "repair": shlex.join([*words, *store, *(entries if looks else ())])}
-
-
 def _account(shell: Shell, run: Checkup) -> None:
     shell.account(run.looked_at, run.not_checked)
-
-
-def _row(finding: Document) -> list[str]:
-    place = finding.get("topic") or finding.get("path") or ""
-    ledger = finding.get("ledger_id")
-    return [
-        finding["severity"],
-        finding["code"],
-        place,
-        finding.get("cursor", ""),
-        "" if ledger is None else str(ledger),
-        finding["message"],
-        finding.get("repair", ""),
-    ]
-
-
-VIEW = View(
-    ["severity", "code", "where", "cursor", "ledger", "what", "repair"],
-    _row,
-    frozenset({"ledger"}),
-    fields=FIELDS,
-    title="Findings",
-)

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
-from functools import cached_property, partial
+from collections.abc import Iterable
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from pulsar_meta.cli.cursor_states import CursorStates
 from pulsar_meta.cli.errors import Parts
 from pulsar_meta.cli.options import AnyWhere, EntriesUrls, StoreUrl, Where
 from pulsar_meta.cli.render.tables import Detail, Format, View
 from pulsar_meta.cli.shell import Shell
-from pulsar_meta.cli.values import emit_values, place
+from pulsar_meta.cli.values import emit_values
 from pulsar_meta.codecs.documents.document import DecodeOptions
 from pulsar_meta.codecs.documents.kinds import checked_kind
-from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError, UsageError
+from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
-from pulsar_meta.codecs.metadata.managed_meaning import position_meaning
 from pulsar_meta.codecs.times import iso_time
-from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
-from pulsar_meta.jobs.topics.bookkeeper import has_metadata
-from pulsar_meta.jobs.topics.recovery import recovered
+from pulsar_meta.jobs.entries.entry_sources import EntriesOnDemand
 from pulsar_meta.jobs.values.places import paths_of, places_below, places_listed
 from pulsar_meta.jobs.values.store_tree import list_children, walk
-from pulsar_meta.jobs.values.value_inputs import ValueInput, named_values, value_at
-from pulsar_meta.proto.MLDataFormats_pb2 import PositionInfo
-from pulsar_meta.stores.base import Store
+from pulsar_meta.jobs.values.value_inputs import named_values, value_at
 
 # What lies at a path, by the names that commands take.
 NAMES = ("topic", "scalable_topic", "cursor")
@@ -112,7 +105,9 @@ def get(
         values = [value_at(opened, path) for path in paths_of(opened, where)]
         if shell.format is not Format.RAW:
             names = named_values(opened, values)
-            with _States(shell, opened, entries or shell.settings.entries) as states:
+            urls = entries or shell.settings.entries
+            with EntriesOnDemand(urls, opened) as held:
+                states = CursorStates(opened, (lambda: held.source) if urls else None, shell.warn)
                 single = len(values) == 1
                 return emit_values(shell, values, options, single=single, complete=states.add, names=names)
     if len(values) > 1:
@@ -120,44 +115,6 @@ def get(
     if values[0].error is not None:
         raise values[0].error
     return shell.emit_bytes([values[0].data])
-
-
-class _States(ExitStack):
-    """The states of cursors that lie in ledgers of their own; entries are opened when one is needed."""
-
-    def __init__(self, shell: Shell, store: Store, urls: Sequence[str]) -> None:
-        super().__init__()
-        self._shell, self._store, self._urls = shell, store, urls
-
-    @cached_property
-    def _source(self) -> EntrySource:
-        return self.enter_context(open_entry_sources(self._urls, self._store))
-
-    @cached_property
-    def _bookkeeper(self) -> Store | None:
-        return self._store if has_metadata(self._store) else None
-
-    def add(self, value: ValueInput, document: Document) -> PulsarMetaError | None:
-        """Add a cursor's true state to its document; return why it cannot be had."""
-        meaning = document.get("meaning") or {}
-        if not meaning.get("snapshot_only"):
-            return None
-        where = f"its state lies in ledger {meaning['cursor_ledger']}"
-        if not self._urls:
-            self._shell.warn(f"{place(value)}: {where} and is not shown: give --entries URL")
-            return None
-        found = recovered(decode_cursor(value.data), self._bookkeeper, self._source)
-        state = found.state
-        if isinstance(state.state, PositionInfo):
-            position = {"position": f"{state.ledger_id}:{state.entry_id}"}
-            meaning["ledger_state"] = position | position_meaning(state.state)
-        if found.recovery.believed == "ledger":
-            return None
-        if state.fault is not None:
-            return state.fault.within(place(value))
-        lost = found.recovery.believed == "rewind" or state.state is not None
-        why = found.recovery.why if lost else f"{where}, of which no source has an entry"
-        return NotFoundError(why, source=place(value))
 
 
 def tree(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -45,18 +45,12 @@ def top(
         shell.warn_of_old_parts(opened, (where or [])[1:2])
         paths = places_below(opened, where or ["/"])
         with shell.progress(unit="values") as progress:
-            values = progressed(chain.from_iterable(map(opened.scan, paths)), progress.advance)
-            document = measure(values, limit, by_raw=by_raw).document(opened.url)
+            values = chain.from_iterable(map(opened.scan, paths))
+            sizes = measure(values, limit, by_raw=by_raw, advance=progress.advance)
+            document = sizes.document(opened.url)
         if not document["total"]["count"]:
             raise missing(opened, paths[0])
         _emit(shell, document, redact(opened.url))
-
-
-def progressed(values: Iterable[Any], advance: Any) -> Iterator[Any]:
-    """Yield `values`, and give `advance` the number of each."""
-    for value in values:
-        advance(1)
-        yield value
 
 
 def _emit(shell: Shell, document: Document, source: str) -> None:

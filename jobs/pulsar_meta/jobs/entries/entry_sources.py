@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import cached_property
 from typing import Final
 
 from pulsar_meta.access.urls import redact
@@ -35,6 +37,20 @@ def open_entry_sources(urls: Sequence[str], store: Store | None = None) -> Entry
     if len(sources) == 1:
         return sources[0]
     return JoinedEntries(sources)
+
+
+class EntriesOnDemand(ExitStack):
+    """Entry sources that are opened when they are first asked for, and closed at the end of a `with`."""
+
+    def __init__(self, urls: Sequence[str], store: Store | None = None) -> None:
+        """Take what `open_entry_sources` takes."""
+        super().__init__()
+        self._urls, self._store = urls, store
+
+    @cached_property
+    def source(self) -> EntrySource:
+        """The source; raises as `open_entry_sources` does."""
+        return self.enter_context(open_entry_sources(self._urls, self._store))
 
 
 def _open(url: str, store: Store | None) -> EntrySource:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NotRequired, TypedDict
 
@@ -131,10 +131,17 @@ class Sizes:
         }
 
 
-def measure(values: Iterable[Versioned], limit: int, *, by_raw: bool = False) -> Sizes:
-    """Return the sizes of `values`, of which the `limit` biggest are kept."""
+def measure(
+    values: Iterable[Versioned],
+    limit: int,
+    *,
+    by_raw: bool = False,
+    advance: Callable[[int], None] = lambda count: None,
+) -> Sizes:
+    """Return the sizes of `values`, of which the `limit` biggest are kept; `advance` is called for each."""
     sizes = Sizes(limit, by_raw)
     for held in values:
+        advance(1)
         sizes.add(held)
     return sizes
 

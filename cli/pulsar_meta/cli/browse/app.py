@@ -1,0 +1,442 @@
+"""The main screen of `browse`: what it is made of, its keys, and who asks what."""
+
+from __future__ import annotations
+
+from asyncio import sleep
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
+
+from rich.text import Text
+from textual import work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.message import Message
+from textual.reactive import var
+from textual.widgets import Static
+
+from pulsar_meta.cli.browse.dialogs import FindScreen
+from pulsar_meta.cli.browse.drawing import buttons, fault_line, line
+from pulsar_meta.cli.browse.lanes import Job, Lane, StoppedError
+from pulsar_meta.cli.browse.lines import Lines
+from pulsar_meta.cli.browse.of_findings import Findings
+from pulsar_meta.cli.browse.opened import Opened, Places, Spot
+from pulsar_meta.cli.browse.tree import Branch, StoreTree
+from pulsar_meta.codecs.errors import PulsarMetaError
+
+if TYPE_CHECKING:
+    from pulsar_meta.cli.browse.entries_pane import EntriesPane
+    from pulsar_meta.jobs.check.codes import FindingDocument
+    from pulsar_meta.jobs.entries.entry_choice import Bound
+
+T = TypeVar("T")
+TABS: Final = ("Value", "Ledgers", "Cursors", "Entries", "Findings")
+# What cannot be done before the store is open.
+ASKING: Final = frozenset({"find", "check", "sum", "reload"})
+# Seconds between two looks at the findings that come.
+PACE: Final = 0.2
+# Seconds after which what is under the cursor is read: who goes through the tree is not held up.
+REST: Final = 0.06
+# Seconds that the end waits for an answer under way.
+PATIENCE: Final = 1.0
+
+
+class Browser(App[None]):
+    """The browser of a store; `fault` is why it ended, None where a person left."""
+
+    TITLE = "pulsar-meta browse"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,ctrl+c", "quit", "Quit", key_display="q"),
+        Binding("slash", "find", "Find", key_display="/"),
+        Binding("c", "check", "Check"),
+        Binding("f", "next_finding", "Finding"),
+        Binding("s", "sum", "Sum"),
+        Binding("z", "zoom", "Zoom"),
+        Binding("r", "reload", "Reload"),
+        Binding("1", "tab(1)", "Tabs", key_display="1-5"),
+        *(Binding(str(number), f"tab({number})", show=False) for number in range(2, len(TABS) + 1)),
+        Binding("escape", "stop", "Stop", show=False),
+    ]
+    CSS = """
+        #title, #tabs, #status, #keys { height: 1; padding: 0 1; }
+        #title, #keys { background: $primary-muted; }
+        #tabs, #keys { link-style: none; link-color: $text; link-background-hover: $primary; }
+        #status { color: $text-muted; }
+        #right { width: 3fr; border-left: solid $primary; }
+        .wide #right { width: 1fr; border-left: none; }
+        .wide StoreTree { display: none; }
+        Screen * { scrollbar-size: 1 1; }
+    """
+    # What is shown at the right.
+    tab = var("value", init=False)
+
+    @dataclass
+    class Said(Message):
+        """How far a job is."""
+
+        text: str
+        job: Job
+
+    @dataclass
+    class Found(Message):
+        """A finding of a check that still runs."""
+
+        document: FindingDocument
+        job: Job
+
+    @dataclass
+    class Hit(Message):
+        """A path that a search found."""
+
+        path: str
+        screen: FindScreen
+
+    def __init__(self, places: Places, where: Sequence[str] = ()) -> None:
+        """`where` is as the commands take it; the root without it."""
+        super().__init__()
+        self.fault: Exception | None = None
+        self.findings = Findings()
+        self._places, self._where = places, where
+        self._opened: Opened | None = None
+        self._to_close = ExitStack()
+        self._job: Job | None = None
+        # The check whose findings are shown, and whether some of them are not yet.
+        self._check: Job | None = None
+        self._news = False
+        self._entries: EntriesPane | None = None
+        # What the right side has, None where it is to be asked for anew.
+        self._shown: Spot | None = None
+        self._of_tree, self._of_jobs = Lane("browse-tree"), Lane("browse-jobs")
+        self._of_panes = self._of_tree
+
+    def compose(self) -> ComposeResult:
+        """Make the screen."""
+        yield Static(line(self._places.title), id="title", markup=False)
+        with Horizontal():
+            yield StoreTree(self._of_tree, self.findings.mark)
+            with Vertical(id="right"):
+                yield Static(self._tabs(), id="tabs", markup=False)
+                yield Lines(id="lines")
+        yield Static(id="status", markup=False)
+        shown = [binding for binding in self.BINDINGS if isinstance(binding, Binding) and binding.show]
+        keys = [(f"{one.key_display or one.key} {one.description}", f"app.{one.action}") for one in shown]
+        yield Static(buttons(keys), id="keys", markup=False)
+
+    def _tabs(self) -> Text:
+        names = [(name, f"app.tab({number})") for number, name in enumerate(TABS, start=1)]
+        return buttons(names, TABS.index(self.tab.capitalize()))
+
+    def on_mount(self) -> None:
+        """Begin to open what is browsed."""
+        self.begin()
+
+    @work(exclusive=True, group="begin")
+    async def begin(self) -> None:
+        """Open the store, show its root, or the place that was asked for; end where that cannot be."""
+        job = self._new_job("opening")
+        job.advance(0)
+        try:
+            self._opened = opened = await self._of_tree.ask(partial(self._prepared, job))
+            if opened.store.networked:
+                # A server answers several at once: the tree does not wait for what lies at the right.
+                self._of_panes = Lane("browse-panes")
+            tree = self.query_one(StoreTree)
+            await tree.begin(opened)
+            if self._where:
+                from pulsar_meta.jobs.values.places import places_below
+
+                paths = await self._of_tree.ask(lambda: places_below(opened.store, self._where))
+                await tree.reveal(paths[0])
+            tree.focus()
+        except StoppedError:
+            self.exit()
+            return
+        except PulsarMetaError as error:
+            self.fault = error
+            self.exit()
+            return
+        self._job = None
+        self._say(line(""))
+        self.show_place()
+
+    def _prepared(self, job: Job) -> Opened:
+        """Open the store, and do what takes time before it can be read; `end` closes it."""
+        opened = self._to_close.enter_context(Opened(self._places))
+        opened.store.prepare(job.advance)
+        return opened
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Return whether a key does something: without a store few do."""
+        return self._opened is not None or action not in ASKING
+
+    async def ask(self, call: Callable[[Opened], T]) -> T:
+        """Ask what was opened for what is shown at the right; raises PulsarMetaError."""
+        opened = self._opened
+        assert opened is not None
+        return await self._of_panes.ask(lambda: call(opened))
+
+    def end(self) -> bool:
+        """Close what was opened; return whether nothing is under way any more."""
+        self._stop()
+        others = {self._of_panes, self._of_jobs} - {self._of_tree}
+        for lane in others:
+            lane.end()
+        ended = all(lane.wait(PATIENCE) for lane in others)
+        if ended:
+            self._of_tree.leave(self._to_close.close)
+        self._of_tree.end()
+        return self._of_tree.wait(PATIENCE) and ended
+
+    # What lies at the place under the cursor.
+
+    def on_store_tree_moved(self, message: StoreTree.Moved) -> None:
+        """Show what lies at another place."""
+        self.show_place()
+
+    def watch_tab(self) -> None:
+        """Show another aspect of the same place."""
+        self.query_one("#tabs", Static).update(self._tabs())
+        self._shown = None
+        self.show_place()
+
+    @work(exclusive=True, group="place")
+    async def show_place(self, first: Bound | None = None) -> None:
+        """Show the place under the cursor, the tab that is chosen of it; entries from `first` on."""
+        await sleep(REST)
+        spot = self.query_one(StoreTree).spot
+        if self._opened is None or (self._shown == spot and first is None):
+            return
+        self._shown = None
+        await self._fill(spot, first)
+        # Who was overtaken does not come here.
+        self._shown = spot
+
+    async def _fill(self, spot: Spot, first: Bound | None) -> None:
+        lines, pane = self.query_one(Lines), await self._entries_pane()
+        lines.display = self.tab != "entries"
+        if pane is not None:
+            pane.display = self.tab == "entries"
+        if self.tab == "findings":
+            lines.show(self.findings.lines(spot))
+        elif pane is not None and pane.display:
+            await pane.show(spot, first)
+        else:
+            lines.show([line("reading…", "dim")])
+            try:
+                lines.show(await self.ask(partial(_answer, self.tab, spot)))
+            except PulsarMetaError as error:
+                lines.show([fault_line(error)])
+
+    async def _entries_pane(self) -> EntriesPane | None:
+        """Return the pane of entries, which is made when it is wanted first."""
+        if self.tab == "entries" and self._entries is None:
+            from pulsar_meta.cli.browse.entries_pane import EntriesPane
+
+            self._entries = EntriesPane(self.ask)
+            await self.query_one("#right").mount(self._entries)
+        return self._entries
+
+    # Jobs: one at a time, each with a store of its own.
+
+    def _new_job(self, what: str) -> Job:
+        self._stop()
+        job = Job(what, lambda text: self.post_message(self.Said(text, job)))
+        self._job = job
+        return job
+
+    def _stop(self) -> None:
+        if self._job is not None:
+            self._job.stopped = True
+
+    async def _run(self, job: Job, call: Callable[[Opened], T]) -> T | None:
+        """Return what a job returns; None where it was stopped, or failed, which is said."""
+        try:
+            found = await self._of_jobs.ask(partial(_with_own, self._places, call))
+        except StoppedError:
+            self._say(line(f"{job.what}: stopped after {job.count} values", "warning"))
+            return None
+        except PulsarMetaError as error:
+            self._say(fault_line(error))
+            return None
+        finally:
+            job.stopped = True
+            if self._job is job:
+                self._job = None
+        return found
+
+    def on_browser_said(self, message: Said) -> None:
+        """Show how far a job is."""
+        if not message.job.stopped:
+            self._say(line(f"{message.text}  (Escape stops)"))
+
+    def _say(self, text: Text) -> None:
+        screen = self.screen
+        if isinstance(screen, FindScreen):
+            screen.say(text)
+        self.screen_stack[0].query_one("#status", Static).update(text)
+
+    def action_stop(self) -> None:
+        """Stop what goes over the store."""
+        self._stop()
+
+    @work(exclusive=True, group="job")
+    async def action_check(self) -> None:
+        """Check the topic or the namespace under the cursor, or the whole store."""
+        from pulsar_meta.cli.browse.of_findings import check, scope_of
+
+        names = scope_of(self.query_one(StoreTree).spot)
+        self._check = job = self._new_job(f"checking {names[0] if names else 'the whole store'}")
+        self.findings.clear()
+        self._show_findings()
+        self.tab = "findings"
+        about = await self._run(
+            job, lambda opened: check(opened, names, job, lambda one: self.post_message(self.Found(one, job)))
+        )
+        if about is not None:
+            self.findings.about = about
+            self._say(line(f"{job.what}: done"))
+        self._show_findings()
+
+    def on_browser_found(self, message: Found) -> None:
+        """Mark the place of a finding."""
+        if message.job is not self._check:
+            return
+        self.findings.add(message.document)
+        if not self._news:
+            self._news = True
+            self.set_timer(PACE, self._show_findings)
+
+    def _show_findings(self) -> None:
+        self._news = False
+        self.query_one(StoreTree).relabel()
+        if self.tab == "findings":
+            self._shown = None
+            self.show_place()
+
+    @work(exclusive=True, group="job")
+    async def action_sum(self) -> None:
+        """Sum up what lies at and below the place under the cursor."""
+        from pulsar_meta.cli.browse.of_values import sum_of
+
+        tree = self.query_one(StoreTree)
+        path, node = tree.spot.path, tree.cursor_node
+        job = self._new_job(f"sum of {path}")
+        found = await self._run(job, lambda opened: sum_of(opened, path, job))
+        if found is None:
+            return
+        self._say(line(f"{path}: {found}"))
+        if node is not None and isinstance(node.data, Branch) and node.data.spot.path == path:
+            node.data.sum = found
+            tree.relabel()
+
+    # Where to go.
+
+    def action_find(self) -> None:
+        """Ask what is looked for."""
+        self.push_screen(FindScreen(self._look_for), self._found)
+
+    def _found(self, path: str | None) -> None:
+        self._stop()
+        if path is not None:
+            self._go_to(path)
+
+    def _look_for(self, screen: FindScreen, text: str) -> None:
+        self.find(screen, text)
+
+    @work(exclusive=True, group="job")
+    async def find(self, screen: FindScreen, text: str) -> None:
+        """Look for a text: a place by its name, an entry by its position, else all paths that have it."""
+        from pulsar_meta.cli.browse.of_search import POSITION, named, search
+
+        if POSITION.fullmatch(text):
+            screen.dismiss(None)
+            self._show_entry(text)
+            return
+        if text.startswith("/"):
+            screen.dismiss(text.rstrip("/") or "/")
+            return
+        try:
+            paths = await self.ask(partial(named, text=text))
+        except PulsarMetaError as error:
+            screen.say(fault_line(error))
+            return
+        if paths is not None and len(paths) == 1:
+            screen.dismiss(paths[0])
+            return
+        if paths is not None:
+            for path in paths:
+                screen.found(path)
+            return
+        job = self._new_job(f"looking for {text}")
+        hit = lambda path: self.post_message(self.Hit(path, screen))  # noqa: E731
+        said = await self._run(job, lambda opened: search(opened, text, job, hit))
+        if said is not None:
+            self._say(line(said))
+
+    def on_browser_hit(self, message: Hit) -> None:
+        """List what a search found."""
+        if message.screen is self.screen:
+            message.screen.found(message.path)
+
+    def _show_entry(self, text: str) -> None:
+        from pulsar_meta.jobs.entries.entry_choice import Bound
+
+        self.tab = "entries"
+        self.show_place(Bound.parse(text))
+
+    @work(exclusive=True, group="go")
+    async def _go_to(self, path: str) -> None:
+        try:
+            await self.query_one(StoreTree).reveal(path)
+        except PulsarMetaError as error:
+            self._say(fault_line(error))
+
+    def action_next_finding(self) -> None:
+        """Go to the next finding."""
+        path = self.findings.next_after(self.query_one(StoreTree).spot.path)
+        if path is None:
+            self._say(line("no finding: c looks for what is wrong", "dim"))
+        else:
+            self._go_to(path)
+
+    def action_tab(self, number: int) -> None:
+        """Show another pane."""
+        self.tab = TABS[number - 1].lower()
+
+    def action_zoom(self) -> None:
+        """Give the right side the whole width, or take it back."""
+        self.screen.toggle_class("wide")
+
+    def action_reload(self) -> None:
+        """Ask anew for what is under the cursor."""
+        self._shown = None
+        self.query_one(StoreTree).reload()
+        self.show_place()
+
+    def _handle_exception(self, error: Exception) -> None:
+        """End; whoever started the browser reports the fault, and no values of variables with it."""
+        self.fault = self.fault or getattr(error, "error", error)
+        self._exception = self._exception or error
+        self._exception_event.set()
+        self.exit()
+
+
+def _with_own(places: Places, call: Callable[[Opened], T]) -> T:
+    """Return what a job makes of a store of its own: others may be read by one thread alone."""
+    with Opened(places) as opened:
+        return call(opened)
+
+
+def _answer(tab: str, spot: Spot, opened: Opened) -> list[Text]:
+    """Return what a pane shows of a place; what it needs is imported now, not for the first screen."""
+    if tab == "value":
+        from pulsar_meta.cli.browse.of_values import value_of
+
+        return value_of(opened, spot)
+    from pulsar_meta.cli.browse.of_topics import cursors_of, ledgers_of
+
+    return ledgers_of(opened, spot) if tab == "ledgers" else cursors_of(opened, spot)

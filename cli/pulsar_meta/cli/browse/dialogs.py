@@ -1,0 +1,94 @@
+"""Screens above the main one: lines to read, and what is looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+
+from pulsar_meta.cli.browse.drawing import line
+from pulsar_meta.cli.browse.lines import Lines
+
+HINT = "part of a name, /a/path, topic NAME, cursor TOPIC NAME, ledger ID, LEDGER:ENTRY"
+_BOX = """
+    {name} {{ align: center middle; }}
+    {name} > Vertical {{ width: 94%; height: 90%; border: round $primary; background: $surface; }}
+    {name} Static {{ height: auto; padding: 0 1; }}
+"""
+_OPTIONS = """
+    FindScreen OptionList { height: 1fr; border: none; }
+    FindScreen OptionList:focus { border: none; }
+"""
+
+
+class LinesScreen(ModalScreen[None]):
+    """Lines with a heading, until Escape."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss", "Back")]
+    DEFAULT_CSS = _BOX.format(name="LinesScreen")
+
+    def __init__(self, heading: str, lines: Sequence[Text]) -> None:
+        super().__init__()
+        self._heading, self._lines = heading, lines
+
+    def compose(self) -> ComposeResult:
+        """Make the box."""
+        with Vertical():
+            yield Static(line(f"{self._heading}  (Escape goes back)", "head"), markup=False)
+            yield Lines()
+
+    def on_mount(self) -> None:
+        """Fill it."""
+        lines = self.query_one(Lines)
+        lines.show(self._lines)
+        lines.focus()
+
+
+class FindScreen(ModalScreen[str | None]):
+    """Asks what is looked for, lists what was found, and leaves with the one that was chosen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Back")]
+    DEFAULT_CSS = _BOX.format(name="FindScreen") + _OPTIONS
+
+    def __init__(self, find: Callable[[FindScreen, str], None]) -> None:
+        """`find` begins to look for a text, and calls `found` and `say`."""
+        super().__init__()
+        self._find = find
+        self._paths: list[str] = []
+
+    def compose(self) -> ComposeResult:
+        """Make the box."""
+        with Vertical():
+            yield Input(placeholder=HINT)
+            yield OptionList()
+            yield Static(line(HINT, "dim"), markup=False, id="find-note")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Begin anew."""
+        self._paths.clear()
+        self.query_one(OptionList).clear_options()
+        if event.value.strip():
+            self._find(self, event.value.strip())
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Leave with what was chosen."""
+        self.dismiss(self._paths[event.option_index])
+
+    def found(self, path: str) -> None:
+        """List a path."""
+        self._paths.append(path)
+        options = self.query_one(OptionList)
+        options.add_option(line(path))
+        if len(self._paths) == 1:
+            options.highlighted = 0
+            options.focus()
+
+    def say(self, text: Text) -> None:
+        """Say how far the search is, or what went wrong."""
+        self.query_one("#find-note", Static).update(text)

@@ -1,0 +1,130 @@
+"""The pane with the entries of a topic or a ledger, a page at a time."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from rich.text import Text
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.widgets import DataTable, Static
+
+from pulsar_meta.cli.browse.dialogs import LinesScreen
+from pulsar_meta.cli.browse.drawing import fault_line, line
+from pulsar_meta.cli.browse.of_entries import COLUMNS, PAGE, EntryPages, Row, messages_of
+from pulsar_meta.cli.browse.opened import Ask, Spot
+from pulsar_meta.cli.render.text import counted, looked_at
+from pulsar_meta.codecs.errors import PulsarMetaError
+from pulsar_meta.jobs.entries.entry_choice import Bound
+
+KEYS: Final = "n next  p previous  b begin  e end  Enter opens"
+
+
+class EntriesPane(Vertical):
+    """Shows a page of entries; the next ones are read when they are asked for."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "turn(1)", "Next page", show=False),
+        Binding("p", "turn(-1)", "Previous page", show=False),
+        Binding("b", "begin", "First page", show=False),
+        Binding("e", "last", "Last page", show=False),
+    ]
+    DEFAULT_CSS = """
+        EntriesPane { height: 1fr; }
+        EntriesPane DataTable { height: 1fr; }
+        EntriesPane Static { height: auto; max-height: 6; padding: 0 1; }
+    """
+
+    def __init__(self, ask: Ask) -> None:
+        super().__init__()
+        self._ask = ask
+        self._spot = Spot("/")
+        self._source: EntryPages | None = None
+        self._pages: list[list[Row]] = []
+        self._at = 0
+
+    def compose(self) -> ComposeResult:
+        """Make the table and the note below it."""
+        yield DataTable[Text](cursor_type="row", zebra_stripes=False)
+        yield Static(id="entries-note", markup=False)
+
+    async def show(self, spot: Spot, first: Bound | None = None) -> None:
+        """Show the first page of a place's entries, or the one that begins with `first`."""
+        self._spot, self._source, self._pages = spot, None, []
+        self._fill([])
+        self._say(line("reading…", "dim"))
+        try:
+            source = await self._ask(lambda opened: EntryPages(opened, spot, first))
+        except PulsarMetaError as error:
+            self._say(fault_line(error))
+            return
+        self._source = source
+        await self._show_page(0)
+
+    async def _show_page(self, number: int) -> None:
+        source = self._source
+        if source is None or number < 0:
+            return
+        rows: list[Row] | None = None
+        if number == len(self._pages):
+            try:
+                rows = await self._ask(lambda opened: source.next())
+            except PulsarMetaError as error:
+                self._say(fault_line(error))
+                return
+            if source is not self._source:
+                return
+            if rows or not self._pages:
+                self._pages.append(rows)
+        self._at = min(number, len(self._pages) - 1)
+        self._fill(self._pages[self._at])
+        self._say(*self._about(source, ended=rows is not None and len(rows) < PAGE))
+
+    def _fill(self, rows: list[Row]) -> None:
+        table = self.query_one(DataTable)
+        table.clear(columns=True)
+        table.add_columns(*COLUMNS)
+        for row in rows:
+            table.add_row(*(line(row.cells[name]) for name in COLUMNS))
+
+    def _about(self, source: EntryPages, *, ended: bool) -> list[Text]:
+        if source.note:
+            return [line(source.note, "dim")]
+        shown = counted(len(self._pages[self._at]), "entries")
+        about = [line(f"page {self._at + 1}, {shown}  {KEYS}", "dim")]
+        about += map(fault_line, source.faults[:2])
+        if len(source.faults) > 2:
+            about.append(line(f"… and {len(source.faults) - 2} faults more", "error"))
+        if ended:
+            about.append(line(looked_at(source.coverage.checked, source.coverage.left_out), "dim"))
+        return about
+
+    def _say(self, *lines: Text) -> None:
+        self.query_one("#entries-note", Static).update(Text("\n").join(lines))
+
+    @work(exclusive=True, group="entries")
+    async def action_turn(self, by: int) -> None:
+        """Show the next or the previous page."""
+        await self._show_page(self._at + by)
+
+    @work(exclusive=True, group="entries")
+    async def action_begin(self) -> None:
+        """Show the first page."""
+        await self.show(self._spot)
+
+    @work(exclusive=True, group="entries")
+    async def action_last(self) -> None:
+        """Show the last page."""
+        await self.show(self._spot, Bound(-PAGE))
+
+    @work(exclusive=True, group="entries")
+    async def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Show everything about an entry."""
+        row = self._pages[self._at][event.cursor_row]
+        try:
+            lines = await self._ask(lambda opened: messages_of(row))
+        except PulsarMetaError as error:
+            lines = [fault_line(error)]
+        self.app.push_screen(LinesScreen(f"entry {row.cells['position']}", lines))

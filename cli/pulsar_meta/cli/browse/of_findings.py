@@ -1,0 +1,128 @@
+"""What `check` finds, by the places in the tree where it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from rich.text import Text
+
+from pulsar_meta.cli.browse.drawing import line, lines
+from pulsar_meta.cli.browse.lanes import Job
+from pulsar_meta.cli.browse.opened import Opened, Spot
+from pulsar_meta.codecs.errors import PulsarMetaError
+from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, ledger_path
+from pulsar_meta.stores.base import is_within, parents_of
+
+if TYPE_CHECKING:
+    from pulsar_meta.jobs.check.codes import FindingDocument
+
+# Places whose findings are shown at once.
+SHOWN: Final = 1000
+UNCHECKED: Final = "nothing was checked yet: c checks this topic or namespace, or all of the store"
+
+
+@dataclass(slots=True)
+class Findings:
+    """The findings so far, in the order in which they came; `about` is what was looked at, or why not."""
+
+    found: dict[str, list[FindingDocument]] = field(default_factory=dict)
+    about: list[Text] = field(default_factory=list)
+    _severities: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.found.clear()
+        self.about.clear()
+        self._severities.clear()
+
+    def add(self, document: FindingDocument) -> None:
+        """Take one."""
+        path = path_of(document)
+        self.found.setdefault(path, []).append(document)
+        for at in dict.fromkeys((path, *parents_of(path), "/")):
+            self._severities.setdefault(at, Counter())[document["severity"]] += 1
+
+    def mark(self, path: str) -> tuple[str, int] | None:
+        """Return the gravest severity at a path and below it, and how many findings; None for none."""
+        severities = self._severities.get(path)
+        if not severities:
+            return None
+        gravest = next(name for name in ("error", "warning", "note") if severities[name])
+        return gravest, severities.total()
+
+    def next_after(self, path: str | None) -> str | None:
+        """Return the path of the next finding, the first one behind the last; None where there is none."""
+        paths = sorted(self.found)
+        behind = [one for one in paths if path is not None and one > path]
+        return next(iter(behind or paths), None)
+
+    def lines(self, spot: Spot) -> list[Text]:
+        """Return the findings at a place and below it, those of all places where it is the root."""
+        if not self.about and not self.found:
+            return [line(UNCHECKED, "dim")]
+        here = [path for path in sorted(self.found) if is_within(path, spot.path)]
+        shown = [text for path in here[:SHOWN] for text in self._at(path)]
+        if len(here) > SHOWN:
+            shown.append(
+                line(f"… findings at {len(here) - SHOWN} places more: choose a part of the tree", "warning")
+            )
+        return [*(shown or [line("no finding here", "dim")]), *self.about]
+
+    def _at(self, path: str) -> Iterator[Text]:
+        for one in self.found[path]:
+            names = (one.get("topic"), one.get("cursor"), one.get("ledger_id"))
+            yield line(f"{one['severity']}  {one['code']}", one["severity"])
+            yield line(f"  {'  '.join(str(name) for name in names if name is not None) or path}")
+            yield line(f"  {one['message']}")
+            yield from lines([f"  {one['repair']}"] if "repair" in one else [], "head")
+
+
+def path_of(document: FindingDocument) -> str:
+    """Return where in the tree a finding belongs: the cursor or the topic, else the path, else the ledger."""
+    with suppress(PulsarMetaError):
+        if "topic" in document:
+            topic = TopicName.parse(document["topic"])
+            return topic.cursor_path(document["cursor"]) if "cursor" in document else topic.path
+    if "path" in document:
+        return document["path"]
+    return ledger_path(document["ledger_id"]) if "ledger_id" in document else "/"
+
+
+def scope_of(spot: Spot) -> list[str]:
+    """Return what is checked at a place, as `check` takes it: a topic, a namespace; [] for everything."""
+    if spot.topic is not None:
+        return [spot.topic]
+    names = spot.path.removeprefix(f"{MANAGED_LEDGERS}/").split("/")
+    inside = spot.path.startswith(f"{MANAGED_LEDGERS}/") and len(names) in (2, 3)
+    return ["/".join(names[:2])] if inside else []
+
+
+def check(
+    opened: Opened, names: Iterable[str], job: Job, found: Callable[[FindingDocument], object]
+) -> list[Text]:
+    """Give `found` each finding as it comes; return the lines that say what was looked at, and what was not.
+
+    UnreachableError, DecodeError of the store; the first bookie that did not answer is a line.
+    """
+    from pulsar_meta.cli.browse.drawing import fault_line
+    from pulsar_meta.cli.render.findings import given_places, with_places
+    from pulsar_meta.cli.render.text import looked_at
+    from pulsar_meta.jobs.check.known import CheckOptions
+    from pulsar_meta.jobs.check.run import checkup
+    from pulsar_meta.jobs.check.scope import check_there
+
+    places, source = opened.places, opened.entries
+    run = checkup(opened.store, source, names, CheckOptions(), job.advance, urls=places.entries)
+    given, count = given_places(places.store, places.entries), 0
+    for finding in run.findings():
+        job.advance(0)
+        count += 1
+        found(with_places(finding.document(), *given))
+    check_there(opened.store, run.scope, count + run.looked_at["topics"])
+    said = [] if source is None else [*source.notes, *map(str, source.faults)]
+    about = [line(looked_at(run.looked_at, run.not_checked), "dim"), *lines(said, "warning")]
+    return about if run.unreachable is None else [*about, fault_line(run.unreachable)]

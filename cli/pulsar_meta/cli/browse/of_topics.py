@@ -1,0 +1,213 @@
+"""What a topic has: its ledgers on a line of time, its subscriptions with what they have left as strips."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from rich.text import Text
+
+from pulsar_meta.cli.browse.drawing import LEGEND, fault_line, line, lines, strip
+from pulsar_meta.cli.browse.opened import Opened, Spot
+from pulsar_meta.cli.render.cursors import DETAIL, backlog_of, place_of
+from pulsar_meta.cli.render.pages import Part, Section
+from pulsar_meta.cli.render.text import counted, size
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.codecs.times import iso_time
+from pulsar_meta.jobs.cursors.documents import detail_of, line_of
+from pulsar_meta.jobs.cursors.limits import Limits
+from pulsar_meta.jobs.cursors.messages import MessageCounter
+from pulsar_meta.jobs.cursors.subscriptions import Subscription, SubscriptionReader
+from pulsar_meta.jobs.topics.segments import old_part
+from pulsar_meta.jobs.topics.topic import Ledger, Report, Topic, contradictions, named, read_topic
+from pulsar_meta.jobs.transactions.pending_acks import pending_acks
+from pulsar_meta.stores.base import Store
+
+NO_TOPIC: Final = "no topic here: choose one in the tree, or find it with /"
+# Subscriptions that are shown of a topic.
+SHOWN: Final = 200
+# Columns of a ledger's strip: beside its numbers a terminal of 80 has no more.
+TIMES: Final = 16
+
+
+def ledgers_of(opened: Opened, spot: Spot) -> list[Text]:
+    """Return a line for each ledger of a topic; UnreachableError."""
+    return list(_of_topics(opened, spot, _ledgers))
+
+
+def cursors_of(opened: Opened, spot: Spot) -> list[Text]:
+    """Return a few lines for each subscription of a topic, or everything about one; UnreachableError."""
+    return list(_of_topics(opened, spot, _subscriptions if spot.cursor is None else _subscription))
+
+
+def topics_at(store: Store, spot: Spot, report: Report) -> Iterator[Topic]:
+    """Yield the topic of a place, of a scalable one its segments; what is missing or broken is reported."""
+    if spot.topic is None:
+        return
+    name = TopicName.parse(spot.topic)
+    if name.domain == "topic":
+        yield from named(store, spot.topic, report)
+        return
+    try:
+        yield read_topic(store, name, report)
+    except (NotFoundError, DecodeError) as error:
+        report(error)
+
+
+def _of_topics(opened: Opened, spot: Spot, show: object) -> Iterator[Text]:
+    assert callable(show)
+    if spot.topic is None:
+        yield line(NO_TOPIC, "dim")
+        return
+    faults: list[PulsarMetaError] = []
+    yield from lines(filter(None, [old_part(opened.store, spot.topic)]), "warning")
+    reader = SubscriptionReader.of(opened.store, opened.entries, faults.append)
+    for topic in topics_at(opened.store, spot, faults.append):
+        yield line(topic.name, "head")
+        yield from show(reader, topic, spot.cursor)
+    yield from map(fault_line, faults)
+
+
+def _ledgers(reader: SubscriptionReader, topic: Topic, _: str | None) -> Iterator[Text]:
+    ledgers = reader.topic(topic).ledgers
+    if topic.terminated is not None:
+        yield line("  terminated at {}:{}".format(*topic.terminated))
+    if topic.snapshot is not None:
+        yield line(f"  {topic.snapshot}", "warning")
+    spans = list(_spans(ledgers))
+    times = [time for span in spans for time in span if time is not None]
+    if times:
+        yield line(f"  {iso_time(min(times))} to {iso_time(max(times))}", "dim")
+    columns = [_ledger(ledger) for ledger in ledgers]
+    columns.insert(0, ("ledger", "entries", "size"))
+    first, *rows = _aligned(columns)
+    yield line(f"  {first} open, closed", "dim")
+    for ledger, row, span in zip(ledgers, rows, spans, strict=True):
+        yield line(f"  {row} {_on_time(span, times)}{_notes(ledger)}")
+        yield from lines((f"    {fault}" for fault in contradictions(ledger)), "error")
+
+
+def _ledger(ledger: Ledger) -> tuple[str, str, str]:
+    entries = "?" if ledger.entries is None else str(ledger.entries)
+    return str(ledger.ledger_id), entries, "" if ledger.size is None else size(ledger.size)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield rows as lines, their columns below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield " ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+
+
+def _notes(ledger: Ledger) -> str:
+    notes = ["open"] if ledger.state == "open" else []
+    if ledger.offload is not None:
+        notes.append("offloaded" if ledger.offload.complete else "offload begun")
+    if ledger.metadata == "broken":
+        notes.append("broken metadata")
+    notes += [f"{name}={value}" for name, value in ledger.properties]
+    return f" {', '.join(notes)}" if notes else ""
+
+
+# When a ledger was opened and when it was closed (ms), None for what nobody wrote down.
+_Span = tuple[int | None, int | None]
+
+
+def _spans(ledgers: Sequence[Ledger]) -> Iterator[_Span]:
+    before: int | None = None
+    for ledger in ledgers:
+        created = ledger.bookkeeper.created if ledger.bookkeeper is not None else None
+        yield created or before, ledger.closed_at
+        before = ledger.closed_at
+
+
+def _on_time(span: _Span, times: Sequence[int]) -> str:
+    """Return a strip from when a ledger was opened to when it was closed; an open one has no end."""
+    first, last = (span[1] if span[0] is None else span[0]), span[1]
+    if not times or first is None:
+        return " " * TIMES
+    whole = max(max(times) - min(times), 1)
+    end = max(times) if last is None else last
+    # It is seen, however short it was.
+    width = max((end - first) / whole, 0.5 / TIMES)
+    start = min((first - min(times)) / whole, 1 - 0.5 / TIMES)
+    return strip([Part(start, min(width, 1 - start))], TIMES)
+
+
+def _subscriptions(reader: SubscriptionReader, topic: Topic, _: str | None) -> Iterator[Text]:
+    messages = None if reader.source is None else MessageCounter(reader.source)
+    found = reader.all(topic)
+    shown = False
+    for one in islice(found, SHOWN):
+        shown = True
+        document = line_of(one, messages)
+        in_messages = document["backlog_messages"]
+        left = f"backlog {backlog_of(dict(document)) or 'not known'}"
+        left += "" if in_messages is None else f", {counted(in_messages, 'messages')}"
+        yield line(f"  {one.name}", "head")
+        yield line(f"    {document['position'] or 'position not known'}, {left}")
+        yield line(f"    {_acked(one)}")
+        yield line(f"    {place_of(dict(document))}", "dim")
+    if not shown:
+        yield line("  no subscription", "dim")
+    elif next(found, None) is not None:
+        yield line(f"  … more: pulsar-meta show-cursor {topic.name}", "warning")
+    else:
+        yield line(f"  acknowledged: {LEGEND}", "dim")
+
+
+def _subscription(reader: SubscriptionReader, topic: Topic, cursor: str | None) -> Iterator[Text]:
+    assert cursor is not None
+    one = reader.one(topic, cursor)
+    messages = None if reader.source is None else MessageCounter(reader.source)
+    pending = pending_acks(reader.store, reader.source, TopicName.parse(topic.name), cursor)
+    document = dict(detail_of(one, messages, Limits.of(None), pending))
+    yield line(f"  of all entries of the topic: {_acked(one)}")
+    for section in DETAIL.drawing(document):
+        yield from _drawn(section)
+    yield from lines(DETAIL.lines(document))
+
+
+def _drawn(section: Section) -> Iterator[Text]:
+    yield line(section.heading, "head")
+    yield line(f"  {LEGEND} acknowledged", "dim")
+    for row in section.rows:
+        ledger, count, parts = row.cells
+        yield line(f"  ledger {ledger.text:>8} {strip(parts.parts)} {count.text}")
+
+
+def _acked(one: Subscription) -> str:
+    """Return what is acknowledged of all entries of a topic as a strip, its first ledger at the left."""
+    left = one.backlog
+    if left is None:
+        return "not known"
+    ends = list(_ends(one.topic.ledgers, left.runs))
+    total = sum(count for _, count in ends)
+    if not total:
+        return "no entries"
+    starts, at = dict[int, int](), 0
+    for ledger_id, count in ends:
+        starts[ledger_id] = at
+        at += count
+    runs = [(starts[run.ledger_id] + run.first, starts[run.ledger_id] + run.last + 1) for run in left.runs]
+    return strip(list(_between(runs, total)))
+
+
+def _ends(ledgers: Iterable[Ledger], runs: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield each ledger with the number of its entries; of one whose end nobody knows as known."""
+    seen: dict[int, int] = {}
+    for ledger_id, _, last in runs:
+        seen[ledger_id] = last + 1
+    for ledger in ledgers:
+        yield ledger.ledger_id, seen.get(ledger.ledger_id, 0) if ledger.entries is None else ledger.entries
+
+
+def _between(runs: Iterable[tuple[int, int]], total: int) -> Iterator[Part]:
+    """Yield what lies between the runs that are left, as shares of the whole."""
+    done = 0
+    for first, end in (*runs, (total, total)):
+        if first > done:
+            yield Part(done / total, (first - done) / total)
+        done = end
