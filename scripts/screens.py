@@ -77,6 +77,7 @@ def without_fonts(drawn: str) -> str:
 
 def browsed(name: str, folder: str | Path) -> str:
     """Return the picture `name` of the browser, over the capture that lies in a folder."""
+    from textual.pilot import Pilot
     from textual.widgets import Static
 
     from pulsar_meta.cli.browse.app import Browser
@@ -92,8 +93,14 @@ def browsed(name: str, folder: str | Path) -> str:
                 await pilot.press(*filter(None, [key]))
                 while not any(shown in text for text in seen(app)):
                     await pilot.pause(0.02)
-            await pilot.pause()
-            return without_fonts(app.export_screenshot(title="pulsar-meta browse"))
+            return without_fonts(await settled(app, pilot))
+
+    async def settled(app: Browser, pilot: Pilot[None]) -> str:
+        before, now = "", app.export_screenshot(title="pulsar-meta browse")
+        while now != before:
+            await pilot.pause(0.3)
+            before, now = now, app.export_screenshot(title="pulsar-meta browse")
+        return now
 
     def seen(app: Browser) -> list[str]:
         notes = app.query("#entries-note").results(Static)
