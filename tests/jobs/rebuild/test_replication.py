@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.frames.frame import Frame
 from pulsar_meta.codecs.metadata.cursor import decode_cursor
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.registry import open_entries
@@ -18,12 +19,15 @@ from pulsar_meta.jobs.rebuild.evidence import Rebuilt
 from pulsar_meta.jobs.rebuild.groups import group_ledgers
 from pulsar_meta.jobs.rebuild.names import GivenNames, Named
 from pulsar_meta.jobs.rebuild.old_store import OldStore
+from pulsar_meta.jobs.rebuild.plain_forms import plain, read_plain
 from pulsar_meta.jobs.rebuild.rebuilt import Known, rebuilt_values, scan_disks
-from pulsar_meta.jobs.rebuild.replication import Standing, whose
+from pulsar_meta.jobs.rebuild.replication import Acked, Markers, Replicated, Same, Standing, standings, whose
 from pulsar_meta.jobs.rebuild.scan import LedgerScan, Scanned, scan_here
 from pulsar_meta.jobs.topics.topic import Position, parse_position
 from pulsar_meta.jobs.values.counters import IDGEN
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
+from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
+from pulsar_meta.proto.ReplicatedSubscriptions_pb2 import Snapshot, SnapshotRequest, SnapshotResponse
 
 Cluster = tuple[str, Path, dict[str, Any]]
 
@@ -155,9 +159,33 @@ def test_whose_a_ledger_is(names: list[Standing], last: dict[int, int], found: d
     assert {at: one.subscription for at, one in whose(names, places).items()} == found
 
 
-def test_scans_of_both_are_kept_and_read_back(cluster: Cluster) -> None:
-    from pulsar_meta.jobs.rebuild.plain_forms import plain, read_plain
+def test_the_newest_marker_counts() -> None:
+    """Also where a subscription was set back; one whose snapshot is not here counts for nothing."""
+    here, there = Position(1, 7), {"east": Position(4, 4)}
+    ledgers = {
+        1: Replicated(acked=(Acked("a", {}, here), Acked("b", {}, None))),
+        2: Replicated(acked=(Acked("a", {"west": Position(1, 3)}, None),), snapshots=(Same(here, there),)),
+        3: Replicated(acked=(Acked("a", {"east": Position(9, 9)}, None), Acked("c", there, None))),
+    }
+    found = {one.subscription: (one.position, one.ledger_id) for one in standings(ledgers, "west")}
+    assert found == {"a": (Position(1, 3), 2), "b": (None, 1), "c": (here, 3)}
 
+
+def test_a_marker_that_says_nothing() -> None:
+    found, metadata = Markers(), MessageMetadata(producer_name="m", sequence_id=0, publish_time=1)
+    for number, marker in (
+        (10, SnapshotRequest(snapshot_id="x")),
+        (11, SnapshotResponse(snapshot_id="x")),
+        (12, Snapshot(snapshot_id="x")),
+    ):
+        metadata.marker_type = number
+        found.take(Frame(None, "ok", metadata, memoryview(marker.SerializeToString())))
+    assert found == Markers()
+    with pytest.raises(DecodeError):
+        found.take(Frame(None, "ok", metadata, memoryview(b"\xff")))
+
+
+def test_scans_of_both_are_kept_and_read_back(cluster: Cluster) -> None:
     with open_entries([f"bookie-disk:{cluster[1]}"]) as source:
         scans = list(scan_here(source, print, password=b"", lost=())(source.ledgers()))
     back = [read_plain(LedgerScan, json.loads(json.dumps(plain(one)))) for one in scans]

@@ -88,11 +88,14 @@ def _by_markers(
         found |= whose([one for one in standing[topic] if (topic, one.subscription) not in named], last)
     for one in every:
         by = found.get(one.clues.ledger_id)
-        yield (
-            one
-            if by is None
-            else replace(one, name=by.subscription, why=f"{by.why}; no other fits", sure=False)
-        )
+        if by is not None:
+            yield replace(one, name=by.subscription, why=f"{by.why}; no other fits", sure=False)
+        elif one.topic is not None and one.clues.ledger_id in mine[one.topic]:
+            named_there = ", ".join(each.subscription for each in standing[one.topic]) or "none"
+            why = f"it is replicated, and nothing says which subscription it is; markers name {named_there}"
+            yield replace(one, why=why)
+        else:
+            yield one
 
 
 def rebuilt_cursors(

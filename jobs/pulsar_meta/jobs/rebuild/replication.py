@@ -107,7 +107,7 @@ class Markers:
             case 11 if own and marker.HasField("cluster"):
                 self.cluster = marker.cluster.cluster
                 self.named.add(marker.cluster.message_id.ledger_id)
-            case 12 if own:
+            case 12 if own and marker.HasField("local_message_id"):
                 self.named.add(marker.local_message_id.ledger_id)
                 self.snapshots.append(Same(_position(marker.local_message_id), _places(marker)))
             case 13:
@@ -147,7 +147,7 @@ def replicated(
 
 
 class Standing(NamedTuple):
-    """A subscription that a topic's markers name: it had acknowledged at least up to there (None: unknown).
+    """A subscription that a topic's markers name: it had acknowledged up to there, or more (None: unknown).
 
     `ledger_id` has the marker, `why` says so in words.
     """
@@ -166,8 +166,8 @@ def standings(ledgers: Mapping[int, Replicated], cluster: str) -> list[Standing]
         own = one.cluster or cluster
         for acked in one.acked:
             position = acked.here or acked.clusters.get(own) or _here(acked.clusters, earlier)
-            before = found.get(acked.subscription)
-            if before is None or before.position is None or (position or before.position) > before.position:
+            # The newest counts: a subscription can be set back.
+            if position is not None or acked.subscription not in found:
                 why = f"a marker in ledger {ledger_id} has it as a replicated subscription"
                 found[acked.subscription] = Standing(acked.subscription, position, ledger_id, why)
         earlier = one.snapshots or earlier
@@ -220,9 +220,9 @@ def _copied_from(frame: Frame) -> Iterator[CopiedFrom]:
         yield CopiedFrom(cluster, int(ledger))
 
 
-def _here(places: Places, snapshots: Iterable[Same]) -> Position | None:
+def _here(places: Places, snapshots: Sequence[Same]) -> Position | None:
     """Return where the place is here that a snapshot has in the other clusters."""
-    return next((one.here for one in snapshots if one.clusters == places), None)
+    return next((one.here for one in reversed(snapshots) if one.clusters == places), None)
 
 
 def _places(marker: Snapshot | Update) -> dict[str, Position]:
