@@ -4,11 +4,16 @@
     python bench/rewrite.py --turns 1            # in one
     python bench/rewrite.py --cursors 100000     # so many
     python bench/rewrite.py --memory 1000000     # peak memory at a million generated cursors
+    python bench/rewrite.py --stores zk etcd oxia rocksdb dir --cursors 5000    # each store, goal 0.8
 
 The raw loop only sets the same bytes, 256 requests under way, and looks at nothing; compress-cursors scans,
 decodes, packs, checks what it packed, looks at the guards, syncs the undo file and compares-and-sets.
-Each gets a fresh server with a tree of the same values, in turns; the ratio is of the medians. Needs Java,
-and the package with its extra `zookeeper`.
+Each gets a fresh server with a tree of the same values, in turns; the ratio is of the medians. Needs Java.
+
+With --stores: how near compress-cursors comes to the slower of two, for each store. `writes`: the same client
+sends the same bytes in groups, as many under way as the command has (RocksDB: a synced batch a group; a
+directory: each file written, synced and renamed). `loop`: our own loop without a store, values kept in
+memory: decoded, packed, checked, hashed, undo records on the disk.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import random
 import resource
 import sys
@@ -23,7 +29,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -32,13 +38,17 @@ from typing import Any
 
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.metadata.envelope import wrap_envelope
+from pulsar_meta.jobs.rewrite.apply import GROUP_VALUES
+from pulsar_meta.jobs.rewrite.batches import chunks
 from pulsar_meta.jobs.rewrite.decision import Summary
 from pulsar_meta.jobs.rewrite.rules import Recompression
 from pulsar_meta.jobs.rewrite.run import Listener, Terms, rewrite_values, run
 from pulsar_meta.jobs.topics.scope import Scope, select
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
-from pulsar_meta.stores.base import BaseStore, Store, Versioned, is_within
+from pulsar_meta.stores.base import ABSENT, BaseStore, Store, Versioned, is_within
 from pulsar_meta.stores.registry import open_store
+from pulsar_meta.stores.rocksdb import MetaValue
+from pulsar_meta.stores.rocksdb_writer import create_database
 
 IN_FLIGHT = 256
 TOPICS = 100
@@ -184,6 +194,163 @@ def timed_rewrite(address: str, folder: Path, count: int) -> float:
     return time.perf_counter() - begun
 
 
+Values = list[tuple[str, bytes]]
+
+
+class Kept(BaseStore):
+    """Values in memory: a store that costs nothing."""
+
+    def __init__(self, values: Values) -> None:
+        self.url, self.writable = "kept:", True
+        self.held = {where: Versioned(where, value, 0) for where, value in values}
+
+    def read(self, path: str) -> Versioned:
+        """Return what was kept."""
+        if path not in self.held:
+            raise NotFoundError(f"nothing at {path}", source=self.url)
+        return self.held[path]
+
+    def children(self, path: str) -> list[str]:
+        """No owners, no brokers."""
+        return []
+
+    def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
+        """Yield all."""
+        yield from list(self.held.values())
+
+    def put(self, path: str, value: bytes, expected: int) -> int:
+        """Keep it."""
+        self.held[path] = Versioned(path, value, expected + 1)
+        return expected + 1
+
+    def delete(self, path: str, expected: int) -> None:
+        """Never asked for."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def opened(kind: str, stack: ExitStack, place: Path) -> str:
+    """Return the URL of a fresh store."""
+    # The servers are those of the tests.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from tests.servers import etcd, oxia, zookeeper
+
+    if kind in ("rocksdb", "dir"):
+        if kind == "rocksdb":
+            create_database(place / "store", "rocksdb:")
+        return f"{kind}:{place / 'store'}"
+    servers: dict[str, Any] = {
+        "zk": zookeeper.ZookeeperServer,
+        "etcd": etcd.EtcdServer,
+        "oxia": oxia.OxiaServer,
+    }
+    return f"{kind}://{stack.enter_context(servers[kind](place / 'server')).address}"
+
+
+def filled(url: str, values: Values) -> None:
+    """Create the values."""
+    with open_store(url, read_only=False) as store:
+        for group in chunks(values, GROUP_VALUES):
+            store.put_many([(where, value, ABSENT) for where, value in group])
+
+
+def compressed(url: str, values: Values, folder: Path) -> float:
+    """Run compress-cursors; return the seconds, those of opening and closing too."""
+    begun = time.perf_counter()
+    with open_store(url, read_only=False) as store:
+        tally = rewrite(store, folder / "undo.ndjson")
+    if tally.rewritten != len(values):
+        raise SystemExit(f"rewrote {tally.rewritten} of {len(values)}")
+    return time.perf_counter() - begun
+
+
+def prepared(url: str, values: Values, folder: Path) -> float:
+    """Write prepared bytes over what is there; return the seconds."""
+    packed = [(where, wrap_envelope(value, RULE.codec)) for where, value in values]
+    kind, _, place = url.partition(":")
+    if kind == "zk":
+        return raw_loop(place.removeprefix("//"), packed)
+    if kind == "rocksdb":
+        return raw_batches(place, packed)
+    if kind == "dir":
+        return raw_files(Path(place), packed)
+    with open_store(url, read_only=False) as store:
+        versions = {seen.path: seen.version for seen in store.scan("/")}
+        begun = time.perf_counter()
+        for group in chunks(packed, GROUP_VALUES):
+            if None in store.put_many([(where, value, versions[where]) for where, value in group]):
+                raise SystemExit("a prepared write met a conflict")
+        return time.perf_counter() - begun
+
+
+def raw_batches(database: str, values: Values) -> float:
+    """Write groups by rocksdict alone, each synced; return the seconds."""
+    from rocksdict import Options, Rdict, WriteBatch, WriteOptions
+
+    begun = time.perf_counter()
+    opened, synced = Rdict(database, Options(raw_mode=True)), WriteOptions()
+    synced.sync = True
+    for group in chunks(values, GROUP_VALUES):
+        batch = WriteBatch(raw_mode=True)
+        for where, value in group:
+            batch.put(where.encode(), MetaValue(1, 1, 1, 1, False, value).encode())
+        opened.write(batch, synced)
+    opened.close()
+    return time.perf_counter() - begun
+
+
+def raw_files(root: Path, values: Values) -> float:
+    """Replace files, each on the disk before the next; return the seconds."""
+    begun = time.perf_counter()
+    for where, value in values:
+        folder = root / where[1:]
+        with (folder / "new").open("wb") as file:
+            file.write(value)
+            file.flush()
+            os.fsync(file.fileno())
+        (folder / "new").replace(folder / ".value")
+        handle = os.open(folder, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)
+    return time.perf_counter() - begun
+
+
+def looped(values: Values, folder: Path) -> float:
+    """Run compress-cursors over values in memory; return the seconds."""
+    store = Kept(values)
+    begun = time.perf_counter()
+    rewrite(store, folder / "undo.ndjson")
+    return time.perf_counter() - begun
+
+
+def on_each_store(kinds: list[str], count: int, turns: int) -> Iterator[dict[str, object]]:
+    """Yield for each kind of store cursors a second of all three, the best of the turns, and the ratio."""
+    values = [(path(number), cursor(number)) for number in range(count)]
+    gc.freeze()
+    for kind in kinds:
+        seconds: dict[str, list[float]] = {"compress_cursors": [], "writes": [], "loop": []}
+        for _ in range(turns):
+            with tempfile.TemporaryDirectory() as name:
+                seconds["loop"].append(looped(values, Path(name)))
+            for what, work in (("compress_cursors", compressed), ("writes", prepared)):
+                with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+                    url = opened(kind, stack, Path(name))
+                    filled(url, values)
+                    seconds[what].append(work(url, values, Path(name)))
+        speeds = {what: round(count / min(taken)) for what, taken in seconds.items()}
+        ours = speeds.pop("compress_cursors")
+        yield {
+            "store": kind,
+            "cursors": count,
+            "compress_cursors": ours,
+            **speeds,
+            "ratio_to_the_slower": round(ours / min(speeds.values()), 2),
+            "goal": 0.8,
+        }
+
+
 def in_memory(count: int) -> dict[str, object]:
     """Return the peak memory of a run over generated cursors, and how long it took."""
     begun = time.perf_counter()
@@ -204,7 +371,12 @@ def main() -> None:
     parser.add_argument("--cursors", type=int, default=0)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--memory", type=int, default=0)
+    parser.add_argument("--stores", nargs="+", choices=["zk", "etcd", "oxia", "rocksdb", "dir"])
     asked = parser.parse_args()
+    if asked.stores:
+        for line in on_each_store(asked.stores, asked.cursors or 5_000, asked.turns):
+            print(json.dumps(line), flush=True)
+        return
     if asked.memory:
         print(json.dumps(in_memory(asked.memory)))
     if asked.cursors or not asked.memory:

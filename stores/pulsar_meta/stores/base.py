@@ -103,6 +103,11 @@ class Store(Protocol):
         ...
 
     @property
+    def finds_parts(self) -> bool:
+        """Whether what lies below a path is found without the rest, and all parts are of one moment."""
+        ...
+
+    @property
     def scans_one_moment(self) -> bool:
         """Whether a scan gives all values as they were at one moment, whatever is written meanwhile."""
         ...
@@ -222,6 +227,7 @@ class BaseStore(ABC):
     lists_groups: bool = False
     counts_sequences: bool = False
     needs_parents: bool = False
+    finds_parts: bool = False
     scans_one_moment: bool = False
 
     @property

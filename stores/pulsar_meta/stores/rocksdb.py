@@ -40,6 +40,7 @@ class RocksdbStore(BaseStore):
     """A standalone's metadata database."""
 
     counts_sequences = True
+    finds_parts = True
     locks_out_brokers = True
     scans_one_moment = True
     sends_groups = True

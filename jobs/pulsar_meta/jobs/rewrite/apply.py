@@ -50,7 +50,8 @@ class Speed:
 class Sender:
     """Writes what was decided, in groups.
 
-    On a network a group is sent by a thread while the next one is filled; never two at once. `warn` gets a
+    Where a store takes groups, or is on a network, a group is sent by a thread while the next one is filled;
+    never two at once. `warn` gets a
     sentence for each value that is left alone and should not be, `advance` the number of values that are
     done. `strict`: a refused value ends the run with GuardError instead of being counted.
     """
@@ -81,7 +82,7 @@ class Sender:
         then is in the undo file.
         """
         self.guards.check_migration()
-        self._thread = ThreadPoolExecutor(1, "sender") if self.batches.networked else None
+        self._thread = ThreadPoolExecutor(1, "sender") if self.batches.width > 1 else None
         try:
             for seen, decision in decided:
                 self._take(seen, decision)

@@ -61,14 +61,14 @@ def rewrite_values(
     first: Rule | None = None,
     codec: str | None = None,
 ) -> Rewrite:
-    """Return what applies `rule` to many values, decided ahead where the store is on a network.
+    """Return what applies `rule` to many values, decided ahead where it takes many at once.
 
     `first`: the rule for values as they are first met.
     """
     chosen = first or rule
     return Rewrite(
         command,
-        lambda batches: decide_ahead(values(), chosen, ahead=batches.networked and batches.width > 1),
+        lambda batches: decide_ahead(values(), chosen, ahead=batches.width > 1),
         by_rule(rule),
         codec=codec,
     )

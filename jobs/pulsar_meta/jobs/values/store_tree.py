@@ -24,6 +24,8 @@ from pulsar_meta.stores.base import Store, Versioned, joined
 
 # Paths that are asked about in one go.
 AT_ONCE: Final = 1000
+# So many levels of a store are taken apart: below are namespaces, and ten thousand ledgers each.
+PARTED: Final = 3
 
 
 class Facts(TypedDict, total=False):
@@ -96,7 +98,8 @@ def walk(store: Store, path: str, depth: int | None = None) -> Iterator[Node]:
     """
     scalable = ScalableTopics(store)
     nodes = _listed(store, path, depth) if depth is not None else _scanned(store, path)
-    some = list(islice(nodes, AT_ONCE))
+    # The first has not to wait for others.
+    some = list(islice(nodes, 1))
     if not some:
         raise missing(store, path)
     while some:
@@ -127,6 +130,23 @@ def _hint(store: Store, path: str) -> str | None:
 
 
 def _scanned(store: Store, path: str) -> Iterator[_Node]:
+    return _in_parts(store, path, 0) if store.finds_parts else _sorted(store, path, 0)
+
+
+def _in_parts(store: Store, path: str, depth: int) -> Iterator[_Node]:
+    """Yield a tree, what is below its upper levels part by part: the first is there before all are read."""
+    names = store.children(path) if depth < PARTED else []
+    if not names or not all(names):
+        # A key with an empty part is found by its whole path only.
+        yield from _sorted(store, path, depth)
+        return
+    held = store.read_many([path])[0]
+    yield _Node(path, depth, _place(path, held), Facts() if held is None else _facts_of(held))
+    for name in names:
+        yield from _in_parts(store, joined(path, name), depth + 1)
+
+
+def _sorted(store: Store, path: str, depth: int) -> Iterator[_Node]:
     # Stores order by bytes or by levels; in a tree every child has to come right below its parent.
     base = len(_parts(path))
     before: tuple[str, ...] = ()
@@ -136,12 +156,12 @@ def _scanned(store: Store, path: str) -> Iterator[_Node]:
         if number and parts == before:
             continue
         first = base if number == 0 else _common(before, parts) + 1
-        for depth in range(first, len(parts)):
-            parent = "/" + "/".join(parts[:depth])
-            yield _Node(parent, depth - base, split_managed_ledger_path(parent))
+        for level in range(first, len(parts)):
+            parent = "/" + "/".join(parts[:level])
+            yield _Node(parent, depth + level - base, split_managed_ledger_path(parent))
         at, facts = "/" + "/".join(parts), _facts(int(size), int(version), ephemeral == "1")
         whose = managed_ledger_places(at)[int(place)] if place else _scalable(at)
-        yield _Node(at, len(parts) - base, whose, facts)
+        yield _Node(at, depth + len(parts) - base, whose, facts)
         before = parts
 
 

@@ -1,0 +1,129 @@
+"""How long until the first row is there: `python -m bench.first_row [--values 1000000] [--only ls tree]`.
+
+For each command over each source: seconds of the clock from the start of the process to the first line of its
+output, and seconds of the processor that it took till then; on a busy machine only the second number says
+something. Beside them the same for a store of a hundred values, which is what starting takes. The best of
+--rounds. The goal is half a second wherever the source can stream. Values are those of growth.py, the entries
+of the log those of commands.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from bench.commands import batch_frames, write_bookie
+from bench.growth import MAIN, make_rocksdb, make_snapshot, values
+
+GOAL: Final = 0.5
+SMALL: Final = 100
+COMMANDS: Final = (
+    "decode -o ndjson", "decode", "ls /managed-ledgers", "tree", "tree -o ndjson", "check", "check -o ndjson",
+)  # fmt: skip
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+def make_etcd(stack: ExitStack, place: Path, count: int) -> str:
+    """Fill a fresh etcd; return its URL."""
+    # The server is that of the tests.
+    from pulsar_meta.jobs.rewrite.batches import chunks
+    from pulsar_meta.stores.base import ABSENT
+    from pulsar_meta.stores.registry import open_store
+    from tests.servers.etcd import EtcdServer
+
+    url = f"etcd://{stack.enter_context(EtcdServer(place / f'etcd-{count}')).address}"
+    with open_store(url, read_only=False) as store:
+        for group in chunks(values(count), 1024):
+            store.put_many([(path, value, ABSENT) for path, value in group])
+    return url
+
+
+def make_log(place: Path, count: int) -> str:
+    """Write an entry log; return its URL."""
+    return f"bookie-disk:{write_bookie(place / f'log-{count}', batch_frames(), count)}"
+
+
+def first_row(words: list[str], place: Path) -> tuple[float, float]:
+    """Run a command until its first line is there; return seconds of the clock and of the processor."""
+    begun = time.perf_counter()
+    child = subprocess.Popen(
+        [*MAIN, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=place,
+    )
+    assert child.stdout is not None
+    line = child.stdout.readline()
+    passed = time.perf_counter() - begun
+    if not line:
+        raise SystemExit(f"{' '.join(words)}: no row")
+    # What a process that has ended took is no longer there.
+    counted = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+    child.kill()
+    child.wait()
+    return passed, (int(counted[11]) + int(counted[12])) / TICKS
+
+
+def rows(
+    kind: str, large: str, small: str, commands: tuple[str, ...], place: Path, rounds: int
+) -> Iterator[str]:
+    """Yield a line of the table for each command over one kind of source."""
+    for command in commands:
+        option = "--entries" if kind == "log" else "--store"
+        found = [
+            tuple(
+                map(
+                    min,
+                    zip(
+                        *(first_row([*command.split(), option, url], place) for _ in range(rounds)),
+                        strict=True,
+                    ),
+                )
+            )
+            for url in (large, small)
+        ]
+        (clock, cpu), (bare_clock, bare_cpu) = found
+        missed = "" if cpu <= GOAL else "  over"
+        yield f"{kind:9}{command:22}{clock:8.2f}{cpu:7.2f}{bare_clock:10.2f}{bare_cpu:7.2f}{missed}"
+
+
+def main() -> None:
+    """Make the sources and print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--values", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sources", nargs="+", default=["rocksdb", "etcd", "snapshot", "log"])
+    parser.add_argument("--only", nargs="+", help="commands by their first word")
+    asked = parser.parse_args()
+    chosen = tuple(one for one in COMMANDS if not asked.only or one.split()[0] in asked.only)
+    print(
+        f"{'':31}{asked.values:>15,}{SMALL:>17} values\n{'':31}{'clock':>8}{'cpu':>7}{'clock':>10}{'cpu':>7}"
+    )
+    with tempfile.TemporaryDirectory(prefix="first-row-") as made, ExitStack() as stack:
+        place = Path(made)
+        makers: dict[str, Callable[[int], str]] = {
+            "rocksdb": lambda count: make_rocksdb(place, count),
+            "etcd": lambda count: make_etcd(stack, place, count),
+            "snapshot": lambda count: make_snapshot(place, count),
+            "log": lambda count: make_log(place, count),
+        }
+        for kind in asked.sources:
+            commands = ("dump-entries", "dump-entries -o ndjson") if kind == "log" else chosen
+            for line in rows(
+                kind, makers[kind](asked.values), makers[kind](SMALL), commands, place, asked.rounds
+            ):
+                print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
