@@ -9,7 +9,7 @@ from jpype import JClass, JString
 
 from tests.servers.inside import broker
 
-SECONDS = 60
+SECONDS = 180
 
 
 def transaction_buffer(topic: str) -> dict[str, Any]:
