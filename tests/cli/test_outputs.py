@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import subprocess
+import tempfile
 import threading
 from pathlib import Path
 
@@ -60,6 +61,27 @@ def test_a_device_stays_a_device(tmp_path: Path) -> None:
         assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
         assert outputs.beside(device, ".idx") is None
     assert outputs.beside(tmp_path / "f", ".idx") == tmp_path / "f.idx"
+
+
+def test_an_open_stream_is_none_to_replace(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w+") as stream:
+        for name in (f"/dev/fd/{stream.fileno()}", f"/proc/self/fd/{stream.fileno()}"):
+            assert outputs.beside(Path(name), ".idx") is None
+            write(Path(name))
+            assert stream.read() == "new"
+            stream.truncate(0)
+            stream.seek(0)
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no files in memory here")
+def test_a_file_in_memory_is_replaced_as_any_other() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        target = Path(folder) / "out"
+        target.write_text("old")
+        with pytest.raises(UsageError), outputs.whole_file(target, "w") as out:
+            out.write("half")
+            raise UsageError("broken midway")
+        assert target.read_text() == "old"
 
 
 def test_the_reader_of_a_pipe_gets_what_is_written(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import fcntl
 import os
 import re
 import shutil
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
 # As long as another worker may keep a standalone of the same capture.
 PORT_SECONDS: Final = 900
+# Not below TMPDIR: several runs of the tests may have one each, and share the ports.
+LOCKS: Final = Path("/tmp")
 # Seven letters, each one of 31 neighbours, reach every hash of 32 bits.
 _FIRST, _LETTERS = "0", 7
 _directory_re: Final = re.compile(rb'(?P<key>journalDir: "|ledgerDirs: "1\\t)[^"]*"')
@@ -98,7 +99,7 @@ class BoundPorts:
         self.release()
         deadline = time.monotonic() + PORT_SECONDS
         for port in sorted(filter(None, map(_bound_port, directories))):
-            lock = (Path(tempfile.gettempdir()) / f"pulsar-meta-test-port-{port}").open("ab")
+            lock = (LOCKS / f"pulsar-meta-test-port-{port}").open("ab")
             self._locks.append(lock)
             with suppress(PermissionError):
                 os.fchmod(lock.fileno(), 0o666)

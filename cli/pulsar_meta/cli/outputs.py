@@ -14,7 +14,7 @@ from pulsar_meta.cli.render.text import json_line, message_line
 from pulsar_meta.codecs.errors import UsageError
 
 # Names below these stand for streams that are open already.
-_STREAMS: Final = ("/dev/", "/proc/")
+_STREAMS: Final = ("/dev/fd/", "/dev/std", "/proc/")
 # With a longer name a part file might be more than a file system takes.
 _LONGEST_NAME: Final = 200
 # What is drawn on stderr just now: rich's progress bars.
