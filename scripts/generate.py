@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import argparse
 import filecmp
+import io
 import json
 import subprocess
 import sys
 import tempfile
+from contextlib import redirect_stdout, suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 from api_page import api_page
 
@@ -40,18 +45,22 @@ def generate_proto(into: Path) -> list[Path]:
     return [source.with_name(f"{source.stem}_pb2{end}") for source in sources for end in (".py", ".pyi")]
 
 
-def help_of(command: list[str]) -> str:
-    """Return what `pulsar-meta COMMAND --help` prints, as wide as a page."""
-    from unittest.mock import patch
-
-    from typer.testing import CliRunner
+@cache
+def program() -> Any:
+    """Return the program's command with all below it, which takes its time to make."""
+    from typer.main import get_command
 
     from pulsar_meta.cli.app import build_app
 
+    return get_command(build_app())
+
+
+def help_of(command: list[str]) -> str:
+    """Return what `pulsar-meta COMMAND --help` prints, as wide as a page."""
     settings = {"COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1", "TERM": "dumb"}
-    with patch.dict("os.environ", settings):
-        result = CliRunner().invoke(build_app(), [*command, "--help"], prog_name="pulsar-meta")
-    return "\n".join(line.rstrip() for line in result.output.strip("\n").splitlines())
+    with patch.dict("os.environ", settings), redirect_stdout(io.StringIO()) as out, suppress(SystemExit):
+        program().main([*command, "--help"], prog_name="pulsar-meta")
+    return "\n".join(line.rstrip() for line in out.getvalue().strip("\n").splitlines())
 
 
 def generate_docs() -> str:
