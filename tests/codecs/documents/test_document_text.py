@@ -71,7 +71,10 @@ def cursor(chance: random.Random) -> bytes:
 def ledgers(chance: random.Random) -> bytes:
     """Return a topic's record, its ledgers' fields there or not."""
     info = ManagedLedgerInfo()
-    for _ in range(chance.randrange(4)):
+    for at in range(chance.randrange(4)):
+        closed = info.ledgerInfo.add(ledgerId=10 * at, entries=at, size=number(chance))
+        closed.timestamp = number(chance)
+    for _ in range(chance.randrange(3)):
         ledger = info.ledgerInfo.add(ledgerId=number(chance))
         for name in ("entries", "size", "timestamp"):
             if chance.random() < 0.7:
@@ -126,6 +129,7 @@ def expected(value: Stored, options: DecodeOptions) -> str:
 def test_text_is_that_of_the_document(blocks: bool, secrets: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is in a record, in blocks and one by one, with secrets and without."""
     monkeypatch.setattr(document_text, "_BLOCK", 1 if blocks else 10**6)
+    monkeypatch.setattr(document_text, "_BLOCK_BYTES", 1 if blocks else 10**9)
     options = DecodeOptions(show_secrets=secrets)
     texts = DocumentTexts(options)
     made = 0
@@ -155,6 +159,29 @@ def test_most_cursors_are_made_in_columns() -> None:
         cursor_texts([b"", b"\x08", b"\x80", b"\x08\x80\x00", whole[3] + b"\x08\x01", whole[9][:-1]])
         == [None] * 6
     )
+
+
+@pytest.mark.parametrize("behind", ["", "open", "closed", "terminated", "property", "offloaded"])
+def test_large_records_are_made_in_columns(behind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The closed ledgers together, what is behind them by the codec."""
+    info = ManagedLedgerInfo()
+    for at in range(40):
+        ledger = info.ledgerInfo.add(ledgerId=3 * at, entries=2**52, size=at, timestamp=(at * 7) % 40 - 5)
+    if behind in ("open", "closed", "offloaded"):
+        ledger = info.ledgerInfo.add(ledgerId=999)
+    if behind == "closed":
+        ledger.entries = 4
+    if behind == "offloaded":
+        ledger.offloadContext.complete = True
+    if behind == "terminated":
+        info.terminatedPosition.ledgerId, info.terminatedPosition.entryId = 117, 3
+    if behind == "property":
+        info.properties.add(key="token", value="secret")
+    value = Stored(info.SerializeToString(), TOPIC)
+    monkeypatch.setattr(document_text, "_BLOCK_BYTES", 1)
+    texts = DocumentTexts(DecodeOptions())
+    assert (texts._large_ledger_text(value.data) is None) == (behind == "offloaded")
+    assert texts.of([value]) == [expected(value, DecodeOptions())]
 
 
 def test_named_kinds_need_no_path() -> None:

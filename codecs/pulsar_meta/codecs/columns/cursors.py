@@ -192,32 +192,34 @@ def _range_texts(columns: _Columns) -> Iterator[tuple[str, str, int]]:
     """Return for each record the text of its ranges, of what they acknowledge, and how many entries."""
     counts, ledgers, before, last = columns.counts, columns.ledgers, columns.before, columns.last
     rows = np.repeat(np.arange(len(counts)), counts)
-    ledger, lower, upper = _digits(ledgers), _digits(before), _digits(last)
+    ledger, lower, upper = digits(ledgers), digits(before), digits(last)
     end = (ledger, ', "entryId": ')
-    ranges = _joined(
+    ranges = joined(
         '{"lowerEndpoint": {"ledgerId": ', *end, lower, '}, "upperEndpoint": {"ledgerId": ', *end, upper, "}}"
     )
-    runs = _joined("[", _digits(before + 1), ", ", upper, "]")
+    runs = joined("[", digits(before + 1), ", ", upper, "]")
     begins = np.ones(len(rows), bool)
     begins[1:] = (rows[1:] != rows[:-1]) | (ledgers[1:] != ledgers[:-1])
     groups = np.flatnonzero(begins)
-    entries = _listed(runs, np.append(groups, len(rows)))
-    acked = _joined('{"ledger_id": ', _digits(ledgers[groups]), ', "entries": [', entries, "]}")
+    entries = listed(runs, np.append(groups, len(rows)))
+    acked = joined('{"ledger_id": ', digits(ledgers[groups]), ', "entries": [', entries, "]}")
     offsets = np.concatenate([[0], np.cumsum(counts)])
-    acked = _listed(acked, np.searchsorted(groups, offsets))
+    acked = listed(acked, np.searchsorted(groups, offsets))
     sums = np.concatenate([[0], np.cumsum(last - before)])
     totals = sums[offsets[1:]] - sums[offsets[:-1]]
-    return zip(_listed(ranges, offsets).to_pylist(), acked.to_pylist(), totals.tolist(), strict=True)
+    return zip(listed(ranges, offsets).to_pylist(), acked.to_pylist(), totals.tolist(), strict=True)
 
 
-def _digits(numbers: Positions) -> Any:
+def digits(numbers: Positions) -> Any:
+    """Return numbers as text."""
     return pa.array(numbers).cast(pa.string())
 
 
-def _joined(*parts: Any) -> Any:
+def joined(*parts: Any) -> Any:
+    """Return the parts of each row as one text; a part is a text for all rows, or a column."""
     return pc.binary_join_element_wise(*parts, "")
 
 
-def _listed(texts: Any, offsets: Positions) -> Any:
+def listed(texts: Any, offsets: Positions) -> Any:
     """Return the texts from each offset to the next as one, commas between."""
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), texts), ", ")

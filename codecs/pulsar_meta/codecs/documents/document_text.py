@@ -148,11 +148,35 @@ class DocumentTexts:
         return f'"value": {value}, "meaning": {{{self._meaning_text(meaning)}}}'
 
     def _ledger_text(self, payload: bytes) -> str | None:
-        record = _whole(ManagedLedgerInfo, payload)
+        large = self._large_ledger_text(payload) if len(payload) >= _BLOCK_BYTES else None
+        record = None if large else _whole(ManagedLedgerInfo, payload)
         if record is None:
-            return None
+            return large
         meaning: Any = managed_ledger_meaning(record)
         value = self._ledger(record, "")
+        return f'"value": {value}, "meaning": {{{self._meaning_text(meaning)}}}'
+
+    def _large_ledger_text(self, payload: bytes) -> str | None:
+        """Return the text of a record of many closed ledgers with an open one behind them, or without."""
+        from pulsar_meta.codecs.columns.ledgers import leading_ledgers
+
+        found = leading_ledgers(payload) if len(payload) <= _LARGEST else None
+        rest = None if found is None else _whole(ManagedLedgerInfo, payload[found.end :])
+        if found is None or rest is None or len(rest.ledgerInfo) > 1:
+            return None
+        ends = found.ends
+        last = ends.ledgerInfo[-1].ledgerId
+        if any(ledger.ledgerId <= last or ledger.HasField("offloadContext") for ledger in rest.ledgerInfo):
+            return None
+        ends.MergeFrom(rest)
+        meaning: Any = managed_ledger_meaning(ends)
+        meaning["ledger_count"] = found.count + len(rest.ledgerInfo)
+        meaning["entries"] = found.entries + sum(ledger.entries for ledger in rest.ledgerInfo)
+        meaning["size"] = found.size + sum(ledger.size for ledger in rest.ledgerInfo)
+        behind = self._ledger(rest, "")
+        between = ", " if rest.ledgerInfo else "]" if behind == "{}" else "], "
+        begins = '{"ledgerInfo": [' if rest.ledgerInfo else "{"
+        value = f'{{"ledgerInfo": [{found.text}{between}{behind.removeprefix(begins)}'
         return f'"value": {value}, "meaning": {{{self._meaning_text(meaning)}}}'
 
     def _meaning_text(self, meaning: dict[str, Any]) -> str:
