@@ -107,21 +107,27 @@ class Browser(App[None]):
         # The check whose findings are shown, and whether some of them are not yet.
         self._check: Job | None = None
         self._news = False
+        self._search: Job | None = None
         self._entries: EntriesPane | None = None
         # What the right side has, None where it is to be asked for anew.
         self._shown: Spot | None = None
         self._of_tree, self._of_jobs = Lane("browse-tree"), Lane("browse-jobs")
         self._of_panes = self._of_tree
+        # Not looked for on the screen: another one may lie above.
+        self.store_tree = StoreTree(self._of_tree, self.findings.mark)
+        self.right_side, self.lines = Vertical(id="right"), Lines()
+        self.tab_bar = Static(self._tabs(), id="tabs", markup=False)
+        self.status = Static(id="status", markup=False)
 
     def compose(self) -> ComposeResult:
         """Make the screen."""
         yield Static(line(self._places.title), id="title", markup=False)
         with Horizontal():
-            yield StoreTree(self._of_tree, self.findings.mark)
-            with Vertical(id="right"):
-                yield Static(self._tabs(), id="tabs", markup=False)
-                yield Lines(id="lines")
-        yield Static(id="status", markup=False)
+            yield self.store_tree
+            with self.right_side:
+                yield self.tab_bar
+                yield self.lines
+        yield self.status
         shown = [binding for binding in self.BINDINGS if isinstance(binding, Binding) and binding.show]
         keys = [(f"{one.key_display or one.key} {one.description}", f"app.{one.action}") for one in shown]
         yield Static(buttons(keys), id="keys", markup=False)
@@ -144,14 +150,13 @@ class Browser(App[None]):
             if opened.store.networked:
                 # A server answers several at once: the tree does not wait for what lies at the right.
                 self._of_panes = Lane("browse-panes")
-            tree = self.query_one(StoreTree)
-            await tree.begin(opened)
+            await self.store_tree.begin(opened)
             if self._where:
                 from pulsar_meta.jobs.values.places import places_below
 
                 paths = await self._of_tree.ask(lambda: places_below(opened.store, self._where))
-                await tree.reveal(paths[0])
-            tree.focus()
+                await self.store_tree.reveal(paths[0])
+            self.store_tree.focus()
         except StoppedError:
             self.exit()
             return
@@ -199,7 +204,7 @@ class Browser(App[None]):
 
     def watch_tab(self) -> None:
         """Show another aspect of the same place."""
-        self.query_one("#tabs", Static).update(self._tabs())
+        self.tab_bar.update(self._tabs())
         self._shown = None
         self.show_place()
 
@@ -207,7 +212,7 @@ class Browser(App[None]):
     async def show_place(self, first: Bound | None = None) -> None:
         """Show the place under the cursor, the tab that is chosen of it; entries from `first` on."""
         await sleep(REST)
-        spot = self.query_one(StoreTree).spot
+        spot = self.store_tree.spot
         if self._opened is None or (self._shown == spot and first is None):
             return
         self._shown = None
@@ -216,7 +221,7 @@ class Browser(App[None]):
         self._shown = spot
 
     async def _fill(self, spot: Spot, first: Bound | None) -> None:
-        lines, pane = self.query_one(Lines), await self._entries_pane()
+        lines, pane = self.lines, await self._entries_pane()
         lines.display = self.tab != "entries"
         if pane is not None:
             pane.display = self.tab == "entries"
@@ -237,7 +242,7 @@ class Browser(App[None]):
             from pulsar_meta.cli.browse.entries_pane import EntriesPane
 
             self._entries = EntriesPane(self.ask)
-            await self.query_one("#right").mount(self._entries)
+            await self.right_side.mount(self._entries)
         return self._entries
 
     # Jobs: one at a time, each with a store of its own.
@@ -277,26 +282,26 @@ class Browser(App[None]):
         screen = self.screen
         if isinstance(screen, FindScreen):
             screen.say(text)
-        self.screen_stack[0].query_one("#status", Static).update(text)
+        self.status.update(text)
 
     def action_stop(self) -> None:
         """Stop what goes over the store."""
         self._stop()
 
-    @work(exclusive=True, group="job")
+    @work(group="job")
     async def action_check(self) -> None:
         """Check the topic or the namespace under the cursor, or the whole store."""
-        from pulsar_meta.cli.browse.of_findings import check, scope_of
+        from pulsar_meta.cli.browse.of_findings import check
 
-        names = scope_of(self.query_one(StoreTree).spot)
-        self._check = job = self._new_job(f"checking {names[0] if names else 'the whole store'}")
-        self.findings.clear()
+        self.findings.begin(self.store_tree.spot)
+        names = self.findings.names or []
+        self._check = job = self._new_job(f"check of {self.findings.of_what}")
         self._show_findings()
         self.tab = "findings"
         about = await self._run(
             job, lambda opened: check(opened, names, job, lambda one: self.post_message(self.Found(one, job)))
         )
-        if about is not None:
+        if about is not None and job is self._check:
             self.findings.about = about
             self._say(line(f"{job.what}: done"))
         self._show_findings()
@@ -312,17 +317,16 @@ class Browser(App[None]):
 
     def _show_findings(self) -> None:
         self._news = False
-        self.query_one(StoreTree).relabel()
+        self.store_tree.relabel()
         if self.tab == "findings":
-            self._shown = None
-            self.show_place()
+            self.lines.show(self.findings.lines(self.store_tree.spot), keep_place=True)
 
-    @work(exclusive=True, group="job")
+    @work(group="job")
     async def action_sum(self) -> None:
         """Sum up what lies at and below the place under the cursor."""
         from pulsar_meta.cli.browse.of_values import sum_of
 
-        tree = self.query_one(StoreTree)
+        tree = self.store_tree
         path, node = tree.spot.path, tree.cursor_node
         job = self._new_job(f"sum of {path}")
         found = await self._run(job, lambda opened: sum_of(opened, path, job))
@@ -340,14 +344,15 @@ class Browser(App[None]):
         self.push_screen(FindScreen(self._look_for), self._found)
 
     def _found(self, path: str | None) -> None:
-        self._stop()
+        if self._search is not None:
+            self._search.stopped = True
         if path is not None:
             self._go_to(path)
 
     def _look_for(self, screen: FindScreen, text: str) -> None:
         self.find(screen, text)
 
-    @work(exclusive=True, group="job")
+    @work(exclusive=True, group="find")
     async def find(self, screen: FindScreen, text: str) -> None:
         """Look for a text: a place by its name, an entry by its position, else all paths that have it."""
         from pulsar_meta.cli.browse.of_search import POSITION, named, search
@@ -371,7 +376,7 @@ class Browser(App[None]):
             for path in paths:
                 screen.found(path)
             return
-        job = self._new_job(f"looking for {text}")
+        self._search = job = self._new_job(f"looking for {text}")
         hit = lambda path: self.post_message(self.Hit(path, screen))  # noqa: E731
         said = await self._run(job, lambda opened: search(opened, text, job, hit))
         if said is not None:
@@ -391,13 +396,13 @@ class Browser(App[None]):
     @work(exclusive=True, group="go")
     async def _go_to(self, path: str) -> None:
         try:
-            await self.query_one(StoreTree).reveal(path)
+            await self.store_tree.reveal(path)
         except PulsarMetaError as error:
             self._say(fault_line(error))
 
     def action_next_finding(self) -> None:
         """Go to the next finding."""
-        path = self.findings.next_after(self.query_one(StoreTree).spot.path)
+        path = self.findings.next_after(self.store_tree.spot.path)
         if path is None:
             self._say(line("no finding: c looks for what is wrong", "dim"))
         else:
@@ -409,12 +414,12 @@ class Browser(App[None]):
 
     def action_zoom(self) -> None:
         """Give the right side the whole width, or take it back."""
-        self.screen.toggle_class("wide")
+        self.screen_stack[0].toggle_class("wide")
 
     def action_reload(self) -> None:
         """Ask anew for what is under the cursor."""
         self._shown = None
-        self.query_one(StoreTree).reload()
+        self.store_tree.reload()
         self.show_place()
 
     def _handle_exception(self, error: Exception) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 from rich.style import Style
 from rich.text import Text
 
+from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.render.pages import Part
 from pulsar_meta.cli.render.text import in_a_cell
 from pulsar_meta.codecs.errors import PulsarMetaError
@@ -24,6 +25,8 @@ STYLES: Final = {
     "dim": Style(dim=True),
     "head": Style(bold=True),
 }
+# What stands in the tree where something was found.
+SIGNS: Final = {"error": "✖", "warning": "▲", "note": "●"}
 LEGEND: Final = f"{ALL} all, {SOME} some, {NOTHING} none"
 
 
@@ -41,8 +44,6 @@ def lines(texts: Iterable[str], look: str = "") -> list[Text]:
 
 def fault_line(error: PulsarMetaError) -> Text:
     """Return an error as one line."""
-    from pulsar_meta.access.urls import redact
-
     return line(redact(str(error)), "error")
 
 

@@ -15,7 +15,7 @@ from pulsar_meta.cli.browse.dialogs import LinesScreen
 from pulsar_meta.cli.browse.drawing import fault_line, line
 from pulsar_meta.cli.browse.of_entries import COLUMNS, PAGE, EntryPages, Row, messages_of
 from pulsar_meta.cli.browse.opened import Ask, Spot
-from pulsar_meta.cli.render.text import counted, looked_at
+from pulsar_meta.cli.render.text import cell_width, counted, looked_at
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.jobs.entries.entry_choice import Bound
 
@@ -44,11 +44,13 @@ class EntriesPane(Vertical):
         self._source: EntryPages | None = None
         self._pages: list[list[Row]] = []
         self._at = 0
+        self._table = DataTable[Text](cursor_type="row")
+        self.note = Static(id="entries-note", markup=False)
 
     def compose(self) -> ComposeResult:
         """Make the table and the note below it."""
-        yield DataTable[Text](cursor_type="row", zebra_stripes=False)
-        yield Static(id="entries-note", markup=False)
+        yield self._table
+        yield self.note
 
     async def show(self, spot: Spot, first: Bound | None = None) -> None:
         """Show the first page of a place's entries, or the one that begins with `first`."""
@@ -72,7 +74,9 @@ class EntriesPane(Vertical):
             try:
                 rows = await self._ask(lambda opened: source.next())
             except PulsarMetaError as error:
-                self._say(fault_line(error))
+                # What comes behind it is not known, and no end.
+                self._source = None
+                self._say(fault_line(error), line("b begins anew", "dim"))
                 return
             if source is not self._source:
                 return
@@ -83,11 +87,13 @@ class EntriesPane(Vertical):
         self._say(*self._about(source, ended=rows is not None and len(rows) < PAGE))
 
     def _fill(self, rows: list[Row]) -> None:
-        table = self.query_one(DataTable)
-        table.clear(columns=True)
-        table.add_columns(*COLUMNS)
+        self._table.clear(columns=True)
+        for name in COLUMNS:
+            # Widths that the table finds out by itself are sometimes those of the headings alone.
+            width = max(cell_width(text) for text in (name, *(row.cells[name] for row in rows)))
+            self._table.add_column(name, width=width)
         for row in rows:
-            table.add_row(*(line(row.cells[name]) for name in COLUMNS))
+            self._table.add_row(*(line(row.cells[name]) for name in COLUMNS))
 
     def _about(self, source: EntryPages, *, ended: bool) -> list[Text]:
         if source.note:
@@ -102,7 +108,7 @@ class EntriesPane(Vertical):
         return about
 
     def _say(self, *lines: Text) -> None:
-        self.query_one("#entries-note", Static).update(Text("\n").join(lines))
+        self.note.update(Text("\n").join(lines))
 
     @work(exclusive=True, group="entries")
     async def action_turn(self, by: int) -> None:

@@ -71,6 +71,9 @@ def _answer(call: Callable[[], Any], future: asyncio.Future[Any]) -> None:
         fault = os_failure(error)
     except Exception as error:  # noqa: BLE001
         fault = error
+    except BaseException as error:  # noqa: BLE001
+        # As RocksDB's binding panics; the thread goes on.
+        fault = RuntimeError(f"{type(error).__name__}: {error}")
     # Who asked may have left, and the loop with it.
     with suppress(RuntimeError):
         future.get_loop().call_soon_threadsafe(_settle, future, result, fault)

@@ -19,8 +19,8 @@ class Lines(ScrollView, can_focus=True):
 
     DEFAULT_CSS = "Lines { height: 1fr; padding: 0 1; scrollbar-gutter: stable; }"
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__()
         self.lines: list[Text] = []
         self._folded: list[Text] = []
 

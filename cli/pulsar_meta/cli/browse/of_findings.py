@@ -14,7 +14,7 @@ from pulsar_meta.cli.browse.drawing import line, lines
 from pulsar_meta.cli.browse.lanes import Job
 from pulsar_meta.cli.browse.opened import Opened, Spot
 from pulsar_meta.codecs.errors import PulsarMetaError
-from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, ledger_path
+from pulsar_meta.codecs.names import DOMAINS, MANAGED_LEDGERS, TopicName, ledger_path
 from pulsar_meta.stores.base import is_within, parents_of
 
 if TYPE_CHECKING:
@@ -27,16 +27,27 @@ UNCHECKED: Final = "nothing was checked yet: c checks this topic or namespace, o
 
 @dataclass(slots=True)
 class Findings:
-    """The findings so far, in the order in which they came; `about` is what was looked at, or why not."""
+    """The findings of a check by their paths; `names` is what is checked, None before the first one.
 
-    found: dict[str, list[FindingDocument]] = field(default_factory=dict)
+    `root` is where in the tree that lies, `about` what was looked at and what was not, or why nobody knows.
+    """
+
+    names: list[str] | None = None
+    root: str = "/"
     about: list[Text] = field(default_factory=list)
+    found: dict[str, list[FindingDocument]] = field(default_factory=dict)
     _severities: dict[str, Counter[str]] = field(default_factory=dict)
 
-    def clear(self) -> None:
-        """Forget all."""
+    @property
+    def of_what(self) -> str:
+        """What is checked, in words."""
+        return ", ".join(self.names or ()) or "the whole store"
+
+    def begin(self, spot: Spot) -> None:
+        """Forget all, and begin with a check of this place; until it has ended, that is said."""
+        self.names, self.root = scope_of(spot)
+        self.about = [line("this check has not ended: not all was looked at", "warning")]
         self.found.clear()
-        self.about.clear()
         self._severities.clear()
 
     def add(self, document: FindingDocument) -> None:
@@ -62,7 +73,7 @@ class Findings:
 
     def lines(self, spot: Spot) -> list[Text]:
         """Return the findings at a place and below it, those of all places where it is the root."""
-        if not self.about and not self.found:
+        if self.names is None:
             return [line(UNCHECKED, "dim")]
         here = [path for path in sorted(self.found) if is_within(path, spot.path)]
         shown = [text for path in here[:SHOWN] for text in self._at(path)]
@@ -70,7 +81,10 @@ class Findings:
             shown.append(
                 line(f"… findings at {len(here) - SHOWN} places more: choose a part of the tree", "warning")
             )
-        return [*(shown or [line("no finding here", "dim")]), *self.about]
+        looked_at = is_within(spot.path, self.root) or is_within(self.root, spot.path)
+        none = "no finding here" if looked_at else "this place is no part of it"
+        head = line(f"check of {self.of_what}", "dim")
+        return [head, *(shown or [line(none, "dim")]), *self.about]
 
     def _at(self, path: str) -> Iterator[Text]:
         for one in self.found[path]:
@@ -92,13 +106,16 @@ def path_of(document: FindingDocument) -> str:
     return ledger_path(document["ledger_id"]) if "ledger_id" in document else "/"
 
 
-def scope_of(spot: Spot) -> list[str]:
-    """Return what is checked at a place, as `check` takes it: a topic, a namespace; [] for everything."""
+def scope_of(spot: Spot) -> tuple[list[str], str]:
+    """Return what is checked at a place, as `check` takes it, and its path: a topic, a namespace, or all."""
     if spot.topic is not None:
-        return [spot.topic]
-    names = spot.path.removeprefix(f"{MANAGED_LEDGERS}/").split("/")
-    inside = spot.path.startswith(f"{MANAGED_LEDGERS}/") and len(names) in (2, 3)
-    return ["/".join(names[:2])] if inside else []
+        return [spot.topic], spot.path if spot.cursor is None else spot.path.rpartition("/")[0]
+    below = f"{MANAGED_LEDGERS}/"
+    names = spot.path.removeprefix(below).split("/") if spot.path.startswith(below) else []
+    # The last part may be a domain; three parts without it are a V1 namespace.
+    names = names[:-1] if len(names) > 2 and names[-1] in DOMAINS else names
+    name = "/".join(names)
+    return ([name], f"{below}{name}") if len(names) in (2, 3) else ([], "/")
 
 
 def check(

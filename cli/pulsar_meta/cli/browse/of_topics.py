@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -56,8 +56,9 @@ def topics_at(store: Store, spot: Spot, report: Report) -> Iterator[Topic]:
         report(error)
 
 
-def _of_topics(opened: Opened, spot: Spot, show: object) -> Iterator[Text]:
-    assert callable(show)
+def _of_topics(
+    opened: Opened, spot: Spot, show: Callable[[SubscriptionReader, Topic, str | None], Iterator[Text]]
+) -> Iterator[Text]:
     if spot.topic is None:
         yield line(NO_TOPIC, "dim")
         return
@@ -78,14 +79,15 @@ def _ledgers(reader: SubscriptionReader, topic: Topic, _: str | None) -> Iterato
         yield line(f"  {topic.snapshot}", "warning")
     spans = list(_spans(ledgers))
     times = [time for span in spans for time in span if time is not None]
+    whole = (min(times), max(times)) if times else (0, 0)
     if times:
-        yield line(f"  {iso_time(min(times))} to {iso_time(max(times))}", "dim")
+        yield line("  {} to {}".format(*map(iso_time, whole)), "dim")
     columns = [_ledger(ledger) for ledger in ledgers]
     columns.insert(0, ("ledger", "entries", "size"))
     first, *rows = _aligned(columns)
     yield line(f"  {first} open, closed", "dim")
     for ledger, row, span in zip(ledgers, rows, spans, strict=True):
-        yield line(f"  {row} {_on_time(span, times)}{_notes(ledger)}")
+        yield line(f"  {row} {_on_time(span, whole)}{_notes(ledger)}")
         yield from lines((f"    {fault}" for fault in contradictions(ledger)), "error")
 
 
@@ -123,16 +125,15 @@ def _spans(ledgers: Sequence[Ledger]) -> Iterator[_Span]:
         before = ledger.closed_at
 
 
-def _on_time(span: _Span, times: Sequence[int]) -> str:
+def _on_time(span: _Span, whole: tuple[int, int]) -> str:
     """Return a strip from when a ledger was opened to when it was closed; an open one has no end."""
     first, last = (span[1] if span[0] is None else span[0]), span[1]
-    if not times or first is None:
+    if first is None:
         return " " * TIMES
-    whole = max(max(times) - min(times), 1)
-    end = max(times) if last is None else last
+    length, end = max(whole[1] - whole[0], 1), whole[1] if last is None else last
     # It is seen, however short it was.
-    width = max((end - first) / whole, 0.5 / TIMES)
-    start = min((first - min(times)) / whole, 1 - 0.5 / TIMES)
+    width = max((end - first) / length, 0.5 / TIMES)
+    start = min((first - whole[0]) / length, 1 - 0.5 / TIMES)
     return strip([Part(start, min(width, 1 - start))], TIMES)
 
 
@@ -192,11 +193,12 @@ def _acked(one: Subscription) -> str:
         starts[ledger_id] = at
         at += count
     runs = [(starts[run.ledger_id] + run.first, starts[run.ledger_id] + run.last + 1) for run in left.runs]
-    return strip(list(_between(runs, total)))
+    more = "" if left.open_ledger is None else f" … ledger {left.open_ledger} is open"
+    return strip(list(_between(runs, total))) + more
 
 
 def _ends(ledgers: Iterable[Ledger], runs: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield each ledger with the number of its entries; of one whose end nobody knows as known."""
+    """Yield each ledger with the number of its entries; for an open one those that are known."""
     seen: dict[int, int] = {}
     for ledger_id, _, last in runs:
         seen[ledger_id] = last + 1

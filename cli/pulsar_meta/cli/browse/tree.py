@@ -15,7 +15,7 @@ from textual.message import Message
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
-from pulsar_meta.cli.browse.drawing import STYLES, fault_line, line
+from pulsar_meta.cli.browse.drawing import SIGNS, STYLES, fault_line, line
 from pulsar_meta.cli.browse.lanes import Lane
 from pulsar_meta.cli.browse.opened import Opened, Spot
 from pulsar_meta.cli.render.text import size
@@ -200,7 +200,7 @@ class StoreTree(Tree[Branch | More | None]):
 
     def _label(self, branch: Branch) -> Text:
         mark = self._marks(branch.spot.path)
-        shown = Text() if mark is None else Text(f"●{mark[1]} ", STYLES[mark[0]])
+        shown = Text() if mark is None else Text(f"{SIGNS[mark[0]]}{mark[1]} ", STYLES[mark[0]])
         shown.append_text(line(branch.name))
         if branch.sum or branch.size:
             shown.append_text(line(f" {branch.sum or size(branch.size or 0)}", "dim"))
