@@ -55,7 +55,7 @@ chaos: setup servers ## Crash runs in their full sizes
 	$(BIN)/python -m pytest -m chaos $(ARGS)
 
 bench: setup java ## The ratios that the issues ask for
-	@for bench in $(filter-out bench/growth.py bench/copies.py,$(wildcard bench/*.py)); do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
+	@for bench in $(filter-out bench/growth.py bench/copies.py,$(wildcard bench/*.py)); do echo "== $$bench"; PYTHONPATH=. $(BIN)/python $$bench || exit 1; done
 
 growth: setup ## Time and memory of commands over growing stores (an hour; ARGS="--sizes 2000 20000 200000")
 	$(BIN)/python bench/growth.py $(ARGS)

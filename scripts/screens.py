@@ -81,7 +81,6 @@ def browsed(name: str, folder: str | Path) -> str:
     from textual.widgets import Static
 
     from pulsar_meta.cli.browse.app import Browser
-    from pulsar_meta.cli.browse.lines import Lines
     from pulsar_meta.cli.browse.opened import Places
 
     where, steps = BROWSED[name]
@@ -104,7 +103,7 @@ def browsed(name: str, folder: str | Path) -> str:
 
     def seen(app: Browser) -> list[str]:
         notes = app.query("#entries-note").results(Static)
-        return [app.query_one(Lines).text, *(str(note.visual) for note in notes)]
+        return [app.lines.text, *(str(note.visual) for note in notes)]
 
     with contextlib.chdir(folder):
         app = Browser(places, where)

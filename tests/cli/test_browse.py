@@ -53,15 +53,15 @@ class Screen:
 
     @property
     def tree(self) -> StoreTree:
-        return self.app.query_one(StoreTree)
+        return self.app.store_tree
 
     @property
     def lines(self) -> str:
-        return self.app.query_one(Lines).text
+        return self.app.lines.text
 
     @property
     def status(self) -> str:
-        return str(self.app.screen_stack[0].query_one("#status", Static).visual)
+        return str(self.app.status.visual)
 
     @property
     def names(self) -> list[str]:
@@ -275,9 +275,9 @@ def test_the_mouse_chooses_and_z_gives_the_right_side_all(places: Places) -> Non
         await screen.pilot.click("#tabs", offset=(10, 0))
         await screen.until(lambda: screen.app.tab == "ledgers")
         await screen.press("z")
-        await screen.until(lambda: screen.app.query_one(Lines).size.width > 70)
+        await screen.until(lambda: screen.app.lines.size.width > 70)
         await screen.press("z")
-        await screen.until(lambda: screen.app.query_one(Lines).size.width < 50)
+        await screen.until(lambda: screen.app.lines.size.width < 50)
         await screen.pilot.click("#keys", offset=(3, 0))
 
     browsed(places, "topic", "marks", script=script)

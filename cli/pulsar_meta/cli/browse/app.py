@@ -41,7 +41,7 @@ PACE: Final = 0.2
 # Seconds after which what is under the cursor is read: who goes through the tree is not held up.
 REST: Final = 0.06
 # Seconds that the end waits for an answer under way.
-PATIENCE: Final = 1.0
+PATIENCE: Final = 0.5
 
 
 class Browser(App[None]):
