@@ -143,12 +143,12 @@ class Properties:
 
     def maps(self) -> Cells:
         """Return the properties of each row as a map, empty where it has none."""
-        strange = self.keys.strange | self.values.strange | self._repeated
-        offsets = pa.array(self._ends, pa.int32())
-        if not strange.any():
-            return pa.MapArray.from_arrays(offsets, self.keys.cells(), self.values.cells())
-        made = [list(self.of_row(row).items()) for row in range(self._cells.count)]
-        return pa.array(made, pa.map_(pa.string(), pa.string()))
+        keys, values, ends = self.keys.texts(), self.values.texts(), self._ends
+        first, last = _same_names(self.rows, keys)
+        if len(first) < len(self.rows):
+            keys, values = keys.take(pa.array(first)), values.take(pa.array(last))
+            ends = np.searchsorted(self.rows[first], np.arange(self._cells.count + 1))
+        return pa.MapArray.from_arrays(pa.array(ends, pa.int32()), keys, values)
 
     def some(self) -> Rows:
         """Return which rows have any."""
@@ -166,14 +166,21 @@ class Properties:
 
     @cached_property
     def _repeated(self) -> Rows:
-        """Where a row has two properties of one name."""
-        repeated = np.zeros(len(self.rows), bool)
-        if len(self.rows) > 1:
-            names = self.keys.as_bytes().dictionary_encode()
-            codes = self.rows * len(names.dictionary) + names.indices.to_numpy()
-            order = np.argsort(codes, kind="stable")
-            repeated[order[1:]] = codes[order][1:] == codes[order][:-1]
+        """Where a row has had a property of the same name before."""
+        repeated = np.ones(len(self.rows), bool)
+        repeated[_same_names(self.rows, self.keys.as_bytes())[0]] = False
         return repeated
+
+
+def _same_names(rows: Positions, names: Cells) -> tuple[Positions, Positions]:
+    """Return where each name of a row is for the first time, in their order, and where for the last."""
+    coded = names.dictionary_encode()
+    codes = rows * len(coded.dictionary) + coded.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    changes = np.diff(codes[order], prepend=-1, append=-1) != 0
+    first, last = order[changes[:-1]], order[changes[1:]]
+    again = np.argsort(first)
+    return first[again], last[again]
 
 
 class _Parts:
@@ -189,10 +196,10 @@ class _Parts:
         return cls(
             [
                 rows,
-                key.values[rows].view(np.int64),
-                key.sizes[rows],
-                value.values[rows].view(np.int64),
-                value.sizes[rows],
+                key.values.view(np.int64),
+                key.sizes,
+                value.values.view(np.int64),
+                value.sizes,
             ]
         )
 
@@ -217,6 +224,14 @@ class _Strings:
         """Return the texts; of the strange ones no more than their lengths are right."""
         clean = np.where(_is_strange(self.data), np.uint8(0x3F), self.data)
         return _array(pa.string(), clean, self.places, present)
+
+    def texts(self) -> Cells:
+        """Return the texts as they are; what is no UTF-8 in them is escaped."""
+        try:
+            return self.as_bytes().cast(pa.string())
+        except pa.ArrowInvalid:
+            made = [self.bytes_of(at).decode(errors="backslashreplace") for at in range(len(self.places) - 1)]
+            return pa.array(made, pa.string())
 
     @cached_property
     def strange(self) -> Rows:

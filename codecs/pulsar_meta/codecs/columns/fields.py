@@ -27,7 +27,9 @@ from pulsar_meta.codecs.columns.words import (
     anywhere,
     chosen,
     common,
+    everywhere,
     nearer,
+    replaced,
 )
 
 VARINT: Final = 0
@@ -73,13 +75,33 @@ class Found:
     present: Rows
     sizes: Positions
 
+    def of(self, rows: Selection) -> Found:
+        """Return the field of some rows."""
+        return Found(self.values[rows], self.present[rows], self.sizes[rows])
+
+    def with_rows(self, rows: Positions, others: Found) -> Found:
+        """Return the field with other values in some rows."""
+        return Found(
+            replaced(self.values, rows, others.values),
+            replaced(self.present, rows, others.present),
+            replaced(self.sizes, rows, others.sizes),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """One of the messages inside those of some rows, whose numbers are `rows`: its fields by their tags."""
+    """One of the messages inside those of some rows, whose numbers are `rows`: its fields by their tags.
+
+    A field has a value for each of these rows alone.
+    """
 
     rows: Positions
     found: Mapping[int, Found]
+
+    def only(self, rows: Rows) -> Inner:
+        """Return what is in some of all rows."""
+        kept = rows[self.rows]
+        return Inner(self.rows[kept], {tag: one.of(kept) for tag, one in self.found.items()})
 
 
 class FieldWalk:
@@ -95,23 +117,24 @@ class FieldWalk:
         self.found = {tag: _nothing(heads.count) for tag in wanted}
         self.inner: list[Inner] = []
 
-    def run(self, start: Place, end: Place, shape: Shape, rows: Selection = EVERY) -> None:
-        """Step through all fields of `rows`."""
+    def run(self, start: Place, end: Place, shape: Shape) -> None:
+        """Step through all fields of all rows."""
         for tag in shape.required:
             self.found.setdefault(tag, _nothing(self._heads.count))
-        self._walk(rows, start, end, shape)
+        self._walk(EVERY, start, end, shape)
         for tag in shape.required:
             self.odd |= ~self.found[tag].present
 
     def _walk(self, rows: Selection, at: Place, end: Place, shape: Shape) -> None:
         """Step from field to field; a row that steps over its end is odd."""
         while True:
-            over, more = at > end, at < end
-            if anywhere(over):
-                self.odd[_some(rows, over)] = True
-            if not anywhere(more):
-                return
-            if anywhere(at >= end):
+            more = at < end
+            if not everywhere(more):
+                over = at > end
+                if anywhere(over):
+                    self.odd[_some(rows, over)] = True
+                if not anywhere(more):
+                    return
                 rows, at, end = _some(rows, more), chosen(at, more), chosen(end, more)
             at = self._step(rows, at, end, shape)
 
@@ -155,12 +178,11 @@ class FieldWalk:
         inner = shape.nested.get(fields.tag)
         if inner is None:
             return following
-        walk = FieldWalk(self._heads, ())
-        walk.run(body, nearer(following, fields.end), inner, fields.rows)
-        odd = walk.odd[fields.rows]
+        walk = FieldWalk(self._heads.of(fields.rows), ())
+        walk.run(body, nearer(following, fields.end), inner)
         if fields.tag == self._gathered:
             self.inner.append(Inner(np.arange(self._heads.count)[fields.rows], walk.found))
-        return np.where(odd, fields.end + 1, following) if anywhere(odd) else following
+        return np.where(walk.odd, fields.end + 1, following) if anywhere(walk.odd) else following
 
     def _keep(self, fields: _Fields, values: Words | Place, sizes: Positions | None = None) -> None:
         found = self.found.get(fields.tag)
@@ -196,14 +218,24 @@ def _nothing(count: int) -> Found:
 
 def _groups(words: Words) -> list[tuple[int, int, Rows]]:
     """Return (tag, its length in bytes, the rows that have it); length 0 where it is over two bytes."""
-    low = words & np.uint64(0xFF)
+    low = words.astype(np.uint8)
     if low[0] < 0x80 and (low == low[0]).all():
         return [(int(low[0]), 1, _EVERY)]
-    first = low.view(np.int64)
-    second = ((words >> np.uint64(8)) & np.uint64(0xFF)).astype(np.int64)
-    two = first >= 0x80
-    widths = np.where(two, np.where(second < 0x80, 2, 0), 1)
-    keys = np.where(two, (first & 0x7F) | (second << 7), first) * 4 + widths
-    if (keys == keys[0]).all():
-        return [(int(keys[0]) >> 2, int(keys[0]) & 3, _EVERY)]
-    return [(int(key) >> 2, int(key) & 3, keys == key) for key in np.unique(keys)]
+    keys = np.where(low < 0x80, low, words.astype(np.uint16))
+    left, found = keys, []
+    while left.size:
+        same = left == left[0]
+        if same.all():
+            # Of the last group, or the only one.
+            same = _EVERY if left is keys else keys == left[0]
+            return [*found, (*_tag_of(int(left[0])), same)]
+        found.append((*_tag_of(int(left[0])), same if left is keys else keys == left[0]))
+        left = left[~same]
+    return found
+
+
+def _tag_of(start: int) -> tuple[int, int]:
+    """Return the tag in the first two bytes of a field, lowest first, and its length; 0 where it is longer."""
+    if start < 0x80:
+        return start, 1
+    return (start & 0x7F) | (start >> 8 << 7), 2 if start < 0x8000 else 0

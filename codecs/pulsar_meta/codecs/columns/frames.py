@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 
 from pulsar_meta.codecs.columns.column import COMPRESSIONS, VERDICTS, Column
 from pulsar_meta.codecs.columns.fields import FieldWalk, Found, Inner, Shape, sized_tag, varint_tag
@@ -24,6 +25,7 @@ from pulsar_meta.codecs.columns.words import (
     common,
     nearer,
     number_texts,
+    replaced,
 )
 from pulsar_meta.codecs.frames.bookie_entry import DIGEST_SIZES, HEADER, DigestType
 from pulsar_meta.codecs.frames.frame import BROKER_METADATA_MAGIC, CHECKSUM_MAGIC
@@ -32,15 +34,16 @@ from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 _SIZED_TYPES: Final = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_MESSAGE)
 
 
-def _tags_of(kind: type[BrokerEntryMetadata] | type[MessageMetadata]) -> dict[str, int]:
+def tags_of(kind: type[Message]) -> dict[str, int]:
+    """Return the tags of a message's fields by their names; there are integers and what has a size."""
     return {
         one.name: sized_tag(one.number) if one.type in _SIZED_TYPES else varint_tag(one.number)
         for one in kind.DESCRIPTOR.fields
     }
 
 
-BROKER_TAGS: Final = _tags_of(BrokerEntryMetadata)
-MESSAGE_TAGS: Final = _tags_of(MessageMetadata)
+BROKER_TAGS: Final = tags_of(BrokerEntryMetadata)
+MESSAGE_TAGS: Final = tags_of(MessageMetadata)
 PROPERTIES: Final = MESSAGE_TAGS["properties"]
 
 _KEY_VALUE: Final = Shape(required=(sized_tag(1), sized_tag(2)))
@@ -51,11 +54,12 @@ _MESSAGE_METADATA: Final = Shape(
     # compacted_batch_indexes in the packed form have numbers inside.
     unusual=frozenset({sized_tag(31)}),
 )
-_WHOLE_PAIR: Final = replace(_KEY_VALUE, known=frozenset(_KEY_VALUE.required))
+# A KeyValue without a field that the schema does not know.
+WHOLE_PAIR: Final = replace(_KEY_VALUE, known=frozenset(_KEY_VALUE.required))
 _WHOLE_BROKER: Final = Shape(known=frozenset(BROKER_TAGS.values()))
 _WHOLE_MESSAGE: Final = replace(
     _MESSAGE_METADATA,
-    nested=_MESSAGE_METADATA.nested | {PROPERTIES: _WHOLE_PAIR},
+    nested=_MESSAGE_METADATA.nested | {PROPERTIES: WHOLE_PAIR},
     known=frozenset(MESSAGE_TAGS.values()),
 )
 
@@ -82,6 +86,28 @@ class FrameColumns:
     message_at: Place = 0
     payload_at: Place = 0
     properties: list[Inner] = field(default_factory=list)
+
+    def with_rows(self, rows: Positions, others: FrameColumns) -> FrameColumns:
+        """Return what `others` say of some rows, and these of the rest."""
+        left = np.ones(len(self.odd), bool)
+        left[rows] = False
+        return FrameColumns(
+            {name: one.with_rows(rows, others.fields[name]) for name, one in self.fields.items()},
+            replaced(self.has_metadata, rows, others.has_metadata),
+            replaced(self.has_checksum, rows, others.has_checksum),
+            replaced(self.odd, rows, others.odd),
+            replaced(self.long, rows, others.long),
+            *(
+                replaced(np.full(len(self.odd), one), rows, other)
+                for one, other in (
+                    (self.checksum_at, others.checksum_at),
+                    (self.message_at, others.message_at),
+                    (self.payload_at, others.payload_at),
+                )
+            ),
+            [one.only(left) for one in self.properties]
+            + [Inner(rows[one.rows], one.found) for one in others.properties],
+        )
 
 
 def read_frames(heads: Heads, start: int, ends: Positions, fields: set[str]) -> FrameColumns:

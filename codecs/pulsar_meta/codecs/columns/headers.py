@@ -100,6 +100,7 @@ class HeaderReader:
             if len(self._widths) == 1 or np.count_nonzero(frames.long) * LONG_ONE_IN <= len(offsets):
                 break
             self._widths = self._widths[1:]
+        heads, frames = self._with_long_ones(data, offsets, held, heads, frames)
         whole = safe & ~frames.odd & ~_unsafe(frames)
         rows = np.flatnonzero(whole)
         whole[rows] = self._sums_fit(data, offsets, sizes, heads, frames, rows)
@@ -114,6 +115,19 @@ class HeaderReader:
             payload_at,
             frames.properties,
         )
+
+    def _with_long_ones(
+        self, data: Buffer, offsets: Positions, held: Positions, heads: Heads, frames: FrameColumns
+    ) -> tuple[Heads, FrameColumns]:
+        """Return the same with more bytes of those entries whose metadata is longer than the heads."""
+        for width in self._widths[1:]:
+            long = np.flatnonzero(frames.long)
+            if not long.size:
+                break
+            wider = Heads(data, offsets[long], width)
+            more = read_whole_frames(wider, self.data_at, held[long])
+            heads, frames = heads.with_rows(long, wider), frames.with_rows(long, more)
+        return heads, frames
 
     def digests_fit(self, data: Buffer, offsets: Positions, sizes: Positions) -> Rows:
         """Return whose digest fits; nothing else is looked at."""

@@ -10,7 +10,7 @@ Needs NumPy. Source: protobuf encoding (base-128 varints, little-endian groups o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +60,11 @@ class WordReader:
         enough = data if words else b""
         self._numbers: Positions = np.ndarray((words,), ">i8", buffer=enough, strides=(1,))
         self._sizes: NDArray[np.int32] = np.ndarray((words,), ">i4", buffer=enough, strides=(1,))
+        self._words: Words = np.ndarray((words,), "<u8", buffer=enough, strides=(1,))
+
+    def words(self, at: Positions) -> Words:
+        """Return the eight bytes from each position on, the first byte lowest."""
+        return self._words[at]
 
     def big_endian(self, at: Positions) -> Positions:
         """Return the big-endian int64 at each position."""
@@ -78,17 +83,37 @@ class Heads:
     """
 
     def __init__(self, data: Buffer, starts: Positions, width: int) -> None:
-        self.width, self.count = width, len(starts)
         size = memoryview(data).nbytes
         every = np.ndarray((size - width + 1,), f"V{width}", buffer=data, strides=(1,))
-        self._bytes = every[starts].view(np.uint8)
-        self._words: Words = np.ndarray((self._bytes.size - 7,), "<u8", buffer=self._bytes, strides=(1,))
-        self._firsts = np.arange(self.count) * width
+        self._even: int | None = width
+        self._set(every[starts].view(np.uint8), np.arange(len(starts)) * width, width)
+
+    def _set(self, data: NDArray[np.uint8], firsts: Positions, width: int) -> None:
+        self.width, self.count = width, len(firsts)
+        self._bytes, self._firsts = data, firsts
+        self._words: Words = np.ndarray((data.size - 7,), "<u8", buffer=data, strides=(1,))
+
+    def with_rows(self, rows: Positions, others: Heads) -> Heads:
+        """Return heads that have those of `others` in some rows; as wide as those, but only there."""
+        joined, firsts = object.__new__(Heads), self._firsts.copy()
+        firsts[rows] = others._firsts + self._bytes.size
+        joined._even = None
+        joined._set(np.concatenate([self._bytes, others._bytes]), firsts, others.width)
+        return joined
+
+    def of(self, rows: Selection) -> Heads:
+        """Return the heads of some rows alone, which are the same bytes."""
+        if isinstance(rows, slice):
+            return self
+        some = object.__new__(Heads)
+        some._even = None
+        some._set(self._bytes, self._firsts[rows], self.width)
+        return some
 
     def words(self, at: Place, rows: Selection = EVERY) -> Words:
         """Return the eight bytes from a place of the rows on, the first byte lowest."""
-        if isinstance(at, int):
-            column: Words = self._words[at :: self.width][rows].copy()
+        if isinstance(at, int) and self._even is not None:
+            column: Words = self._words[at :: self._even][rows].copy()
         else:
             column = self._words[self._firsts[rows] + at]
         return column
@@ -99,13 +124,15 @@ class Heads:
 
     def text(self, row: int, at: int, size: int) -> bytes:
         """Return `size` bytes at a place of one row."""
-        first = row * self.width + at
+        first = int(self._firsts[row]) + at
         return self._bytes[first : first + size].tobytes()
 
     def columns(self, rows: Positions, places: Sequence[int]) -> NDArray[np.uint8]:
         """Return the bytes at some places of the rows: a line for each place, in it a byte of each row."""
-        table = self._bytes.reshape(self.count, self.width)
-        return np.ascontiguousarray(table[rows].T[places])
+        width = max(places) + 1
+        every = np.ndarray((self._bytes.size - width + 1,), f"V{width}", buffer=self._bytes, strides=(1,))
+        table = every[self._firsts[rows]].view(np.uint8).reshape(-1, width)
+        return np.ascontiguousarray(table.T[places])
 
     def strings(
         self, rows: Positions, at: Positions, sizes: Positions
@@ -115,7 +142,7 @@ class Heads:
         The last place is where they all end.
         """
         places = np.concatenate([[0], np.cumsum(sizes)])
-        first = rows * self.width + at - places[:-1]
+        first = self._firsts[rows] + at - places[:-1]
         return self._bytes[np.repeat(first, sizes) + np.arange(places[-1])], places
 
     def varints(self, at: Place, rows: Selection, words: Words, known: int) -> tuple[Words, Place]:
@@ -126,20 +153,16 @@ class Heads:
         length = _common_length(words)
         if 0 < length <= known:
             return _close_gaps(words & _PAYLOADS[length], length), length
-        return self._varints_of_all_lengths(at, rows)
+        values, lengths = short_varints(words)
+        return (values, lengths) if (lengths <= known).all() else self._varints_of_all_lengths(at, rows)
 
     def varint_lengths(self, at: Place, rows: Selection, words: Words, known: int) -> Place:
         """Return the lengths alone, which is less work."""
-        length = _common_length(words)
-        return length if 0 < length <= known else self._varints_of_all_lengths(at, rows)[1]
+        return self.varints(at, rows, words, known)[1]
 
     def _varints_of_all_lengths(self, at: Place, rows: Selection) -> tuple[Words, Positions]:
-        words = self.words(at, rows)
-        stops = ~words & _CONTINUES
-        below = (stops & (~stops + _ONE)) - _ONE
-        values = _close_gaps(words & below & ~_CONTINUES)
-        lengths: Positions = (np.bitwise_count(below).astype(np.int64) + 1) >> 3
-        long = stops == 0
+        values, lengths = short_varints(self.words(at, rows))
+        long = lengths == NO_VARINT
         if long.any():
             high = self.words(at + 8, rows)
             ninth, tenth = high & np.uint64(0xFF), (high >> np.uint64(8)) & np.uint64(0xFF)
@@ -147,10 +170,19 @@ class Heads:
             ten = long & (ninth >= 0x80) & (tenth < 2)
             values |= np.where(long, (ninth & np.uint64(0x7F)) << np.uint64(56), np.uint64(0))
             values |= np.where(ten, tenth << np.uint64(63), np.uint64(0))
-            lengths[long] = NO_VARINT
             lengths[nine] = 9
             lengths[ten] = LONGEST_VARINT
         return values, lengths
+
+
+def short_varints(words: Words) -> tuple[Words, Positions]:
+    """Return (value, length in bytes) of the varint that each word begins with; NO_VARINT: it is longer."""
+    stops = ~words & _CONTINUES
+    below = (stops & (~stops + _ONE)) - _ONE
+    values = _close_gaps(words & below & ~_CONTINUES)
+    lengths: Positions = (np.bitwise_count(below).astype(np.int64) + 1) >> 3
+    lengths[stops == 0] = NO_VARINT
+    return values, lengths
 
 
 def common(places: Positions) -> Place:
@@ -171,9 +203,21 @@ def chosen(place: Place, mask: Rows | bool) -> Place:
     return place if isinstance(place, int) else place[mask]
 
 
+def replaced(values: NDArray[Any], rows: Positions, others: Any) -> NDArray[Any]:
+    """Return a copy with other values in some rows."""
+    changed = values.copy()
+    changed[rows] = others
+    return changed
+
+
 def anywhere(mask: Rows | bool) -> bool:
     """Return whether something holds in any row; it may be known without looking at the rows."""
     return mask if isinstance(mask, bool) else bool(mask.any())
+
+
+def everywhere(mask: Rows | bool) -> bool:
+    """Return whether something holds in every row; it may be known without looking at the rows."""
+    return mask if isinstance(mask, bool) else bool(mask.all())
 
 
 def _common_length(words: Words) -> int:

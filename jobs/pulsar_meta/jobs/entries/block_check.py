@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pulsar_meta.codecs.columns.batches import split_batches
 from pulsar_meta.codecs.columns.column import COMPRESSIONS
 from pulsar_meta.codecs.columns.headers import EntryHeaders
 from pulsar_meta.codecs.columns.words import Positions, Rows
 from pulsar_meta.codecs.compression import decompress
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.frames.batch import split_batch
+from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.jobs.entries.entry_blocks import Block
 
 
@@ -85,18 +86,31 @@ def _payloads_fit(block: Block, headers: EntryHeaders, max_size: int) -> Rows:
     closed = fields["marker_type"].present | fields["encryption_keys"].present
     closed |= fields["num_chunks_from_msg"].present & (headers.int32("num_chunks_from_msg") > 1)
     fit = np.ones(len(block.sizes), bool)
-    view = memoryview(block.data)
-    counts = headers.message_counts()
-    unpacked = fields["uncompressed_size"].values.astype(np.uint32)
-    for row in np.flatnonzero(block.whole & (batch | packed) & ~closed).tolist():
-        start = int(block.offsets[row])
-        payload = view[start + int(headers.payload_at[row]) : start + int(block.sizes[row])]
-        try:
-            if packed[row]:
-                codec = COMPRESSIONS[int(fields["compression"].values[row])]
-                payload = memoryview(decompress(codec, payload, int(unpacked[row]), max_size=max_size))
-            if batch[row]:
-                fit[row] = sum(1 for _ in split_batch(payload, int(counts[row]))) == counts[row]
-        except DecodeError:
-            fit[row] = False
+    rows = np.flatnonzero(block.whole & (batch | packed) & ~closed)
+    payloads = opened_payloads(block, headers, rows, max_size)
+    fit[rows] = [payload is not None for payload in payloads]
+    batches = [(row, payload) for row, payload in zip(rows, payloads, strict=True) if payload is not None and batch[row]]
+    if batches:
+        numbers = np.array([row for row, _ in batches])
+        counts = headers.message_counts()[numbers]
+        fit[numbers] = split_batches([payload for _, payload in batches], counts, with_fields=False).whole
     return fit
+
+
+def opened_payloads(
+    block: Block, headers: EntryHeaders, rows: Positions, max_size: int
+) -> list[Buffer | None]:
+    """Return the payloads of some rows, decompressed up to `max_size` bytes; None where that cannot be."""
+    view, fields = memoryview(block.data), headers.fields
+    starts = (block.offsets + headers.payload_at)[rows].tolist()
+    ends = (block.offsets + block.sizes)[rows].tolist()
+    codecs = fields["compression"].values[rows].tolist()
+    sizes = fields["uncompressed_size"].values[rows].astype(np.uint32).tolist()
+    found: list[Buffer | None] = []
+    for start, end, codec, size in zip(starts, ends, codecs, sizes, strict=True):
+        payload = view[start:end]
+        try:
+            found.append(decompress(COMPRESSIONS[codec], payload, size, max_size=max_size) if codec else payload)
+        except DecodeError:
+            found.append(None)
+    return found

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # So many entries of a command come one by one: what is short needs no NumPy, and what is long begins at once.
 ONE_BY_ONE: Final = 512
-ROWS_AT_ONCE: Final = 8192
+ROWS_AT_ONCE: Final = 32768
 BYTES_AT_ONCE: Final = 64 << 20
 # What is between entries is copied with them where it is less than this part of their bytes.
 SPARSE: Final = 2
@@ -204,7 +204,7 @@ def read_blocks(
         yield from read_each(source, ledger_id, first, last)
         return
     end = newest if last is None else min(last, newest)
-    at, width = first, max(1, patience.left)
+    at, width = first, patience.left if patience.left > 0 else ROWS_AT_ONCE
     reader: HeaderReader | None = None
     while at <= end:
         stop = min(end, at + width - 1)
