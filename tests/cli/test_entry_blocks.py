@@ -26,17 +26,20 @@ COMMANDS = {
     "csv": ("dump-entries", "-o", "csv"),
     "ndjson": ("dump-entries", "-o", "ndjson"),
     "raw": ("dump-entries", "-o", "raw"),
+    "deep plain": ("dump-entries", "--deep", "-o", "plain"),
+    "deep csv": ("dump-entries", "--deep", "-o", "csv"),
+    "deep ndjson": ("dump-entries", "--deep", "-o", "ndjson"),
     "verify": ("verify-entries", "-o", "plain"),
 }
 # Every form on a capture or two, 4000 entries of it; `make chaos` has all of them on all.
 CAPTURES = {
     "pulsar-2.8.2": ("ndjson",),
-    "pulsar-3.0.7": ("plain", "verify"),
+    "pulsar-3.0.7": ("plain", "verify", "deep plain"),
     "pulsar-4.0.7": ("csv", "raw"),
-    "pulsar-4.2.4": ("ndjson",),
+    "pulsar-4.2.4": ("ndjson", "deep ndjson"),
     "pulsar-4.2.4-killed": ("csv",),
     "pulsar-4.2.4-3bookies": ("plain", "raw", "verify"),
-    "pulsar-5.0.0-M1": ("ndjson",),
+    "pulsar-5.0.0-M1": ("ndjson", "deep csv"),
 }
 CHARACTERS = 'ab="\\,\n\t €ï\x7f\u202e\x1b'
 
@@ -131,9 +134,30 @@ def message(chance: random.Random, entry: int) -> tuple[MessageMetadata, bytes]:
     if chance.random() < 0.05:
         metadata.compacted_batch_indexes.append(1)
     if chance.random() < 0.2:
-        payload = join_batch([(SingleMessageMetadata(payload_size=0), b"x")] * chance.choice((1, 2, 3)))
+        payload = join_batch([single(chance) for _ in range(chance.choice((1, 2, 3)))])
+        if chance.random() < 0.1:
+            payload = payload[: chance.randrange(len(payload))] + chance.randbytes(chance.randrange(3))
         metadata.num_messages_in_batch = chance.choice((2, 2, 3))
     return metadata, payload
+
+
+def single(chance: random.Random) -> tuple[SingleMessageMetadata, bytes]:
+    """Return a message of a batch of which anything may be odd."""
+    metadata = SingleMessageMetadata()
+    for key, value in properties(chance):
+        metadata.properties.add(key=key, value=value)
+    for name, values in (
+        ("partition_key", ("k", "", text(chance))),
+        ("event_time", (0, 17, 2**50, 2**60)),
+        ("sequence_id", (7, 2**64 - 1)),
+        ("ordering_key", (b"\xff\xfe",)),
+        ("partition_key_b64_encoded", (True, False)),
+        ("null_value", (True, False)),
+        ("compacted_out", (True, False)),
+    ):
+        if chance.random() < 0.2:
+            setattr(metadata, name, chance.choice(values))
+    return metadata, chance.randbytes(chance.randrange(9))
 
 
 def frame(chance: random.Random, entry: int, index: int) -> bytes:

@@ -42,6 +42,7 @@ from pulsar_meta.cli.render.text import looked_at
 from pulsar_meta.cli.settings import Settings, load_settings
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.jobs.topics.segments import old_part
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
@@ -228,7 +229,7 @@ class Shell:
             raise UsageError("-o parquet: this command has no typed columns: choose another form")
         self.emit_columns(documents, view.types)
 
-    def emit_bytes(self, chunks: Iterable[bytes]) -> None:
+    def emit_bytes(self, chunks: Iterable[Buffer]) -> None:
         """Write raw bytes to --output or stdout, never unasked to a terminal, nor where -o asks for text."""
         if self.output_format not in (None, Format.RAW):
             raise UsageError(f"-o {self.output_format}: what comes out is bytes; leave -o out")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -39,6 +39,7 @@ from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.frames.entry_json import PAYLOAD_FORMS
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.jobs.entries.entry_blocks import Frames, PresentBlock, frames_of, read_in_blocks
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Place, choose
 from pulsar_meta.jobs.entries.entry_dump import (
@@ -143,7 +144,7 @@ def dump_entries(
                 topics = (choice.ledgers for choice, _ in planned)
                 _emit(shell, outcomes.add(shown, topics) if transactions else shown, look.deep, line)
             shell.say(matches.counts.summary())
-        elif _is_for_blocks(shell, plain=not (look.deep or line or transactions)):
+        elif _is_for_blocks(shell, look, plain=not (line or transactions)):
             whole = shell.format is not Format.RAW
             held = read_in_blocks(places, source, opened, faults, coverage, bounds.count, with_headers=whole)
             _emit_blocks(shell, held, look, faults)
@@ -175,11 +176,12 @@ def _check_form(form: Format, *, where: bool, transactions: bool, deep: bool) ->
         )
 
 
-def _is_for_blocks(shell: Shell, *, plain: bool) -> bool:
-    """Return whether entries need no document each; a terminal wants a closer look, as do messages."""
+def _is_for_blocks(shell: Shell, look: DumpOptions, *, plain: bool) -> bool:
+    """Return whether entries need no document each; a terminal wants a closer look, as do payloads."""
     if shell.format in (Format.RAW, Format.PARQUET):
         return True
-    return plain and shell.format in IN_BLOCKS and not shell.is_shown
+    shown = look.form is not None or look.directory is not None
+    return plain and not shown and shell.format in IN_BLOCKS and not shell.is_shown
 
 
 def _emit_blocks(
@@ -190,26 +192,48 @@ def _emit_blocks(
     elif shell.format is Format.PARQUET:
         shell.emit_columns(_as_columns(held, look, faults), PARQUET_TYPES)
     else:
-        shell.emit_lines(_in_blocks(held, shell.format, look, faults), entry_view())
+        view = message_view() if look.deep else entry_view()
+        shell.emit_lines(_in_blocks(held, shell.format, look, faults), view)
 
 
 def _in_blocks(
     held: Iterator[PresentBlock | Readable], form: Format, look: DumpOptions, faults: Faults
 ) -> Iterator[Document | Lines]:
-    """Yield entries as text where they come in blocks, else as documents."""
-    for some in held:
-        if isinstance(some, PresentBlock):
-            from pulsar_meta.cli.render import entry_blocks
+    """Yield entries as text where they come in blocks, else as documents; one of each message, in lines."""
 
-            makers = {
-                Format.PLAIN: entry_blocks.plain_lines,
-                Format.CSV: entry_blocks.csv_lines,
-                Format.NDJSON: entry_blocks.json_lines,
-            }
-            for part in entry_blocks.rendered(some, makers[form]):
-                yield part if isinstance(part, Lines) else describe(*part, look, faults)
-        else:
-            yield describe(*some, look, faults)
+    def described(entry: Readable) -> Iterator[Document]:
+        document = describe(*entry, look, faults)
+        return each_message([document]) if look.deep and form is not Format.NDJSON else iter([document])
+
+    for some in held:
+        if not isinstance(some, PresentBlock):
+            yield from described(some)
+            continue
+        if look.deep and some.presence.ledger.format.snapshot is not None:
+            yield from chain.from_iterable(map(described, some.entries()))
+            continue
+        from pulsar_meta.cli.render import entry_blocks
+
+        for part in entry_blocks.rendered(some, _lines_of(form, look)):
+            yield from [part] if isinstance(part, Lines) else described(part)
+
+
+def _lines_of(form: Format, look: DumpOptions) -> Callable[[PresentBlock], tuple[Any, Any]]:
+    """Return what makes lines of a block."""
+    from pulsar_meta.cli.render import entry_blocks, message_blocks
+
+    if not look.deep:
+        return {
+            Format.PLAIN: entry_blocks.plain_lines,
+            Format.CSV: entry_blocks.csv_lines,
+            Format.NDJSON: entry_blocks.json_lines,
+        }[form]
+    opened = {
+        Format.PLAIN: message_blocks.plain_messages,
+        Format.CSV: message_blocks.csv_messages,
+        Format.NDJSON: message_blocks.json_messages,
+    }[form]
+    return lambda held: opened(held, look.max_size)
 
 
 def _as_columns(
@@ -254,19 +278,19 @@ def _emit_frames(shell: Shell, entries: Iterator[PresentBlock | Readable]) -> No
         if index is not None:
             positions.extend(f'{{"ledger": {ledger_id}, "entry": {entry_id}}}\n' for entry_id in entry_ids)
 
-    def alone(entry: DataEntry) -> Iterator[bytes]:
+    def alone(entry: DataEntry) -> Iterator[Buffer]:
         noted(entry.ledger_id, [entry.entry_id])
         yield len(entry.data).to_bytes(4, "big")
-        yield bytes(entry.data)
+        yield entry.data
 
-    def frames() -> Iterator[bytes]:
+    def frames() -> Iterator[Buffer]:
         for held in entries:
             if not isinstance(held, PresentBlock):
                 yield from alone(held[0])
                 continue
             for some in frames_of(held):
                 if isinstance(some, Frames):
-                    noted(held.block.ledger_id, some.entry_ids)
+                    noted(held.block.ledger_id, some.entry_ids.tolist())
                     yield some.data
                 else:
                     yield from alone(some[0])

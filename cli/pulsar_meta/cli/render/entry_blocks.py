@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from io import StringIO
 from itertools import pairwise
@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from google.protobuf.message import Message
 from numpy.typing import NDArray
 
 from pulsar_meta.cli.render.entries import (
@@ -31,9 +32,9 @@ from pulsar_meta.cli.render.entries import (
 from pulsar_meta.cli.render.parquet import Columns
 from pulsar_meta.cli.render.tables import Lines
 from pulsar_meta.cli.render.text import json_line, one_line
-from pulsar_meta.codecs.columns.fields import Found
+from pulsar_meta.codecs.columns.fields import Found, Inner
 from pulsar_meta.codecs.columns.headers import KEY, VALUE
-from pulsar_meta.codecs.columns.words import Positions, Rows, number_texts
+from pulsar_meta.codecs.columns.words import Heads, Positions, Rows, number_texts
 from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.entries.entry_blocks import PresentBlock
@@ -44,40 +45,70 @@ from pulsar_meta.proto.PulsarApi_pb2 import CompressionType, MessageMetadata
 Cells = Any
 
 # The last millisecond of the year 9999.
-_LAST_TIME: Final = 253_402_300_799_999
+LAST_TIME: Final = 253_402_300_799_999
 _DAY: Final = 86_400_000
 # Of these a row has its own line made one by one: messages and lists in the metadata, but for properties.
-_LISTS: Final = ("encryption_keys", "replicate_to", "compacted_batch_indexes")
+LISTS: Final = ("encryption_keys", "replicate_to", "compacted_batch_indexes")
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
 
-class BlockCells:
+class FieldCells:
+    """The cells of what metadata says, a row each. Of the rows that are not in `rows` they mean nothing."""
+
+    def __init__(
+        self, kind: type[Message], heads: Heads, fields: Mapping[str, Found], inner: list[Inner]
+    ) -> None:
+        """`kind` is the type of what lies in `heads`; `inner` has its properties."""
+        self.kind, self.heads, self.inner = kind.DESCRIPTOR, heads, inner
+        self.count = heads.count
+        self.rows: Rows = np.ones(heads.count, bool)
+        self._fields = fields
+
+    def field(self, name: str) -> Found:
+        """Return a field."""
+        return self._fields[name]
+
+    def integers(self, name: str) -> Positions:
+        """Return the numbers of a field, as protobuf has them."""
+        return _numbers(self.field(name), self.kind.fields_by_name.get(name))
+
+    def digits(self, name: str) -> Cells:
+        """Return the digits of a field."""
+        return digits(self.integers(name), self.field(name).present)
+
+    def texts(self, name: str, text: Callable[[Any], str]) -> Cells:
+        """Return what `text` makes of a string's value in JSON, null where a row does not have it."""
+        found = self.field(name)
+        there = found.present & self.rows
+        at, sizes = np.where(there, found.values.view(np.int64), 0), np.where(there, found.sizes, 0)
+        strings = Strings(*self.heads.strings(np.arange(self.count), at, sizes))
+        special = there & (strings.strange | (sizes == 0))
+        column = strings.cells(there)
+        if not special.any():
+            return column
+        made = [text(_json_value(strings.bytes_of(row))) for row in np.flatnonzero(special).tolist()]
+        return pc.replace_with_mask(column, pa.array(special), pa.array(made, pa.string()))
+
+    @cached_property
+    def properties(self) -> Properties:
+        """The properties of all rows."""
+        return Properties(self)
+
+
+class BlockCells(FieldCells):
     """The cells of a block's rows, column by column.
 
     Of the rows that are not in `rows` they mean nothing: those are shown one by one.
     """
 
     def __init__(self, held: PresentBlock) -> None:
-        self.block = held.block
-        self.segment = held.segment
-        assert held.block.headers is not None
-        self.headers = held.block.headers
-        self.count = len(held.block.entry_ids)
+        headers = held.block.headers
+        assert headers is not None
+        super().__init__(MessageMetadata, headers.heads, headers.fields, headers.properties)
+        self.block, self.segment, self.headers = held.block, held.segment, headers
         numbers, names = self._producers
         strange = [number for number, name in enumerate(names) if _REPLACEMENT in name]
-        self.rows: Rows = held.block.whole & ~np.isin(numbers, strange)
-
-    def field(self, name: str) -> Found:
-        """Return a field of one of the two messages."""
-        return self.headers.fields[name]
-
-    def integers(self, name: str) -> Positions:
-        """Return the numbers of a field, as protobuf has them."""
-        return _numbers(self.field(name), MessageMetadata.DESCRIPTOR.fields_by_name.get(name))
-
-    def digits(self, name: str) -> Cells:
-        """Return the digits of a field."""
-        return _digits(self.integers(name), self.field(name).present)
+        self.rows = held.block.whole & ~np.isin(numbers, strange)
 
     def producer(self, text: Callable[[str], str]) -> Cells:
         """Return what `text` makes of each producer's name."""
@@ -99,10 +130,10 @@ class BlockCells:
         first: Positions = np.maximum(last - self.headers.index_widths() + 1, 0)
         return first
 
-    @cached_property
-    def properties(self) -> Properties:
-        """The properties of all rows."""
-        return Properties(self)
+    def times(self) -> Positions:
+        """Return the broker's time of each entry, the producer's where it has none."""
+        broker, published = self.field("broker_timestamp"), self.field("publish_time")
+        return np.where(broker.present, broker.values, published.values).view(np.int64)
 
     @cached_property
     def _producers(self) -> tuple[Positions, tuple[str, ...]]:
@@ -112,16 +143,16 @@ class BlockCells:
 
 
 class Properties:
-    """The properties of a block's entries: keys and values by rows, those of a row in its own order."""
+    """The properties of rows: keys and values one after the other, those of a row in its own order."""
 
-    def __init__(self, cells: BlockCells) -> None:
+    def __init__(self, cells: FieldCells) -> None:
         self._cells = cells
-        parts = [_Parts.of(inner.rows, inner.found) for inner in cells.headers.properties]
+        parts = [_Parts.of(inner.rows, inner.found) for inner in cells.inner]
         self._parts = _Parts.joined(parts, cells.rows)
         self.rows = self._parts.rows
-        heads = cells.headers.heads
-        self.keys = _Strings(*heads.strings(self.rows, self._parts.key_at, self._parts.key_sizes))
-        self.values = _Strings(*heads.strings(self.rows, self._parts.value_at, self._parts.value_sizes))
+        heads = cells.heads
+        self.keys = Strings(*heads.strings(self.rows, self._parts.key_at, self._parts.key_sizes))
+        self.values = Strings(*heads.strings(self.rows, self._parts.value_at, self._parts.value_sizes))
         self._ends = np.searchsorted(self.rows, np.arange(cells.count + 1))
 
     def texts(
@@ -214,7 +245,7 @@ class _Parts:
         return cls([column[kept] for column in columns])
 
 
-class _Strings:
+class Strings:
     """Texts one after the other: `places` has where each begins, and last where they end."""
 
     def __init__(self, data: NDArray[np.uint8], places: Positions) -> None:
@@ -275,7 +306,8 @@ def _numbers(found: Found, field: Any) -> Positions:
     return numbers
 
 
-def _digits(numbers: Positions, present: Rows | None = None) -> Cells:
+def digits(numbers: Positions, present: Rows | None = None) -> Cells:
+    """Return numbers as text, null in rows that are not `present`."""
     mask = None if present is None else ~present
     return pa.array(numbers, mask=mask).cast(pa.string())
 
@@ -283,18 +315,18 @@ def _digits(numbers: Positions, present: Rows | None = None) -> Cells:
 def _plain_columns(cells: BlockCells) -> Iterator[Cells]:
     headers = cells.headers
     yield f"{cells.block.ledger_id}:"
-    yield _digits(cells.block.entry_ids)
+    yield digits(cells.block.entry_ids)
     yield "\t"
     index, first = cells.field("index"), cells.first_index()
     last = index.values.view(np.int64)
-    shown = _digits(last, index.present)
+    shown = digits(last, index.present)
     several = index.present & (first != last)
     if several.any():
-        ranges = pc.binary_join_element_wise(_digits(first), shown, "-")
+        ranges = pc.binary_join_element_wise(digits(first), shown, "-")
         shown = pc.if_else(pa.array(several), ranges, shown)
     yield pc.fill_null(shown, NONE)
     yield "\t"
-    yield _iso_times(_times(cells))
+    yield iso_times(cells.times())
     yield "\t"
     yield cells.producer(lambda name: one_line(name) or NONE)
     yield "\t"
@@ -302,19 +334,23 @@ def _plain_columns(cells: BlockCells) -> Iterator[Cells]:
     yield "\t"
     yield pc.fill_null(cells.digits("num_messages_in_batch"), "1")
     yield "\t"
-    yield _digits(headers.sizes - headers.data_at)
+    yield digits(headers.sizes - headers.data_at)
     yield "\t"
     yield cells.compression(lambda name: f"{name.lower()}\t")
     yield cells.verdict()
     yield "\tok\t"
-    if cells.properties.rows.size:
-        texts = cells.properties.texts("", "=", "", " ", _plain_properties)
-        yield pc.if_else(pa.array(cells.properties.some()), texts, NONE)
-    else:
-        yield NONE
+    yield plain_properties(cells)
     yield "\t"
     yield _notes(cells)
     yield "\n"
+
+
+def plain_properties(cells: FieldCells) -> Cells:
+    """Return the properties of rows as a plain line has them."""
+    if not cells.properties.rows.size:
+        return NONE
+    texts = cells.properties.texts("", "=", "", " ", _plain_properties)
+    return pc.if_else(pa.array(cells.properties.some()), texts, NONE)
 
 
 def _plain_properties(properties: dict[str, str]) -> str:
@@ -347,15 +383,9 @@ def _notes(cells: BlockCells) -> Cells:
     return pc.replace_with_mask(column, pa.array(noted), pa.array(notes, pa.string()))
 
 
-def _times(cells: BlockCells) -> Positions:
-    """Return the broker's time of each entry, the producer's where it has none."""
-    broker, published = cells.field("broker_timestamp"), cells.field("publish_time")
-    return np.where(broker.present, broker.values, published.values).view(np.int64)
-
-
-def _iso_times(times: Positions) -> Cells:
-    """Return times in [0, _LAST_TIME] as text; every other one as if it were 0."""
-    times = np.where((times < 0) | (times > _LAST_TIME), 0, times)
+def iso_times(times: Positions) -> Cells:
+    """Return times in [0, LAST_TIME] as text; every other one as if it were 0."""
+    times = np.where((times < 0) | (times > LAST_TIME), 0, times)
     days, rest = np.divmod(times, _DAY)
     known, which = np.unique(days, return_inverse=True)
     dates = [str(iso_time(day * _DAY))[:11] for day in known.tolist()]
@@ -382,19 +412,19 @@ _MILLISECONDS: Final = _letters([f"{part:03}Z" for part in range(1000)])
 def _csv_columns(cells: BlockCells) -> Iterator[Cells]:
     made: dict[str, Callable[[], Cells]] = {
         "ledger_id": lambda: str(cells.block.ledger_id),
-        "entry_id": lambda: _digits(cells.block.entry_ids),
+        "entry_id": lambda: digits(cells.block.entry_ids),
         "index": lambda: cells.digits("index"),
-        "first_index": lambda: _digits(cells.first_index(), cells.field("index").present),
+        "first_index": lambda: digits(cells.first_index(), cells.field("index").present),
         "last_index": lambda: cells.digits("index"),
         "broker_timestamp": lambda: cells.digits("broker_timestamp"),
         "metadata.producer_name": lambda: cells.producer(csv_text),
-        "size": lambda: _digits(cells.headers.sizes - cells.headers.data_at),
+        "size": lambda: digits(cells.headers.sizes - cells.headers.data_at),
         "metadata.compression": lambda: pc.if_else(
             pa.array(cells.field("compression").present), cells.compression(str), ""
         ),
         "frame_checksum": cells.verdict,
         "digest": lambda: "ok",
-        "metadata.properties": lambda: _csv_properties(cells),
+        "metadata.properties": lambda: csv_properties(cells),
     }
     for at, name in enumerate(ENTRY_FIELDS):
         if at:
@@ -410,12 +440,18 @@ def _csv_columns(cells: BlockCells) -> Iterator[Cells]:
     yield "\n"
 
 
-def _csv_properties(cells: BlockCells) -> Cells:
+def csv_properties(cells: FieldCells) -> Cells:
+    """Return the properties of rows as a cell of CSV has them."""
     if not cells.properties.rows.size:
         return ""
     texts = cells.properties.texts('""', '"": ""', '""', ", ", lambda some: csv_text(json_line(some))[2:-2])
     wrapped = pc.binary_join_element_wise('"{', texts, '}"', "")
     return pc.if_else(pa.array(cells.properties.some()), wrapped, "")
+
+
+def csv_cell(value: Any) -> str:
+    """Return a value of JSON as a cell of CSV."""
+    return csv_text(value if isinstance(value, str) else json_line(value))
 
 
 def csv_text(text: str) -> str:
@@ -427,33 +463,37 @@ def csv_text(text: str) -> str:
 
 
 def _json_members(cells: BlockCells) -> Iterator[Cells]:
-    """Yield the members of documents, null where a row does not have one; `metadata` opens with its first."""
+    """Yield the members of documents before `metadata`, null where a row does not have one."""
     for name, value in cells.segment.items():
         yield f"{json_line(name)}: {json_line(value)}"
     yield f'"ledger_id": {cells.block.ledger_id}'
-    yield _member("entry_id", _digits(cells.block.entry_ids))
-    yield _member("size", _digits(cells.headers.sizes - cells.headers.data_at))
+    yield member("entry_id", digits(cells.block.entry_ids))
+    yield member("size", digits(cells.headers.sizes - cells.headers.data_at))
     yield pc.if_else(
         pa.array(cells.headers.has_checksum), '"frame_checksum": "ok"', '"frame_checksum": "absent"'
     )
     yield '"digest": "ok"'
     if cells.field("broker_timestamp").present.any():
-        yield _member("broker_timestamp", cells.digits("broker_timestamp"))
+        yield member("broker_timestamp", cells.digits("broker_timestamp"))
     if cells.field("index").present.any():
         index = cells.digits("index")
-        first = _digits(cells.first_index(), cells.field("index").present)
+        first = digits(cells.first_index(), cells.field("index").present)
         yield pc.binary_join_element_wise(
             '"index": ', index, ', "first_index": ', first, ', "last_index": ', index, ""
         )
-    for field in MessageMetadata.DESCRIPTOR.fields:
-        if field.name != "partition_key" and field.name not in _LISTS:
+
+
+def metadata_members(cells: FieldCells) -> Iterator[Cells]:
+    """Yield the members of metadata, null where a row does not have one."""
+    for field in cells.kind.fields:
+        if field.name != "partition_key" and field.name not in LISTS:
             yield from _metadata_member(cells, field, field.name)
-    yield from _metadata_member(cells, MessageMetadata.DESCRIPTOR.fields_by_name["partition_key"], "key")
+    yield from _metadata_member(cells, cells.kind.fields_by_name["partition_key"], "key")
 
 
-def _metadata_member(cells: BlockCells, field: Any, name: str) -> Iterator[Cells]:
-    if field.name == "producer_name":
-        yield cells.producer(lambda text: f'"metadata": {{"producer_name": {json_line(text)}')
+def _metadata_member(cells: FieldCells, field: Any, name: str) -> Iterator[Cells]:
+    if isinstance(cells, BlockCells) and field.name == "producer_name":
+        yield cells.producer(lambda text: f'"producer_name": {json_line(text)}')
         return
     if field.name == "properties":
         if cells.properties.rows.size:
@@ -465,27 +505,28 @@ def _metadata_member(cells: BlockCells, field: Any, name: str) -> Iterator[Cells
     there = found.present & cells.rows
     if not there.any():
         return
-    if field.name == "compression":
+    if isinstance(cells, BlockCells) and field.name == "compression":
         named = cells.compression(lambda text: f'"compression": "{text}"')
         yield pc.if_else(pa.array(there), named, pa.scalar(None, pa.string()))
     elif field.cpp_type == field.CPPTYPE_BOOL:
-        yield _member(name, pc.if_else(pa.array(found.values != 0, mask=~there), "true", "false"))
+        yield member(name, pc.if_else(pa.array(found.values != 0, mask=~there), "true", "false"))
     elif field.cpp_type != field.CPPTYPE_STRING:
-        yield _member(name, cells.digits(field.name))
+        yield member(name, cells.digits(field.name))
     else:
-        yield _member(name, _json_texts(cells, field, there))
+        yield member(name, _json_texts(cells, field, there))
 
 
-def _member(name: str, cells: Cells) -> Cells:
+def member(name: str, cells: Cells) -> Cells:
+    """Return a member of a document, null where the cell is."""
     return pc.binary_join_element_wise(f'"{name}": ', cells, "")
 
 
-def _json_texts(cells: BlockCells, field: Any, there: Rows) -> Cells:
+def _json_texts(cells: FieldCells, field: Any, there: Rows) -> Cells:
     """Return the JSON of a field of text or of bytes."""
     found = cells.field(field.name)
     sizes = np.where(there, found.sizes, 0)
     at = np.where(there, found.values.view(np.int64), 0)
-    texts = _Strings(*cells.headers.heads.strings(np.arange(cells.count), at, sizes))
+    texts = Strings(*cells.heads.strings(np.arange(cells.count), at, sizes))
     if field.type == field.TYPE_BYTES:
         strange, made = there, _json_bytes
     else:
@@ -502,18 +543,27 @@ def _json_bytes(data: bytes) -> str:
 
 
 def _json_text(data: bytes) -> str:
+    return json_line(_json_value(data))
+
+
+def _json_value(data: bytes) -> str | dict[str, str]:
+    """Return a string of protobuf as JSON has it."""
     try:
-        return json_line(data.decode())
+        return data.decode()
     except UnicodeDecodeError:
-        return json_line({"base64": base64.b64encode(data).decode()})
+        return {"base64": base64.b64encode(data).decode()}
 
 
 def plain_lines(held: PresentBlock) -> tuple[Rows, Cells]:
     """Return the plain lines of a block, and of which rows they are right."""
     cells = BlockCells(held)
-    times = _times(cells)
-    shown = cells.rows & (times > 0) & (times <= _LAST_TIME)
-    return shown, pc.binary_join_element_wise(*_plain_columns(cells), "")
+    return timed_rows(cells), pc.binary_join_element_wise(*_plain_columns(cells), "")
+
+
+def timed_rows(cells: BlockCells) -> Rows:
+    """Return the rows with a time that is one of a calendar."""
+    times = cells.times()
+    return cells.rows & (times > 0) & (times <= LAST_TIME)
 
 
 def csv_lines(held: PresentBlock) -> tuple[Rows, Cells]:
@@ -525,13 +575,24 @@ def csv_lines(held: PresentBlock) -> tuple[Rows, Cells]:
 def json_lines(held: PresentBlock) -> tuple[Rows, Cells]:
     """Return the lines of NDJSON of a block, and of which rows they are right."""
     cells = BlockCells(held)
+    return json_rows(cells), pc.binary_join_element_wise(*json_parts(cells), "}}\n", "")
+
+
+def json_rows(cells: BlockCells) -> Rows:
+    """Return of which rows `json_parts` are right."""
     shown = cells.rows & (cells.block.entry_ids <= MAX_SAFE_INTEGER)
-    for name in _LISTS:
+    for name in LISTS:
         shown &= ~cells.field(name).present
     if cells.block.ledger_id > MAX_SAFE_INTEGER:
         shown[:] = False
+    return shown
+
+
+def json_parts(cells: BlockCells) -> tuple[str, Cells, str, Cells]:
+    """Return documents up to the last member of `metadata`, in parts."""
     members = pc.binary_join_element_wise(*_json_members(cells), ", ", null_handling="skip")
-    return shown, pc.binary_join_element_wise("{", members, "}}\n", "")
+    metadata = pc.binary_join_element_wise(*metadata_members(cells), ", ", null_handling="skip")
+    return "{", members, ', "metadata": {', metadata
 
 
 def columns(held: PresentBlock) -> Iterator[Columns | Readable]:
@@ -556,7 +617,9 @@ def _parquet_column(cells: BlockCells, name: str) -> Cells:
         "last_index": lambda: _parquet_column(cells, "index"),
         "first_index": lambda: pa.array(cells.first_index(), mask=~cells.field("index").present),
         "producer_name": lambda: cells.producer(str),
-        "key": lambda: _parquet_texts(cells, "partition_key"),
+        "key": lambda: cells.texts(
+            "partition_key", lambda key: key if isinstance(key, str) else json_line(key)
+        ),
         "compression": lambda: pc.if_else(
             pa.array(cells.field("compression").present), cells.compression(str), pa.scalar(None, pa.string())
         ),
@@ -573,26 +636,6 @@ def _parquet_column(cells: BlockCells, name: str) -> Cells:
         return pa.array([value], pa.string()).take(pa.array(np.zeros(cells.count, np.int64)))
     column = pa.array(cells.integers(name), mask=~cells.field(name).present)
     return column.cast(pa.type_for_alias(PARQUET_TYPES[name]))
-
-
-def _parquet_texts(cells: BlockCells, name: str) -> Cells:
-    """Return a field of text; what is no UTF-8 as JSON has it."""
-    found = cells.field(name)
-    there = found.present & cells.rows
-    at, sizes = np.where(there, found.values.view(np.int64), 0), np.where(there, found.sizes, 0)
-    texts = _Strings(*cells.headers.heads.strings(np.arange(cells.count), at, sizes))
-    column = texts.cells(there)
-    if not texts.strange.any():
-        return column
-    special = [_text_or_json(texts.bytes_of(row)) for row in np.flatnonzero(texts.strange).tolist()]
-    return pc.replace_with_mask(column, pa.array(texts.strange), pa.array(special, pa.string()))
-
-
-def _text_or_json(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return _json_text(data)
 
 
 def _runs(rows: Rows) -> Iterator[tuple[int, int]]:

@@ -17,7 +17,6 @@ from typing import Final
 
 import numpy as np
 
-from pulsar_meta.codecs.columns.entries import LONG_ONE_IN, WIDTHS
 from pulsar_meta.codecs.columns.fields import FieldWalk, Found, Inner, Shape
 from pulsar_meta.codecs.columns.frames import WHOLE_PAIR, tags_of
 from pulsar_meta.codecs.columns.words import MARGIN, Heads, Positions, Rows, WordReader, common, short_varints
@@ -58,40 +57,22 @@ def split_batches(payloads: Sequence[Buffer], counts: Positions, *, with_fields:
 
     Without `with_fields` their metadata is looked at, but nothing of it kept.
     """
-    data = b"".join([*payloads, bytes(WIDTHS[-1])])
+    data = b"".join([*payloads, bytes(MARGIN)])
     sizes = np.fromiter(map(len, payloads), np.int64, len(payloads))
     ends = np.cumsum(sizes)
     whole = np.zeros(len(payloads), bool)
     steps = np.concatenate([_NONE, *_steps(WordReader(data), ends - sizes, ends, counts, whole)], axis=1)
     rows, at, head_sizes, payload_sizes = steps[:, np.argsort(steps[0], kind="stable")]
-    heads = _heads(data, at, head_sizes)
+    heads = Heads.within(data, at)
     wanted = _TAGS if with_fields else {"payload_size": _PAYLOAD_SIZE}
     walk = FieldWalk(heads, wanted.values(), gathered=_PROPERTIES if with_fields else None)
-    fits = head_sizes <= heads.width - MARGIN
     if rows.size:
-        walk.run(0, common(np.where(fits, head_sizes, 0)), _SHAPE)
+        walk.run(0, common(head_sizes), _SHAPE)
     fields = {name: walk.found[tag] for name, tag in wanted.items()}
     # Of two sizes of a payload the later one counts.
     whole[rows[walk.odd | (fields["payload_size"].values.view(np.int64) != payload_sizes)]] = False
-    firsts = np.searchsorted(rows, rows)
-    places = np.arange(len(rows)) - firsts
-    return Messages(
-        whole, rows, places, heads, fields, walk.inner, data, at + head_sizes, payload_sizes
-    )
-
-
-def _heads(data: bytes, at: Positions, sizes: Positions) -> Heads:
-    """Return the heads that begin at `at`, more bytes of those few that are longer than most."""
-    width = WIDTHS[-1]
-    for width in WIDTHS:
-        long = np.flatnonzero(sizes > width - MARGIN)
-        if long.size * LONG_ONE_IN <= len(at):
-            break
-    heads = Heads(data, at, width)
-    for wider in WIDTHS[WIDTHS.index(width) + 1 :] if long.size else ():
-        long = np.flatnonzero(sizes > heads.width - MARGIN)
-        heads = heads.with_rows(long, Heads(data, at[long], wider))
-    return heads
+    places = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    return Messages(whole, rows, places, heads, fields, walk.inner, data, at + head_sizes, payload_sizes)
 
 
 def _steps(

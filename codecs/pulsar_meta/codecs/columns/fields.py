@@ -75,12 +75,14 @@ class Found:
     present: Rows
     sizes: Positions
 
-    def of(self, rows: Selection) -> Found:
+    def of(self, rows: Selection | Rows) -> Found:
         """Return the field of some rows."""
         return Found(self.values[rows], self.present[rows], self.sizes[rows])
 
     def with_rows(self, rows: Positions, others: Found) -> Found:
         """Return the field with other values in some rows."""
+        if not (others.present.any() or self.present[rows].any()):
+            return self
         return Found(
             replaced(self.values, rows, others.values),
             replaced(self.present, rows, others.present),
@@ -114,13 +116,15 @@ class FieldWalk:
         self._heads = heads
         self._gathered = gathered
         self.odd: Rows = np.zeros(heads.count, bool)
-        self.found = {tag: _nothing(heads.count) for tag in wanted}
+        # Most fields are in no row: they share their zeros.
+        self._nothing = _nothing(heads.count)
+        self.found = dict.fromkeys(wanted, self._nothing)
         self.inner: list[Inner] = []
 
     def run(self, start: Place, end: Place, shape: Shape) -> None:
         """Step through all fields of all rows."""
         for tag in shape.required:
-            self.found.setdefault(tag, _nothing(self._heads.count))
+            self.found.setdefault(tag, self._nothing)
         self._walk(EVERY, start, end, shape)
         for tag in shape.required:
             self.odd |= ~self.found[tag].present
@@ -186,6 +190,8 @@ class FieldWalk:
 
     def _keep(self, fields: _Fields, values: Words | Place, sizes: Positions | None = None) -> None:
         found = self.found.get(fields.tag)
+        if found is self._nothing:
+            found = self.found[fields.tag] = _nothing(self._heads.count)
         if found is not None:
             found.values[fields.rows] = values
             found.present[fields.rows] = True
@@ -222,20 +228,16 @@ def _groups(words: Words) -> list[tuple[int, int, Rows]]:
     if low[0] < 0x80 and (low == low[0]).all():
         return [(int(low[0]), 1, _EVERY)]
     keys = np.where(low < 0x80, low, words.astype(np.uint16))
-    left, found = keys, []
+    left = keys
+    found: list[tuple[int, int, Rows]] = []
     while left.size:
-        same = left == left[0]
-        if same.all():
-            # Of the last group, or the only one.
-            same = _EVERY if left is keys else keys == left[0]
-            return [*found, (*_tag_of(int(left[0])), same)]
-        found.append((*_tag_of(int(left[0])), same if left is keys else keys == left[0]))
-        left = left[~same]
+        found.append((*_tag_of(int(left[0])), keys == left[0]))
+        left = left[left != left[0]]
     return found
 
 
 def _tag_of(start: int) -> tuple[int, int]:
-    """Return the tag in the first two bytes of a field, lowest first, and its length; 0 where it is longer."""
+    """Return the tag that a field's first two bytes are, lowest first, and its length; 0: it is longer."""
     if start < 0x80:
         return start, 1
     return (start & 0x7F) | (start >> 8 << 7), 2 if start < 0x8000 else 0

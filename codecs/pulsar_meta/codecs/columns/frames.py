@@ -97,15 +97,10 @@ class FrameColumns:
             replaced(self.has_checksum, rows, others.has_checksum),
             replaced(self.odd, rows, others.odd),
             replaced(self.long, rows, others.long),
-            *(
-                replaced(np.full(len(self.odd), one), rows, other)
-                for one, other in (
-                    (self.checksum_at, others.checksum_at),
-                    (self.message_at, others.message_at),
-                    (self.payload_at, others.payload_at),
-                )
-            ),
-            [one.only(left) for one in self.properties]
+            checksum_at=replaced(np.full(len(left), self.checksum_at), rows, others.checksum_at),
+            message_at=replaced(np.full(len(left), self.message_at), rows, others.message_at),
+            payload_at=replaced(np.full(len(left), self.payload_at), rows, others.payload_at),
+            properties=[one.only(left) for one in self.properties]
             + [Inner(rows[one.rows], one.found) for one in others.properties],
         )
 

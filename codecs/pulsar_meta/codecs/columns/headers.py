@@ -19,7 +19,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from pulsar_meta.codecs.columns.entries import LONG_ONE_IN, WIDTHS
 from pulsar_meta.codecs.columns.fields import Found, Inner, sized_tag
 from pulsar_meta.codecs.columns.frames import FrameColumns, read_whole_frames
-from pulsar_meta.codecs.columns.sums import Sums, crc32c_of, crc32c_of_columns, crc32c_of_two, joined
+from pulsar_meta.codecs.columns.sums import Sums, crc32c_of, crc32c_of_columns, joined
 from pulsar_meta.codecs.columns.words import Heads, Positions, Rows, WordReader
 from pulsar_meta.codecs.frames.bookie_entry import DIGEST_SIZES, HEADER, DigestType
 from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER
@@ -137,8 +137,10 @@ class HeaderReader:
         if self._digest_type == "CRC32":
             fit[fit] = words.big_endian(starts + HEADER.size) == _crc32(data, starts, self.data_at, ends)
         else:
-            stored = words.sizes(starts + HEADER.size).astype(np.uint32)
-            fit[fit] = stored == crc32c_of_two(data, starts, HEADER.size, self.data_at, ends)
+            heads, rows = Heads(data, starts, HEADER.size), np.arange(len(starts))
+            before = crc32c_of_columns(heads.columns(rows, range(HEADER.size)))
+            found = joined(before, crc32c_of(data, starts + self.data_at, ends), ends - starts - self.data_at)
+            fit[fit] = words.sizes(starts + HEADER.size).astype(np.uint32) == found
         return fit
 
     def _sums_fit(

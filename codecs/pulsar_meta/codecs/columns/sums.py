@@ -33,14 +33,6 @@ def crc32c_of(data: Buffer, starts: Positions, ends: Positions) -> Sums:
     return np.array([sum_of(whole[start:end]) for start, end in places], np.uint32)
 
 
-def crc32c_of_two(data: Buffer, starts: Positions, size: int, after: int, ends: Positions) -> Sums:
-    """Return the CRC-32C of `size` bytes from each start on, and of the bytes from `after` on to its end."""
-    first, go_on, whole = google_crc32c.value, google_crc32c.extend, _sliced(data)
-    places = zip(starts.tolist(), ends.tolist(), strict=True)
-    sums = [go_on(first(whole[at : at + size]), whole[at + after : end]) for at, end in places]
-    return np.array(sums, np.uint32)
-
-
 def _sliced(data: Buffer) -> bytes | mmap.mmap:
     """Return bytes, or the mapping that a view is of, of which each slice is bytes."""
     if isinstance(data, memoryview) and isinstance(data.obj, mmap.mmap) and data.nbytes == len(data.obj):

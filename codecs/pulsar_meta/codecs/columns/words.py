@@ -88,6 +88,14 @@ class Heads:
         self._even: int | None = width
         self._set(every[starts].view(np.uint8), np.arange(len(starts)) * width, width)
 
+    @classmethod
+    def within(cls, data: Buffer, starts: Positions) -> Heads:
+        """Return heads that are no copies; `data` has to go on for MARGIN bytes after what is read."""
+        found = object.__new__(cls)
+        found._even = None
+        found._set(np.frombuffer(data, np.uint8), starts, memoryview(data).nbytes)
+        return found
+
     def _set(self, data: NDArray[np.uint8], firsts: Positions, width: int) -> None:
         self.width, self.count = width, len(firsts)
         self._bytes, self._firsts = data, firsts

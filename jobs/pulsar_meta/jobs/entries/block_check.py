@@ -83,18 +83,28 @@ def _payloads_fit(block: Block, headers: EntryHeaders, max_size: int) -> Rows:
     """Return whose payload can be decompressed, and is the batch that the entry says."""
     fields = headers.fields
     batch, packed = fields["num_messages_in_batch"].present, fields["compression"].values > 0
-    closed = fields["marker_type"].present | fields["encryption_keys"].present
-    closed |= fields["num_chunks_from_msg"].present & (headers.int32("num_chunks_from_msg") > 1)
     fit = np.ones(len(block.sizes), bool)
-    rows = np.flatnonzero(block.whole & (batch | packed) & ~closed)
+    rows = np.flatnonzero(block.whole & (batch | packed) & ~closed_rows(headers))
     payloads = opened_payloads(block, headers, rows, max_size)
     fit[rows] = [payload is not None for payload in payloads]
-    batches = [(row, payload) for row, payload in zip(rows, payloads, strict=True) if payload is not None and batch[row]]
+    batches = [
+        (row, payload)
+        for row, payload in zip(rows, payloads, strict=True)
+        if payload is not None and batch[row]
+    ]
     if batches:
         numbers = np.array([row for row, _ in batches])
         counts = headers.message_counts()[numbers]
         fit[numbers] = split_batches([payload for _, payload in batches], counts, with_fields=False).whole
     return fit
+
+
+def closed_rows(headers: EntryHeaders) -> Rows:
+    """Return which entries' payloads are not the messages of a user: markers, encrypted ones, chunks."""
+    fields = headers.fields
+    chunked = fields["num_chunks_from_msg"].present & (headers.int32("num_chunks_from_msg") > 1)
+    closed: Rows = fields["marker_type"].present | fields["encryption_keys"].present | chunked
+    return closed
 
 
 def opened_payloads(
@@ -110,7 +120,9 @@ def opened_payloads(
     for start, end, codec, size in zip(starts, ends, codecs, sizes, strict=True):
         payload = view[start:end]
         try:
-            found.append(decompress(COMPRESSIONS[codec], payload, size, max_size=max_size) if codec else payload)
+            found.append(
+                decompress(COMPRESSIONS[codec], payload, size, max_size=max_size) if codec else payload
+            )
         except DecodeError:
             found.append(None)
     return found

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # So many entries of a command come one by one: what is short needs no NumPy, and what is long begins at once.
 ONE_BY_ONE: Final = 512
-ROWS_AT_ONCE: Final = 32768
+ROWS_AT_ONCE: Final = 16384
 BYTES_AT_ONCE: Final = 64 << 20
 # What is between entries is copied with them where it is less than this part of their bytes.
 SPARSE: Final = 2
@@ -131,29 +131,27 @@ def read_in_blocks(
 class Frames:
     """The data of some entries, each after its size in 4 bytes."""
 
-    entry_ids: Sequence[int]
-    data: bytes
+    entry_ids: Positions
+    data: memoryview
 
 
 def frames_of(held: PresentBlock) -> Iterator[Frames | Readable]:
     """Yield the data of a block's entries in order; entries that are to be read one by one come so."""
     import numpy as np
 
+    from pulsar_meta.codecs.columns.pieces import SHORTEST, sized_pieces
+
     block = held.block
-    held.count(block.whole)
-    starts, ends = block.offsets + block.data_at, block.offsets + block.sizes
-    sizes = (ends - starts).astype(">u4").tobytes()
-    view = memoryview(block.data)
-    changes = np.flatnonzero(np.diff(block.whole, prepend=~block.whole[:1])).tolist()
-    for first, stop in pairwise([*changes, len(block.whole)]):
-        if not block.whole[first]:
+    starts, sizes = block.offsets + block.data_at, block.sizes - block.data_at
+    rows = block.whole & (sizes >= SHORTEST)
+    held.count(rows)
+    changes = np.flatnonzero(np.diff(rows, prepend=~rows[:1])).tolist()
+    for first, stop in pairwise([*changes, len(rows)]):
+        some = slice(first, stop)
+        if rows[first]:
+            yield Frames(block.entry_ids[some], sized_pieces(block.data, starts[some], sizes[some]))
+        else:
             yield from filter(None, map(held.entry, range(first, stop)))
-            continue
-        places = zip(
-            range(4 * first, 4 * stop, 4), starts[first:stop].tolist(), ends[first:stop].tolist(), strict=True
-        )
-        pieces = [piece for at, start, end in places for piece in (sizes[at : at + 4], view[start:end])]
-        yield Frames(block.entry_ids[first:stop].tolist(), b"".join(pieces))
 
 
 def _present(

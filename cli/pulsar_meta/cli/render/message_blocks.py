@@ -1,0 +1,256 @@
+"""Blocks of entries opened: a line for each message, or a document with all messages of an entry.
+
+`render.entries` says what a message looks like; entries that are not opened here (markers, chunks, encrypted
+ones, compacted batches, whatever is out of the ordinary) are shown one by one. Needs NumPy and PyArrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pulsar_meta.cli.render.entries import MESSAGE_FIELDS, NONE, segment_of, transaction_of
+from pulsar_meta.cli.render.entry_blocks import (
+    LAST_TIME,
+    BlockCells,
+    Cells,
+    FieldCells,
+    csv_cell,
+    csv_properties,
+    csv_text,
+    digits,
+    iso_times,
+    json_parts,
+    json_rows,
+    member,
+    metadata_members,
+    plain_properties,
+    timed_rows,
+)
+from pulsar_meta.cli.render.text import one_line
+from pulsar_meta.codecs.columns.batches import Messages, split_batches
+from pulsar_meta.codecs.columns.words import Positions, Rows
+from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER
+from pulsar_meta.codecs.reader import Buffer
+from pulsar_meta.jobs.entries.block_check import closed_rows, opened_payloads
+from pulsar_meta.jobs.entries.entry_blocks import PresentBlock
+from pulsar_meta.proto.PulsarApi_pb2 import SingleMessageMetadata
+
+_WIDE: Final = ("event_time", "sequence_id")
+_FLAGS: Final = ("compacted_out", "null_value")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Messages that batches hold, or entries that are one message each: a row a message.
+
+    `own` is what their own metadata says, `entries` the rows of their entries in `cells`; `places` are those
+    in a batch, None where there is none.
+    """
+
+    cells: BlockCells
+    own: FieldCells
+    entries: Positions
+    places: Positions | None
+    indexes: Positions
+    sizes: Positions
+
+    def of_entry(self, column: Cells) -> Cells:
+        """Return a column of entries as one of messages."""
+        return column if self.places is None else column.take(pa.array(self.entries))
+
+    def numbered(self) -> Rows:
+        """Return which messages have an index."""
+        present: Rows = self.cells.field("index").present[self.entries]
+        return present
+
+
+class OpenedBlock:
+    """The messages of a block's entries; of entries that are not in `shown` they mean nothing."""
+
+    def __init__(self, cells: BlockCells, shown: Rows, max_size: int) -> None:
+        self.cells, self.shown = cells, shown & ~closed_rows(cells.headers)
+        batch = cells.field("num_messages_in_batch").present
+        packed = cells.field("compression").values > 0
+        self._sizes = cells.block.sizes - cells.headers.payload_at
+        opened = np.flatnonzero(self.shown & (batch | packed))
+        payloads = opened_payloads(cells.block, cells.headers, opened, max_size)
+        numbers: list[int] = []
+        batches: list[Buffer] = []
+        for row, payload in zip(opened.tolist(), payloads, strict=True):
+            if payload is None:
+                self.shown[row] = False
+            elif batch[row]:
+                numbers.append(row)
+                batches.append(payload)
+            else:
+                self._sizes[row] = len(payload)
+        self._batch, self._rows = batch, np.array(numbers, np.int64)
+        self._found = split_batches(batches, cells.headers.message_counts()[self._rows])
+        _leave_out(self._found)
+        self.shown[self._rows[~self._found.whole]] = False
+
+    def texts(self, lines: Callable[[Kind], Iterator[Cells]], separator: str) -> Cells:
+        """Return of each entry what `lines` makes of its messages, together."""
+        of_batches = self._of_batches()
+        parts, owners = [_joined(of_batches, lines)], [of_batches.entries]
+        alone = np.flatnonzero(self.shown & ~self._batch)
+        if alone.size:
+            parts.append(_joined(self._alone(), lines).take(pa.array(alone)))
+            owners.append(alone)
+        entries = np.concatenate(owners)
+        order = np.argsort(entries, kind="stable")
+        ends = np.searchsorted(entries[order], np.arange(self.cells.count + 1))
+        each = pa.concat_arrays(parts).take(pa.array(order)) if alone.size else parts[0]
+        return pc.binary_join(pa.ListArray.from_arrays(pa.array(ends, pa.int32()), each), separator)
+
+    def _of_batches(self) -> Kind:
+        found, headers = self._found, self.cells.headers
+        own = FieldCells(SingleMessageMetadata, found.heads, found.fields, found.properties)
+        entries = self._rows[found.rows]
+        last = self.cells.field("index").values.view(np.int64)[entries]
+        before = np.maximum(headers.index_widths()[entries] - 1 - found.places, 0)
+        own.rows = found.whole[found.rows]
+        return Kind(self.cells, own, entries, found.places, np.maximum(last - before, 0), found.payload_sizes)
+
+    def _alone(self) -> Kind:
+        last = self.cells.field("index").values.view(np.int64)
+        return Kind(self.cells, self.cells, np.arange(self.cells.count), None, last, self._sizes)
+
+
+def _leave_out(found: Messages) -> None:
+    """Leave batches with a number that is too large for JSON to be shown one by one."""
+    odd = np.zeros(len(found.rows), bool)
+    for name in _WIDE:
+        odd |= found.fields[name].values > MAX_SAFE_INTEGER
+    found.whole[found.rows[odd]] = False
+
+
+def plain_messages(held: PresentBlock, max_size: int) -> tuple[Rows, Cells]:
+    """Return the plain lines of each entry's messages, and of which entries they are right."""
+    cells = BlockCells(held)
+    opened = OpenedBlock(cells, timed_rows(cells), max_size)
+    return opened.shown, opened.texts(_plain_columns, "")
+
+
+def csv_messages(held: PresentBlock, max_size: int) -> tuple[Rows, Cells]:
+    """Return the lines of CSV of each entry's messages, and of which entries they are right."""
+    cells = BlockCells(held)
+    opened = OpenedBlock(cells, cells.rows, max_size)
+    return opened.shown, opened.texts(_csv_columns, "")
+
+
+def json_messages(held: PresentBlock, max_size: int) -> tuple[Rows, Cells]:
+    """Return the lines of NDJSON of entries with their messages, and of which entries they are right."""
+    cells = BlockCells(held)
+    opened = OpenedBlock(cells, json_rows(cells), max_size)
+    messages = opened.texts(_json_columns, ", ")
+    parts = (*json_parts(cells), '}, "messages": [', messages, "]}\n")
+    return opened.shown, pc.binary_join_element_wise(*parts, "")
+
+
+def _joined(kind: Kind, lines: Callable[[Kind], Iterator[Cells]]) -> Cells:
+    return pc.binary_join_element_wise(*lines(kind), "")
+
+
+def _plain_columns(kind: Kind) -> Iterator[Cells]:
+    cells, own = kind.cells, kind.own
+    yield f"{cells.block.ledger_id}:"
+    yield kind.of_entry(digits(cells.block.entry_ids))
+    if kind.places is not None:
+        yield ":"
+        yield digits(kind.places)
+    yield "\t"
+    yield pc.fill_null(digits(kind.indexes, kind.numbered()), NONE)
+    yield "\t"
+    yield kind.of_entry(iso_times(cells.times()))
+    yield "\t"
+    yield kind.of_entry(cells.producer(lambda name: one_line(name) or NONE))
+    yield "\t"
+    yield pc.coalesce(own.digits("sequence_id"), kind.of_entry(cells.digits("sequence_id")))
+    yield "\t"
+    yield pc.fill_null(own.texts("partition_key", lambda key: one_line(str(key)) or NONE), NONE)
+    yield "\t"
+    yield _event_times(own.integers("event_time"))
+    yield "\t"
+    yield digits(kind.sizes)
+    yield "\t"
+    yield kind.of_entry(cells.verdict())
+    yield "\tok\t"
+    yield plain_properties(own)
+    yield f"\t{NONE}\t"
+    yield _notes(kind)
+    yield "\n"
+
+
+def _event_times(times: Positions) -> Cells:
+    if not times.any():
+        return NONE
+    shown = pc.if_else(pa.array(times <= LAST_TIME), iso_times(times), digits(times))
+    return pc.if_else(pa.array(times != 0), shown, NONE)
+
+
+def _notes(kind: Kind) -> Cells:
+    """Return the notes of messages: transactions and flags that few have, and which segment all are in."""
+    segment = list(segment_of(kind.cells.segment))
+    most, least = (kind.cells.integers(f"txnid_{bits}_bits")[kind.entries] for bits in ("most", "least"))
+    with_txn = kind.cells.field("txnid_most_bits").present[kind.entries]
+    flags = {
+        name: kind.own.field(name).values != 0 for name in _FLAGS if name in kind.own.kind.fields_by_name
+    }
+    noted = np.logical_or.reduce([with_txn, *flags.values()])
+    plain = one_line(", ".join(segment)) or NONE
+    if not noted.any():
+        return plain
+    notes = []
+    for row in np.flatnonzero(noted).tolist():
+        txn = (
+            {"txnid_most_bits": int(most[row]), "txnid_least_bits": int(least[row])} if with_txn[row] else {}
+        )
+        set_flags = [name for name, is_set in flags.items() if is_set[row]]
+        notes.append(one_line(", ".join([*transaction_of(txn), *set_flags, *segment])))
+    return pc.replace_with_mask(pa.array([plain] * len(noted)), pa.array(noted), pa.array(notes, pa.string()))
+
+
+def _csv_columns(kind: Kind) -> Iterator[Cells]:
+    cells, own = kind.cells, kind.own
+    made: dict[str, Callable[[], Cells]] = {
+        "ledger_id": lambda: str(cells.block.ledger_id),
+        "entry_id": lambda: kind.of_entry(digits(cells.block.entry_ids)),
+        "message.batch_index": lambda: "" if kind.places is None else digits(kind.places),
+        "message.index": lambda: digits(kind.indexes, kind.numbered()),
+        "broker_timestamp": lambda: kind.of_entry(cells.digits("broker_timestamp")),
+        "metadata.publish_time": lambda: kind.of_entry(cells.digits("publish_time")),
+        "metadata.producer_name": lambda: kind.of_entry(cells.producer(csv_text)),
+        "message.metadata.sequence_id": lambda: own.digits("sequence_id"),
+        "message.metadata.key": lambda: own.texts("partition_key", csv_cell),
+        "message.metadata.event_time": lambda: own.digits("event_time"),
+        "message.payload_size": lambda: digits(kind.sizes),
+        "frame_checksum": lambda: kind.of_entry(cells.verdict()),
+        "digest": lambda: "ok",
+        "message.metadata.properties": lambda: csv_properties(own),
+    }
+    for at, name in enumerate(MESSAGE_FIELDS):
+        if at:
+            yield ","
+        column = made[name]() if name in made else csv_text(str(cells.segment.get(name, "")))
+        yield column if isinstance(column, str) else pc.fill_null(column, "")
+    yield "\n"
+
+
+def _json_columns(kind: Kind) -> Iterator[Cells]:
+    members = [] if kind.places is None else [member("batch_index", digits(kind.places))]
+    metadata = pc.binary_join_element_wise(*metadata_members(kind.own), ", ", null_handling="skip")
+    members += [
+        member("index", digits(kind.indexes, kind.numbered())),
+        pc.binary_join_element_wise('"metadata": {', metadata, "}", ""),
+        member("payload_size", digits(kind.sizes)),
+    ]
+    yield "{"
+    yield pc.binary_join_element_wise(*members, ", ", null_handling="skip")
+    yield "}"
