@@ -4,7 +4,9 @@ The unit is a loop in the same run that parses BrokerEntryMetadata and MessageMe
 protobuf and reads three fields of them. A command's speed is given as a share of the loop's: entries a second
 over entries a second, of processor time (user and system) each. A command runs in a process of its own, over
 a log of all entries and over one of a tenth, in turns; the difference is what the other nine tenths take, so
-that start-up and imports are not counted. Medians of --rounds rounds.
+that start-up and imports are not counted. Medians of --rounds rounds. With --before, another checkout, each
+command is measured there too, in the same rounds, over a tenth of the log and a hundredth: how many times as
+fast it has become.
 
 The log is a real bookie's, from fixtures/captures: entries between 700 and 1 500 bytes, with their metadata,
 payloads and checksums, over and over in ledgers of 50 000; ids, lengths, indexes and digests go on.
@@ -50,12 +52,25 @@ MAIN: Final = (sys.executable, "-c", "from pulsar_meta.cli.app import main; main
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: a command over a kind of log, and the share of the loop that it has to reach."""
+    """A line of the table: a command over a kind of log, and the share of the loop that it has to reach.
+
+    `times` is how many times as fast as before it has to be.
+    """
 
     name: str
     words: str
     goal: float | None
     log: str = "real"
+    times: float | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a row's command reaches: its share of the loop, entries a second, and times as fast as before."""
+
+    share: float
+    rate: float
+    times: float | None
 
 
 ROWS: Final = (
@@ -67,8 +82,9 @@ ROWS: Final = (
     Row("dump-entries raw", "dump-entries -o raw", 0.6),
     Row("verify-entries", "verify-entries", 0.6),
     Row("dump-entries plain, batches", "dump-entries", None, "batches"),
-    Row("dump-entries --deep plain, batches", "dump-entries --deep", None, "batches"),
-    Row("dump-entries --deep ndjson, batches", "dump-entries --deep -o ndjson", None, "batches"),
+    Row("dump-entries --deep plain, batches", "dump-entries --deep", None, "batches", 5),
+    Row("dump-entries --deep csv, batches", "dump-entries --deep -o csv", None, "batches", 5),
+    Row("dump-entries --deep ndjson, batches", "dump-entries --deep -o ndjson", None, "batches", 5),
     Row("verify-entries, batches", "verify-entries", None, "batches"),
 )
 
@@ -190,8 +206,8 @@ def command_seconds(words: str, place: Path, made: Path, checkout: str | None) -
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def shares(asked: argparse.Namespace, place: Path) -> Iterator[tuple[Row, float, float]]:
-    """Yield each row with the share of the loop that its command reaches, and its entries a second."""
+def shares(asked: argparse.Namespace, place: Path) -> Iterator[tuple[Row, Measured]]:
+    """Yield each row with what its command reaches."""
     rows = [row for row in ROWS if not asked.only or any(only in row.name for only in asked.only)]
     makers: dict[str, Callable[[], list[tuple[BrokerEntryMetadata | None, bytes, int]]]] = {
         "real": lambda: real_frames(place / "capture"),
@@ -204,21 +220,29 @@ def shares(asked: argparse.Namespace, place: Path) -> Iterator[tuple[Row, float,
         frames = make()
         large = write_bookie(place / f"{kind}-large", frames, asked.entries)
         small = write_bookie(place / f"{kind}-small", frames, asked.entries // 10)
-        more = asked.entries - asked.entries // 10
+        tiny = write_bookie(place / f"{kind}-tiny", frames, asked.entries // 100) if asked.before else small
+        counts = {large: asked.entries, small: asked.entries // 10, tiny: asked.entries // 100}
         size = (large / "current" / "0.log").stat().st_size // asked.entries
         print(f"{kind}: {asked.entries} entries of {size} bytes, {len(frames)} different ones", flush=True)
         data, places = places_of(large / "current" / "0.log")
         for row in mine:
-            found, rates = [], []
+            found, rates, times = [], [], []
             for _ in range(asked.rounds):
                 loop = loop_seconds(data, places) / len(places)
-                seconds = [
-                    command_seconds(row.words, one, place / "made", asked.checkout) for one in (large, small)
-                ]
-                each = (seconds[0] - seconds[1]) / more
+                each = _each(row, counts, (large, small), place / "made", asked.checkout)
                 found.append(loop / each)
                 rates.append(1 / each)
-            yield row, median(found), median(rates)
+                if asked.before:
+                    times.append(_each(row, counts, (small, tiny), place / "made", asked.before) / each)
+            yield row, Measured(median(found), median(rates), median(times) if times else None)
+
+
+def _each(
+    row: Row, counts: dict[Path, int], logs: tuple[Path, Path], made: Path, checkout: str | None
+) -> float:
+    """Return the seconds that an entry takes, by what the first log takes more than the second."""
+    first, second = (command_seconds(row.words, log, made, checkout) for log in logs)
+    return (first - second) / (counts[logs[0]] - counts[logs[1]])
 
 
 def main() -> None:
@@ -230,11 +254,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", help="rows whose name has one of these in it")
     parser.add_argument("--checkout", help="measure the commands of another checkout")
+    parser.add_argument("--before", help="measure another checkout, too, and compare")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="commands-") as made:
-        for row, share, rate in shares(asked, Path(made)):
+        for row, found in shares(asked, Path(made)):
             goal = "" if row.goal is None else f"goal {row.goal:.2f}"
-            print(f"  {row.name:36}{share:7.3f} of the loop  {goal:10}{rate:12,.0f} entries/s", flush=True)
+            line = f"  {row.name:36}{found.share:7.3f} of the loop  {goal:10}{found.rate:12,.0f} entries/s"
+            if found.times is not None:
+                line += f"  {found.times:6.1f} × before" + (f", goal {row.times} ×" if row.times else "")
+            print(line, flush=True)
 
 
 if __name__ == "__main__":
