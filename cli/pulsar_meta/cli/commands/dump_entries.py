@@ -218,7 +218,7 @@ def _in_blocks(
             yield from [part] if isinstance(part, Lines) else described(part)
 
 
-def _lines_of(form: Format, look: DumpOptions) -> Callable[[PresentBlock], tuple[Any, Any]]:
+def _lines_of(form: Format, look: DumpOptions) -> Callable[[PresentBlock], Iterator[Any]]:
     """Return what makes lines of a block."""
     from pulsar_meta.cli.render import entry_blocks, message_blocks
 

@@ -43,6 +43,8 @@ from pulsar_meta.proto.PulsarApi_pb2 import CompressionType, MessageMetadata
 
 # Cells of one column, null where there is nothing.
 Cells = Any
+# Lines of neighbours: the first one's row, of which of them the line is right, and the lines.
+Part = tuple[int, Rows, Cells]
 
 # The last millisecond of the year 9999.
 LAST_TIME: Final = 253_402_300_799_999
@@ -76,18 +78,22 @@ class FieldCells:
         """Return the digits of a field."""
         return digits(self.integers(name), self.field(name).present)
 
-    def texts(self, name: str, text: Callable[[Any], str]) -> Cells:
-        """Return what `text` makes of a string's value in JSON, null where a row does not have it."""
+    def texts(self, name: str, text: Callable[[Any], str], special: str = "") -> Cells:
+        """Return what `text` makes of a string's value in JSON, null where a row does not have it.
+
+        It leaves ASCII as it is, but for quotes, backslashes, controls, the character `special` and no text.
+        """
         found = self.field(name)
         there = found.present & self.rows
         at, sizes = np.where(there, found.values.view(np.int64), 0), np.where(there, found.sizes, 0)
         strings = Strings(*self.heads.strings(np.arange(self.count), at, sizes))
-        special = there & (strings.strange | (sizes == 0))
-        column = strings.cells(there)
-        if not special.any():
+        column, closer = strings.cells(there), there & (strings.strange | (sizes == 0))
+        if special:
+            closer |= pc.fill_null(pc.match_substring(column, special), False).to_numpy(zero_copy_only=False)
+        if not closer.any():
             return column
-        made = [text(_json_value(strings.bytes_of(row))) for row in np.flatnonzero(special).tolist()]
-        return pc.replace_with_mask(column, pa.array(special), pa.array(made, pa.string()))
+        made = [text(_json_value(strings.bytes_of(row))) for row in np.flatnonzero(closer).tolist()]
+        return pc.replace_with_mask(column, pa.array(closer), pa.array(made, pa.string()))
 
     @cached_property
     def properties(self) -> Properties:
@@ -554,10 +560,10 @@ def _json_value(data: bytes) -> str | dict[str, str]:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def plain_lines(held: PresentBlock) -> tuple[Rows, Cells]:
-    """Return the plain lines of a block, and of which rows they are right."""
+def plain_lines(held: PresentBlock) -> Iterator[Part]:
+    """Yield the plain lines of a block."""
     cells = BlockCells(held)
-    return timed_rows(cells), pc.binary_join_element_wise(*_plain_columns(cells), "")
+    yield 0, timed_rows(cells), pc.binary_join_element_wise(*_plain_columns(cells), "")
 
 
 def timed_rows(cells: BlockCells) -> Rows:
@@ -566,16 +572,16 @@ def timed_rows(cells: BlockCells) -> Rows:
     return cells.rows & (times > 0) & (times <= LAST_TIME)
 
 
-def csv_lines(held: PresentBlock) -> tuple[Rows, Cells]:
-    """Return the lines of CSV of a block, and of which rows they are right."""
+def csv_lines(held: PresentBlock) -> Iterator[Part]:
+    """Yield the lines of CSV of a block."""
     cells = BlockCells(held)
-    return cells.rows, pc.binary_join_element_wise(*_csv_columns(cells), "")
+    yield 0, cells.rows, pc.binary_join_element_wise(*_csv_columns(cells), "")
 
 
-def json_lines(held: PresentBlock) -> tuple[Rows, Cells]:
-    """Return the lines of NDJSON of a block, and of which rows they are right."""
+def json_lines(held: PresentBlock) -> Iterator[Part]:
+    """Yield the lines of NDJSON of a block."""
     cells = BlockCells(held)
-    return json_rows(cells), pc.binary_join_element_wise(*json_parts(cells), "}}\n", "")
+    yield 0, json_rows(cells), pc.binary_join_element_wise(*json_parts(cells), "}}\n", "")
 
 
 def json_rows(cells: BlockCells) -> Rows:
@@ -645,15 +651,15 @@ def _runs(rows: Rows) -> Iterator[tuple[int, int]]:
 
 
 def rendered(
-    held: PresentBlock, lines: Callable[[PresentBlock], tuple[Rows, Cells]]
+    held: PresentBlock, lines: Callable[[PresentBlock], Iterator[Part]]
 ) -> Iterator[Lines | Readable]:
     """Yield a block as text, and the entries between that are to be shown one by one, in order."""
-    shown, cells = lines(held)
-    held.count(shown)
-    places = np.frombuffer(cells.buffers()[1], np.int32)[cells.offset : cells.offset + len(cells) + 1]
-    text = memoryview(cells.buffers()[2])
-    for start, end in _runs(shown):
-        if shown[start]:
-            yield Lines(str(text[places[start] : places[end]], "utf-8"))
-        else:
-            yield from filter(None, map(held.entry, range(start, end)))
+    for first, shown, cells in lines(held):
+        held.count(first + np.flatnonzero(shown))
+        places = np.frombuffer(cells.buffers()[1], np.int32)[cells.offset : cells.offset + len(cells) + 1]
+        text = memoryview(cells.buffers()[2])
+        for start, end in _runs(shown):
+            if shown[start]:
+                yield Lines(str(text[places[start] : places[end]], "utf-8"))
+            else:
+                yield from filter(None, map(held.entry, range(first + start, first + end)))

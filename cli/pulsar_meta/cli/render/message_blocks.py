@@ -20,6 +20,7 @@ from pulsar_meta.cli.render.entry_blocks import (
     BlockCells,
     Cells,
     FieldCells,
+    Part,
     csv_cell,
     csv_properties,
     csv_text,
@@ -37,10 +38,12 @@ from pulsar_meta.codecs.columns.batches import Messages, split_batches
 from pulsar_meta.codecs.columns.words import Positions, Rows
 from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER
 from pulsar_meta.codecs.reader import Buffer
-from pulsar_meta.jobs.entries.block_check import closed_rows, opened_payloads
-from pulsar_meta.jobs.entries.entry_blocks import PresentBlock
+from pulsar_meta.jobs.entries.block_check import closed_rows, opened_payloads, opened_sizes
+from pulsar_meta.jobs.entries.entry_blocks import PresentBlock, bounded
 from pulsar_meta.proto.PulsarApi_pb2 import SingleMessageMetadata
 
+# About so many bytes a message's line has beside what the message says itself.
+LINE: Final = 256
 _WIDE: Final = ("event_time", "sequence_id")
 _FLAGS: Final = ("compacted_out", "null_value")
 
@@ -71,10 +74,11 @@ class Kind:
 
 
 class OpenedBlock:
-    """The messages of a block's entries; of entries that are not in `shown` they mean nothing."""
+    """The messages of some of a block's entries, those in `shown`; of others they mean nothing."""
 
     def __init__(self, cells: BlockCells, shown: Rows, max_size: int) -> None:
-        self.cells, self.shown = cells, shown & ~closed_rows(cells.headers)
+        """Open the entries in `shown`, payloads decompressed up to `max_size` bytes."""
+        self.cells, self.shown = cells, shown.copy()
         batch = cells.field("num_messages_in_batch").present
         packed = cells.field("compression").values > 0
         self._sizes = cells.block.sizes - cells.headers.payload_at
@@ -96,7 +100,7 @@ class OpenedBlock:
         self.shown[self._rows[~self._found.whole]] = False
 
     def texts(self, lines: Callable[[Kind], Iterator[Cells]], separator: str) -> Cells:
-        """Return of each entry what `lines` makes of its messages, together."""
+        """Return of each entry of the block what `lines` makes of its messages, together."""
         of_batches = self._of_batches()
         parts, owners = [_joined(of_batches, lines)], [of_batches.entries]
         alone = np.flatnonzero(self.shown & ~self._batch)
@@ -131,27 +135,38 @@ def _leave_out(found: Messages) -> None:
     found.whole[found.rows[odd]] = False
 
 
-def plain_messages(held: PresentBlock, max_size: int) -> tuple[Rows, Cells]:
-    """Return the plain lines of each entry's messages, and of which entries they are right."""
+def plain_messages(held: PresentBlock, max_size: int) -> Iterator[Part]:
+    """Yield the plain lines of each entry's messages."""
     cells = BlockCells(held)
-    opened = OpenedBlock(cells, timed_rows(cells), max_size)
-    return opened.shown, opened.texts(_plain_columns, "")
+    for rows, opened in _opened(cells, timed_rows(cells), max_size):
+        yield rows.start, opened.shown[rows], opened.texts(_plain_columns, "")[rows]
 
 
-def csv_messages(held: PresentBlock, max_size: int) -> tuple[Rows, Cells]:
-    """Return the lines of CSV of each entry's messages, and of which entries they are right."""
+def csv_messages(held: PresentBlock, max_size: int) -> Iterator[Part]:
+    """Yield the lines of CSV of each entry's messages."""
     cells = BlockCells(held)
-    opened = OpenedBlock(cells, cells.rows, max_size)
-    return opened.shown, opened.texts(_csv_columns, "")
+    for rows, opened in _opened(cells, cells.rows, max_size):
+        yield rows.start, opened.shown[rows], opened.texts(_csv_columns, "")[rows]
 
 
-def json_messages(held: PresentBlock, max_size: int) -> tuple[Rows, Cells]:
-    """Return the lines of NDJSON of entries with their messages, and of which entries they are right."""
+def json_messages(held: PresentBlock, max_size: int) -> Iterator[Part]:
+    """Yield the lines of NDJSON of entries with their messages."""
     cells = BlockCells(held)
-    opened = OpenedBlock(cells, json_rows(cells), max_size)
-    messages = opened.texts(_json_columns, ", ")
-    parts = (*json_parts(cells), '}, "messages": [', messages, "]}\n")
-    return opened.shown, pc.binary_join_element_wise(*parts, "")
+    begin, members, between, metadata = json_parts(cells)
+    for rows, opened in _opened(cells, json_rows(cells), max_size):
+        messages = opened.texts(_json_columns, ", ")[rows]
+        parts = (begin, members[rows], between, metadata[rows], '}, "messages": [', messages, "]}\n")
+        yield rows.start, opened.shown[rows], pc.binary_join_element_wise(*parts, "")
+
+
+def _opened(cells: BlockCells, shown: Rows, max_size: int) -> Iterator[tuple[slice, OpenedBlock]]:
+    """Yield rows, and the messages of those of them that are `shown` and can be opened."""
+    shown = shown & ~closed_rows(cells.headers)
+    sizes = opened_sizes(cells.block, cells.headers) + LINE * cells.headers.message_counts()
+    for rows in bounded(np.where(shown, sizes, 0)):
+        some = np.zeros(cells.count, bool)
+        some[rows] = shown[rows]
+        yield rows, OpenedBlock(cells, some, max_size)
 
 
 def _joined(kind: Kind, lines: Callable[[Kind], Iterator[Cells]]) -> Cells:
@@ -228,7 +243,7 @@ def _csv_columns(kind: Kind) -> Iterator[Cells]:
         "metadata.publish_time": lambda: kind.of_entry(cells.digits("publish_time")),
         "metadata.producer_name": lambda: kind.of_entry(cells.producer(csv_text)),
         "message.metadata.sequence_id": lambda: own.digits("sequence_id"),
-        "message.metadata.key": lambda: own.texts("partition_key", csv_cell),
+        "message.metadata.key": lambda: own.texts("partition_key", csv_cell, special=","),
         "message.metadata.event_time": lambda: own.digits("event_time"),
         "message.payload_size": lambda: digits(kind.sizes),
         "frame_checksum": lambda: kind.of_entry(cells.verdict()),

@@ -132,6 +132,8 @@ class HeaderReader:
     def digests_fit(self, data: Buffer, offsets: Positions, sizes: Positions) -> Rows:
         """Return whose digest fits; nothing else is looked at."""
         fit = sizes >= self.data_at
+        if not fit.any():
+            return fit
         starts, ends = offsets[fit], (offsets + sizes)[fit]
         words = WordReader(data)
         if self._digest_type == "CRC32":

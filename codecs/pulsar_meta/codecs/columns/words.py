@@ -99,7 +99,7 @@ class Heads:
     def _set(self, data: NDArray[np.uint8], firsts: Positions, width: int) -> None:
         self.width, self.count = width, len(firsts)
         self._bytes, self._firsts = data, firsts
-        self._words: Words = np.ndarray((data.size - 7,), "<u8", buffer=data, strides=(1,))
+        self._words: Words = np.ndarray((max(0, data.size - 7),), "<u8", buffer=data, strides=(1,))
 
     def with_rows(self, rows: Positions, others: Heads) -> Heads:
         """Return heads that have those of `others` in some rows; as wide as those, but only there."""

@@ -16,7 +16,7 @@ from pulsar_meta.codecs.columns.words import Positions, Rows
 from pulsar_meta.codecs.compression import decompress
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.reader import Buffer
-from pulsar_meta.jobs.entries.entry_blocks import Block
+from pulsar_meta.jobs.entries.entry_blocks import Block, bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +84,17 @@ def _payloads_fit(block: Block, headers: EntryHeaders, max_size: int) -> Rows:
     fields = headers.fields
     batch, packed = fields["num_messages_in_batch"].present, fields["compression"].values > 0
     fit = np.ones(len(block.sizes), bool)
-    rows = np.flatnonzero(block.whole & (batch | packed) & ~closed_rows(headers))
-    payloads = opened_payloads(block, headers, rows, max_size)
-    fit[rows] = [payload is not None for payload in payloads]
-    batches = [
-        (row, payload)
-        for row, payload in zip(rows, payloads, strict=True)
-        if payload is not None and batch[row]
-    ]
-    if batches:
-        numbers = np.array([row for row, _ in batches])
-        counts = headers.message_counts()[numbers]
-        fit[numbers] = split_batches([payload for _, payload in batches], counts, with_fields=False).whole
+    chosen = np.flatnonzero(block.whole & (batch | packed) & ~closed_rows(headers))
+    counts = headers.message_counts()
+    for some in bounded(opened_sizes(block, headers)[chosen]):
+        rows = chosen[some]
+        payloads = opened_payloads(block, headers, rows, max_size)
+        fit[rows] = [payload is not None for payload in payloads]
+        batches = [
+            payload for payload, row in zip(payloads, rows, strict=True) if payload is not None and batch[row]
+        ]
+        numbers = rows[fit[rows] & batch[rows]]
+        fit[numbers] = split_batches(batches, counts[numbers], with_fields=False).whole
     return fit
 
 
@@ -105,6 +104,13 @@ def closed_rows(headers: EntryHeaders) -> Rows:
     chunked = fields["num_chunks_from_msg"].present & (headers.int32("num_chunks_from_msg") > 1)
     closed: Rows = fields["marker_type"].present | fields["encryption_keys"].present | chunked
     return closed
+
+
+def opened_sizes(block: Block, headers: EntryHeaders) -> Positions:
+    """Return how many bytes each payload has, or says that it has when it is decompressed."""
+    packed = headers.fields["compression"].values > 0
+    claimed = headers.fields["uncompressed_size"].values.astype(np.uint32)
+    return np.where(packed, claimed, block.sizes - headers.payload_at)
 
 
 def opened_payloads(

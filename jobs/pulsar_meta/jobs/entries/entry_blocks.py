@@ -75,7 +75,7 @@ class PresentBlock:
         """Which segment of a scalable topic the entries are in, as documents name it; else nothing."""
         return self.presence.part.segment
 
-    def count(self, rows: Rows) -> None:
+    def count(self, rows: Rows | Positions) -> None:
         """Count the entries of some rows, which are whole."""
         entry_ids = self.block.entry_ids[rows]
         self.presence.count(len(entry_ids), self.presence.placed.count_of(entry_ids))
@@ -293,15 +293,7 @@ class _Files:
 
     def pieces(self) -> Iterator[slice]:
         """Yield the rows, so many at a time as are not too many bytes."""
-        import numpy as np
-
-        ends = np.cumsum(self._sizes)
-        start = 0
-        while start < len(ends):
-            before = int(ends[start - 1]) if start else 0
-            end = max(start + 1, int(np.searchsorted(ends, before + BYTES_AT_ONCE, "right")))
-            yield slice(start, end)
-            start = end
+        return bounded(self._sizes)
 
     def lent(self, rows: slice) -> tuple[Buffer, Positions, Positions]:
         """Return bytes with some rows in them, PADDING after each, where each entry lies, and its size.
@@ -356,6 +348,19 @@ class _Files:
         sizes = np.zeros(len(offsets), np.int64)
         sizes[within] = WordReader(view).sizes(offsets[within] - 4)
         self._sizes[rows] = np.where((sizes > 0) & (offsets + sizes <= len(view)), sizes, 0)
+
+
+def bounded(sizes: Positions) -> Iterator[slice]:
+    """Yield the rows, so many at a time as are not more than BYTES_AT_ONCE together, one at least."""
+    import numpy as np
+
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(ends):
+        before = int(ends[start - 1]) if start else 0
+        end = max(start + 1, int(np.searchsorted(ends, before + BYTES_AT_ONCE, "right")))
+        yield slice(start, end)
+        start = end
 
 
 def _copied(view: memoryview, offsets: Positions, sizes: Positions) -> bytes:

@@ -1,0 +1,80 @@
+"""Batches split many at once say what the codec for one says, and leave to it what is out of the ordinary."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from pulsar_meta.codecs.columns.batches import split_batches
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.frames.batch import join_batch, split_batch
+from pulsar_meta.proto.PulsarApi_pb2 import SingleMessageMetadata
+
+
+def message(chance: random.Random) -> tuple[SingleMessageMetadata, bytes]:
+    metadata = SingleMessageMetadata()
+    if chance.random() < 0.4:
+        metadata.partition_key = "k" * chance.choice((1, 9, 300))
+    if chance.random() < 0.4:
+        metadata.sequence_id = chance.choice((1, 2**35, 2**64 - 1))
+    for _ in range(chance.choice((0, 0, 2))):
+        metadata.properties.add(key="region", value="e" * chance.randrange(200))
+    return metadata, chance.randbytes(chance.choice((0, 5, 200)))
+
+
+def batch(chance: random.Random) -> tuple[bytes, int]:
+    count = chance.choice((1, 2, 3, 40))
+    data = bytearray(join_batch([message(chance) for _ in range(count)]))
+    if chance.random() < 0.2:
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    if chance.random() < 0.1:
+        del data[chance.randrange(len(data)) :]
+    return bytes(data), count + (chance.random() < 0.1)
+
+
+def read(data: bytes, count: int) -> list[tuple[SingleMessageMetadata, bytes]] | None:
+    """Return the messages of a batch as the codec for one sees them, None where there are not `count`."""
+    try:
+        found = [(metadata, bytes(payload)) for metadata, payload in split_batch(data, count)]
+    except DecodeError:
+        return None
+    return found if len(found) == count else None
+
+
+def test_batches_are_split_as_one_by_one() -> None:
+    chance = random.Random(1)
+    batches = [batch(chance) for _ in range(400)]
+    found = split_batches([data for data, _ in batches], np.array([count for _, count in batches]))
+    strings = found.heads.strings
+    key = found.fields["partition_key"]
+    for row, (data, count) in enumerate(batches):
+        truth = read(data, count)
+        if not found.whole[row]:
+            continue
+        assert truth is not None
+        rows = np.flatnonzero(found.rows == row)
+        assert found.places[rows].tolist() == list(range(count))
+        for at, (metadata, payload) in zip(rows.tolist(), truth, strict=True):
+            start = int(found.payload_at[at])
+            assert found.data[start : start + int(found.payload_sizes[at])] == payload
+            assert int(found.fields["sequence_id"].values[at]) == metadata.sequence_id
+            assert bool(key.present[at]) == metadata.HasField("partition_key")
+            text, _ = strings(np.array([at]), key.values[[at]].view(np.int64), key.sizes[[at]])
+            # protobuf hands out bytes where they are not UTF-8.
+            named: str | bytes = metadata.partition_key
+            assert text.tobytes() == (named.encode() if isinstance(named, str) else named)
+    good = [read(data, count) is not None for data, count in batches]
+    assert found.whole.sum() > 0.9 * sum(good)
+    assert not any(found.whole[row] and not is_good for row, is_good in enumerate(good))
+
+
+def test_one_long_batch_is_left_to_the_codec() -> None:
+    data = join_batch([(SingleMessageMetadata(), b"x")] * 1000)
+    assert split_batches([data], np.array([1000])).whole.tolist() == [False]
+    assert split_batches([data] * 8, np.array([1000] * 8)).whole.all()
+
+
+def test_no_batches_have_no_messages() -> None:
+    found = split_batches([], np.zeros(0, np.int64))
+    assert (len(found.rows), len(found.whole)) == (0, 0)
