@@ -1,17 +1,23 @@
-"""How fast `decode` is, as ratios measured in one run: `python bench/decode.py`.
+"""How fast `decode` is, as ratios measured in one run: `python -m bench.decode`.
 
 start-up     `pulsar-meta decode` of a text and of a cursor against a Typer program that does nothing; the
              cursor needs protobuf, whose import alone is shown beside it
-one large    a managed ledger of 30 000 ledgers in ZSTD to JSON, against inflate, parse, plain json.dumps
+one large    records of 10 MB in ZSTD, a topic's and a cursor's, to JSON: against inflate, parse, a dictionary
+             of their fields, orjson
+before       with --before CHECKOUT: `decode -o ndjson` of 100 000 cursors in a database, by this program and
+             by that of another checkout (the goal is of f6bdcaa, the last commit before it was made faster):
+             processor time of whole processes less that of a thousand cursors, in turns
 scan         a snapshot's cursors through the store and the codec, against a loop that only parses; and
              all the way to JSON documents
 """
 
 from __future__ import annotations
 
+import argparse
 import base64
 import gc
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -20,21 +26,31 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
+import orjson
 import zstandard
+from bench.growth import cursor as growth_cursor
 
 from pulsar_meta.cli.inputs import open_input
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
+from pulsar_meta.codecs.documents.document_text import DocumentTexts
 from pulsar_meta.codecs.json_text import dumps
 from pulsar_meta.codecs.metadata.cursor import decode_cursor
 from pulsar_meta.codecs.metadata.envelope import read_header, wrap_envelope
-from pulsar_meta.jobs.values.value_inputs import InputForm, values_of_files
-from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
+from pulsar_meta.jobs.rewrite.batches import chunks
+from pulsar_meta.jobs.values.value_inputs import InputForm, ValueInput, values_of_files
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo, NestedPositionInfo
+from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store
+from pulsar_meta.stores.rocksdb_writer import create_database
 
-LEDGERS = 30_000
+LARGE = 430_000
+MANY = 100_000
 CURSORS = 20_000
 ROUNDS = 15
+COMMANDS = 3
+ROOT = Path(__file__).resolve().parents[1]
 
 BARE = """
 import typer
@@ -96,26 +112,111 @@ def start(command: list[str]) -> None:
 
 def one_large() -> None:
     """Compare the way from stored bytes to JSON text."""
-    info = ManagedLedgerInfo()
-    for number in range(LEDGERS):
-        info.ledgerInfo.add(
-            ledgerId=number * 7, entries=50_000, size=10**9 + number, timestamp=1_795_000_000_000 + number
+    topic = "/managed-ledgers/public/default/persistent/topic"
+    for what, path, message, plain in (
+        ("managed ledger", topic, large_ledger(), ledger_fields),
+        ("cursor", f"{topic}/subscription", large_cursor(), cursor_fields),
+    ):
+        raw = message.SerializeToString()
+        stored = wrap_envelope(raw, "zstd")
+        compare(
+            f"{what} of {len(raw) / 1e6:.0f} MB",
+            "<= 2",
+            partial(text_of, stored, path),
+            partial(fields_of, stored, type(message), plain),
         )
-    stored = wrap_envelope(info.SerializeToString(), "zstd")
-    options = DecodeOptions(kind="ManagedLedgerInfo")
 
-    def bare() -> str:
-        body = zstandard.ZstdDecompressor().decompress(stored[read_header(stored).body_at :])
-        parsed = ManagedLedgerInfo.FromString(body)
-        fields = ("ledgerId", "entries", "size", "timestamp")
-        return json.dumps([{name: getattr(item, name) for name in fields} for item in parsed.ledgerInfo])
 
-    compare(
-        f"{LEDGERS} ledgers",
-        "<= 3",
-        lambda: dumps(decode_document(stored, source="bench", options=options).document),
-        bare,
+def large_ledger() -> ManagedLedgerInfo:
+    """Return a topic's record of so many closed ledgers and an open one."""
+    info = ManagedLedgerInfo()
+    for number in range(LARGE):
+        info.ledgerInfo.add(
+            ledgerId=100_000 + number * 7,
+            entries=50_000,
+            size=10**9 + number,
+            timestamp=1_795_000_000_000 + number,
+        )
+    info.ledgerInfo.add(ledgerId=100_000 + LARGE * 7)
+    return info
+
+
+def large_cursor() -> ManagedCursorInfo:
+    """Return a cursor with so many holes in a few ledgers."""
+    info = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=5, markDeleteEntryId=6)
+    for number in range(LARGE):
+        item = info.individualDeletedMessages.add()
+        item.lowerEndpoint.ledgerId = item.upperEndpoint.ledgerId = 123_456 + number // 50_000
+        item.lowerEndpoint.entryId, item.upperEndpoint.entryId = 5 * number, 5 * number + 3
+    return info
+
+
+def text_of(stored: bytes, path: str) -> str | None:
+    """Return what the command writes of a value."""
+    return DocumentTexts(DecodeOptions()).of([ValueInput("bench", stored, path)])[0]
+
+
+def fields_of(
+    stored: bytes, kind: type[ManagedLedgerInfo | ManagedCursorInfo], plain: Callable[[Any], Any]
+) -> bytes:
+    """Return the JSON of a message's fields, and nothing of what they mean."""
+    body = zstandard.ZstdDecompressor().decompress(stored[read_header(stored).body_at :])
+    return orjson.dumps(plain(kind.FromString(body)))
+
+
+def ledger_fields(info: ManagedLedgerInfo) -> list[dict[str, int]]:
+    """Return the ledgers' fields."""
+    fields = ("ledgerId", "entries", "size", "timestamp")
+    return [{name: getattr(item, name) for name in fields} for item in info.ledgerInfo]
+
+
+def cursor_fields(info: ManagedCursorInfo) -> list[dict[str, dict[str, int]]]:
+    """Return the ranges' fields."""
+    return [
+        {
+            "lowerEndpoint": position_fields(item.lowerEndpoint),
+            "upperEndpoint": position_fields(item.upperEndpoint),
+        }
+        for item in info.individualDeletedMessages
+    ]
+
+
+def position_fields(position: NestedPositionInfo) -> dict[str, int]:
+    """Return a position's fields."""
+    return {"ledgerId": position.ledgerId, "entryId": position.entryId}
+
+
+def before(checkout: Path, folder: Path) -> None:
+    """Compare whole commands of this checkout and of another one."""
+    urls = []
+    for count in (MANY, MANY // 100):
+        url = f"rocksdb:{folder / str(count)}"
+        create_database(folder / str(count), url)
+        with open_store(url, read_only=False) as store:
+            for group in chunks(range(count), 1024):
+                store.put_many([(path_of(number), growth_cursor(number), ABSENT) for number in group])
+        urls.append(url)
+    found: dict[Path, list[float]] = {ROOT: [], checkout: []}
+    for _ in range(COMMANDS):
+        for place, seconds in found.items():
+            large, small = (command_seconds(place, url) for url in urls)
+            seconds.append(large - small)
+    ours, theirs = (median(seconds) for seconds in found.values())
+    rate = round((MANY - MANY // 100) / ours)
+    print(
+        f"{MANY} cursors, ndjson: {theirs / ours:.1f} times as fast as {checkout.name} (goal >= 4), {rate}/s"
     )
+
+
+def command_seconds(checkout: Path, url: str) -> float:
+    """Return the processor time of one command."""
+    roots = sorted({str(found.parent) for found in checkout.glob("*/pulsar_meta")})
+    code = f"import sys; sys.path[:0] = {roots!r}; from pulsar_meta.cli.app import main; main()"
+    then = resource.getrusage(resource.RUSAGE_CHILDREN)
+    words = ["decode", "--store", url, "-o", "ndjson"]
+    subprocess.run([sys.executable, "-c", code, *words], check=True, stdout=subprocess.DEVNULL)
+    now = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return now.ru_utime + now.ru_stime - then.ru_utime - then.ru_stime
 
 
 def scan(folder: Path) -> None:
@@ -166,8 +267,14 @@ def cursor_value(number: int) -> bytes:
 
 
 def main() -> None:
-    """Run all three."""
+    """Run all, or the comparison with another checkout alone."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--before", type=Path, metavar="CHECKOUT")
+    asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
+        if asked.before:
+            before(asked.before.resolve(), Path(name))
+            return
         start_up(Path(name))
         one_large()
         scan(Path(name))
