@@ -67,6 +67,8 @@ class OxiaStore(BaseStore):
             self._client.metadata = (("authorization", f"Bearer {token}"),)
         self._known: list[api.ShardAssignment] = []
         self._writing = Lock()
+        # Its threads are started as they are needed.
+        self._pool = ThreadPoolExecutor(AT_ONCE, "shards")
         try:
             self._shards()
         except BaseException:
@@ -189,6 +191,7 @@ class OxiaStore(BaseStore):
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
+        self._pool.shutdown(wait=True)
 
     def _shards(self) -> list[api.ShardAssignment]:
         """Return the shards; where they were just made, wait until each has a leader."""
@@ -308,16 +311,21 @@ class OxiaStore(BaseStore):
         return None if found is None else _versioned(path, found)
 
     def _list(self, path: str) -> list[str]:
-        start, end = children_range(path)
-        found: list[str] = []
-        for shard in self._shards():
-            request = api.RangeRequest(shard=shard.shard, start_inclusive=start, end_exclusive=end)
-            method = SERVICE + "List"
-            answers = self._client.stream(method, request, api.ListResponse, None, shard.leader)
-            keys = [key for answer in answers for key in answer.keys]
-            self._check_keys(keys, start, end)
-            found += keys
+        """Return the keys directly below `path`; all shards are asked at once."""
+        first, *others = self._shards()
+        pending = [self._pool.submit(self._list_shard, shard, path) for shard in others]
+        found = self._list_shard(first, path)
+        for one in pending:
+            found += one.result()
         return found
+
+    def _list_shard(self, shard: api.ShardAssignment, path: str) -> list[str]:
+        start, end = children_range(path)
+        request = api.RangeRequest(shard=shard.shard, start_inclusive=start, end_exclusive=end)
+        answers = self._client.stream(SERVICE + "List", request, api.ListResponse, None, shard.leader)
+        keys = [key for answer in answers for key in answer.keys]
+        self._check_keys(keys, start, end)
+        return keys
 
     def _scan_shard(self, number: int, start: str, end: str) -> Iterator[Versioned]:
         while True:
