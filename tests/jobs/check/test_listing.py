@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import NoReturn
 
+import numpy as np
 import pytest
 
 from pulsar_meta.codecs.names import LEDGERS
@@ -52,3 +54,13 @@ def test_no_room_for_them(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> 
     assert (done.returncode, done.stdout) == (6, "")
     assert "cannot be kept in temporary files: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("count", [0, 1, 7, 400])
+def test_which_are_among_others(count: int) -> None:
+    rng = Random(count)
+    numbers = [rng.randint(-99, 99) for _ in range(250)]
+    others = array("q", (rng.randint(-99, 99) for _ in range(count)))
+    found = rooms.are_among(np.array(numbers, np.int64), rooms.in_order(others)).tolist()
+    assert found == [one in set(others) for one in numbers]

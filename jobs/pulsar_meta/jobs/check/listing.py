@@ -130,9 +130,10 @@ class Listing:
         """Return the marks of all for whom ledgers with data were created, and a ledger of each."""
         import numpy as np
 
-        data = np.flatnonzero(self.columns[_PLACE] & 0xFF == ROLES.index("data"))
-        marks, first = np.unique(self.columns[_MARK][data], return_index=True)
-        return marks, self.columns[_ID][data[first]]
+        marks, by_mark = self.columns[_MARKS], self.columns[_BY_MARK]
+        first = np.flatnonzero(np.diff(marks, prepend=marks[:1] - 1))
+        first = first[self.columns[_PLACE][by_mark[first]] & 0xFF == ROLES.index("data")]
+        return marks[first], self.columns[_ID][by_mark[first]]
 
     def ensembles(self) -> Iterator[tuple[Members, NDArray[np.int64]]]:
         """Yield each set of bookies that ledgers lie on, and the ids of these ledgers."""

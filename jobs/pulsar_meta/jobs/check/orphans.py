@@ -17,6 +17,7 @@ from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.check.codes import Code, Finding, Severity
 from pulsar_meta.jobs.check.facts import LedgerFacts, read_facts
 from pulsar_meta.jobs.check.listing import Listing
+from pulsar_meta.jobs.check.rooms import are_among
 from pulsar_meta.jobs.check.sight import Cluster
 from pulsar_meta.jobs.topics.owners import COMPACTION, SCHEMAS, Owner, named_by
 from pulsar_meta.jobs.topics.topic import LEDGERS_AT_ONCE
@@ -86,11 +87,9 @@ class Orphans:
     _unseen: list[str] = field(default_factory=list)
 
     def findings(self, named: NDArray[np.int64], stated: Set[int]) -> Iterator[Finding]:
-        """Yield the ledgers that are not `named`, nor at a second look; not those of `stated`."""
-        import numpy as np
-
+        """Yield the ledgers that are not `named` (in order), nor at a second look; not those of `stated`."""
         ids = self.listing.ids
-        left = ids[~np.isin(ids, named)].tolist()
+        left = ids[~are_among(ids, named)].tolist()
         for at in range(0, len(left), LEDGERS_AT_ONCE):
             some = [one for one in left[at : at + LEDGERS_AT_ONCE] if one not in stated and self._is_old(one)]
             for ledger_id, facts in read_facts(self.store, some).items():

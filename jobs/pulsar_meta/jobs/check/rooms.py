@@ -1,9 +1,10 @@
-"""Room for many numbers: in memory while they are few, else in a temporary file without a name."""
+"""Very many numbers: room for them, in a temporary file if need be, and which of them are among others."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from array import array
 from typing import TYPE_CHECKING, Final
 
 from pulsar_meta.codecs.errors import UnreachableError
@@ -33,3 +34,25 @@ def room_for(columns: int, rows: int) -> NDArray[np.int64]:
             problem = f"{8 * columns * rows} bytes cannot be kept in temporary files: {error.strerror}"
             raise UnreachableError(problem, source=tempfile.gettempdir()) from error
         return np.asarray(np.memmap(file, np.int64, "r+", shape=(columns, rows)))
+
+
+def are_among(numbers: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which numbers are among others, which are in order; little memory is taken beside the answer."""
+    import numpy as np
+
+    found = np.zeros(len(numbers), bool)
+    for at in range(0, len(numbers) if len(ordered) else 0, IN_MEMORY):
+        some = numbers[at : at + IN_MEMORY]
+        places = ordered.searchsorted(some)
+        np.minimum(places, len(ordered) - 1, out=places)
+        found[at : at + IN_MEMORY] = ordered[places] == some
+    return found
+
+
+def in_order(numbers: array[int]) -> NDArray[np.int64]:
+    """Sort numbers where they are, and return them."""
+    import numpy as np
+
+    found = np.asarray(numbers, np.int64)
+    found.sort()
+    return found

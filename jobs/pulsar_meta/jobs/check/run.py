@@ -32,6 +32,7 @@ from pulsar_meta.jobs.check.orphans import Orphans
 from pulsar_meta.jobs.check.passes import Here, Known, Passes, passes_over
 from pulsar_meta.jobs.check.records import UNDECODABLE
 from pulsar_meta.jobs.check.repairs import with_repair
+from pulsar_meta.jobs.check.rooms import are_among, in_order
 from pulsar_meta.jobs.check.scope import CheckScope, check_scope
 from pulsar_meta.jobs.check.seen import Seen
 from pulsar_meta.jobs.check.segments import segment_findings
@@ -43,8 +44,7 @@ from pulsar_meta.jobs.topics.segments import ScalableTopics
 from pulsar_meta.stores.base import Store, Versioned
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    pass
 
 DISK: Final = "bookie-disk:"
 # So many topics are looked at before all ledgers are listed, for a first answer.
@@ -232,11 +232,8 @@ class Checkup:
 
     def _strangers(self, listing: Listing) -> list[int]:
         """Return a ledger of each owner of data that no topic with a record is."""
-        import numpy as np
-
         marks, ledgers = listing.data_owners()
-        seen = np.unique(np.array(self.seen.topics, np.int64))
-        return sorted(ledgers[~np.isin(marks, seen)].tolist())
+        return sorted(ledgers[~are_among(marks, in_order(self.seen.topics))].tolist())
 
     def _of_segments(self) -> Iterator[Finding]:
         if any(code.name in self.options.wanted for code in GROUPS["segments"].codes):
@@ -252,14 +249,9 @@ class Checkup:
         yield from cookies(disks, listing.around)
         yield from bookie_findings(self.store, self.cluster, listing)
         orphans = Orphans(self.store, self.cluster, listing)
-        yield from orphans.findings(self._named(), self._reported | self.seen.explained)
+        yield from orphans.findings(in_order(self.seen.named), self._reported | self.seen.explained)
         self.not_checked |= orphans.not_checked
         yield from generator(self.store, listing)
-
-    def _named(self) -> NDArray[np.int64]:
-        import numpy as np
-
-        return np.unique(np.array(self.seen.named, np.int64))
 
     def _orphan_objects(self) -> Iterator[Finding]:
         wanted = OBJECT_ORPHAN.name in self.options.wanted
