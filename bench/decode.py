@@ -153,7 +153,7 @@ def large_cursor() -> ManagedCursorInfo:
 
 def text_of(stored: bytes, path: str) -> str | None:
     """Return what the command writes of a value."""
-    return DocumentTexts(DecodeOptions()).of([ValueInput("bench", stored, path)])[0]
+    return next(DocumentTexts(DecodeOptions()).of([ValueInput("bench", stored, path)]))
 
 
 def fields_of(

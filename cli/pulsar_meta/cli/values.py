@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from pulsar_meta.cli.errors import Faults
@@ -35,6 +36,8 @@ FIELDS = (
     "cursor",
     "value",
 )
+# Lines that are longer are not kept to be written together with others.
+_LONG: Final = 1 << 16
 OTHER_BYTES = "re-encoding gives other bytes (fields in another order or form), which mean the same"
 
 NO_NAMES: Final[Mapping[str, PlaceNames]] = {}
@@ -88,14 +91,14 @@ def _written(
             from pulsar_meta.codecs.documents.document_text import DocumentTexts
 
             texts = DocumentTexts(options)
-        found = texts.of(block) if texts is not None else [None] * len(block)
+        found = texts.of(block) if texts is not None else repeat(None, len(block))
         yield from _parts(shell, block, found, options, faults)
 
 
 def _parts(
     shell: Shell,
     block: Sequence[ValueInput],
-    texts: Sequence[str | None],
+    texts: Iterable[str | None],
     options: DecodeOptions,
     faults: Faults,
 ) -> Iterator[Document | Lines]:
@@ -104,7 +107,7 @@ def _parts(
     for value, text in zip(block, texts, strict=True):
         if text is not None and value.error is None:
             lines.append(text)
-            if shell.format is Format.NDJSON:
+            if shell.format is Format.NDJSON and len(text) < _LONG:
                 continue
         yield from _lines(lines)
         lines = []

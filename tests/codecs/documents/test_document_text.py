@@ -181,7 +181,26 @@ def test_large_records_are_made_in_columns(behind: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(document_text, "_BLOCK_BYTES", 1)
     texts = DocumentTexts(DecodeOptions())
     assert (texts._large_ledger_text(value.data) is None) == (behind == "offloaded")
-    assert texts.of([value]) == [expected(value, DecodeOptions())]
+    assert list(texts.of([value])) == [expected(value, DecodeOptions())]
+
+
+def test_no_block_is_unpacked_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Envelopes may hold a thousand times their size."""
+    opened: list[bytes] = []
+    monkeypatch.setattr(document_text, "_PART_BYTES", 100_000)
+    packed = wrap_envelope(b"\x0a\x02\x08\x01" * 20_000, "zstd")
+    texts = DocumentTexts(DecodeOptions())
+    unpack = texts._opened
+
+    def noted(data: bytes, path: str | None) -> Any:
+        opened.append(data)
+        return unpack(data, path)
+
+    monkeypatch.setattr(texts, "_opened", noted)
+    found = texts.of([Stored(packed, TOPIC)] * 20)
+    assert next(found) is not None
+    assert len(opened) == 2
+    assert sum(text is not None for text in found) == 19
 
 
 def test_named_kinds_need_no_path() -> None:
@@ -189,6 +208,9 @@ def test_named_kinds_need_no_path() -> None:
     data = ManagedCursorInfo(cursorsLedgerId=4).SerializeToString()
     value = Stored(data, None, None)
     options = DecodeOptions("ManagedCursorInfo")
-    assert DocumentTexts(options).of([value]) == [expected(value, options)]
-    assert DocumentTexts(DecodeOptions("PositionInfo")).of([value]) == [None]
-    assert DocumentTexts(DecodeOptions()).of([value, Stored(b"{}", "/admin/policies/x")]) == [None, None]
+    assert list(DocumentTexts(options).of([value])) == [expected(value, options)]
+    assert list(DocumentTexts(DecodeOptions("PositionInfo")).of([value])) == [None]
+    assert list(DocumentTexts(DecodeOptions()).of([value, Stored(b"{}", "/admin/policies/x")])) == [
+        None,
+        None,
+    ]

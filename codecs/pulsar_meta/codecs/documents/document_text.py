@@ -6,7 +6,7 @@ what is broken, has unknown fields or fields in another order, and values of oth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from json.encoder import encode_basestring as quoted
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -32,6 +32,7 @@ _LEDGER, _CURSOR = ENVELOPED
 # From so many records on, or bytes of them, they are taken apart together; up to the second number of bytes.
 _BLOCK: Final = 64
 _BLOCK_BYTES, _LARGEST = 1 << 20, 1 << 26
+_PART_BYTES: Final = 1 << 22
 _MAY_HOLD_SECRETS: Final = frozenset({"properties", "cursor_properties", "ledgers"})
 _RANGES: Final = "individualDeletedMessages"
 _RANGE: Final = (
@@ -79,21 +80,33 @@ class DocumentTexts:
         self._cursor = writer_of(ManagedCursorInfo.DESCRIPTOR, _RANGES, hide=hide)
         self._source, self._source_text = "", '""'
 
-    def of(self, values: Sequence[StoredValue]) -> list[str | None]:
-        """Return the texts of values' documents, None where only `decode_document` has it."""
-        opened = [self._opened(value.data, value.path) for value in values]
-        cursors = [one.payload for one in opened if one is not None and one.kind == _CURSOR]
+    def of(self, values: Iterable[StoredValue]) -> Iterator[str | None]:
+        """Yield the texts of values' documents, None where only `decode_document` has it.
+
+        Of what is unpacked no more is held than of one value, or some megabytes.
+        """
+        part: list[tuple[StoredValue, _Opened | None]] = []
+        held = 0
+        for value in values:
+            opened = self._opened(value.data, value.path)
+            part.append((value, opened))
+            held += len(opened.payload) if opened is not None else 0
+            if held >= _PART_BYTES:
+                yield from self._texts(part)
+                part, held = [], 0
+        yield from self._texts(part)
+
+    def _texts(self, part: Sequence[tuple[StoredValue, _Opened | None]]) -> Iterator[str | None]:
+        cursors = [one.payload for _, one in part if one is not None and one.kind == _CURSOR]
+        bodies: Iterator[str | None] = repeat(None)
         if _is_block(cursors):
             # Loads what a few values do not need.
             from pulsar_meta.codecs.columns.cursors import cursor_texts
 
-            texts = iter(cursor_texts(cursors))
-        else:
-            texts = repeat(None)
-        return [
-            None if one is None else self._document(value, one, next(texts) if one.kind == _CURSOR else None)
-            for value, one in zip(values, opened, strict=True)
-        ]
+            bodies = iter(cursor_texts(cursors))
+        for value, one in part:
+            body = next(bodies) if one is not None and one.kind == _CURSOR else None
+            yield None if one is None else self._document(value, one, body)
 
     def _document(self, value: StoredValue, opened: _Opened, body: str | None) -> str | None:
         body = body or self._body(opened)
