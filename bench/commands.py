@@ -4,9 +4,9 @@ The unit is a loop in the same run that parses BrokerEntryMetadata and MessageMe
 protobuf and reads three fields of them. A command's speed is given as a share of the loop's: entries a second
 over entries a second, of processor time (user and system) each. A command runs in a process of its own, over
 a log of all entries and over one of a tenth, in turns; the difference is what the other nine tenths take, so
-that start-up and imports are not counted. Medians of --rounds rounds. With --before, another checkout, each
-command is measured there too, in the same rounds, over a tenth of the log and a hundredth: how many times as
-fast it has become.
+that start-up and imports are not counted. Medians of --rounds rounds.
+With --before, another checkout, commands that have to be so many times as fast are measured there too, in
+the same rounds, over a tenth of the log and a hundredth.
 
 The log is a real bookie's, from fixtures/captures: entries between 700 and 1 500 bytes, with their metadata,
 payloads and checksums, over and over in ledgers of 50 000; ids, lengths, indexes and digests go on.
@@ -232,7 +232,7 @@ def shares(asked: argparse.Namespace, place: Path) -> Iterator[tuple[Row, Measur
                 each = _each(row, counts, (large, small), place / "made", asked.checkout)
                 found.append(loop / each)
                 rates.append(1 / each)
-                if asked.before:
+                if asked.before and row.times:
                     times.append(_each(row, counts, (small, tiny), place / "made", asked.before) / each)
             yield row, Measured(median(found), median(rates), median(times) if times else None)
 
