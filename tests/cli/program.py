@@ -88,6 +88,14 @@ def _built_once(only: str | None = None) -> Any:
     return get_command(_build_app(only))
 
 
+def limited(option: str, amount: int, *words: object) -> list[str]:
+    """Return a command line under a limit of the shell's `ulimit` ("-d": KiB of data, "-f": blocks of files).
+
+    A limit that is set between fork and exec would be one on the tests' own process, which may be past it.
+    """
+    return ["sh", "-c", f'ulimit {option} {amount} && exec "$@"', "sh", *map(str, words)]
+
+
 def as_text(done: subprocess.CompletedProcess[bytes]) -> subprocess.CompletedProcess[str]:
     """Return a run with its outputs as text."""
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())

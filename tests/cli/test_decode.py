@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import resource
 import subprocess
 import sys
 from base64 import b64encode
@@ -20,6 +19,7 @@ from pulsar_meta.codecs.metadata.envelope import wrap_envelope
 from pulsar_meta.codecs.metadata.ledger_metadata import LedgerMetadata, encode_ledger_metadata
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
+from tests.cli.program import limited
 from tests.cli.values import CURSOR, LEDGER, PROGRAM, Run
 
 LEDGER_VALUE = {"ledgerInfo": [{"ledgerId": 7, "entries": 10, "size": 1000, "timestamp": 1}]}
@@ -98,10 +98,6 @@ def test_ambiguous_content_is_asked_about(run: Run) -> None:
     assert documents(named)["value"] == {"ledgerId": 5, "entryId": 3}
 
 
-def limit_memory() -> None:
-    resource.setrlimit(resource.RLIMIT_DATA, (200 * 2**20, 200 * 2**20))
-
-
 def test_a_small_file_that_claims_two_gigabytes(tmp_path: Path) -> None:
     header = ManagedLedgerInfoMetadata(uncompressedSize=2**31 - 1)
     header.compressionType = 3  # type: ignore[assignment]
@@ -112,9 +108,8 @@ def test_a_small_file_that_claims_two_gigabytes(tmp_path: Path) -> None:
     assert file.stat().st_size < 100
     for options in ((), ("--max-size", str(2**31 - 1))):
         done = subprocess.run(
-            [PROGRAM, "decode", file, "--type", "ManagedLedgerInfo", *options],
+            limited("-d", 200 << 10, PROGRAM, "decode", file, "--type", "ManagedLedgerInfo", *options),
             capture_output=True,
-            preexec_fn=limit_memory,
             timeout=30,
             check=False,
         )
@@ -385,10 +380,9 @@ def test_a_long_line_of_a_packed_snapshot_is_bounded(tmp_path: Path) -> None:
     assert file.stat().st_size < 64 << 10
     for options in ((), ("--max-size", "1000000")):
         done = subprocess.run(
-            [PROGRAM, "decode", file, *options],
+            limited("-d", 400 << 10, PROGRAM, "decode", file, *options),
             capture_output=True,
             timeout=60,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (400 << 20, 400 << 20)),
         )
         assert done.returncode == 4, done.stderr
         assert b"--max-size" in done.stderr

@@ -4,7 +4,6 @@ import fcntl
 import json
 import os
 import pty
-import resource
 import shlex
 import signal
 import subprocess
@@ -20,7 +19,7 @@ from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
 from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.directory import DirectoryStore
 from pulsar_meta.stores.snapshot import SnapshotStore
-from tests.cli.program import MAIN, environment, pulsar_meta_here, wait_until
+from tests.cli.program import MAIN, environment, limited, pulsar_meta_here, wait_until
 
 ORDERS = "/managed-ledgers/public/default/persistent/orders"
 BUNDLE = "/namespace/public/default/0x00000000_0xffffffff"
@@ -555,10 +554,8 @@ def test_no_room_for_undo_records(place: Place) -> None:
     """A limit on the size of files, as a full disk has one."""
     before, undo_file = place.values(), place.root / "undo"
     words = [*MAIN, "compress-cursors", "--compression", "none", "--yes", "--undo-file", str(undo_file)]
-    limit = (resource.RLIMIT_FSIZE, (8192, 8192))
-    done = subprocess.run(
-        words, env=place.env, capture_output=True, preexec_fn=lambda: resource.setrlimit(*limit), timeout=60
-    )
+    # 16 blocks of 512 bytes.
+    done = subprocess.run(limited("-f", 16, *words), env=place.env, capture_output=True, timeout=60)
     assert done.returncode == 6, done.stderr
     first, second = done.stderr.decode().splitlines()
     assert "to go on: pulsar-meta compress-cursors" in first

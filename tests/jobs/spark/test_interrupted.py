@@ -114,7 +114,8 @@ def test_interrupted_while_spark_starts(
     time.sleep(later)
     process.send_signal(number)
     out, _ = process.communicate(timeout=120)
-    assert marked(tmp_path) == {}
+    # A Python that ends by itself is followed by Java, as soon as that sees its input closed.
+    assert nothing_left(tmp_path, 0 if process.returncode == 128 + number else 60)
     if process.returncode in (0, 3):
         assert later
         return
