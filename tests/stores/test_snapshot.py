@@ -154,6 +154,15 @@ def test_cut_off_zstd_is_not_a_shorter_store(tmp_path: Path) -> None:
             list(store.scan())
 
 
+def test_a_file_that_was_cut_anywhere_is_read_up_to_there(tmp_path: Path) -> None:
+    whole, last, file = line("/a", b"x"), line("/b", b"y"), tmp_path / "snapshot"
+    for cut in range(len(last)):
+        file.write_text(whole + last[:cut])
+        with open_store(f"snapshot:{file}?partial") as store:
+            assert [value.path for value in store.scan("/")] == ["/a"]
+            assert store.children("/") == ["a"]
+
+
 def test_broken_zstd_is_told(tmp_path: Path) -> None:
     packed = bytearray(zstandard.compress(line("/a", b"x" * 1000).encode() * 100))
     packed[len(packed) // 2] ^= 0xFF

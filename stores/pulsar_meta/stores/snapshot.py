@@ -154,9 +154,13 @@ class SnapshotStore(BaseStore):
 
     def _careful_value(self, line: bytes, number: int, ends: _Ends) -> Versioned | None:
         """Return the value in a line, None where it has none; DecodeError says what is wrong with it."""
-        found = None if line.isspace() else self._beside(line, number)
-        if line.isspace() or found is not None or (self._partial and not line.endswith(b"\n")):
-            ends.take(found or {})
+        if line.isspace() or (self._partial and not line.endswith(b"\n")):
+            # The second is where the file was cut, before or behind any of its letters.
+            ends.take({})
+            return None
+        found = self._beside(line, number)
+        if found is not None:
+            ends.take(found)
             return None
         where = f"line {number}"
         return self._value(self._parse(line, where), where)
