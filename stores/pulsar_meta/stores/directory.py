@@ -57,16 +57,16 @@ class DirectoryStore(BaseStore):
 
     def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
         """Yield every value at and below `prefix`, parents first, siblings by name."""
-        pending = [prefixed(prefix)[0]]
-        if after is not None:
-            pending = list(behind(self.children, prefix, after))[::-1]
+        paths = [prefixed(prefix)[0]] if after is None else behind(self.children, prefix, after)
+        pending = [(path, str(self._directory(path))) for path in paths][::-1]
         while pending:
-            path = pending.pop()
-            directory = self._directory(path)
-            held = self._read(path, directory / VALUE)
+            path, directory = pending.pop()
+            held = self._read(path, f"{directory}/{VALUE}")
             if held is not None:
                 yield held
-            pending += [joined(path, name) for name in reversed(self._names(directory))]
+            for name in reversed(self._names(directory)):
+                # What is listed is no symbolic link.
+                pending.append((self._checked(joined(path, name)), f"{directory}/{name}"))
 
     def put(self, path: str, value: bytes, expected: int) -> int:
         """Write if the content is still that of `expected` and return the new version."""
@@ -101,29 +101,30 @@ class DirectoryStore(BaseStore):
     def _directory(self, path: str) -> Path:
         if path == "/":
             return self.root
-        parts = checked(path).split("/")[1:]
-        if any(part in (VALUE, UNFINISHED) for part in parts):
+        place = str(self.root)
+        for part in self._checked(path).split("/")[1:]:
+            place = f"{place}/{part}"
+            if os.path.islink(place):
+                raise GuardError(f"{path}: {part} is a symbolic link", source=self.url)
+        return Path(place)
+
+    def _checked(self, path: str) -> str:
+        if {VALUE, UNFINISHED} & set(checked(path).split("/")):
             raise UsageError(f"{path!r}: a directory store cannot hold that name", source=self.url)
-        return self._unlinked(self.root.joinpath(*parts), path)
+        return path
 
-    def _unlinked(self, directory: Path, path: str) -> Path:
-        for parent in [directory, *directory.parents]:
-            if parent == self.root:
-                break
-            if parent.is_symlink():
-                raise GuardError(f"{path}: {parent.name} is a symbolic link", source=self.url)
-        return directory
-
-    def _names(self, directory: Path) -> list[str]:
+    def _names(self, directory: str | Path) -> list[str]:
         try:
             with os.scandir(directory) as found:
                 return sorted(one.name for one in found if one.is_dir(follow_symlinks=False))
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
-            raise UnreachableError(f"{directory.name}: {error.strerror}", source=self.url) from error
+            raise UnreachableError(
+                f"{os.path.basename(directory)}: {error.strerror}", source=self.url
+            ) from error
 
-    def _read(self, path: str, file: Path) -> Versioned | None:
+    def _read(self, path: str, file: str | Path) -> Versioned | None:
         try:
             number = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as error:
