@@ -44,7 +44,7 @@ lint: setup ## Style, types, layers, generated code, generated docs
 	$(BIN)/python scripts/generate.py --check
 
 test: setup servers ## Every check and every test that needs no jars from Maven
-	@$(BIN)/python scripts/test.py -n $(or $(WORKERS),4) --dist worksteal --ignore tests/interop \
+	@$(BIN)/python scripts/test.py -n $(or $(WORKERS),5) --dist worksteal --ignore tests/interop \
 	  -m "not interop and not chaos" $(ARGS)
 
 interop: setup servers maven ## Against real Pulsar and BookKeeper (VERSIONS="4.2.4 4.0.7", FULL=1 for the full sizes)
