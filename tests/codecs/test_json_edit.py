@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.documents.document import decode_document, encode_document
@@ -97,6 +97,7 @@ settle = settings(max_examples=150, deadline=None, suppress_health_check=list(He
 
 @settle
 @given(text=values())
+@example(text="[2e-05,1e+16,5e-324]")
 def test_what_is_not_edited_keeps_its_bytes(text: str) -> None:
     document = shown(text)
     assert encode_document(document).data == text.encode()

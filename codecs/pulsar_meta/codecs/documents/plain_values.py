@@ -70,9 +70,10 @@ def _decode_json(kind: str, data: bytes) -> Value:
 
 
 def _is_usual(value: Any, text: str) -> bool:
-    """Return whether any program that reads and writes JSON gives the same text again."""
+    """Return whether any program that reads and writes JSON gives the same text again, and so do we."""
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")) == text and safe(value) == value
+        plain = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return plain == text == java_json(value) and safe(value) == value
     except (TypeError, ValueError):
         # A number that no double holds, or one of too many digits.
         return False
