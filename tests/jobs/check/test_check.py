@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import pytest
@@ -74,6 +74,35 @@ def test_a_topic_that_is_trimmed_meanwhile_is_well(capture: Capture) -> None:
     found = examined(ChangingStore(store, trims))
     assert before is not None
     assert "ledger-without-metadata" not in {one.code for one in found}
+
+
+class DeletingStore(MemoryStore):
+    """A store from which a topic's ledgers go as soon as they were read one by one."""
+
+    networked = True
+
+    def __init__(self, healthy: MemoryStore, ledgers: Collection[str]) -> None:
+        super().__init__()
+        self.values = dict(healthy.values)
+        self._ledgers = ledgers
+
+    def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
+        found = list(super().read_many(paths))
+        for path in {*paths} & {*self._ledgers}:
+            self.values.pop(path, None)
+        return found
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_not_lost(capture: Capture) -> None:
+    store = healthy(capture("pulsar-4.2.4"))
+    topic = TopicName.parse(PLAIN)
+    record = store.values.pop(topic.path)
+    ids = [ledger.ledgerId for ledger in decode_managed_ledger(record.value).ledgerInfo]
+    assert "topic-record-lost" in {one.code for one in examined(store)}
+    deleted = examined(DeletingStore(store, [*map(ledger_path, ids)]))
+    assert "topic-record-lost" not in {one.code for one in deleted}
+    kept = examined(DeletingStore(store, []))
+    assert "topic-record-lost" in {one.code for one in kept}
 
 
 def _without_first(value: bytes) -> bytes:

@@ -315,6 +315,15 @@ class Reader:
         )
         return replace(sight, whole=True, lists=self.lists)
 
+    def keeps(self, sight: Sight) -> bool:
+        """Return whether BookKeeper still has all of the topic's own ledgers that it had.
+
+        A broker that deletes a topic deletes its ledgers before its record.
+        """
+        facts = self._facts_now(set(sight.owned))
+        had = [ledger_id for ledger_id in sight.owned if sight.facts(ledger_id).metadata != "absent"]
+        return all(facts(ledger_id).metadata != "absent" for ledger_id in had)
+
     def lists(self, name: str, ledger_id: int) -> bool:
         """Return whether a topic's record lists a ledger just now."""
         with suppress(NotFoundError, DecodeError, UsageError):

@@ -222,9 +222,12 @@ class TopicPass:
         """Yield the findings but those about entries of ledgers that the topic let go of meanwhile.
 
         Entries were looked for after its record was read, and a broker that trims writes the record first.
+        Nor is the record of a topic lost that was deleted while it was read, its ledgers with it.
         """
         ours = {ledger.ledger_id for ledger in sight.ledgers}
         for finding in found:
+            if finding.code == LOST.name and not self.reader.keeps(sight):
+                continue
             ledger_id = finding.ledger_id
             may_be_gone = ledger_id in ours and finding.code in OF_ENTRIES
             if ledger_id is None or not may_be_gone or self.reader.lists(str(sight.name), ledger_id):
