@@ -316,10 +316,7 @@ class Reader:
         return replace(sight, whole=True, lists=self.lists)
 
     def keeps(self, sight: Sight) -> bool:
-        """Return whether BookKeeper still has all of the topic's own ledgers that it had.
-
-        A broker that deletes a topic deletes its ledgers before its record.
-        """
+        """Return whether BookKeeper still has all of the topic's own ledgers that it had."""
         facts = self._facts_now(set(sight.owned))
         had = [ledger_id for ledger_id in sight.owned if sight.facts(ledger_id).metadata != "absent"]
         return all(facts(ledger_id).metadata != "absent" for ledger_id in had)
