@@ -240,8 +240,8 @@ class TopicPass:
     def _keeps(self, sight: Sight) -> bool:
         """Return whether BookKeeper keeps the ledgers of a topic whose record is gone.
 
-        A broker that deletes a topic deletes cursors, record and ledgers within moments: a live store is given
-        some where no cursor is left; for very many topics not each time.
+        A broker that deletes a topic deletes cursors, record and ledgers within moments. A live store is
+        given some where no cursor is left; for very many topics not each time.
         """
         if self.store.networked and not sight.cursors and self._patience:
             self._patience -= 1
