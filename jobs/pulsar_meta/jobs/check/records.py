@@ -144,7 +144,7 @@ LOST: Final = Code(
     " put the cursors back where they were.",
     unless="A ledger without entries: that is what a broker leaves that is killed between creating a ledger"
     " and naming it. Where no cursor and no ledger of the end is left it is a warning: they may be what the"
-    " deletion of a topic left.",
+    " deletion of a topic left; on a live store wherever record and cursors are gone.",
     evidence={"ledgers": list[int], "with_entries": int, "cursors": int},
 )
 LEFTOVER: Final = Code(
@@ -257,7 +257,9 @@ def lost(sight: Sight) -> Iterator[Finding]:
     if not held and not (sight.cursors and opened):
         return
     ended = sight.owned[-1] not in held
-    sure = sight.record is not None or bool(sight.cursors) or ended or sight.partitions not in (None, 0)
+    # On a live store its deletion may be under way, whatever is left.
+    at_rest = not sight.cluster.live and (ended or sight.partitions not in (None, 0))
+    sure = sight.record is not None or bool(sight.cursors) or at_rest
     what = "its record is gone" if sight.record is None else "its record is empty"
     yield LOST.found(
         f"{what}, and {len(sight.owned)} ledgers say that they are its own: a broker starts it empty and"
