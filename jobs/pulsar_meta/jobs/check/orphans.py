@@ -6,10 +6,10 @@ BookkeeperSchemaStorage, TwoPhaseCompactor, LedgerMetadataUtils; apache/pulsar P
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.names import TopicName, encode_name, ledger_path
@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+EVIDENCE: Final[Mapping[str, Any]] = {
+    "length": int,
+    "created": int | None,
+    "state": str,
+    "role": str,
+    "owner": str,
+    "application": str | None,
+}
 ORPHAN_LEDGER: Final = Code(
     "orphan-ledger",
     Severity.WARNING,
@@ -41,14 +49,7 @@ ORPHAN_LEDGER: Final = Code(
     unless="Ledgers younger than `--min-age`; in a snapshot, which cannot be looked at again, it is a note;"
     " and so are ledgers that do not say that they are Pulsar's: function packages, and other users of the"
     " bookies.",
-    evidence={
-        "length": int,
-        "created": int | None,
-        "state": str,
-        "role": str,
-        "owner": str,
-        "application": str | None,
-    },
+    evidence=EVIDENCE,
 )
 ORPHAN_BUCKET: Final = Code(
     "orphan-bucket",
@@ -59,14 +60,7 @@ ORPHAN_BUCKET: Final = Code(
     comes="Indexes that were merged or deleted while the broker was stopped; apache/pulsar#25984, #26260.",
     cure="As an orphan ledger.",
     unless="As an orphan ledger.",
-    evidence={
-        "length": int,
-        "created": int | None,
-        "state": str,
-        "role": str,
-        "owner": str,
-        "application": str | None,
-    },
+    evidence=EVIDENCE,
 )
 CODES: Final = (ORPHAN_LEDGER, ORPHAN_BUCKET)
 YOUNG: Final = "younger than --min-age, somebody may still name them"

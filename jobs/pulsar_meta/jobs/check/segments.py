@@ -7,7 +7,7 @@ Sources: apache/pulsar PIP-460, SegmentLayout, ScalableTopicController, Scalable
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from typing import Final
+from typing import Any, Final
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.metadata.scalable_topic import ScalableTopic
@@ -19,6 +19,7 @@ from pulsar_meta.jobs.topics.segments import TreeFault, read_scalable, scalable_
 from pulsar_meta.jobs.topics.topic import topic_of
 from pulsar_meta.stores.base import Store, Versioned
 
+EVIDENCE: Final[Mapping[str, Any]] = {"scalable_topic": str | None, "fault": str}
 HOLE: Final = Code(
     "segments-with-hole",
     Severity.ERROR,
@@ -30,7 +31,7 @@ HOLE: Final = Code(
     comes="The topic's record was edited or restored, or a segment was sealed without children.",
     cure="Put back the record at `/topics/TENANT/NAMESPACE/NAME` as it was, before a broker splits or"
     " merges on what it says now.",
-    evidence={"scalable_topic": str | None, "fault": str},
+    evidence=EVIDENCE,
 )
 OVERLAP: Final = Code(
     "segments-overlap",
@@ -40,7 +41,7 @@ OVERLAP: Final = Code(
     broker="Which of them gets a message is left to chance: the order of messages with one key is lost.",
     comes="The topic's record was edited or restored.",
     cure="Put back the record as it was; what the segments hold stays readable.",
-    evidence={"scalable_topic": str | None, "fault": str},
+    evidence=EVIDENCE,
 )
 UNLINKED: Final = Code(
     "segment-unlinked",
@@ -52,7 +53,7 @@ UNLINKED: Final = Code(
     comes="The topic's record was edited or restored. When a broker removes an old segment it takes it out"
     " of its children's parents, too.",
     cure="Put back the record as it was.",
-    evidence={"scalable_topic": str | None, "fault": str},
+    evidence=EVIDENCE,
 )
 GROWS: Final = Code(
     "segment-not-terminated",
@@ -63,7 +64,7 @@ GROWS: Final = Code(
     " key are in two places at a time.",
     comes="A split or merge that was cut short, or records of different times (a restored store).",
     cure="`terminateSegment` of the admin interface, once nobody publishes to it.",
-    evidence={"scalable_topic": str | None, "fault": str},
+    evidence=EVIDENCE,
 )
 WITHOUT_LEDGER: Final = Code(
     "segment-without-managed-ledger",
@@ -77,7 +78,7 @@ WITHOUT_LEDGER: Final = Code(
     " edited, which is part of its name. Where a topic's name is not plain ASCII, 5.0.0-M1 makes its"
     " segments under another name, and nobody can use that topic.",
     cure="Put back the record of the managed ledger. A topic that 5.0.0-M1 made so: remove it.",
-    evidence={"scalable_topic": str | None, "fault": str},
+    evidence=EVIDENCE,
 )
 STRAY: Final = Code(
     "segment-without-topic",
@@ -90,7 +91,7 @@ STRAY: Final = Code(
     cure="If its messages are wanted, put the segment back into the topic's record; else delete it"
     " (`deleteSegment` of the admin interface).",
     unless="A split that is going on, a topic that is being removed, or one whose record cannot be read.",
-    evidence={"scalable_topic": str | None, "fault": str},
+    evidence=EVIDENCE,
 )
 CODES: Final = (HOLE, OVERLAP, UNLINKED, GROWS, WITHOUT_LEDGER, STRAY)
 _BY_FAULT: Final[Mapping[str, Code]] = {
