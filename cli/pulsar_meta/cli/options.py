@@ -41,6 +41,9 @@ EntriesUrls = Annotated[
 IndexProperty = Annotated[
     str, typer.Option("--index-property", help="The ledger property that holds its first index.")
 ]
+ShowPasswords = Annotated[
+    bool, typer.Option("--show-passwords", help="Do not redact passwords and other secrets.")
+]
 # Fields of a Shell that say in what form, and where to, data is written.
 OF_OUTPUT = ("output_format", "output", "force")
 WHERE = "/a/path, topic NAME, cursor TOPIC NAME, ledger ID, namespace T/N, broker ID."

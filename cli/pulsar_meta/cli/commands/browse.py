@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
 
-import typer
-
-from pulsar_meta.cli.options import AnyWhere, EntriesUrls, StoreUrl
+from pulsar_meta.cli.options import AnyWhere, EntriesUrls, ShowPasswords, StoreUrl
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import UsageError
 
@@ -18,9 +15,7 @@ def browse(
     where: AnyWhere = None,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
-    show_passwords: Annotated[
-        bool, typer.Option("--show-passwords", help="Do not redact passwords and other secrets.")
-    ] = False,
+    show_passwords: ShowPasswords = False,
 ) -> None:
     """Look around in a store on one screen: a tree at the left, what lies at a place of it at the right.
 

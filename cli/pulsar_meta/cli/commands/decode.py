@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.inputs import STDIN, open_input
-from pulsar_meta.cli.options import StoreUrl
+from pulsar_meta.cli.options import ShowPasswords, StoreUrl
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.cli.values import emit_stored, place
@@ -55,9 +55,7 @@ def decode(
     max_size: Annotated[
         int, typer.Option("--max-size", min=1, metavar="BYTES", help="Unpack no value to more than this.")
     ] = DEFAULT_MAX_SIZE,
-    show_passwords: Annotated[
-        bool, typer.Option("--show-passwords", help="Do not redact passwords and other secrets.")
-    ] = False,
+    show_passwords: ShowPasswords = False,
 ) -> None:
     """Show what values of a metadata store say: managed ledgers, cursors, ledger metadata, and the rest.
 

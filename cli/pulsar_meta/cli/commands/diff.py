@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.access.urls import redact
+from pulsar_meta.cli.options import ShowPasswords
 from pulsar_meta.cli.outputs import talk_json
 from pulsar_meta.cli.render.changes import change_summary
 from pulsar_meta.cli.render.tables import View
@@ -44,9 +45,7 @@ def diff(
         bool, typer.Option("--bytes", help="Other bytes with the same meaning are a difference, too.")
     ] = False,
     versions: Annotated[bool, typer.Option("--versions", help="Compare versions, too.")] = False,
-    show_passwords: Annotated[
-        bool, typer.Option("--show-passwords", help="Do not redact passwords and other secrets.")
-    ] = False,
+    show_passwords: ShowPasswords = False,
 ) -> None:
     """Compare two stores: what only one has, and which fields of a value differ. Exit code 1 where they do.
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Annotated
-
-import typer
 
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EntriesUrls, StoreUrl, Where
+from pulsar_meta.cli.options import EntriesUrls, ShowPasswords, StoreUrl, Where
 from pulsar_meta.cli.render.changes import change_summary
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Shell
@@ -31,9 +28,7 @@ def history_of(
     where: Where,
     store: StoreUrl = None,
     entries: EntriesUrls = None,
-    show_passwords: Annotated[
-        bool, typer.Option("--show-passwords", help="Do not redact passwords and other secrets.")
-    ] = False,
+    show_passwords: ShowPasswords = False,
 ) -> None:
     """Show every change of a value: when, by whom, which fields went from what to what, and what that means.
 

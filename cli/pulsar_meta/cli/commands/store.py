@@ -10,7 +10,7 @@ import typer
 
 from pulsar_meta.cli.cursor_states import CursorStates
 from pulsar_meta.cli.errors import Parts
-from pulsar_meta.cli.options import AnyWhere, EntriesUrls, StoreUrl, Where
+from pulsar_meta.cli.options import AnyWhere, EntriesUrls, ShowPasswords, StoreUrl, Where
 from pulsar_meta.cli.render.tables import Detail, Format, View
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.cli.values import emit_values
@@ -82,9 +82,7 @@ def get(
         str | None, typer.Option("--type", metavar="KIND", help="What it is, where the path does not say.")
     ] = None,
     entries: EntriesUrls = None,
-    show_passwords: Annotated[
-        bool, typer.Option("--show-passwords", help="Do not redact passwords and other secrets.")
-    ] = False,
+    show_passwords: ShowPasswords = False,
 ) -> None:
     """Show one value, decoded; its bytes with -o raw.
 
