@@ -20,11 +20,9 @@ from pulsar_meta.jobs.rebuild.kinds import Kind
 from pulsar_meta.jobs.rebuild.replication import (
     LOOKED_AT,
     MARKERS,
+    NOT_REPLICATED,
     Replicated,
     replicated,
-)
-from pulsar_meta.jobs.rebuild.replication import (
-    NOTHING as NOT_REPLICATED,
 )
 from pulsar_meta.jobs.rebuild.system_topics import NOTHING, Announced, announced
 

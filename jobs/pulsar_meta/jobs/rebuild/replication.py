@@ -84,7 +84,7 @@ class Replicated:
     copied_from: frozenset[CopiedFrom] = frozenset()
 
 
-NOTHING: Final = Replicated()
+NOT_REPLICATED: Final = Replicated()
 
 
 @dataclass(slots=True)
@@ -136,7 +136,7 @@ def replicated(
         for one in _copied_from(frame)
     }
     if not (found.cluster or found.named or found.acked or copied):
-        return NOTHING
+        return NOT_REPLICATED
     return Replicated(
         found.cluster,
         frozenset(found.named),
