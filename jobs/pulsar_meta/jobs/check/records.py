@@ -263,8 +263,7 @@ def lost(sight: Sight) -> Iterator[Finding]:
     what = "its record is gone" if sight.record is None else "its record is empty"
     yield LOST.found(
         f"{what}, and {len(sight.owned)} ledgers say that they are its own: a broker starts it empty and"
-        f" moves"
-        " its cursors to the new end; repair before one loads it",
+        " moves its cursors to the new end; repair before one loads it",
         severity=Severity.ERROR if sure else Severity.WARNING,
         evidence={"ledgers": list(sight.owned), "with_entries": len(held), "cursors": len(sight.cursors)},
         **sight.where(),

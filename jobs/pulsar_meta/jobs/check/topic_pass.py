@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -32,8 +31,6 @@ from pulsar_meta.stores.base import Store, Versioned
 TOPICS_AT_HAND: Final = 512
 # So many cursors of a topic are looked at together.
 CURSORS_AT_ONCE: Final = 256
-# How long a broker may take from the deletion of a topic's record to that of its ledgers.
-DELETION_SECONDS: Final = 2.0
 # Where none of these is wanted no entry has to be looked for.
 OF_ENTRIES: Final = frozenset(
     (*(code.name for code in GROUPS[ENTRIES].codes), SYSTEM_TOPIC.name, VERSION_MISSING.name)
@@ -65,7 +62,6 @@ class TopicPass:
     advance: Callable[[int], None] = lambda count: None
     _at_hand: OrderedDict[str, Sight] = field(default_factory=OrderedDict)
     _chosen: dict[bool, list[Check]] = field(default_factory=dict)
-    _patience: int = 20
 
     @property
     def reader(self) -> Reader:
@@ -230,23 +226,12 @@ class TopicPass:
         """
         ours = {ledger.ledger_id for ledger in sight.ledgers}
         for finding in found:
-            if finding.code == LOST.name and not self._keeps(sight):
+            if finding.code == LOST.name and not self.reader.keeps(sight):
                 continue
             ledger_id = finding.ledger_id
             may_be_gone = ledger_id in ours and finding.code in OF_ENTRIES
             if ledger_id is None or not may_be_gone or self.reader.lists(str(sight.name), ledger_id):
                 yield finding
-
-    def _keeps(self, sight: Sight) -> bool:
-        """Return whether BookKeeper keeps the ledgers of a topic whose record is gone.
-
-        A broker that deletes a topic deletes cursors, record and ledgers within moments. A live store is
-        given some where no cursor is left; for very many topics not each time.
-        """
-        if self.store.networked and not sight.cursors and self._patience:
-            self._patience -= 1
-            time.sleep(DELETION_SECONDS)
-        return self.reader.keeps(sight)
 
     def _checks(self, *, cursors_alone: bool = False) -> Sequence[Check]:
         """Return all checks but those of entries that nobody wants: what one finds explains what others do.
