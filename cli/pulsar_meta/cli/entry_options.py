@@ -19,15 +19,10 @@ from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_choice import Bound, Choice, Coverage, Limits, Place, ranges
-from pulsar_meta.jobs.entries.entry_dump import (
-    DataEntry,
-    DumpOptions,
-    describe_matching,
-    matching_entries,
-    read_entries,
-)
+from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe_matching, matching_entries
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
 from pulsar_meta.jobs.entries.entry_places import places
+from pulsar_meta.jobs.entries.entry_reading import DataEntry, read_entries
 from pulsar_meta.jobs.entries.filters import parse_filter
 from pulsar_meta.jobs.seek.questions import parse_index, parse_time
 from pulsar_meta.jobs.spark.entries import match_with_spark

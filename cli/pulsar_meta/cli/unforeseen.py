@@ -19,7 +19,7 @@ from typing import Final, Literal, NotRequired, TypedDict
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.errors import undo_files
 from pulsar_meta.cli.outputs import talk, talk_json
-from pulsar_meta.jobs.rewrite.undo_log import undo_directory
+from pulsar_meta.jobs.rewrite.undo_paths import undo_directory
 
 # The text of an error that is no sentence of ours may hold a whole value.
 _LONGEST_WHAT: Final = 300

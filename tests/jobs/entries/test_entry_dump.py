@@ -18,8 +18,9 @@ from pulsar_meta.codecs.frames.frame import decode_frame, encode_frame
 from pulsar_meta.codecs.json_text import dumps
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.entries.entry_choice import Bound
-from pulsar_meta.jobs.entries.entry_dump import DataEntry, DumpOptions, describe
+from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter
+from pulsar_meta.jobs.entries.entry_reading import DataEntry
 from pulsar_meta.jobs.entries.filters import parse_filter
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata, SingleMessageMetadata

@@ -9,15 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_meta.codecs.errors import (
-    DecodeError,
-    GuardError,
-    NotFoundError,
-    UsageError,
-)
+from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UsageError
 from pulsar_meta.jobs.rewrite.decision import Change, digest, keep
 from pulsar_meta.jobs.rewrite.run_files import StoreIdentity
-from pulsar_meta.jobs.rewrite.undo_log import UndoLog, UndoRecord, read_header, read_records, undo_path
+from pulsar_meta.jobs.rewrite.undo_log import UndoLog, UndoRecord, read_header, read_records
+from pulsar_meta.jobs.rewrite.undo_paths import undo_path
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore
 from tests.jobs.rewrite.conftest import MakeRun, all_upper, letters, upper

@@ -13,8 +13,9 @@ from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Limits, choose, ranges
-from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe_matching, read_entries
+from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe_matching
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
+from pulsar_meta.jobs.entries.entry_reading import read_entries
 from pulsar_meta.jobs.entries.filters import parse_filter
 from pulsar_meta.jobs.spark.entries import match_with_spark
 from pulsar_meta.jobs.spark.workers import Sources

@@ -23,7 +23,8 @@ from pulsar_meta.cli.render.entries import (
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.names import ledger_of_path
 from pulsar_meta.jobs.entries.entry_choice import Bound, Coverage, Limits, choice_of, choose
-from pulsar_meta.jobs.entries.entry_dump import DumpOptions, Readable, describe, read_entries
+from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe
+from pulsar_meta.jobs.entries.entry_reading import Readable, read_entries
 
 PAGE: Final = 50
 COLUMNS: Final = ("position", "time", "index", "messages", "size (bytes)", "note")

@@ -26,7 +26,7 @@ from pulsar_meta.jobs.batches.batching import Batching, Rule
 from pulsar_meta.jobs.batches.outgoing import Numbering, messages_of_lines
 from pulsar_meta.jobs.batches.packing import Packing, pack_messages
 from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, choose
-from pulsar_meta.jobs.entries.entry_dump import read_entries
+from pulsar_meta.jobs.entries.entry_reading import read_entries
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.spark.entries import BatchRule, plan_with_spark
 from pulsar_meta.jobs.spark.workers import Sources

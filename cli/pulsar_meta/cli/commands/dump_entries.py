@@ -42,15 +42,9 @@ from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.jobs.entries.entry_blocks import Frames, PresentBlock, frames_of, read_in_blocks
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Place, choose
-from pulsar_meta.jobs.entries.entry_dump import (
-    DataEntry,
-    DumpOptions,
-    Readable,
-    describe,
-    describe_entries,
-    read_entries,
-)
+from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe, describe_entries
 from pulsar_meta.jobs.entries.entry_filter import FilterCounts
+from pulsar_meta.jobs.entries.entry_reading import DataEntry, Readable, read_entries
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.transactions.outcomes import Outcomes
 from pulsar_meta.stores.base import Store

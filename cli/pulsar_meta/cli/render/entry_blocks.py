@@ -38,7 +38,7 @@ from pulsar_meta.codecs.columns.words import Heads, Positions, Rows, number_text
 from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.entries.entry_blocks import PresentBlock
-from pulsar_meta.jobs.entries.entry_dump import Readable
+from pulsar_meta.jobs.entries.entry_reading import Readable
 from pulsar_meta.proto.PulsarApi_pb2 import CompressionType, MessageMetadata
 
 # Cells of one column, null where there is nothing.

@@ -15,7 +15,7 @@ from pulsar_meta.codecs.protobuf.to_json import readable
 from pulsar_meta.jobs.batches.batching import Batch, Batcher, Batching, Breaks, OrderWatch, wrong_for
 from pulsar_meta.jobs.batches.outgoing import Numbering, messages_of_entry, outgoing
 from pulsar_meta.jobs.batches.packing import Packing, pack_batch
-from pulsar_meta.jobs.entries.entry_dump import DataEntry
+from pulsar_meta.jobs.entries.entry_reading import DataEntry
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.jobs.topics.topic import Report
 

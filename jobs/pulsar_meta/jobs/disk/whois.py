@@ -15,7 +15,7 @@ from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.cursors.subscriptions import Subscription, SubscriptionReader
 from pulsar_meta.jobs.disk.held import Held, held_of, times_of
-from pulsar_meta.jobs.entries.entry_dump import data_entry, find_frame
+from pulsar_meta.jobs.entries.entry_reading import data_entry, find_frame
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
 from pulsar_meta.jobs.topics.owners import Gaps, Owner, Role, Unseen, first_owner, owner_in_custom, owners_of
 from pulsar_meta.jobs.topics.segments import ScalableTopics

@@ -18,7 +18,7 @@ from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.entries.base import EntrySource, Located, Outcome, outcome_of, read_each
 from pulsar_meta.entries.data_files import DataFiles
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Place
-from pulsar_meta.jobs.entries.entry_dump import Presence, Readable, parts_of
+from pulsar_meta.jobs.entries.entry_reading import Presence, Readable, parts_of
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.jobs.topics.topic import MAX_ID, Report, SegmentNames
 from pulsar_meta.stores.base import Store

@@ -18,12 +18,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.codecs.frames.batch import (
-    DEFAULT_MAX_SIZE,
-    decompress_payload,
-    split_batch,
-    why_unopened,
-)
+from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, decompress_payload, split_batch, why_unopened
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import Frame
 from pulsar_meta.codecs.transactions.log_entries import LogKind, decode_log_entry
@@ -39,7 +34,7 @@ from pulsar_meta.jobs.entries.entry_choice import (
     first_entries,
     ranges,
 )
-from pulsar_meta.jobs.entries.entry_dump import find_frame
+from pulsar_meta.jobs.entries.entry_reading import find_frame
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat, has_metadata
 from pulsar_meta.jobs.topics.placement import Placement, placement
 from pulsar_meta.jobs.topics.topic import Report, SegmentNames, contradictions, with_bookkeeper

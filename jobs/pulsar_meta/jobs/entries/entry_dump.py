@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from pulsar_meta.codecs.checksum import Verdict
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError, UsageError
 from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, OpenedEntry, open_entry
-from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.entry_json import (
     FrameFacts,
     MessageDocument,
@@ -20,9 +19,7 @@ from pulsar_meta.codecs.frames.entry_json import (
     frame_to_json,
     opened_to_json,
 )
-from pulsar_meta.codecs.frames.frame import Frame, decode_frame
-from pulsar_meta.codecs.frames.raw_message import decode_raw_message
-from pulsar_meta.codecs.metadata.cursor import decode_position_info
+from pulsar_meta.codecs.frames.frame import Frame
 from pulsar_meta.codecs.transactions.log_entries import (
     LogDocument,
     decode_log_entry,
@@ -30,14 +27,11 @@ from pulsar_meta.codecs.transactions.log_entries import (
     possible_readings,
 )
 from pulsar_meta.codecs.transactions.snapshots import SnapshotKind, decode_snapshot
-from pulsar_meta.entries.base import EntrySource, Outcome, RawEntry, entry_of, read_each
-from pulsar_meta.jobs.entries.entry_choice import Coverage, Place, Range, ranges
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts, FilterVerdict, WhereDocument
-from pulsar_meta.jobs.topics.bookkeeper import LOGS, EntryFormat
-from pulsar_meta.jobs.topics.placement import Placement, placement
-from pulsar_meta.jobs.topics.topic import Ledger, Report, SegmentNames, with_bookkeeper
+from pulsar_meta.jobs.entries.entry_reading import DataEntry, EntryPlace, Readable, find_frame
+from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
+from pulsar_meta.jobs.topics.topic import Report, SegmentNames
 from pulsar_meta.jobs.transactions.outcomes import OutcomeFacts
-from pulsar_meta.stores.base import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,30 +42,6 @@ class DumpOptions:
     form: PayloadForm | None = None
     directory: Path | None = None
     max_size: int = DEFAULT_MAX_SIZE
-
-
-@dataclass(frozen=True, slots=True)
-class DataEntry:
-    """An entry without BookKeeper's part: what its writer handed over, and the verdict on it.
-
-    `segment` names the segment of a scalable topic that it is in, as documents do; else it is empty.
-    """
-
-    ledger_id: int
-    entry_id: int
-    data: memoryview
-    digest: Verdict
-    segment: SegmentNames = field(default_factory=SegmentNames)
-
-
-Readable = tuple[DataEntry, EntryFormat]
-
-
-class EntryPlace(TypedDict):
-    """Where an entry was before compaction."""
-
-    ledger_id: int
-    entry_id: int
 
 
 class LogFacts(TypedDict, total=False):
@@ -98,59 +68,12 @@ class EntryDocument(EntryHead, FrameFacts, OpenedFacts, OutcomeFacts):
     where: NotRequired[WhereDocument]
 
 
-def read_entries(
-    places: Iterable[Place],
-    source: EntrySource,
-    store: Store | None,
-    report: Report,
-    coverage: Coverage | None = None,
-) -> Iterator[Readable]:
-    """Yield the entries of places, in reading order; what is missing or broken is reported, not yielded."""
-    coverage = coverage or Coverage()
-    for part, ledger in parts_of(places, source, store, report, coverage):
-        yield from present_entries(part, ledger, source, report, coverage)
-
-
-def parts_of(
-    places: Iterable[Place], source: EntrySource, store: Store | None, report: Report, coverage: Coverage
-) -> Iterator[tuple[Range, Ledger]]:
-    """Yield the ranges of places, each with its ledger as BookKeeper knows it, in reading order."""
-    for choice, limits in places:
-        coverage.add(choice)
-        parts = list(ranges(choice, limits, source))
-        ledgers = with_bookkeeper(store, (part.ledger for part in parts), report)
-        yield from zip(parts, ledgers, strict=True)
-
-
 def describe_entries(
     entries: Iterator[tuple[DataEntry, EntryFormat]], look: DumpOptions, count: int | None, report: Report
 ) -> Iterator[EntryDocument]:
     """Yield a document for each entry, at most `count`; what is wrong with one is reported."""
     for entry, form in islice(entries, count):
         yield describe(entry, form, look, report)
-
-
-def data_entry(raw: RawEntry, form: EntryFormat) -> DataEntry:
-    """Return the data of an entry as its source has it, and whether its digest is right."""
-    if not raw.bookie:
-        return DataEntry(raw.ledger_id, raw.entry_id, memoryview(raw.data), "absent")
-    entry = decode_bookie_entry(raw.data, form.digest_type, password=form.password)
-    return DataEntry(raw.ledger_id, raw.entry_id, entry.data, entry.digest)
-
-
-def whole_copy(entry: DataEntry, source: EntrySource, form: EntryFormat, report: Report) -> DataEntry:
-    """Return the copy of a corrupt entry that another disk has whole, and report it; else the entry."""
-    for raw in source.copies(entry.ledger_id, entry.entry_id):
-        copy = data_entry(raw, form)
-        if copy.digest == "ok":
-            where = f"entry {entry.ledger_id}:{entry.entry_id}"
-            report(
-                DecodeError(
-                    "a copy of it is corrupt: its digest does not fit; another is shown", source=where
-                )
-            )
-            return copy
-    return entry
 
 
 def describe(entry: DataEntry, form: EntryFormat, look: DumpOptions, report: Report) -> EntryDocument:
@@ -181,35 +104,6 @@ def describe(entry: DataEntry, form: EntryFormat, look: DumpOptions, report: Rep
     if look.deep:
         document |= _opened(entry, frame, form, look, faults)
     return document
-
-
-def find_frame(data: memoryview, form: EntryFormat) -> tuple[Frame | None, EntryPlace | None, str | None]:
-    """Return the frame in an entry's data, where it was before compaction, or why there is no frame."""
-    if form.content is not None:
-        return None, None, form.content
-    try:
-        return decode_frame(data), None, None
-    except DecodeError as error:
-        not_a_frame = error
-    try:
-        raw = decode_raw_message(data)
-        frame = decode_frame(raw.frame)
-    except DecodeError:
-        return None, None, str(not_a_frame) if form.frames else guess_content(data) or str(not_a_frame)
-    place: EntryPlace = {"ledger_id": raw.message_id.ledgerId, "entry_id": raw.message_id.entryId}
-    return frame, place, None
-
-
-def guess_content(data: memoryview) -> str | None:
-    """Return what data that is no frame looks like, where no store says it."""
-    logs = " or ".join(LOGS[reading.kind] for reading in possible_readings(data))
-    if logs:
-        return f"whose ledger it is, is not known; by its content {logs}"
-    try:
-        position = decode_position_info(data)
-    except DecodeError:
-        return None
-    return f"by its content the state of a cursor at {position.ledgerId}:{position.entryId}"
 
 
 def write_payloads(directory: Path, entry: DataEntry, opened: OpenedEntry) -> list[str]:
@@ -283,92 +177,6 @@ def _add_snapshots(
             document["snapshot"] = decode_snapshot(kind, message.payload) if message.payload else None
         except DecodeError as error:
             faults.add(f"no snapshot of a transaction buffer can be read in it: {error}")
-
-
-def present_entries(
-    part: Range, ledger: Ledger, source: EntrySource, report: Report, coverage: Coverage
-) -> Iterator[Readable]:
-    """Yield the entries of a range that can be read; report which cannot, and how many no source has.
-
-    `ledger` is that of the range with what BookKeeper says of it.
-    """
-    presence = Presence(part, ledger, source, report, coverage)
-    if presence.begin():
-        for entry_id, outcome in read_each(source, ledger.ledger_id, part.first, part.last):
-            entry = presence.entry(entry_id, outcome)
-            if entry is not None:
-                yield entry
-        presence.end()
-
-
-@dataclass(slots=True)
-class Presence:
-    """What is there of a range of a ledger: asked before its entries are read, at each, and after them."""
-
-    part: Range
-    ledger: Ledger
-    source: EntrySource
-    report: Report
-    coverage: Coverage
-    newest: int | None = None
-    placed: Placement = field(default_factory=Placement)
-    held: int = 0
-    expected: int = 0
-
-    def begin(self) -> bool:
-        """Return whether there is anything to read; else report what is missing."""
-        self.coverage.ledgers += 1
-        ledger_id = self.ledger.ledger_id
-        try:
-            self.newest = self.source.last_entry(ledger_id)
-        except DecodeError as error:
-            self.report(error)
-            return False
-        if self.newest is None and self._named and self.ledger.entries is None:
-            self.report(NotFoundError(f"ledger {ledger_id}: no source has an entry of it"))
-            return False
-        self.placed = placement(self.ledger, self.source)
-        return True
-
-    def entry(self, entry_id: int, outcome: Outcome) -> Readable | None:
-        """Count an entry and return it, with how to read it; report why it cannot be had."""
-        if isinstance(outcome, NotFoundError):
-            return None
-        self.count(1, self.placed.count(entry_id, entry_id))
-        try:
-            entry = data_entry(entry_of(outcome), self.ledger.format)
-            if entry.digest == "bad":
-                entry = whole_copy(entry, self.source, self.ledger.format, self.report)
-        except DecodeError as error:
-            self.report(error.within(what=f"entry {self.ledger.ledger_id}:{entry_id}"))
-            return None
-        segment = self.part.segment
-        return (replace(entry, segment=segment) if segment else entry), self.ledger.format
-
-    def count(self, held: int, expected: int) -> None:
-        """Count entries that are here, and of them those that should be."""
-        self.held += held
-        self.expected += expected
-        self.coverage.entries += held
-
-    def end(self) -> None:
-        """Report how many entries no source has."""
-        part, ledger_id, newest, placed = self.part, self.ledger.ledger_id, self.newest, self.placed
-        end = max(-1 if newest is None else newest, (self.ledger.entries or 0) - 1)
-        last = end if part.last is None else min(end, part.last)
-        missing = placed.count(part.first, last) - self.expected
-        elsewhere = placed.elsewhere(part.first, last) - (self.held - self.expected)
-        self.coverage.elsewhere += max(0, elsewhere)
-        # Who exported some frames of a ledger does not miss the others.
-        whole = not self._named or self.source.whole_ledgers or newest is None
-        if missing > 0 and whole:
-            what = "an entry" if newest is None else f"{missing} of its entries {part.first} to {last}"
-            text = "of it" if newest is None else ""
-            self.report(NotFoundError(f"ledger {ledger_id}: no source has {what} {text}".rstrip()))
-
-    @property
-    def _named(self) -> bool:
-        return self.part.ledger.state == "unknown"
 
 
 def matching_entries(

@@ -17,7 +17,7 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.frame import Frame
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_choice import Range
-from pulsar_meta.jobs.entries.entry_dump import data_entry, find_frame
+from pulsar_meta.jobs.entries.entry_reading import data_entry, find_frame
 from pulsar_meta.jobs.topics.topic import Ledger, Position
 
 _COLUMNS: Final = ("broken", "chunk_id", "producer_name", "sequence_id")

@@ -13,19 +13,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.codecs.frames.batch import (
-    DEFAULT_MAX_SIZE,
-    Message,
-    decompress_payload,
-    open_entry,
-)
+from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, Message, decompress_payload, open_entry
 from pulsar_meta.codecs.frames.entry_json import properties_of
 from pulsar_meta.codecs.frames.frame import Frame
 from pulsar_meta.codecs.frames.raw_message import decode_raw_message
 from pulsar_meta.codecs.schemas.stored import schema_version
 from pulsar_meta.entries.base import EntrySource, entry_of, read_each
 from pulsar_meta.jobs.entries.entry_choice import Range
-from pulsar_meta.jobs.entries.entry_dump import DataEntry, data_entry, find_frame, whole_copy
+from pulsar_meta.jobs.entries.entry_reading import DataEntry, data_entry, find_frame, whole_copy
 from pulsar_meta.jobs.entries.filters import Filter
 from pulsar_meta.jobs.messages.chunks import Chunks, Joined
 from pulsar_meta.jobs.messages.columns import (

@@ -12,7 +12,7 @@ from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.codecs.schemas.stored import Schema, StoredSchema, decode_stored_schema
 from pulsar_meta.codecs.schemas.values import ValueDecoder, value_decoder
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.entries.entry_dump import data_entry, whole_copy
+from pulsar_meta.jobs.entries.entry_reading import data_entry, whole_copy
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import topic_of

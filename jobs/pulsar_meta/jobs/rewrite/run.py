@@ -23,7 +23,8 @@ from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.rewrite.run_files import read_identity
-from pulsar_meta.jobs.rewrite.undo_log import UndoLog, undo_path
+from pulsar_meta.jobs.rewrite.undo_log import UndoLog
+from pulsar_meta.jobs.rewrite.undo_paths import undo_path
 from pulsar_meta.jobs.rewrite.worker import decide_ahead
 from pulsar_meta.stores.base import Store, Versioned
 

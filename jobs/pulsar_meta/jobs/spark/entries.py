@@ -13,13 +13,9 @@ from pulsar_meta.jobs.batches.batching import Batching
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_check import Checker, LedgerReport, LedgerTask, check_range
 from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, Limits, Range
-from pulsar_meta.jobs.entries.entry_dump import (
-    DumpOptions,
-    describe_matching,
-    present_entries,
-    read_entries,
-)
+from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe_matching
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
+from pulsar_meta.jobs.entries.entry_reading import present_entries, read_entries
 from pulsar_meta.jobs.spark.session import spark_session
 from pulsar_meta.jobs.spark.workers import LEDGER_COST, Opened, Sources, Task, map_on_workers
 from pulsar_meta.jobs.topics.topic import Ledger, Report
