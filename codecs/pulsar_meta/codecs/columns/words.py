@@ -9,7 +9,7 @@ Needs NumPy. Source: protobuf encoding (base-128 varints, little-endian groups o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -47,8 +47,7 @@ _CLOSE: Final = tuple(
         (0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
     )
 )
-# Different strings that are looked for among all rows before the rest is read row by row.
-_ROUNDS: Final = 32
+_MIXER: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 class WordReader:
@@ -249,29 +248,53 @@ def number_texts(
     heads: Heads, at: Positions, sizes: Positions, present: Rows
 ) -> tuple[Positions, tuple[str, ...]]:
     """Return (number of each row's string, the strings); 0 where `present` is false."""
-    numbers = np.zeros(heads.count, np.int64)
-    names: dict[bytes, int] = {}
-    left = np.flatnonzero(present)
-    for _ in range(_ROUNDS):
-        if not left.size:
-            break
-        sample = heads.text(int(left[0]), int(at[left[0]]), int(sizes[left[0]]))
-        same = _equal(heads, left, at[left], sizes[left], sample)
-        numbers[left[same]] = names.setdefault(sample, len(names))
-        left = left[~same]
-    for row in left.tolist():
-        name = heads.text(row, int(at[row]), int(sizes[row]))
-        numbers[row] = names.setdefault(name, len(names))
+    numbers, firsts = number_strings(heads, at, sizes, present)
+    names = (heads.text(row, int(at[row]), int(sizes[row])) for row in firsts.tolist())
     return numbers, tuple(name.decode(errors="replace") for name in names) or ("",)
 
 
-def _equal(heads: Heads, rows: Positions, at: Positions, sizes: Positions, sample: bytes) -> Rows:
-    """Return in which of `rows` the bytes at `at` are `sample`."""
-    same: Rows = sizes == len(sample)
-    place = common(at)
-    for step in range(0, len(sample), 8):
-        piece = sample[step : step + 8]
-        # Shifting the bytes past the sample out of the words compares the rest.
-        past = np.uint64(8 * (8 - len(piece)))
-        same &= (heads.words(place + step, rows) << past) == int.from_bytes(piece, "little") << int(past)
-    return same
+def number_strings(
+    heads: Heads, at: Positions, sizes: Positions, present: Rows
+) -> tuple[Positions, Positions]:
+    """Return (number of each row's string, a row that has the string of each number).
+
+    Where `present` is false the number is 0.
+    """
+    numbers, rows = np.zeros(heads.count, np.int64), np.flatnonzero(present)
+    if not rows.size:
+        return numbers, rows
+    words = list(_string_words(heads, rows, at[rows], sizes[rows]))
+    sums = sizes[rows].view(np.uint64).copy()
+    for some, word in words:
+        mixed = (sums[some] ^ word) * _MIXER
+        sums[some] = mixed ^ mixed >> np.uint64(29)
+    known, found = np.unique(sums, return_inverse=True)
+    firsts = np.empty(len(known), np.int64)
+    firsts[found] = np.arange(rows.size)
+    same = sizes[rows] == sizes[rows][firsts[found]]
+    for some, word in words:
+        column = np.zeros(rows.size, np.uint64)
+        column[some] = word
+        same &= column == column[firsts[found]]
+    # Other strings of the same sum: only who looks for them finds any.
+    names: dict[bytes, int] = {}
+    others: list[int] = []
+    for other in np.flatnonzero(~same).tolist():
+        row = int(rows[other])
+        name = heads.text(row, int(at[row]), int(sizes[row]))
+        found[other] = names.setdefault(name, len(firsts) + len(names))
+        if len(names) > len(others):
+            others.append(other)
+    numbers[rows] = found
+    return numbers, rows[np.concatenate([firsts, others]).astype(np.int64)]
+
+
+def _string_words(
+    heads: Heads, rows: Positions, at: Positions, sizes: Positions
+) -> Iterator[tuple[Selection, Words]]:
+    """Yield strings eight bytes at a time: which of the rows go so far, and a word of each; zeros fill it."""
+    for step in range(0, int(sizes.max()), 8):
+        longer = sizes > step
+        some: Selection = EVERY if longer.all() else np.flatnonzero(longer)
+        past = np.maximum(8 - (sizes[some] - step), 0).astype(np.uint64) * np.uint64(8)
+        yield some, heads.words(at[some] + step, rows[some]) << past
