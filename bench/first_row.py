@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.commands import batch_frames, write_bookie
-from bench.growth import MAIN, make_rocksdb, make_snapshot, values
+from bench.growth import MAIN, make_rocksdb, values
 
 GOAL: Final = 0.5
 SMALL: Final = 100
@@ -43,6 +43,19 @@ def make_etcd(stack: ExitStack, place: Path, count: int) -> str:
         for group in chunks(values(count), 1024):
             store.put_many([(path, value, ABSENT) for path, value in group])
     return url
+
+
+def make_snapshot(place: Path, count: int, suffix: str = "") -> str:
+    """Write a snapshot of values in order, as `snapshot` does; return its URL."""
+    from pulsar_meta.stores.base import Versioned
+    from pulsar_meta.stores.snapshot_writer import SnapshotWriter
+
+    file = place / f"ordered-{count}.ndjson{suffix}"
+    writer = SnapshotWriter(file, {})
+    for path, value in sorted(values(count)):
+        writer.add(Versioned(path, value, 1))
+    writer.finish({})
+    return f"snapshot:{file}"
 
 
 def make_log(place: Path, count: int) -> str:
@@ -102,7 +115,7 @@ def main() -> None:
     )
     parser.add_argument("--values", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--sources", nargs="+", default=["rocksdb", "etcd", "snapshot", "log"])
+    parser.add_argument("--sources", nargs="+", default=["rocksdb", "etcd", "snapshot", "zst", "log"])
     parser.add_argument("--only", nargs="+", help="commands by their first word")
     asked = parser.parse_args()
     chosen = tuple(one for one in COMMANDS if not asked.only or one.split()[0] in asked.only)
@@ -115,6 +128,7 @@ def main() -> None:
             "rocksdb": lambda count: make_rocksdb(place, count),
             "etcd": lambda count: make_etcd(stack, place, count),
             "snapshot": lambda count: make_snapshot(place, count),
+            "zst": lambda count: make_snapshot(place, count, ".zst"),
             "log": lambda count: make_log(place, count),
         }
         for kind in asked.sources:

@@ -16,6 +16,7 @@ from typing import Final, NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import Document, dumps
+from pulsar_meta.codecs.snapshot_order import Order
 
 # What a head says it is; the number is that of the form.
 HEAD: Final = "snapshot"
@@ -33,9 +34,15 @@ class SumsDocument(TypedDict):
 
 
 class SnapshotFoot(SumsDocument):
-    """The last line of a snapshot; `changed_meanwhile` counts values of a store that did not stand still."""
+    """The last line of a snapshot; `changed_meanwhile` counts values of a store that did not stand still.
+
+    What `order` and the two after it say stands in `codecs.snapshot_order`.
+    """
 
     changed_meanwhile: NotRequired[int]
+    order: NotRequired[Order]
+    bytes_before: NotRequired[int]
+    crc32c_before: NotRequired[int]
 
 
 class SnapshotValue(TypedDict):

@@ -227,13 +227,17 @@ class BaseStore(ABC):
     lists_groups: bool = False
     counts_sequences: bool = False
     needs_parents: bool = False
-    finds_parts: bool = False
     scans_one_moment: bool = False
 
     @property
     def origin(self) -> Document:
         """Nothing: this is no copy."""
         return {}
+
+    @property
+    def finds_parts(self) -> bool:
+        """No: not as far as is known."""
+        return False
 
     @property
     def checkpoint(self) -> Path | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pulsar_meta.codecs.errors import DecodeError, UnreachableError
+from pulsar_meta.codecs.snapshot_order import by_path
 
 if TYPE_CHECKING:
     import sqlite3
@@ -38,21 +39,26 @@ class PathIndex:
 
     def add(self, path: str, start: int) -> None:
         """Add a path; DecodeError where it is there."""
-        added = self._run("INSERT OR IGNORE INTO lines VALUES (?, ?)", _key(path), start)
+        added = self._run("INSERT OR IGNORE INTO lines VALUES (?, ?)", by_path(path), start)
         if not added.rowcount:
             raise DecodeError(f"{path} for the second time")
 
     def start_of(self, path: str) -> int | None:
         """Return the offset of the line of `path`, None where there is none."""
-        found = self._run("SELECT start FROM lines WHERE path = ?", _key(path)).fetchone()
+        found = self._run("SELECT start FROM lines WHERE path = ?", by_path(path)).fetchone()
         return None if found is None else int(found[0])
 
     def first_from(self, path: str) -> str | None:
         """Return the first path that is `path` or comes after it, None where all come before."""
         found = self._run(
-            "SELECT path FROM lines WHERE path >= ? ORDER BY path LIMIT 1", _key(path)
+            "SELECT path FROM lines WHERE path >= ? ORDER BY path LIMIT 1", by_path(path)
         ).fetchone()
         return None if found is None else bytes(found[0]).decode("utf-8", "surrogatepass")
+
+    def first_behind(self, path: str) -> str | None:
+        """Return the first path that comes after all below `path`, None where there is none."""
+        # "0" comes right after the slash.
+        return self.first_from(f"{path}0")
 
     def close(self) -> None:
         """Let go of all of it."""
@@ -64,8 +70,3 @@ class PathIndex:
         except self._failure as error:
             problem = f"its index cannot be kept in temporary files: {error}"
             raise UnreachableError(problem, source=self._source) from error
-
-
-def _key(path: str) -> bytes:
-    # JSON may name half a surrogate pair; bytes of UTF-8 are in the order of the code points.
-    return path.encode("utf-8", "surrogatepass")

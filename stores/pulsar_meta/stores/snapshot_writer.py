@@ -7,22 +7,22 @@ far as it goes. A name that ends in .zst is compressed, in frames that each can 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, Final
 
+from pulsar_meta.codecs.checksum import crc32c
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.snapshot_lines import Sums, foot_line, head_line, value_line
+from pulsar_meta.codecs.snapshot_order import OrderSeen, order_facts
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.snapshot import SnapshotStore
-
-if TYPE_CHECKING:
-    from zstandard import ZstdCompressionWriter
 
 ZSTD_LEVEL: Final = 3
 # Of the lines, not compressed: what a kill can cost.
 FRAME_BYTES: Final = 1 << 20
+PLAIN_BYTES: Final = 1 << 16
 
 
 class SnapshotWriter:
@@ -39,13 +39,17 @@ class SnapshotWriter:
             self._file: IO[bytes] = self._unfinished.open("wb")
         except OSError as error:
             raise UsageError(f"cannot write: {error.strerror}", source=str(target)) from error
-        self._zstd = _zstd_writer(self._file) if target.name.endswith(".zst") else None
-        self._in_frame = 0
+        self._compress = _compressor() if target.name.endswith(".zst") else None
+        self._frame = bytearray()
+        self._order = OrderSeen()
+        # Of what is in the file.
+        self._size, self._checksum = 0, 0
         self._write(head_line(head))
 
     def add(self, held: Versioned) -> None:
         """Write a value."""
         self.sums.add(held.path, held.value, ephemeral=held.ephemeral)
+        self._order.add(held.path)
         times = held.created, held.modified
         self._write(value_line(held.path, held.value, held.version, *times, ephemeral=held.ephemeral))
 
@@ -57,7 +61,9 @@ class SnapshotWriter:
 
     def finish(self, facts: Document) -> None:
         """Write the foot, and give the file its name once it is on disk."""
-        self._write(foot_line(self.sums, facts))
+        self._end_frame()
+        order = order_facts(self._order, self._size, self._checksum)
+        self._write(foot_line(self.sums, {**facts, **order}))
         self._end_frame()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -71,20 +77,17 @@ class SnapshotWriter:
             self._file.close()
 
     def _write(self, line: bytes) -> None:
-        if self._zstd is None:
-            self._file.write(line)
-            return
-        self._zstd.write(line)
-        self._in_frame += len(line)
-        if self._in_frame >= FRAME_BYTES:
+        self._frame += line
+        if len(self._frame) >= (PLAIN_BYTES if self._compress is None else FRAME_BYTES):
             self._end_frame()
 
     def _end_frame(self) -> None:
-        if self._zstd is not None and self._in_frame:
-            import zstandard
-
-            self._zstd.flush(zstandard.FLUSH_FRAME)
-            self._in_frame = 0
+        if self._frame:
+            data = bytes(self._frame)
+            data = data if self._compress is None else self._compress(data)
+            self._size, self._checksum = self._size + len(data), crc32c(data, before=self._checksum)
+            self._file.write(data)
+            self._frame.clear()
         self._file.flush()
 
 
@@ -101,7 +104,7 @@ def kept_values(target: Path) -> Iterator[Versioned]:
             yield from store.scan()
 
 
-def _zstd_writer(file: IO[bytes]) -> ZstdCompressionWriter:
+def _compressor() -> Callable[[bytes], bytes]:
     import zstandard
 
-    return zstandard.ZstdCompressor(level=ZSTD_LEVEL).stream_writer(file, closefd=False)
+    return zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress

@@ -88,8 +88,8 @@ def not_seen(store: Store, cluster: Cluster, source: EntrySource | None) -> dict
 
 
 def is_stream(store: Store) -> bool:
-    """Return whether a store is read from its beginning whatever is asked for: a snapshot."""
-    return "snapshot:" in store.url
+    """Return whether a store is read from its beginning whatever is asked for: a snapshot without order."""
+    return "snapshot:" in store.url and not store.finds_parts
 
 
 def _stored(source: EntrySource | None) -> frozenset[int]:

@@ -1,0 +1,139 @@
+"""Lines of a snapshot in the order of their paths: what is asked for is found by halves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import BinaryIO, Final
+
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.json_text import read_json
+from pulsar_meta.codecs.snapshot_order import BEHIND, KEYS, Order
+
+# So near to where they are looked for lines are read one after the other.
+NEAR: Final = 1 << 10
+# Lines that are remembered where they begin: all ways to a line lead over the same first ones.
+REMEMBERED: Final = 1 << 13
+# How a line begins that `codecs.snapshot_lines` wrote, and in how much of it most paths end.
+_BEGINNING: Final = b'{"path": "'
+_HEAD: Final = 512
+
+_decode_json = json.JSONDecoder().raw_decode
+
+
+class OrderedLines:
+    """The lines of `file` up to `end`, each with the offset in bytes where it begins.
+
+    They rise in `order`, and those without a path come first. `searches` counts what was not found near to
+    what was asked for before. DecodeError from any method where a line has `max_line` bytes or more, or is
+    none of a snapshot's.
+    """
+
+    def __init__(self, file: BinaryIO, end: int, order: Order, max_line: int) -> None:
+        """Take a file that can seek, which `close` closes."""
+        self.file, self.size, self._max_line = file, end, max_line
+        self._key, self._behind = KEYS[order], BEHIND[order]
+        # Where the last line was found that was asked for: the next one is mostly near.
+        self._found_at, self._found = 0, b""
+        self._behind_offset: dict[int, tuple[bytes | None, int]] = {}
+        self.searches = 0
+
+    def start_of(self, path: str) -> int | None:
+        """Return the offset of the line of `path`, None where there is none."""
+        return self._found_at if self._first(self._key(path)) == path else None
+
+    def first_from(self, path: str) -> str | None:
+        """Return the first path in the order that is `path` or comes after it, None where all come before."""
+        return self._first(self._key(path))
+
+    def first_behind(self, path: str) -> str | None:
+        """Return the first path in the order that comes after all below `path`, None where there is none."""
+        return self._first(self._key(path) + self._behind)
+
+    def lines_from(self, path: str) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines of `path` and all that come after it, each with its offset when it is asked for."""
+        self._first(self._key(path))
+        at = self._found_at
+        while at < self.size:
+            # Others may have been looked for meanwhile.
+            self.file.seek(at)
+            line = self._readline()
+            yield at, line
+            at += len(line)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+
+    def _first(self, wanted: bytes) -> str | None:
+        """Return the first path whose key is `wanted` or a higher one, and note where its line begins."""
+        low = self._found_at if self._found <= wanted else 0
+        low, high = self._around(wanted, low)
+        self.searches += high - low > NEAR
+        while high - low > NEAR:
+            middle = (low + high) // 2
+            key, after = self._line_behind(middle)
+            if key is None or key >= wanted:
+                high = middle
+            else:
+                low = after
+        return self._walk(wanted, low)
+
+    def _around(self, wanted: bytes, low: int) -> tuple[int, int]:
+        """Return between which offsets the line before the first such key ends, near `low` if it does."""
+        step, look = NEAR, self._read_behind
+        while low + step < self.size:
+            key, after = look(low + step)
+            if key is None or key >= wanted:
+                return low, low + step
+            low, step, look = after, step * 4, self._line_behind
+        return low, self.size
+
+    def _walk(self, wanted: bytes, at: int) -> str | None:
+        self.file.seek(at)
+        while at < self.size:
+            line = self._readline()
+            path = _path_in(line)
+            if path is not None and self._key(path) >= wanted:
+                self._found_at, self._found = at, self._key(path)
+                return path
+            at += len(line)
+        self._found_at, self._found = self.size, wanted
+        return None
+
+    def _line_behind(self, offset: int) -> tuple[bytes | None, int]:
+        """Do what `_read_behind` does, and remember it."""
+        found = self._behind_offset.get(offset)
+        if found is None:
+            if len(self._behind_offset) == REMEMBERED:
+                self._behind_offset.clear()
+            found = self._behind_offset[offset] = self._read_behind(offset)
+        return found
+
+    def _read_behind(self, offset: int) -> tuple[bytes | None, int]:
+        """Return the key of the first line behind `offset`, None at the end, and where it ends."""
+        self.file.seek(offset)
+        at = offset + len(self._readline())
+        if at >= self.size:
+            return None, self.size
+        line = self._readline()
+        path = _path_in(line)
+        return None if path is None else self._key(path), at + len(line)
+
+    def _readline(self) -> bytes:
+        line = self.file.readline(self._max_line)
+        if len(line) == self._max_line:
+            limit = f"over {self._max_line} bytes, which is the limit (decode: --max-size)"
+            raise DecodeError(f"a line has {limit}", offset=self.file.tell() - len(line))
+        return line
+
+
+def _path_in(line: bytes) -> str | None:
+    """Return the path in a line, None where it has none: the head."""
+    if line.startswith(_BEGINNING):
+        with suppress(ValueError):
+            return str(_decode_json(line[len(_BEGINNING) - 1 : _HEAD].decode())[0])
+    record = read_json(line)
+    path = record.get("path") if isinstance(record, dict) else None
+    return path if isinstance(path, str) else None

@@ -1,0 +1,110 @@
+"""A zstd file of many frames that each say how large they are, as one file in which one can seek.
+
+Source: RFC 8878, 3.1 (frames, block headers).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from bisect import bisect_right
+from collections import OrderedDict
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from pulsar_meta.codecs.errors import DecodeError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+# Frames whose bytes are kept at hand.
+AT_HAND: Final = 4
+_LONGEST_HEADER: Final = 18
+_RLE: Final = 1
+
+
+class ZstdFrames(io.RawIOBase):
+    """The uncompressed bytes of the first `end` bytes of `file`."""
+
+    def __init__(self, file: BinaryIO, end: int, largest: int) -> None:
+        """Find the frames; DecodeError where one does not say its size, or has over `largest` bytes."""
+        import zstandard
+
+        self._file, self._at = file, 0
+        self._unpack, self._error = zstandard.ZstdDecompressor().decompress, zstandard.ZstdError
+        # Of each frame where it lies in the file, and where its bytes do in the whole.
+        self._places, self._starts, self.size = list[tuple[int, int]](), list[int](), 0
+        self._ready = OrderedDict[int, bytes]()
+        at = 0
+        while at < end:
+            head = self._pread(at, _LONGEST_HEADER)
+            try:
+                found = zstandard.get_frame_parameters(head)
+                header = zstandard.frame_header_size(head)
+            except self._error as error:
+                raise DecodeError(f"not zstd: {error}", offset=at) from error
+            if not 0 <= found.content_size <= largest:
+                raise DecodeError("a frame does not say its size, or is too large", offset=at)
+            after = self._end_of(at + header) + 4 * found.has_checksum
+            self._places.append((at, after))
+            self._starts.append(self.size)
+            self.size += found.content_size
+            at = after
+
+    def readable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to an offset and return it."""
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Fill `buffer` from one frame and return how many bytes went in; 0 at the end."""
+        if self._at >= self.size:
+            return 0
+        number = bisect_right(self._starts, self._at) - 1
+        data, start = self._frame(number), self._at - self._starts[number]
+        target = memoryview(buffer).cast("B")
+        size = min(len(target), len(data) - start)
+        target[:size] = memoryview(data)[start : start + size]
+        self._at += size
+        return size
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        super().close()
+
+    def _frame(self, number: int) -> bytes:
+        data = self._ready.get(number)
+        if data is None:
+            at, after = self._places[number]
+            try:
+                data = self._ready[number] = self._unpack(self._pread(at, after - at))
+            except self._error as error:
+                raise DecodeError(f"not zstd: {error}", offset=at) from error
+            if len(self._ready) > AT_HAND:
+                self._ready.popitem(last=False)
+        self._ready.move_to_end(number)
+        return data
+
+    def _end_of(self, at: int) -> int:
+        """Return where the blocks end that begin at an offset."""
+        last = False
+        while not last:
+            head = self._pread(at, 3)
+            if len(head) < 3:
+                raise DecodeError("the zstd file ends in the middle of a frame", offset=at)
+            block = int.from_bytes(head, "little")
+            last = bool(block & 1)
+            at += 3 + (1 if block >> 1 & 3 == _RLE else block >> 3)
+        return at
+
+    def _pread(self, at: int, size: int) -> bytes:
+        return os.pread(self._file.fileno(), size, at)

@@ -1,0 +1,167 @@
+"""Snapshots whose feet say in which order they are: searched by halves, with the answers of an index."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.stores import snapshot, snapshot_writer
+from pulsar_meta.stores.base import Versioned
+from pulsar_meta.stores.path_index import PathIndex
+from pulsar_meta.stores.snapshot import SnapshotStore
+from pulsar_meta.stores.snapshot_writer import SnapshotWriter
+
+NAMES = ("a", "b", "a-b", "a0", "a.b", "\x01", "ä", "\ud800", "\U00010000", 'q", "version": 1')
+
+
+def some_paths(count: int) -> list[str]:
+    """Return paths of which siblings begin with each other's names, parents missing here and there."""
+    chance = random.Random(4)
+    return sorted({"/" + "/".join(chance.choices(NAMES, k=chance.randint(1, 5))) for _ in range(count)})
+
+
+def in_a_tree(path: str) -> list[str]:
+    return path.split("/")
+
+
+def write(file: Path, paths: list[str]) -> Path:
+    writer = SnapshotWriter(file, {"tool": "test"})
+    for number, path in enumerate(paths):
+        # Some have more than is read at once.
+        writer.add(Versioned(path, b"x" * (number % 7 * 50 if number % 50 else 5000), number, created=number))
+    writer.finish({})
+    return file
+
+
+def foot_of(file: Path) -> dict[str, object]:
+    data = file.read_bytes()
+    if file.name.endswith(".zst"):
+        data = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read()
+    foot: dict[str, object] = json.loads(data.splitlines()[-1])
+    return foot
+
+
+@pytest.fixture(params=["plain", "plain.zst"])
+def file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return where a snapshot can be written; frames are small."""
+    monkeypatch.setattr(snapshot_writer, "FRAME_BYTES", 2000)
+    return tmp_path / str(request.param)
+
+
+@pytest.fixture
+def without_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: PathIndex, path: str, start: int) -> None:
+        raise AssertionError("an index was made")
+
+    monkeypatch.setattr(PathIndex, "add", refuse)
+
+
+def answers(store: SnapshotStore, paths: list[str]) -> list[object]:
+    parents = sorted({parent for path in paths for parent in (path, path.rpartition("/")[0] or "/")})
+    chance = random.Random(5)
+    return [
+        [store.read(path) for path in chance.sample(paths, len(paths))],
+        [store.children(parent) for parent in chance.sample(parents, len(parents))],
+        [list(store.scan(parent)) for parent in parents[::5]],
+        [held and held.path for held in store.read_many([f"{path}?" for path in paths])],
+        [list(store.scan(paths[0], after=paths[0]))],
+        list(store.scan("/", after=paths[7])),
+    ]
+
+
+@pytest.mark.parametrize("order", ["code-points", "tree"])
+@pytest.mark.usefixtures("without_index")
+def test_the_answers_are_those_of_an_index(file: Path, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = sorted(some_paths(400), key=in_a_tree if order == "tree" else None)
+    write(file, paths)
+    assert foot_of(file)["order"] == order
+    with SnapshotStore(f"snapshot:{file}") as store:
+        assert store.finds_parts
+        found = answers(store, paths)
+        assert found[0][0].value is not None  # type: ignore[index]
+    monkeypatch.undo()
+    with SnapshotStore(f"snapshot:{file}") as store:
+        monkeypatch.setattr(snapshot, "ordered_lines", lambda file, max_line: None)
+        assert not store.finds_parts
+        assert answers(store, paths) == found
+
+
+def test_after_many_searches_there_is_an_index(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = some_paths(400)
+    monkeypatch.setattr(snapshot, "FEW_SEARCHES", 3)
+    below = max(paths).rpartition("/")[0]
+    with SnapshotStore(f"snapshot:{write(file, paths)}") as store:
+        part = store.scan(below)
+        first = next(part, None)
+        assert [store.read(path).path for path in paths[::-1]] == paths[::-1]
+        assert type(store._paths) is PathIndex
+        # What was begun goes on.
+        again = list(store.scan(below))
+        assert [first, *part] == again
+        assert len(again) > 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data.replace(b'"version": 3,', b'"version": 4,'),
+        lambda data: data[:-900] + data[-899:],
+        lambda data: data + b"\n",
+        lambda data: data[:200] + data[100:],
+    ],
+)
+@pytest.mark.usefixtures("without_index")
+def test_a_file_that_was_changed_is_not_searched(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    file = write(tmp_path / "file", some_paths(100))
+    file.write_bytes(damage(file.read_bytes()))
+    with SnapshotStore(f"snapshot:{file}") as store:
+        assert not store.finds_parts
+        with pytest.raises((AssertionError, DecodeError)):
+            store.children("/")
+
+
+def test_a_packed_file_that_was_changed_is_not_searched(tmp_path: Path) -> None:
+    file = write(tmp_path / "file.zst", some_paths(100))
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    with SnapshotStore(f"snapshot:{file}") as store:
+        assert not store.finds_parts
+
+
+def test_a_part_is_not_searched(tmp_path: Path) -> None:
+    file = write(tmp_path / "file", some_paths(100))
+    with SnapshotStore(f"snapshot:{file}?partial") as store:
+        assert not store.finds_parts
+        assert store.children("/")
+
+
+@pytest.mark.parametrize("paths", [["/b", "/a"], ["/a", "/a"], ["/a/b", "/a-b", "/a"]])
+def test_values_in_no_order(file: Path, paths: list[str]) -> None:
+    assert "order" not in foot_of(write(file, paths))
+    with SnapshotStore(f"snapshot:{file}") as store:
+        assert not store.finds_parts
+
+
+@pytest.mark.usefixtures("without_index")
+def test_an_empty_one(file: Path) -> None:
+    with SnapshotStore(f"snapshot:{write(file, [])}") as store:
+        assert store.children("/") == []
+        assert list(store.scan("/a")) == []
+        with pytest.raises(NotFoundError):
+            store.read("/a")
+
+
+def test_a_line_over_the_limit(tmp_path: Path) -> None:
+    file = write(tmp_path / "file", some_paths(100))
+    with (
+        SnapshotStore(f"snapshot:{file}", max_line=3000) as store,
+        pytest.raises(DecodeError, match="over 3000 b"),
+    ):
+        store.read("/zzz")
