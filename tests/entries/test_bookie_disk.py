@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.codecs.bookie_files.interleaved_index import index_name
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
 from pulsar_meta.entries.base import EntrySource
@@ -276,7 +275,7 @@ class TestInterleavedStorage(EntrySourceContract):
                 log += struct.pack(">i", len(body)) + body
                 index += bytes(1024 + entry_id * 8 - len(index))
                 index += struct.pack(">q", number << 32 | len(log) - len(body))
-            place = (first, second)[number] / index_name(ledger_id)
+            place = (first, second)[number] / f"{ledger_id >> 8:x}/{ledger_id & 0xFF:x}/{ledger_id:x}.idx"
             place.parent.mkdir(parents=True)
             place.write_bytes(index)
             # The log lies in the other directory than its index.

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from pulsar_meta.codecs.bookie_files.interleaved_index import (
     decode_index_header,
-    index_name,
     location_of,
     locations,
 )
@@ -54,11 +53,6 @@ def test_truncated_headers() -> None:
             decode_index_header(header()[:length])
     with pytest.raises(DecodeError, match="version"):
         decode_index_header(header(2))
-
-
-def test_names() -> None:
-    assert index_name(0) == "0/0/0.idx"
-    assert index_name(0x1A2B) == "1a/2b/1a2b.idx"
 
 
 @settings(deadline=None)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.frames.raw_message import decode_raw_message, encode_raw_message
+from pulsar_meta.codecs.frames.raw_message import decode_raw_message
 from pulsar_meta.proto.PulsarApi_pb2 import MessageIdData
 
 
 def test_round_trip_and_truncation() -> None:
-    data = encode_raw_message(MessageIdData(ledgerId=5, entryId=2**63, batch_index=3), b"frame")
+    head = MessageIdData(ledgerId=5, entryId=2**63, batch_index=3).SerializeToString()
+    data = struct.pack(">I", len(head)) + head + struct.pack(">I", 5) + b"frame"
     raw = decode_raw_message(data)
     assert (raw.message_id.ledgerId, raw.message_id.entryId, bytes(raw.frame)) == (5, 2**63, b"frame")
     for length in range(len(data)):

@@ -12,7 +12,7 @@ from pulsar_meta.codecs.metadata.cookie import decode_cookie
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata
 from pulsar_meta.codecs.names import LEDGERS, ledger_of_path
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.rebuild.ledgers import FoundLedger, found_ledgers, master_key
+from pulsar_meta.jobs.rebuild.ledgers import FoundLedger, disks_of, examine, judged, master_key
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.stores.registry import open_store
 
@@ -30,13 +30,16 @@ EXACT = {
 }
 
 
-def found_on(folder: Path, *disks: str, lost: tuple[str, ...] = ()) -> dict[int, FoundLedger]:
+def found_on(
+    folder: Path, *disks: str, lost: tuple[str, ...] = (), password: bytes = b""
+) -> dict[int, FoundLedger]:
     faults: list[PulsarMetaError] = []
     urls = [f"bookie-disk:{folder / disk}" for disk in disks]
     with open_entries(urls) as source:
-        found = {one.ledger_id: one for one in found_ledgers(source, faults.append, lost=lost)}
+        ledgers, of = source.ledgers(), disks_of(source)
+        every = [examine(source, of, one, faults.append, password=password, lost=lost) for one in ledgers]
     assert not faults
-    return found
+    return {one.ledger_id: one for one in judged(every, password)}
 
 
 def stored(folder: Path) -> dict[int, LedgerMetadataFormat]:
@@ -91,9 +94,8 @@ def test_one_of_three_bookies(capture: Callable[[str], Path]) -> None:
 
 
 def test_another_password(capture: Callable[[str], Path]) -> None:
-    with open_entries([f"bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"]) as source:
-        found = list(found_ledgers(source, print, password=b"not it"))
-    assert {one.refused for one in found} == {"its master key is not that of the password given"}
+    found = found_on(capture("pulsar-4.2.4"), "bookie0", password=b"not it")
+    assert {one.refused for one in found.values()} == {"its master key is not that of the password given"}
 
 
 def test_a_master_key(capture: Callable[[str], Path]) -> None:

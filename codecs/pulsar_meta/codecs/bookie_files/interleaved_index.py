@@ -68,8 +68,3 @@ def locations(data: Buffer) -> tuple[array[int], array[int]]:
             entries.append(entry_id)
             places.append(location)
     return entries, places
-
-
-def index_name(ledger_id: int) -> str:
-    """Return where a ledger's index lies below `current/`."""
-    return f"{ledger_id >> 8 & 0xFF:x}/{ledger_id & 0xFF:x}/{ledger_id:x}.idx"

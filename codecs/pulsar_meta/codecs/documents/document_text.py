@@ -22,7 +22,7 @@ from pulsar_meta.codecs.metadata.acks import acks_of_ends, range_ends
 from pulsar_meta.codecs.metadata.envelope import is_enveloped, open_envelope
 from pulsar_meta.codecs.metadata.managed_meaning import cursor_meaning, managed_ledger_meaning
 from pulsar_meta.codecs.metadata.managed_place import ManagedPlaces
-from pulsar_meta.codecs.protobuf.to_text import rows_text, writer_of
+from pulsar_meta.codecs.protobuf.to_json_text import rows_text, writer_of
 from pulsar_meta.codecs.secrets import redact
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
 

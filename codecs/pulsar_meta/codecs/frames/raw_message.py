@@ -7,16 +7,12 @@ Source: apache/pulsar client/impl/RawMessageImpl.java.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field
-from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.frame import sized_message
 from pulsar_meta.codecs.reader import Buffer, Reader
 from pulsar_meta.proto.PulsarApi_pb2 import MessageIdData
-
-_U32: Final = struct.Struct(">I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +30,3 @@ def decode_raw_message(data: Buffer) -> RawMessage:
     if reader.left:
         raise DecodeError(f"{reader.left} bytes follow the frame", offset=reader.at)
     return RawMessage(message_id, frame)
-
-
-def encode_raw_message(message_id: MessageIdData, frame: Buffer) -> bytes:
-    """Return the bytes of a compacted ledger's entry."""
-    head = message_id.SerializeToString()
-    return _U32.pack(len(head)) + head + _U32.pack(len(frame)) + bytes(frame)

@@ -99,19 +99,6 @@ class Examined:
 Disks = Sequence[tuple[str, EntrySource]]
 
 
-def found_ledgers(
-    source: EntrySource, report: Report, *, password: bytes = b"", lost: Sequence[str] = ()
-) -> Iterator[FoundLedger]:
-    """Yield every ledger of which an entry is on the disks, in order.
-
-    `password` is the one that brokers gave to ledgers, `lost` are the ids of bookies whose disks are not
-    here. Damage goes to `report`; UnreachableError from the source.
-    """
-    disks = disks_of(source)
-    every = [examine(source, disks, one, report, password=password, lost=lost) for one in source.ledgers()]
-    yield from judged(every, password)
-
-
 def judged(every: Sequence[Examined], password: bytes) -> Iterator[FoundLedger]:
     """Yield each of the ledgers with the striping that fits it, the most usual one where several do."""
     usual = usual_quorums(one.choices for one in every)
@@ -150,7 +137,11 @@ def examine(
     password: bytes = b"",
     lost: Sequence[str] = (),
 ) -> Examined:
-    """Return what the entries of one ledger show; raises as `found_ledgers`."""
+    """Return what the entries of one ledger show; damage goes to `report`, UnreachableError from the source.
+
+    `password` is the one that brokers gave to ledgers, `lost` are the ids of bookies whose disks are
+    not here.
+    """
     held = {bookie: _entry_ids(disk, ledger_id) for bookie, disk in disks}
     every = np.unique(np.concatenate(list(held.values())))
     length, digest_type = _tried(source, ledger_id, every, password, report)
