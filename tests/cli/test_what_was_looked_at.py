@@ -354,6 +354,8 @@ def test_a_log_that_cannot_be_read_is_exit_4_and_the_answer_is_there(
         ("check", "--all"),
         ("top",),
         ("snapshot", "FILE"),
+        ("bundle", "FILE"),
+        ("restore", "SOURCE", "--dry-run"),
         ("check-readable", "--for-version", "4.2.4"),
         ("compress-cursors", "--compression", "zstd", "--dry-run"),
         ("compress-ledgers", "--estimate"),
@@ -365,10 +367,26 @@ def test_a_log_that_cannot_be_read_is_exit_4_and_the_answer_is_there(
 def test_an_empty_store_is_no_success(words: tuple[str, ...], tmp_path: Path) -> None:
     """As where the chroot is mistyped."""
     (tmp_path / "empty").mkdir()
-    given = [str(tmp_path / "all.ndjson") if word == "FILE" else word for word in words]
+    meant = {"FILE": str(tmp_path / "file"), "SOURCE": f"dir:{tmp_path / 'empty'}"}
+    given = [meant.get(word, word) for word in words]
     done = run(*given, "--store", f"dir:{tmp_path / 'empty'}", "-o", "json")
     assert done.returncode == 3
     assert json.loads(done.stderr.splitlines()[-1])["error"] == "not-found"
+
+
+def test_two_empty_stores_are_not_compared(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    done = run("diff", *[f"dir:{tmp_path / 'empty'}"] * 2)
+    assert (done.returncode, "neither store has a value" in done.stderr) == (3, True)
+
+
+@pytest.mark.parametrize("by", ["topic", "subscription", "log"])
+def test_beside_an_empty_store_no_ledger_is_called_an_orphan(
+    by: str, where: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    done = run("disk", "--by", by, "--store", f"dir:{tmp_path / 'empty'}", *where[2:])
+    assert (done.returncode, done.stdout) == (3, "")
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from pulsar_meta.cli.options import StoreUrl
 from pulsar_meta.cli.outputs import whole_file
 from pulsar_meta.cli.render.tables import Detail, write_json, write_ndjson
 from pulsar_meta.cli.shell import Shell
+from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.check.known import CheckOptions
 from pulsar_meta.jobs.check.run import Checkup, checkup
@@ -49,6 +50,8 @@ def bundle(
             _pack(folder, out)
     shell.emit([{"file": str(file), **document}], Detail(_lines), single=True)
     shell.account(run.looked_at, run.not_checked)
+    if not document["values"]:
+        raise NotFoundError("the store has no values", source=opened.url)
 
 
 class Contents(TypedDict):

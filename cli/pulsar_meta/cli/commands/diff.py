@@ -15,6 +15,7 @@ from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.render.text import looked_at
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.documents.document import DecodeOptions
+from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.values.comparison import Compared, Terms, compare
 
@@ -79,6 +80,8 @@ def diff(
     _account(shell, compared, left_out)
     if compared.differ:
         raise typer.Exit(Exit.FAULT)
+    if not any(sums.values for sums in compared.sums):
+        raise NotFoundError("neither store has a value", source=" and ".join(map(redact, (left, right))))
 
 
 def _counts(compared: Compared) -> dict[str, int]:

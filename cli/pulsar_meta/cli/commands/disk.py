@@ -32,6 +32,7 @@ from pulsar_meta.jobs.disk.usage import (
     usage_of,
 )
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.topics.scope import check_inhabited
 from pulsar_meta.stores.base import Store
 
 
@@ -69,6 +70,8 @@ def disk(
         opened = stack.enter_context(shell.store(store)) if has_store else None
         if opened is None and by not in (None, By.LOG):
             raise UsageError(f"--by {by}: whose ledgers are is in the store, give --store URL")
+        if opened is not None:
+            check_inhabited(opened)
         source = stack.enter_context(open_entry_sources(urls, opened))
         usage = usage_of(source, faults)
         owned = None if opened is None else ownership(opened, source, usage, faults, unseen.__setitem__)

@@ -118,6 +118,8 @@ def restore(
             _gather(shell, chosen, held)
         else:
             _account(shell, values, found, disks)
+            if not found.values:
+                raise NotFoundError("no value that could be restored is here", source=values.url)
 
         def wanted() -> Iterable[Versioned]:
             if where.chosen:

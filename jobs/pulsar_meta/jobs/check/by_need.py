@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_of_path
+from pulsar_meta.codecs.names import LEDGERS, TopicName
 from pulsar_meta.jobs.check.facts import Created, FactsOf, LedgerFacts, read_facts
 from pulsar_meta.jobs.check.listing import AVAILABLE, COOKIES, KEPT, Listing, Surroundings, list_ledgers
+from pulsar_meta.jobs.topics.bookkeeper import newest_ledger
 from pulsar_meta.stores.base import Store, joined
 
 # So many ledgers are remembered of those that were read last.
@@ -55,16 +56,6 @@ class LedgersByNeed:
         self._read.update(found)
 
 
-def has_ledgers(store: Store) -> bool:
-    """Return whether the store has any ledger's metadata; BookKeeper may keep it elsewhere."""
-    return newest_ledger(store) is not None
-
-
-def newest_ledger(store: Store) -> str | None:
-    """Return the path of the ledger with the highest id, None where there is none."""
-    return _last_below(store, LEDGERS)
-
-
 def surroundings(store: Store) -> Surroundings:
     """Return what `/ledgers` has beside ledgers; its newest time is that of the newest ledger alone."""
     parents = [COOKIES.rstrip("/"), AVAILABLE.rstrip("/"), f"{AVAILABLE}readonly"]
@@ -76,14 +67,3 @@ def surroundings(store: Store) -> Surroundings:
     last = found.pop(newest, None) if newest is not None else None
     times = (0, 0) if last is None else (last.modified or 0, last.created or 0)
     return Surroundings(found, max(times) or None)
-
-
-def _last_below(store: Store, path: str) -> str | None:
-    """Return the last path of a ledger below another; ids over 31 bits lie in deeper places of their own."""
-    for name in reversed(store.children(path)):
-        below = joined(path, name)
-        if ledger_of_path(below) is not None:
-            return below
-        if name.isdigit() and (found := _last_below(store, below)) is not None:
-            return found
-    return None

@@ -19,7 +19,7 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_disk import split_url
 from pulsar_meta.entries.bookie_layout import find_bookies
 from pulsar_meta.jobs.check.bookies import bookie_findings
-from pulsar_meta.jobs.check.by_need import LedgersByNeed, has_ledgers, surroundings
+from pulsar_meta.jobs.check.by_need import LedgersByNeed, surroundings
 from pulsar_meta.jobs.check.catalogue import GROUPS
 from pulsar_meta.jobs.check.cluster import generator
 from pulsar_meta.jobs.check.codes import Finding, Severity
@@ -40,6 +40,7 @@ from pulsar_meta.jobs.check.sight import Cluster, Reader
 from pulsar_meta.jobs.check.tiered import OBJECT_ORPHAN, orphan_objects
 from pulsar_meta.jobs.check.topic_pass import OF_ENTRIES, TopicPass
 from pulsar_meta.jobs.check.value_pass import Partitions, ValuePass
+from pulsar_meta.jobs.topics.bookkeeper import has_metadata
 from pulsar_meta.jobs.topics.segments import ScalableTopics
 from pulsar_meta.stores.base import Store, Versioned
 
@@ -116,7 +117,7 @@ class Checkup:
         With entries an answer takes its time anyway.
         """
         waits = not self.scope.everything or self.source is not None or is_stream(self.store)
-        if waits or not has_ledgers(self.store):
+        if waits or not has_metadata(self.store):
             return
         self._know(surroundings(self.store), bookkeeper=True)
         topics = self._topic_pass(LedgersByNeed(self.store), Seen())
@@ -160,7 +161,7 @@ class Checkup:
             self._know(listing.around, bookkeeper=not listing.empty)
         else:
             ledgers = self._by_need = LedgersByNeed(self.store, self.advance)
-            self._know(surroundings(self.store), bookkeeper=has_ledgers(self.store))
+            self._know(surroundings(self.store), bookkeeper=has_metadata(self.store))
             self.not_checked[UNLISTED] = "no --all"
         self.not_checked["orphans, bookies"] = "only some topics were asked for"
         topics = self._topic_pass(ledgers, self.seen)

@@ -1,4 +1,4 @@
-"""What a run of the doctor is about: everything, or some topics and namespaces."""
+"""What a check is about: everything, or some topics and namespaces."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName
+from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName
 from pulsar_meta.jobs.topics.nearest import missing
 from pulsar_meta.jobs.topics.partitions import named_topics
-from pulsar_meta.jobs.topics.scope import Scope, is_glob, is_namespace, with_segments
+from pulsar_meta.jobs.topics.scope import (
+    Scope,
+    check_inhabited,
+    is_glob,
+    is_namespace,
+    is_there,
+    with_segments,
+)
 from pulsar_meta.stores.base import Store
 
-# Of what Pulsar and BookKeeper keep.
-_ROOTS: Final = (MANAGED_LEDGERS, "/admin", LEDGERS, "/schemas", "/topics")
 _BY_NAMESPACE: Final = ("/admin/policies", "/admin/local-policies", "/admin/partitioned-topics", "/schemas")
 
 
@@ -71,10 +76,9 @@ def check_scope(store: Store, names: Sequence[str]) -> CheckScope:
 def check_there(store: Store, scope: CheckScope, found: int) -> None:
     """Raise NotFoundError where a scope has nothing: no topic, no ledger of one, no value."""
     if scope.everything:
-        if not any(_has_any(store, path) for path in _ROOTS):
-            raise NotFoundError("nothing of Pulsar or BookKeeper is here", source=store.url)
+        check_inhabited(store)
         return
-    if found or any(_has_any(store, path) for path in scope.value_prefixes):
+    if found or any(is_there(store, path) for path in scope.value_prefixes):
         return
     if scope.named:
         raise missing(store, scope.named[0].path)
@@ -99,16 +103,12 @@ def _topic_prefixes(store: Store, scope: Scope) -> list[str]:
         return [TopicName.parse(name).path.rpartition("/")[0] for name in scope.topics]
 
 
-def _has_any(store: Store, path: str) -> bool:
-    return next(iter(store.scan(path)), None) is not None
-
-
 def _is_namespace(store: Store, name: str) -> bool:
     if is_namespace(name):
         return True
     if "://" in name or name.count("/") != 2 or is_glob(name):
         return False
-    return _has_any(store, f"{MANAGED_LEDGERS}/{name}") or _has_any(store, f"/admin/policies/{name}")
+    return is_there(store, f"{MANAGED_LEDGERS}/{name}") or is_there(store, f"/admin/policies/{name}")
 
 
 def _add_topic(store: Store, name: TopicName, places: _Places) -> None:

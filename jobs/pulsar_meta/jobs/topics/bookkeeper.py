@@ -24,7 +24,7 @@ from pulsar_meta.entries.bookie_live import LiveBookies
 from pulsar_meta.entries.ensemble import Ensembles, Segment
 from pulsar_meta.proto.DataFormats_pb2 import BookieServiceInfoFormat, LedgerMetadataFormat
 from pulsar_meta.proto.PulsarApi_pb2 import MessageIdData
-from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.stores.base import Store, Versioned, joined
 
 BOOKIE_PROTOCOL: Final = "bookie-rpc"
 # A closed ledger's metadata is not read again for so long. Not for ever: BookKeeper's recovery moves
@@ -170,7 +170,21 @@ def _compacted_to(metadata: LedgerMetadataFormat) -> tuple[int, int] | None:
 
 def has_metadata(store: Store) -> bool:
     """Return whether the store has any ledger's metadata: BookKeeper may keep it in a store of its own."""
-    return any(name.isdigit() for name in store.children(LEDGERS))
+    return newest_ledger(store) is not None
+
+
+def newest_ledger(store: Store, below: str = LEDGERS) -> str | None:
+    """Return the path of the ledger with the highest id, None where there is none.
+
+    Ids over 31 bits lie in deeper places of their own.
+    """
+    for name in reversed(store.children(below)):
+        path = joined(below, name)
+        if ledger_of_path(path) is not None:
+            return path
+        if name.isdigit() and (found := newest_ledger(store, path)) is not None:
+            return found
+    return None
 
 
 def open_live_bookies(store: Store, *, url: str = "bookie:") -> LiveBookies:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.managed_place import managed_place
-from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, split_managed_ledger_path
+from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, split_managed_ledger_path
 from pulsar_meta.jobs.topics.nearest import did_you_mean, nearest_name
 from pulsar_meta.jobs.topics.partitions import MANY, named_scalable, partition_count
 from pulsar_meta.jobs.topics.segments import GLOB, read_scalable, scalable_topics
@@ -19,6 +19,8 @@ from pulsar_meta.stores.base import ABSENT, Store, Versioned
 # The two kinds of records that a topic has.
 Kind = Literal["cursor", "ledger"]
 POLICIES = "/admin/policies"
+# Of what Pulsar and BookKeeper keep.
+_ROOTS = (MANAGED_LEDGERS, "/admin", LEDGERS, "/schemas", "/topics")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ def check_named(store: Store, scope: Scope) -> None:
         plain = [name for name in others if not is_glob(name)]
         names += [(f"{kind} {name}", (_below(name), f"{POLICIES}/{name}")) for name in plain]
     for name, paths in names:
-        if not any(_is_there(store, path) for path in paths):
+        if not any(is_there(store, path) for path in paths):
             raise NotFoundError(f"no {name}{did_you_mean(store, paths[0])}", source=store.url)
     _check_cursors(store, scope)
 
@@ -183,8 +185,15 @@ def _check_cursors(store: Store, scope: Scope) -> None:
         raise NotFoundError(f"no topic has a cursor {name}{nearest_name(name, seen)}", source=store.url)
 
 
-def _is_there(store: Store, path: str) -> bool:
+def is_there(store: Store, path: str) -> bool:
+    """Return whether a store has any value at or below a path."""
     return next(iter(store.scan(path)), None) is not None
+
+
+def check_inhabited(store: Store) -> None:
+    """Raise NotFoundError for a store without anything of Pulsar or BookKeeper: a wrong path, or chroot."""
+    if not any(is_there(store, path) for path in _ROOTS):
+        raise NotFoundError("nothing of Pulsar or BookKeeper is here", source=store.url)
 
 
 def _listed(store: Store, name: str, kind: Kind) -> Iterator[Versioned]:
@@ -195,7 +204,7 @@ def _listed(store: Store, name: str, kind: Kind) -> Iterator[Versioned]:
     for value in select(store, Scope(topics=(name,)), kind):
         found = True
         yield value
-    if not found and not is_glob(name) and not _is_there(store, TopicName.parse(name).path):
+    if not found and not is_glob(name) and not is_there(store, TopicName.parse(name).path):
         yield Versioned(TopicName.parse(name).path, b"", ABSENT)
 
 
