@@ -1,0 +1,176 @@
+"""Which ledgers lie in an entry log: our commands beside BookKeeper's own `readlogmetadata`.
+
+    python -m bench.ledgers [--entries 300000] [--rounds 3]
+
+BookKeeper's shell (of the jars of Pulsar 4.2.4; without them and Java there is nothing to compare with) reads
+the head of each record and sums up sizes by ledger; `ledgers --by-log` and `disk --by log` have counts beside
+them, `ledgers` also has first and last entries and times. Processor time (user and system) and the clock's,
+of whole processes, and what a log of all entries takes more than one of a thousandth, which leaves start-up
+out. The goal is half of BookKeeper's. `index` is a bookie's disk with its index of locations, which `ledgers`
+and `disk` go by. The log is that of commands.py, in ledgers of 50 000 entries, without a map at its end.
+Sizes have to be those of BookKeeper. The best of --rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bench.commands import LEDGER_SIZE, MAIN, real_frames, write_bookie
+
+GOAL: Final = 0.5
+VERSION: Final = "4.2.4"
+ROWS: Final = (
+    ("ledgers --by-log", "scan"), ("disk --by log", "scan"), ("ledgers", "scan"),
+    ("disk --by log", "index"), ("ledgers", "index"),
+)  # fmt: skip
+_LINE: Final = re.compile(r"Lid=(\d+), TotalSizeOfEntriesOfLedger=(\d+)")
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Seconds of the processor and of the clock, and what was printed."""
+
+    cpu: float
+    clock: float
+    output: str = ""
+
+    def without(self, start: Taken) -> Taken:
+        """Return what is left of it without another."""
+        return Taken(max(self.cpu - start.cpu, 0.001), max(self.clock - start.clock, 0.001))
+
+
+def add_index(bookie: Path, count: int) -> Path:
+    """Give a ledger directory its index of locations, in which every entry of its log is."""
+    from rocksdict import Options, Rdict, WriteBatch
+
+    from pulsar_meta.codecs.columns.records import find_records
+
+    offsets = find_records((bookie / "current" / "0.log").read_bytes()).offsets.tolist()
+    assert len(offsets) == count
+    path = bookie / "current" / "locations"
+    database = Rdict(str(path), Options(raw_mode=True))
+    batch = WriteBatch(raw_mode=True)
+    for number, offset in enumerate(offsets):
+        ledger, entry = divmod(number, LEDGER_SIZE)
+        batch.put(struct.pack(">qq", ledger + 7, entry), struct.pack(">q", offset))
+    database.write(batch)
+    database.flush()
+    database.close()
+    (path / "rocksdict-config.json").unlink(missing_ok=True)
+    return bookie
+
+
+def run(words: Sequence[str], place: Path) -> Taken:
+    """Run a process to its end; SystemExit where it fails."""
+    begun = time.perf_counter()
+    with (place / "out").open("w+") as out, (place / "err").open("w") as err:
+        child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=place)
+        _, status, usage = os.wait4(child.pid, 0)
+        passed = time.perf_counter() - begun
+        child.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        if child.returncode:
+            raise SystemExit(f"{' '.join(words)}: exit {child.returncode}\n{(place / 'err').read_text()}")
+        return Taken(usage.ru_utime + usage.ru_stime, passed, out.read())
+
+
+def shell_words(bookie: Path, place: Path) -> list[str]:
+    """Return the command of BookKeeper's shell; NoJars."""
+    from tests.servers.jars import classpath
+
+    conf = place / f"{bookie.name}.conf"
+    conf.write_text(
+        f"ledgerDirectories={bookie}\nindexDirectories={bookie}\njournalDirectory={place / 'journal'}\n"
+        "metadataServiceUri=zk+hierarchical://127.0.0.1:1/ledgers\nallowLoopback=true\n"
+    )
+    shell = ["java", "-cp", classpath(VERSION), "org.apache.bookkeeper.bookie.BookieShell"]
+    return [*shell, "-conf", str(conf), "readlogmetadata", "0"]
+
+
+def best(runs: Sequence[Taken]) -> Taken:
+    """Return the least of each."""
+    return Taken(min(one.cpu for one in runs), min(one.clock for one in runs), runs[0].output)
+
+
+def both(large: Sequence[str], small: Sequence[str], place: Path, rounds: int) -> tuple[Taken, Taken]:
+    """Return what the whole process takes, and what it takes without start-up."""
+    found = [(run(large, place), run(small, place)) for _ in range(rounds)]
+    whole, start = (best(runs) for runs in zip(*found, strict=True))
+    return whole, whole.without(start)
+
+
+def line(name: str, whole: Taken, rest: Taken, theirs: tuple[Taken, Taken] | None) -> str:
+    """Return a row of the table; a share is that of BookKeeper's processor time."""
+    cells = "".join(f"{one.cpu:9.2f}{one.clock:7.2f}" for one in (whole, rest))
+    if theirs is None:
+        return f"{name:28}{cells}"
+    shares = [one.cpu / other.cpu for one, other in zip((whole, rest), theirs, strict=True)]
+    missed = "  over" if max(shares) > GOAL else ""
+    return f"{name:28}{cells}{shares[0]:9.2f}{shares[1]:7.2f}{missed}"
+
+
+def check_sizes(ours: str, theirs: str) -> None:
+    """Compare the sizes of `ledgers` with BookKeeper's; SystemExit where one differs."""
+    cells = [row.split("\t") for row in ours.splitlines()]
+    if {int(row[0]): int(row[5]) for row in cells} != {
+        int(one): int(size) for one, size in _LINE.findall(theirs)
+    }:
+        raise SystemExit(f"other sizes than BookKeeper's:\n{ours}\n{theirs}")
+
+
+def compare(place: Path, entries: int, rounds: int) -> None:
+    """Make the logs and print the table."""
+    from tests.servers.jars import NoJars
+
+    frames = real_frames(place)
+    logs = {
+        count: write_bookie(place / f"scan-{count}", frames, count) for count in (entries, entries // 1000)
+    }
+    indexed = {
+        count: add_index(write_bookie(place / f"index-{count}", frames, count), count) for count in logs
+    }
+    print(
+        f"{entries} entries\n{'':28}{'whole':>9}{'clock':>7}{'entries':>9}{'clock':>7}{'share of theirs':>16}"
+    )
+    theirs = None
+    try:
+        large, small = (shell_words(log, place) for log in logs.values())
+        theirs = both(large, small, place, rounds)
+        print(line("BookKeeper readlogmetadata", *theirs, None), flush=True)
+    except NoJars as error:
+        print(f"BookKeeper readlogmetadata: not compared: {error}")
+    for command, kind in ROWS:
+        disks = logs if kind == "scan" else indexed
+        large, small = (
+            [*MAIN, *command.split(), "--entries", f"bookie-disk:{disk}"] for disk in disks.values()
+        )
+        whole, rest = both(large, small, place, rounds)
+        if theirs is not None and command == "ledgers":
+            check_sizes(whole.output, theirs[0].output)
+        print(line(f"{command}, {kind}", whole, rest, theirs), flush=True)
+
+
+def main() -> None:
+    """Compare, in a temporary directory."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--entries", type=int, default=300_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ledgers-") as made:
+        compare(Path(made), asked.entries, asked.rounds)
+
+
+if __name__ == "__main__":
+    main()
