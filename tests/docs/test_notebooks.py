@@ -26,7 +26,7 @@ def test_producers_that_lag(
     folder = capture("pulsar-4.2.4")
     monkeypatch.setenv("CLUSTER", str(folder))
     text = (NOTEBOOKS / "producers_that_lag.ipynb").read_text()
-    notebook = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
+    notebook = nbformat.reads(text, as_version=4)
     client = NotebookClient(
         notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     )
