@@ -4,7 +4,8 @@ For each command over each source: seconds of the clock from the start of the pr
 output, and seconds of the processor that it took till then; on a busy machine only the second number says
 something. Beside them the same for a store of a hundred values, which is what starting takes. The best of
 --rounds. The goal is half a second wherever the source can stream. Values are those of growth.py, the entries
-of the log those of commands.py.
+of the log those of commands.py; `scan` is the log without the index that a bookie keeps, which is read to its
+end before it is known what the first entry is.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Final
 
 from bench.commands import batch_frames, write_bookie
 from bench.growth import MAIN, make_rocksdb, values
+from bench.ledgers import add_index
 
 GOAL: Final = 0.5
 SMALL: Final = 100
@@ -58,9 +60,10 @@ def make_snapshot(place: Path, count: int, suffix: str = "") -> str:
     return f"snapshot:{file}"
 
 
-def make_log(place: Path, count: int) -> str:
+def make_log(place: Path, count: int, *, index: bool = True) -> str:
     """Write an entry log; return its URL."""
-    return f"bookie-disk:{write_bookie(place / f'log-{count}', batch_frames(), count)}"
+    bookie = write_bookie(place / f"log-{count}-{index}", batch_frames(), count)
+    return f"bookie-disk:{add_index(bookie, count) if index else bookie}"
 
 
 def first_row(words: list[str], place: Path) -> tuple[float, float]:
@@ -90,7 +93,7 @@ def rows(
 ) -> Iterator[str]:
     """Yield a line of the table for each command over one kind of source."""
     for command in commands:
-        option = "--entries" if kind == "log" else "--store"
+        option = "--entries" if kind in ("log", "scan") else "--store"
         found = [
             tuple(
                 map(
@@ -115,7 +118,7 @@ def main() -> None:
     )
     parser.add_argument("--values", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--sources", nargs="+", default=["rocksdb", "etcd", "snapshot", "zst", "log"])
+    parser.add_argument("--sources", nargs="+", default=["rocksdb", "etcd", "snapshot", "zst", "log", "scan"])
     parser.add_argument("--only", nargs="+", help="commands by their first word")
     asked = parser.parse_args()
     chosen = tuple(one for one in COMMANDS if not asked.only or one.split()[0] in asked.only)
@@ -130,9 +133,10 @@ def main() -> None:
             "snapshot": lambda count: make_snapshot(place, count),
             "zst": lambda count: make_snapshot(place, count, ".zst"),
             "log": lambda count: make_log(place, count),
+            "scan": lambda count: make_log(place, count, index=False),
         }
         for kind in asked.sources:
-            commands = ("dump-entries", "dump-entries -o ndjson") if kind == "log" else chosen
+            commands = ("dump-entries", "dump-entries -o ndjson") if kind in ("log", "scan") else chosen
             for line in rows(
                 kind, makers[kind](asked.values), makers[kind](SMALL), commands, place, asked.rounds
             ):

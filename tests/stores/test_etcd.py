@@ -75,6 +75,21 @@ class TestEtcdStore(EtcdFixtures, StoreContract):
             assert past.read(f"{root}/a").value == b"then"
             assert past.children(root) == ["a"]
             assert [held.value for held in past.scan(root)] == [b"then"]
+            assert [held and held.value for held in past.read_many([f"{root}/a", f"{root}/b"])] == [
+                b"then",
+                None,
+            ]
+
+    def test_the_store_as_it_is_now(self, store: Store, root: str) -> None:
+        then = store.put(f"{root}/a", b"then", ABSENT)
+        now = store.as_of_now()
+        store.put(f"{root}/a", b"later", then)
+        store.put(f"{root}/b", b"later", ABSENT)
+        assert [held.value for held in now.scan(root)] == [b"then"]
+        assert (now.children(root), now.read_many([f"{root}/b"])) == (["a"], [None])
+        assert store.read(f"{root}/a").value == b"later"
+        with pytest.raises(GuardError):
+            now.put(f"{root}/a", b"later", then)
 
     def test_a_revision_that_is_not_there(self, server: EtcdServer, root: str) -> None:
         with pytest.raises(UnreachableError, match="revision"):

@@ -104,7 +104,7 @@ class Store(Protocol):
 
     @property
     def finds_parts(self) -> bool:
-        """Whether what lies below a path is found without the rest, and all parts are of one moment."""
+        """Whether what lies below a path is found without the rest, in `as_of_now` of one moment."""
         ...
 
     @property
@@ -115,6 +115,10 @@ class Store(Protocol):
     @property
     def checkpoint(self) -> Path | None:
         """Where the whole store lies as it was before the first write, None where nothing keeps it."""
+        ...
+
+    def as_of_now(self) -> Store:
+        """Return the store as it is now, for reading while this one is open, where it can be had."""
         ...
 
     def prepare(self, advance: Callable[[int], None]) -> None:
@@ -247,6 +251,10 @@ class BaseStore(ABC):
     def history(self, path: str) -> Iterator[Change]:
         """Raise UsageError: only what is there now is kept."""
         raise UsageError("keeps no history; zk-files: and etcd do", source=self.url)
+
+    def as_of_now(self) -> Store:
+        """Return this one: it stands still, or nothing makes it."""
+        return self
 
     def prepare(self, advance: Callable[[int], None]) -> None:
         """Do nothing: the first read takes no longer than any other."""

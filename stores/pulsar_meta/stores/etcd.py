@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from functools import partial
 from itertools import pairwise
 from typing import Final
@@ -56,6 +57,7 @@ class EtcdStore(BaseStore):
     counts_sequences = True
     scans_one_moment = True
     sends_groups = True
+    finds_parts = True
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:
         """Connect; UnreachableError where no server answers in time or the password is refused."""
@@ -145,6 +147,13 @@ class EtcdStore(BaseStore):
         for event in events:
             gone = event.type == api.Event.DELETE
             yield Change(event.kv.mod_revision, None, None, None if gone else self._versioned(event.kv))
+
+    def as_of_now(self) -> EtcdStore:
+        """Return a view that reads at the newest revision there is."""
+        view = copy(self)
+        view._revision = self._revision or self._range(b"/", limit=1).header.revision
+        view.writable = False
+        return view
 
     def next_sequence(self, parent: str) -> int | None:
         """Return how often the parent was written, which Pulsar does for each number."""
@@ -282,7 +291,7 @@ class EtcdStore(BaseStore):
 
     def _read_group(self, paths: Sequence[str]) -> list[Versioned | None]:
         try:
-            answer = self._client.read(TXN, etcd_groups.read(paths), api.TxnResponse)
+            answer = self._client.read(TXN, etcd_groups.read(paths, self._revision), api.TxnResponse)
         except UnreachableError as error:
             if TOO_MANY not in error.message and not isinstance(error, TooLargeError):
                 raise

@@ -56,9 +56,9 @@ def together(group: Sequence[Compared]) -> api.TxnRequest:
     return api.TxnRequest(success=[api.RequestOp(request_txn=one.request()) for one in group])
 
 
-def read(paths: Sequence[str]) -> api.TxnRequest:
-    """Return the request that reads some keys at one revision."""
-    ranges = [api.RangeRequest(key=path.encode()) for path in paths]
+def read(paths: Sequence[str], revision: int = 0) -> api.TxnRequest:
+    """Return the request that reads some keys at one revision, the newest without one."""
+    ranges = [api.RangeRequest(key=path.encode(), revision=revision) for path in paths]
     return api.TxnRequest(success=[api.RequestOp(request_range=one) for one in ranges])
 
 

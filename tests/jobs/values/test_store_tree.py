@@ -11,6 +11,7 @@ from pulsar_meta.stores.base import ABSENT, Store
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.rocksdb_writer import create_database
+from tests.servers.etcd import EtcdServer
 
 PATHS = (
     "/managed-ledgers/a/b/persistent/t",
@@ -52,6 +53,16 @@ def test_parts_have_the_order_of_the_whole(database: str, top: str) -> None:
     with open_store(database) as store:
         assert store.finds_parts
         assert list(walk(store, top)) == list(walk(whole, top))
+
+
+def test_parts_of_etcd(etcd_server: EtcdServer, root: str) -> None:
+    whole = MemoryStore()
+    writes = [(f"{root}{path}", path.encode(), ABSENT) for path in PATHS]
+    whole.put_many(writes)
+    with open_store(f"etcd://{etcd_server.address}", read_only=False) as store:
+        store.put_many(writes)
+        expected = [{**node, "version": 0} for node in walk(whole, root)]
+        assert [{**node, "version": 0} for node in walk(store, root)] == expected
 
 
 def test_first_rows_wait_for_no_scan(database: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,7 +130,7 @@ def _hint(store: Store, path: str) -> str | None:
 
 
 def _scanned(store: Store, path: str) -> Iterator[_Node]:
-    return _in_parts(store, path, 0) if store.finds_parts else _sorted(store, path, 0)
+    return _in_parts(store.as_of_now(), path, 0) if store.finds_parts else _sorted(store, path, 0)
 
 
 def _in_parts(store: Store, path: str, depth: int) -> Iterator[_Node]:
