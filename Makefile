@@ -58,7 +58,7 @@ bench: setup java ## The ratios that the issues ask for
 	@for bench in $(filter-out bench/growth.py bench/copies.py,$(wildcard bench/*.py)); do echo "== $$bench"; PYTHONPATH=. $(BIN)/python $$bench || exit 1; done
 
 growth: setup ## Time and memory of commands over growing stores (an hour; ARGS="--sizes 2000 20000 200000")
-	$(BIN)/python bench/growth.py $(ARGS)
+	$(BIN)/python -m bench.growth $(ARGS)
 
 copies: setup servers ## Time and memory of snapshot, restore and diff of a million values (an hour)
 	$(BIN)/python -m bench.copies $(ARGS)

@@ -1,10 +1,10 @@
 """How time and memory grow with the store, for every command that reads one.
 
-    python bench/growth.py                          # 10 000, 100 000 and 1 000 000 values; takes an hour
-    python bench/growth.py --sizes 2000 20000 200000
-    python bench/growth.py --stores snapshot        # in this form only (snapshot, rocksdb, zk)
-    python bench/growth.py --only ls top            # only these commands
-    python bench/growth.py --seconds 60             # no command runs longer than this
+    python -m bench.growth                          # 10 000, 100 000 and 1 000 000 values; takes an hour
+    python -m bench.growth --sizes 2000 20000 200000
+    python -m bench.growth --stores snapshot        # in this form only (snapshot, rocksdb, zk)
+    python -m bench.growth --only ls top            # only these commands
+    python -m bench.growth --seconds 60             # no command runs longer than this
 
 Values are generated: namespaces of a hundred topics, nine cursors a topic. Each command runs in a process of
 its own; seconds are those of the processor. The exponent is that of their growth over three sizes, each ten

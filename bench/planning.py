@@ -1,6 +1,7 @@
 """How Spark's tasks are planned for 10⁹ entries in 20 000 ledgers: time, tasks, what each of them reads.
 
-    python bench/planning.py [LEDGERS]
+    python bench/planning.py                    # 20 000 ledgers
+    python bench/planning.py --ledgers 2000
 
 The metadata is generated: topics' records as brokers write them, one topic with nine tenths of everything,
 its last ledger open; 50 000 entries of 1 KB a ledger. Planning reads it as it does a cluster's, from a
@@ -9,11 +10,11 @@ snapshot file; no entry is read. Printed beside: what one task is sent (pickled)
 
 from __future__ import annotations
 
+import argparse
 import base64
 import json
 import pickle
 import resource
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -59,7 +60,11 @@ def snapshot(folder: Path, ledgers: int) -> Path:
 
 def main() -> None:
     """Print the table."""
-    ledgers = int(sys.argv[1]) if len(sys.argv) > 1 else LEDGERS
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ledgers", type=int, default=LEDGERS)
+    ledgers = parser.parse_args().ledgers
     with tempfile.TemporaryDirectory() as folder:
         frames = Path(folder) / "frames"
         frames.write_bytes(b"")

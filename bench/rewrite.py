@@ -1,10 +1,10 @@
 """How fast compress-cursors is, and how much memory it takes.
 
-    python bench/rewrite.py                      # 20 000 cursors, against a raw kazoo loop, in five turns
-    python bench/rewrite.py --turns 1            # in one
-    python bench/rewrite.py --cursors 100000     # so many
-    python bench/rewrite.py --memory 1000000     # peak memory at a million generated cursors
-    python bench/rewrite.py --stores zk etcd oxia rocksdb dir --cursors 5000    # each store, goal 0.8
+    python -m bench.rewrite                      # 20 000 cursors, against a raw kazoo loop, in five turns
+    python -m bench.rewrite --turns 1            # in one
+    python -m bench.rewrite --cursors 100000     # so many
+    python -m bench.rewrite --memory 1000000     # peak memory at a million generated cursors
+    python -m bench.rewrite --stores zk etcd oxia rocksdb dir --cursors 5000    # each store, goal 0.8
 
 The raw loop only sets the same bytes, 256 requests under way, and looks at nothing; compress-cursors scans,
 decodes, packs, checks what it packed, looks at the guards, syncs the undo file and compares-and-sets.

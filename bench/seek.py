@@ -123,7 +123,7 @@ def spread(values: Iterable[int]) -> tuple[int, int, int, float]:
 
 def main() -> None:
     """Print one line for each kind of batches, properties and reader."""
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--questions", type=int, default=2000)
     options.add_argument("--seed", type=int, default=7)
     chosen = options.parse_args()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,11 +15,13 @@ from typing import Any
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Limits, choose
+from pulsar_meta.jobs.messages.columns import COLUMNS
 from pulsar_meta.jobs.messages.counts import MessageCounts
 from pulsar_meta.jobs.messages.reading import MessageOptions
 from pulsar_meta.jobs.messages.stream import read_messages
+from pulsar_meta.jobs.spark.message_source import MessageSourceReader
 from pulsar_meta.stores.registry import open_store
-from tests.seek_truth import bookie_urls, is_encrypted, is_transactional, read_truth
+from tests.seek_truth import Truth, bookie_urls, is_encrypted, is_transactional, read_truth
 
 # Topic, ledger, entry, batch index or -1: shadows share ledgers.
 Place = tuple[str, int, int, int]
@@ -59,18 +62,47 @@ def rows_of(
         for batch in read_messages(
             places, source, store, options, faults.append, counts, seen, readable=readable
         ):
-            for row in batch.to_pylist():
-                batch_index = -1 if row["batch_index"] is None else row["batch_index"]
-                rows[row["topic"], row["ledger_id"], row["entry_id"], batch_index] = row
+            rows |= {place_of(row): row for row in batch.to_pylist()}
     assert faults == []
     return rows, counts
 
 
+def source_rows(folder: Path, topics: list[str]) -> dict[Place, Document]:
+    """Return the same rows by the data source of Spark, its tasks and its reader pickled as Spark does."""
+    options = {
+        "store": f"snapshot:{folder / 'metadata.ndjson'}", "entries": json.dumps(bookie_urls(folder)),
+        "topics": json.dumps(topics), "readable": "true", "entriesperpartition": "40",
+    }  # fmt: skip
+    reader = MessageSourceReader(options, COLUMNS)
+    rows = dict[Place, Document]()
+    for part in reader.partitions():
+        there, sent = pickle.loads(pickle.dumps((reader, part)))
+        for row in (row for batch in there.read(sent) for row in batch.to_pylist()):
+            rows[place_of(row)] = row
+    return rows
+
+
+def place_of(row: Document) -> Place:
+    """Return where a row's message is."""
+    batch_index = -1 if row["batch_index"] is None else row["batch_index"]
+    return row["topic"], row["ledger_id"], row["entry_id"], batch_index
+
+
+def truth_topics(truth: dict[str, Truth]) -> list[str]:
+    """Return the topics of which the truth has messages."""
+    return sorted(topic for topic, stated in truth.items() if stated.get("messages"))
+
+
 def compare_rows(folder: Path) -> RowTable:
     """Return how the rows of a capture compare with its truth."""
+    topics = truth_topics(read_truth(folder))
+    return compared(folder, rows_of(folder, topics)[0])
+
+
+def compared(folder: Path, rows: dict[Place, Document]) -> RowTable:
+    """Return how these rows compare with a capture's truth."""
     table, truth = RowTable(), read_truth(folder)
-    topics = sorted(topic for topic, stated in truth.items() if stated.get("messages"))
-    rows, _ = rows_of(folder, topics)
+    topics = truth_topics(truth)
     for topic in topics:
         values = {(one["l"], one["e"], one["b"]): one for one in truth[topic].get("values", ())}
         for stated in truth[topic]["messages"]:

@@ -11,15 +11,12 @@ from typing import Any
 import pytest
 
 from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError
-from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.spark.message_source import MessageSourceReader
 from tests.cli.program import pulsar_meta_here
-from tests.codecs.bookie_files.offload_objects import offloaded
 from tests.message_truth import rows_of
-from tests.seek_truth import bookie_urls
+from tests.servers.s3 import BUCKET, client, offload, s3_server
 
-BUCKET = "cold"
 TOPIC = "persistent://public/default/codec-zstd"
 COLUMNS = ["topic", "ledger_id", "entry_id", "batch_index", "key", "payload", "error"]
 # The server's library and the client's warn about their own sockets and clocks.
@@ -28,27 +25,15 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """An S3 server with an empty bucket, and a client of it that shares nothing with ours."""
-    import boto3
+    """An S3 server that ours find by the environment, and a client of it."""
     import s3fs
-    from moto.server import ThreadedMotoServer
 
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    for name, value in {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    s3fs.S3FileSystem.clear_instance_cache()
-    client = boto3.client("s3")
-    client.create_bucket(Bucket=BUCKET)
-    yield client
-    s3fs.S3FileSystem.clear_instance_cache()
-    server.stop()
+    with s3_server() as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        s3fs.S3FileSystem.clear_instance_cache()
+        yield client(environment)
+        s3fs.S3FileSystem.clear_instance_cache()
 
 
 @pytest.fixture
@@ -59,16 +44,6 @@ def folder(capture: Callable[[str], Path]) -> Path:
 def ledgers_of(folder: Path) -> list[int]:
     stats = json.loads((folder / "truth.json").read_text())[TOPIC]["internalStats"]
     return [one["ledgerId"] for one in stats["ledgers"] if one["entries"]]
-
-
-def offload(client: Any, folder: Path, ledger_id: int) -> None:
-    """Put the frames of a ledger into the bucket, as the offloader of Pulsar writes them."""
-    with open_entries(bookie_urls(folder)) as source:
-        frames = [bytes(decode_bookie_entry(raw.data).data) for raw in source.read_many(ledger_id)]
-    data, index = offloaded(frames)
-    key = f"0a1b2c3d-0000-4000-8000-0123456789ab-ledger-{ledger_id}"
-    client.put_object(Bucket=BUCKET, Key=key, Body=data)
-    client.put_object(Bucket=BUCKET, Key=f"{key}-index", Body=index)
 
 
 def test_messages_come_from_objects_alone(s3: Any, folder: Path, tmp_path: Path) -> None:

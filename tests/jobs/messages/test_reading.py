@@ -22,8 +22,8 @@ from pulsar_meta.jobs.messages.stream import parts_of, reader_of
 from pulsar_meta.jobs.topics.topic import with_bookkeeper
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
-from tests.message_truth import SAME, compare_rows
-from tests.seek_truth import bookie_urls
+from tests.message_truth import SAME, compare_rows, compared, source_rows, truth_topics
+from tests.seek_truth import bookie_urls, read_truth
 
 CHUNKED = "persistent://public/default/chunked"
 ORDERS = "persistent://public/default/orders"
@@ -44,6 +44,25 @@ def test_rows_are_the_messages_that_clients_read(capture: Callable[[str], Path],
     if name == "schemas-4.2.4":
         assert len(table.values) > 15
         assert table.values["AVRO"] == 29
+
+
+# All whose truths have messages (the others' are about cursors), and how many that are not encrypted.
+EVERY = {
+    "pulsar-2.8.2": 14_623, "pulsar-3.0.7": 14_771, "pulsar-4.0.7": 14_891, "pulsar-5.0.0-M1": 14_891,
+    "pulsar-4.2.4": 14_891, "pulsar-4.2.4-3bookies": 14_891, "pulsar-4.2.4-killed": 10_600,
+    "pulsar-4.2.4-shadows": 1_160, "schemas-4.2.4": 97,
+    "pulsar-5.0.0-M1-scalable": 1_388, "pulsar-5.0.0-M1-scalable-running": 1_408,
+    "transactions-4.0.7": 79, "transactions-4.2.4": 79, "transactions-4.2.4-forgotten": 82,
+}  # fmt: skip
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("name", EVERY)
+def test_the_data_source_has_every_message_of_every_truth(capture: Callable[[str], Path], name: str) -> None:
+    folder = capture(name)
+    table = compared(folder, source_rows(folder, truth_topics(read_truth(folder))))
+    assert table.wrong == []
+    assert table.found[SAME] == EVERY[name]
 
 
 @pytest.fixture(scope="module")

@@ -5,23 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from pulsar_meta.jobs.spark.session import find_master
 from tests.seek_truth import read_truth
-from tests.servers import spark_classes
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.servers.standalone_spark import both_worked, settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
 PROGRAM = str(Path(sys.executable).parent / "pulsar-meta")
 ROOT = Path(__file__).parents[3]
-HOST = "127.0.0.1"
 PLAIN = [f"persistent://public/default/{name}" for name in ("orders", "plain", "codec-lz4", "chunked")]
 COUNT = """
 import json, sys
@@ -35,37 +29,6 @@ with spark_session(SparkSettings(sys.argv[1], json.loads(sys.argv[2]))) as spark
     whole = messages.where("error is null and length(payload) >= 0")
     print(json.dumps([list(row) for row in whole.groupBy("topic").count().collect()]))
 """
-
-
-@pytest.fixture
-def cluster(session: SparkSession, tmp_path: Path) -> Iterator[str]:
-    """Return the URL of a master whose two workers, each with a core, write below `tmp_path`.
-
-    Spark's own servers on ports of their own, in the Java that is there; the executors are processes.
-    """
-    from pyspark import SparkContext
-
-    java = SparkContext._jvm
-    assert java is not None
-    conf, deploy = java.org.apache.spark.SparkConf(False), java.org.apache.spark.deploy
-    started = [deploy.master.Master.startRpcEnvAndEndpoint(HOST, 0, 0, conf)._1()]
-    master = f"spark://{started[0].address().hostPort()}"
-    nothing = java.scala.Option.empty()
-    try:
-        find_master(master)
-        for number in range(2):
-            folder = str(tmp_path / f"worker{number}")
-            masters = java.org.apache.spark.util.Utils.parseStandaloneMasterUrls(master)
-            started.append(
-                deploy.worker.Worker.startRpcEnvAndEndpoint(
-                    HOST, 0, 0, 1, 1024, masters, folder, java.scala.Some(number), conf, nothing
-                )
-            )
-        yield master
-    finally:
-        for server in reversed(started):
-            server.shutdown()
-            server.awaitTermination()
 
 
 @pytest.fixture
@@ -110,17 +73,6 @@ def test_both_workers_answer_with_a_pex_that_lacks_pyspark(
     assert not list(unpacked.glob("installed_wheels/*/*/pyspark-*"))
 
 
-def settings() -> dict[str, str]:
-    """Return what every job here needs: an address, little memory, and both workers before it begins."""
-    return {
-        "spark.driver.host": HOST,
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": " ".join(spark_classes.options()),
-        "spark.scheduler.minRegisteredResourcesRatio": "1",
-        "spark.scheduler.maxRegisteredResourcesWaitingTime": "200s",
-    }
-
-
 def seek_as_locally(cluster: str, folder: Path, conf: dict[str, str], tmp_path: Path) -> None:
     """Ask an index of a namespace on the cluster; the answers have to be those of one process."""
     places = [
@@ -142,13 +94,6 @@ def seek_as_locally(cluster: str, folder: Path, conf: dict[str, str], tmp_path: 
     assert by_spark.returncode == locally.returncode == 3
     assert without_price(by_spark.stdout) == without_price(locally.stdout)
     assert [json.loads(line)["status"] for line in by_spark.stdout.splitlines()].count("found") > 20
-
-
-def both_worked(tmp_path: Path, jobs: int) -> None:
-    for worker in ("worker0", "worker1"):
-        logs = list((tmp_path / worker).glob("app-*/*/stderr"))
-        assert len(logs) == jobs
-        assert all("Finished task" in log.read_text() for log in logs)
 
 
 def count_messages(cluster: str, folder: Path, conf: dict[str, str], tmp_path: Path) -> dict[str, int]:

@@ -174,6 +174,8 @@ def test_options_that_make_no_sense_are_named(capture: Capture) -> None:
         ({"entries": "bookie-disk:/x", "readable": "true"}, "readable needs"),
         ({"entries": "bookie-disk:/x", "entriesperpartition": "x"}, "entriesPerPartition"),
         ({"entries": "bookie-disk:/x", "where": "("}, "filter"),
+        ({"entries": "bookie-disk:/x", "topics": '["a", 1]'}, "topics is no JSON list"),
+        ({"entries": "[bookie-disk:/x"}, "entries is no JSON list"),
     ):
         with pytest.raises(UsageError, match=said):
             MessageSourceReader(options, ["topic"])

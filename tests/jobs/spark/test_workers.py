@@ -16,7 +16,7 @@ from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.index.build import first_index
 from pulsar_meta.jobs.index.check import check_indexes
 from pulsar_meta.jobs.spark.indexes import check_indexes_with_spark, first_indexes_with_spark
-from pulsar_meta.jobs.spark.workers import Opened, Sources, Task, divide, map_on_workers
+from pulsar_meta.jobs.spark.workers import Opened, Pace, Sources, Task, divide, map_on_workers
 from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.topics.topic import topic_of
 from pulsar_meta.stores.registry import open_store
@@ -140,3 +140,20 @@ def test_partitions_cost_about_the_same() -> None:
     assert max(costs) < 1.05 * min(costs)
     assert sorted(number for partition in partitions for number, _ in partition) == list(range(500))
     assert divide([], 8) == []
+
+
+def sizes(pace: Pace, seconds: list[float], *, cost: int = 10, cores: int = 2) -> list[int]:
+    """Return how many tasks jobs take that last so long."""
+    tasks, found = enumerate(Task(Sources(None, ()), number, cost) for number in range(1000)), []
+    for one in seconds:
+        found.append(len(pace.take(tasks, cores)))
+        pace.took(one)
+    return found
+
+
+def test_jobs_grow_until_they_take_as_long_as_they_should() -> None:
+    assert sizes(Pace(60), [1, 1, 1, 40, 60, 120, 60]) == [2, 8, 32, 128, 192, 192, 96]
+    assert sizes(Pace(0), [1, 1, 1]) == [2, 2, 2]
+    # However slow one was, each core gets a task; at the end there are no more.
+    assert sizes(Pace(60), [9000, 9000]) == [2, 2]
+    assert sizes(Pace(60), [1] * 8)[-3:] == [318, 0, 0]

@@ -17,13 +17,15 @@ from pulsar_meta.jobs.messages.stream import parts_of, transactions_of
 from pulsar_meta.jobs.seek.questions import FIRST_INDEX, INDEX, TIME, Kind, Question, SeekOptions
 from pulsar_meta.jobs.seek.search import AFTER_LAST, BEFORE_FIRST, FOUND, GAP
 from pulsar_meta.jobs.seek.seeker import Seeker, plan_of_ledgers
-from pulsar_meta.jobs.topics.topic import MAX_ID, Report, with_bookkeeper
+from pulsar_meta.jobs.topics.topic import MAX_ID, Ledger, Report, with_bookkeeper
 from pulsar_meta.jobs.transactions.buffer_snapshots import compacted_ledgers
 from pulsar_meta.jobs.transactions.outcomes import Transactions
 from pulsar_meta.stores.base import Store
 
-# Entries of a file at most; a ledger that has more is cut.
+# Entries of a file at most, and bytes as far as ledgers' sizes are written down; a ledger that has
+# more is cut.
 ENTRIES_A_FILE: Final = 250_000
+BYTES_A_FILE: Final = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +57,12 @@ class Piece:
         return tuple((part.ledger.ledger_id, part.first, part.last or 0) for part in self.parts)
 
     @property
-    def entries(self) -> int:
-        """How many entries it has at most."""
-        return sum((part.last or 0) - part.first + 1 for part in self.parts)
+    def cost(self) -> int:
+        """How many entries it has at most; entries so large that fewer make a file count for more."""
+        return sum(
+            ((part.last or 0) - part.first + 1) * ENTRIES_A_FILE // _entries_a_file(part.ledger)
+            for part in self.parts
+        )
 
 
 def plan_topic(
@@ -68,7 +73,6 @@ def plan_topic(
     source: EntrySource,
     manifest: Manifest,
     report: Report,
-    size: int = ENTRIES_A_FILE,
 ) -> Iterator[Piece]:
     """Yield the pieces of a topic that are new, or that were not whole before, in reading order.
 
@@ -88,7 +92,7 @@ def plan_topic(
         done = [piece for piece in manifest.of_topic(choice.name) if piece.whole and manifest.is_there(piece)]
         pieces = [
             Piece(choice.name, (part,), f"{place}/{_file_name(part)}.{form}")
-            for part in _left(parts, done, manifest.of_topic(choice.name), size)
+            for part in _left(parts, done, manifest.of_topic(choice.name))
         ]
     for piece in pieces:
         yield replace(piece, scalable_topic=choice.scalable_topic, transactions=known)
@@ -142,7 +146,7 @@ def _before_open(parts: list[Range], known: Transactions | None) -> list[Range]:
     return kept
 
 
-def _left(parts: Sequence[Range], done: Sequence[Done], known: Sequence[Done], size: int) -> Iterator[Range]:
+def _left(parts: Sequence[Range], done: Sequence[Done], known: Sequence[Done]) -> Iterator[Range]:
     """Yield what is left of parts: what was read and is not whole as it was cut then, the rest cut anew."""
     whole = {piece.ranges for piece in done}
     read = sorted({one for piece in known for one in piece.ranges})
@@ -151,16 +155,21 @@ def _left(parts: Sequence[Range], done: Sequence[Done], known: Sequence[Done], s
         for one in read:
             if one[0] != ledger_id or not at <= one[1] <= end:
                 continue
-            yield from _cut(part, at, one[1] - 1, size)
+            yield from _cut(part, at, one[1] - 1)
             if (one,) not in whole:
                 yield replace(part, first=one[1], last=one[2])
             at = one[2] + 1
-        yield from _cut(part, at, end, size)
+        yield from _cut(part, at, end)
 
 
-def _cut(part: Range, first: int, last: int, size: int) -> Iterator[Range]:
+def _cut(part: Range, first: int, last: int) -> Iterator[Range]:
+    size = _entries_a_file(part.ledger)
     for at in range(first, last + 1, size):
         yield replace(part, first=at, last=min(at + size - 1, last))
+
+
+def _entries_a_file(ledger: Ledger) -> int:
+    return max(1, min(ENTRIES_A_FILE, int(BYTES_A_FILE / max(1.0, ledger.entry_size))))
 
 
 def _latest(

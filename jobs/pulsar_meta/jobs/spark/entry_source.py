@@ -14,7 +14,7 @@ from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 from pulsar_meta.jobs.entries.entry_sources import LIVE
 from pulsar_meta.jobs.entries.scan import COLUMNS, TOPIC, record_batch
 from pulsar_meta.jobs.ledger_columns import read_columns
-from pulsar_meta.jobs.spark.options import truth, whole_number
+from pulsar_meta.jobs.spark.options import several, truth, whole_number
 from pulsar_meta.jobs.spark.pushdown import Wanted, wanted_by
 from pulsar_meta.jobs.spark.workers import Opened, Sources
 from pulsar_meta.jobs.topics.scope import chosen_topics
@@ -75,7 +75,7 @@ class EntryReader(DataSourceReader):
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
         """Nothing is opened yet; UsageError for options that contradict each other."""
-        urls = options.get("entries", "").split()
+        urls = several(options, "entries")
         if not urls:
             raise UsageError('pulsar_entries: .option("entries", "bookie-disk:/path") says where they are')
         if any(url.startswith(f"{LIVE}:") for url in urls) and not options.get("store"):
@@ -137,7 +137,7 @@ class EntryReader(DataSourceReader):
         def fail(fault: PulsarMetaError) -> None:
             raise fault
 
-        names, sources = self.options.get("topics", "").split(), ShadowSources(store, many=True)
+        names, sources = several(self.options, "topics"), ShadowSources(store, many=True)
         for record in chosen_topics(store, names, everything=not names):
             yield followed(topic_of(record), store, sources, fail)
 

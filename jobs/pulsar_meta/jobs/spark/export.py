@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Final
 
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.export.plan import Piece
 from pulsar_meta.jobs.export.run import Exported, Exporter, ExportJob, export_piece
 from pulsar_meta.jobs.spark.session import spark_session
 from pulsar_meta.jobs.spark.workers import LEDGER_COST, Opened, Sources, Task, map_on_workers
+
+# What a kill may lose.
+JOB_SECONDS: Final = 60.0
 
 
 def export_with_spark(job: ExportJob, sources: Sources, spark: SparkSettings) -> Exporter:
@@ -21,10 +25,11 @@ def export_with_spark(job: ExportJob, sources: Sources, spark: SparkSettings) ->
     def export(pieces: Sequence[Piece]) -> Iterator[Exported]:
         if not pieces:
             return
-        tasks = [Task(sources, piece, LEDGER_COST + piece.entries) for piece in pieces]
+        tasks = [Task(sources, piece, LEDGER_COST + piece.cost) for piece in pieces]
         with spark_session(spark) as session:
             # Some at a time: what is killed goes on from there.
-            yield from map_on_workers(session, tasks, partial(export_one, job), spark, streaming=True)
+            work = partial(export_one, job)
+            yield from map_on_workers(session, tasks, work, spark, streaming=True, job_seconds=JOB_SECONDS)
 
     return export
 

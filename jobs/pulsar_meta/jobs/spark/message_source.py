@@ -17,7 +17,7 @@ from pulsar_meta.jobs.entries.filters import parse_filter
 from pulsar_meta.jobs.messages.columns import COLUMN_TYPES, checked_columns
 from pulsar_meta.jobs.messages.reading import MessageOptions
 from pulsar_meta.jobs.messages.stream import reader_of, transactions_of
-from pulsar_meta.jobs.spark.options import truth, whole_number
+from pulsar_meta.jobs.spark.options import several, truth, whole_number
 from pulsar_meta.jobs.spark.pushdown import Wanted, wanted_by
 from pulsar_meta.jobs.spark.workers import LEDGER_COST, Opened, Sources
 from pulsar_meta.jobs.topics.scope import chosen_topics
@@ -96,7 +96,7 @@ class MessageSourceReader(DataSourceReader):
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
         """Nothing is opened yet; UsageError for options that contradict each other."""
-        urls = options.get("entries", "").split()
+        urls = several(options, "entries")
         if not urls:
             raise UsageError('pulsar_messages: .option("entries", "bookie-disk:/path") says where they are')
         self.readable = truth(options, "readable")
@@ -105,7 +105,7 @@ class MessageSourceReader(DataSourceReader):
         if needed and not options.get("store"):
             raise UsageError(f'pulsar_messages: {needed} needs .option("store", "zk://…") too')
         self.sources = Sources(options.get("store"), tuple(urls))
-        self.names = options.get("topics", "").split()
+        self.names = several(options, "topics")
         self.size = whole_number(options, "entriesPerPartition", 1) if _is_cut(options) else None
         where = options.get("where")
         self.options = MessageOptions(
@@ -144,8 +144,7 @@ class MessageSourceReader(DataSourceReader):
             last = opened.entries.last_entry(ledger.ledger_id) if count is None else count - 1
             last = -1 if last is None else min(last, entries.high)
             if last >= entries.low:
-                size = (ledger.size or 0) / count if count else 0.0
-                yield Held(topic, scalable, ledger.ledger_id, entries.low, last, size)
+                yield Held(topic, scalable, ledger.ledger_id, entries.low, last, ledger.entry_size)
 
     def _ledgers(self, opened: Opened) -> Iterator[tuple[str | None, str | None, Ledger]]:
         if opened.store is None:

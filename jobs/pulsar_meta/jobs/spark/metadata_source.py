@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD
 from pulsar_meta.codecs.metadata.managed_place import managed_place
-from pulsar_meta.jobs.spark.options import whole_number
+from pulsar_meta.jobs.spark.options import several, whole_number
 from pulsar_meta.jobs.topics.cursors import cursor_of
 from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.topics.shadow import ShadowSources
@@ -44,7 +44,7 @@ class TopicReader(DataSourceReader):
         if "store" not in options:
             raise UsageError('.option("store", "zk://…") says where the metadata is')
         self.store = options["store"]
-        self.names = options.get("topics", "").split()
+        self.names = several(options, "topics")
         self.size = whole_number(options, "topicsPerPartition", TOPICS_A_PARTITION)
         self.columns = tuple(columns)
 

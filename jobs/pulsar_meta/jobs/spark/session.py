@@ -12,6 +12,7 @@ import re
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 LOG_READ: Final = 1 << 20
 MASTER_SECONDS: Final = 10.0
+# How long executors of a cluster are waited for, and how long none may come until these are all.
+EXECUTORS_SECONDS: Final = 30.0
+QUIET_SECONDS: Final = 1.0
+DYNAMIC: Final = "spark.dynamicAllocation.enabled"
 _python_error_re = re.compile(r"(?!java\.|org\.|py4j\.)(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?::|$)")
 _java_error_re = re.compile(r"^.*?(?:[a-z]\w*\.)+[A-Z]\w*(?:Error|Exception)(?:: |$)")
 QUIET: Final = {
@@ -90,9 +95,29 @@ def start_session(settings: SparkSettings) -> SparkSession:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with tempfile.TemporaryFile() as log, _java_home():
         try:
-            return _connect(_configuration(settings), None if settings.verbose else log)
+            session = _connect(_configuration(settings), None if settings.verbose else log)
         except Exception as error:
             raise UnreachableError(f"Spark does not start: {_reason(error, log)}") from error
+    _await_executors(session)
+    return session
+
+
+def _await_executors(session: SparkSession) -> None:
+    """Wait until no more executors come: a cluster's cores are not known before, and work is cut by them.
+
+    Where they come and go as there is work, or none comes, there is nothing to wait for.
+    """
+    context: Any = session.sparkContext
+    if context.master.startswith("local") or context.getConf().get(DYNAMIC, "false") == "true":
+        return
+    late = time.monotonic() + EXECUTORS_SECONDS
+    known, since = 0, time.monotonic()
+    while time.monotonic() < min(late, since + QUIET_SECONDS if known else late):
+        time.sleep(QUIET_SECONDS / 10)
+        # The driver is among them.
+        executors = context._jsc.sc().getExecutorMemoryStatus().size() - 1
+        if executors != known:
+            known, since = executors, time.monotonic()
 
 
 @contextmanager

@@ -7,11 +7,12 @@ travels as a value too, and is raised here.
 from __future__ import annotations
 
 import heapq
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import groupby, islice
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 PARTITIONS_PER_CORE: Final = 4
 # What opening a ledger costs, in entries.
 LEDGER_COST: Final = 1000
+# By how much a job is larger than the one before it, at most.
+GROWTH: Final = 4.0
 
 Input = TypeVar("Input")
 Result = TypeVar("Result")
@@ -95,6 +98,7 @@ def map_on_workers(
     spark: SparkSettings,
     *,
     streaming: bool = False,
+    job_seconds: float = 0.0,
 ) -> Iterator[Result]:
     """Yield what `work`, a function of a module, makes of each task, in the order of the tasks.
 
@@ -102,15 +106,17 @@ def map_on_workers(
     `spark.report`, each text once.
 
     All tasks are one job. With `streaming` a job has a task for each core, so that no more results than
-    these are in memory. A PulsarMetaError of a worker is raised here.
+    these are in memory; with `job_seconds`, too, later jobs have more, and take about so long, since at the
+    end of each job cores wait for its last task. A PulsarMetaError of a worker is raised here.
     """
     context = session.sparkContext
-    cores = context.defaultParallelism
     waiting = enumerate(tasks)
-    news = _News(spark)
-    while some := list(islice(waiting, cores if streaming else None)):
-        partitions = divide(some, cores if streaming else cores * PARTITIONS_PER_CORE)
+    news, pace = _News(spark), Pace(job_seconds)
+    while some := pace.take(waiting, context.defaultParallelism) if streaming else list(waiting):
+        partitions = divide(some, context.defaultParallelism * PARTITIONS_PER_CORE)
+        begun = time.monotonic()
         done = context.parallelize(partitions, len(partitions)).flatMap(partial(_do, work)).collect()
+        pace.took(time.monotonic() - begun)
         for _, result in sorted(done, key=lambda one: one[0]):
             if isinstance(result, Notes):
                 news.pass_on(result)
@@ -118,6 +124,31 @@ def map_on_workers(
                 raise result
             else:
                 yield result
+
+
+class Pace:
+    """How much one job does: a task for each core at first, later as much as takes `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        """0 seconds: a task for each core always."""
+        self._seconds = seconds
+        self._cost, self._most = 0, 0.0
+
+    def take(self, tasks: Iterator[Numbered[Input]], cores: int) -> list[Numbered[Input]]:
+        """Return the tasks of the next job, none where there are no more."""
+        taken: list[Numbered[Input]] = []
+        self._cost = 0
+        while len(taken) < cores or self._cost < self._most:
+            found = next(tasks, None)
+            if found is None:
+                break
+            taken.append(found)
+            self._cost += found[1].cost
+        return taken
+
+    def took(self, seconds: float) -> None:
+        """Learn from how long the last job took; the next one does several times as much at most."""
+        self._most = self._cost * min(GROWTH, self._seconds / max(seconds, 0.01))
 
 
 class _News:

@@ -124,6 +124,11 @@ class Ledger:
     counted: int = 0
 
     @property
+    def entry_size(self) -> float:
+        """The bytes of an entry, on average; 0.0 where nobody has written it down."""
+        return (self.size or 0) / self.entries if self.entries else 0.0
+
+    @property
     def format(self) -> EntryFormat:
         """How the entries are to be read, as far as BookKeeper's metadata and the topic's name say."""
         form = EntryFormat() if self.bookkeeper is None else self.bookkeeper.format
