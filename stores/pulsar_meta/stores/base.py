@@ -117,7 +117,7 @@ class Store(Protocol):
         """Where the whole store lies as it was before the first write, None where nothing keeps it."""
         ...
 
-    def as_of_now(self) -> Store:
+    def as_of_now(self) -> Self:
         """Return the store as it is now, for reading while this one is open, where it can be had."""
         ...
 
@@ -252,7 +252,7 @@ class BaseStore(ABC):
         """Raise UsageError: only what is there now is kept."""
         raise UsageError("keeps no history; zk-files: and etcd do", source=self.url)
 
-    def as_of_now(self) -> Store:
+    def as_of_now(self) -> Self:
         """Return this one: it stands still, or nothing makes it."""
         return self
 

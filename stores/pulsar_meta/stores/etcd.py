@@ -16,7 +16,7 @@ from contextlib import suppress
 from copy import copy
 from functools import partial
 from itertools import pairwise
-from typing import Final
+from typing import Final, Self
 
 from pulsar_meta.access.credentials import user_password
 from pulsar_meta.access.urls import ServerUrl
@@ -148,7 +148,7 @@ class EtcdStore(BaseStore):
             gone = event.type == api.Event.DELETE
             yield Change(event.kv.mod_revision, None, None, None if gone else self._versioned(event.kv))
 
-    def as_of_now(self) -> EtcdStore:
+    def as_of_now(self) -> Self:
         """Return a view that reads at the newest revision there is."""
         view = copy(self)
         view._revision = self._revision or self._range(b"/", limit=1).header.revision
