@@ -16,22 +16,26 @@ import pyarrow.compute as pc
 
 from pulsar_meta.cli.render.entries import MESSAGE_FIELDS, NONE, segment_of, transaction_of
 from pulsar_meta.cli.render.entry_blocks import (
-    LAST_TIME,
-    BlockCells,
-    Cells,
-    FieldCells,
     Part,
     csv_cell,
     csv_properties,
     csv_text,
-    digits,
-    iso_times,
+    json_number,
     json_parts,
     json_rows,
-    member,
     metadata_members,
     plain_properties,
     timed_rows,
+)
+from pulsar_meta.cli.render.entry_cells import (
+    LAST_TIME,
+    BlockCells,
+    Cells,
+    FieldCells,
+    digits,
+    iso_times,
+    joined,
+    one_of,
 )
 from pulsar_meta.cli.render.text import one_line
 from pulsar_meta.codecs.columns.batches import Messages, split_batches
@@ -65,7 +69,9 @@ class Kind:
 
     def of_entry(self, column: Cells) -> Cells:
         """Return a column of entries as one of messages."""
-        return column if self.places is None else column.take(pa.array(self.entries))
+        if self.places is None or isinstance(column, str):
+            return column
+        return column.take(pa.array(self.entries))
 
     def numbered(self) -> Rows:
         """Return which messages have an index."""
@@ -102,10 +108,10 @@ class OpenedBlock:
     def texts(self, lines: Callable[[Kind], Iterator[Cells]], separator: str) -> Cells:
         """Return of each entry of the block what `lines` makes of its messages, together."""
         of_batches = self._of_batches()
-        parts, owners = [_joined(of_batches, lines)], [of_batches.entries]
+        parts, owners = [joined(lines(of_batches))], [of_batches.entries]
         alone = np.flatnonzero(self.shown & ~self._batch)
         if alone.size:
-            parts.append(_joined(self._alone(), lines).take(pa.array(alone)))
+            parts.append(joined(lines(self._alone())).take(pa.array(alone)))
             owners.append(alone)
         entries = np.concatenate(owners)
         order = np.argsort(entries, kind="stable")
@@ -152,11 +158,11 @@ def csv_messages(held: PresentBlock, max_size: int) -> Iterator[Part]:
 def json_messages(held: PresentBlock, max_size: int) -> Iterator[Part]:
     """Yield the lines of NDJSON of entries with their messages."""
     cells = BlockCells(held)
-    begin, members, between, metadata = json_parts(cells)
+    documents = joined(json_parts(cells))
     for rows, opened in _opened(cells, json_rows(cells), max_size):
         messages = opened.texts(_json_columns, ", ")[rows]
-        parts = (begin, members[rows], between, metadata[rows], '}, "messages": [', messages, "]}\n")
-        yield rows.start, opened.shown[rows], pc.binary_join_element_wise(*parts, "")
+        parts = (documents[rows], '}, "messages": [', messages, "]}\n")
+        yield rows.start, opened.shown[rows], joined(parts)
 
 
 def _opened(cells: BlockCells, shown: Rows, max_size: int) -> Iterator[tuple[slice, OpenedBlock]]:
@@ -169,10 +175,6 @@ def _opened(cells: BlockCells, shown: Rows, max_size: int) -> Iterator[tuple[sli
         yield rows, OpenedBlock(cells, some, max_size)
 
 
-def _joined(kind: Kind, lines: Callable[[Kind], Iterator[Cells]]) -> Cells:
-    return pc.binary_join_element_wise(*lines(kind), "")
-
-
 def _plain_columns(kind: Kind) -> Iterator[Cells]:
     cells, own = kind.cells, kind.own
     yield f"{cells.block.ledger_id}:"
@@ -181,13 +183,13 @@ def _plain_columns(kind: Kind) -> Iterator[Cells]:
         yield ":"
         yield digits(kind.places)
     yield "\t"
-    yield pc.fill_null(digits(kind.indexes, kind.numbered()), NONE)
+    yield digits(kind.indexes, kind.numbered(), NONE)
     yield "\t"
     yield kind.of_entry(iso_times(cells.times()))
     yield "\t"
     yield kind.of_entry(cells.producer(lambda name: one_line(name) or NONE))
     yield "\t"
-    yield pc.coalesce(own.digits("sequence_id"), kind.of_entry(cells.digits("sequence_id")))
+    yield _sequence_ids(kind)
     yield "\t"
     yield pc.fill_null(own.texts("partition_key", lambda key: one_line(str(key)) or NONE), NONE)
     yield "\t"
@@ -201,6 +203,12 @@ def _plain_columns(kind: Kind) -> Iterator[Cells]:
     yield f"\t{NONE}\t"
     yield _notes(kind)
     yield "\n"
+
+
+def _sequence_ids(kind: Kind) -> Cells:
+    """Return the sequence id of each message, its entry's where it has none."""
+    own, of_entry = kind.own.digits("sequence_id"), kind.of_entry(kind.cells.digits("sequence_id"))
+    return of_entry if isinstance(own, str) else pc.coalesce(own, of_entry)
 
 
 def _event_times(times: Positions) -> Cells:
@@ -222,14 +230,14 @@ def _notes(kind: Kind) -> Cells:
     plain = one_line(", ".join(segment)) or NONE
     if not noted.any():
         return plain
-    notes = []
+    notes = [plain]
     for row in np.flatnonzero(noted).tolist():
         txn = (
             {"txnid_most_bits": int(most[row]), "txnid_least_bits": int(least[row])} if with_txn[row] else {}
         )
         set_flags = [name for name, is_set in flags.items() if is_set[row]]
         notes.append(one_line(", ".join([*transaction_of(txn), *set_flags, *segment])))
-    return pc.replace_with_mask(pa.array([plain] * len(noted)), pa.array(noted), pa.array(notes, pa.string()))
+    return one_of(notes, np.cumsum(noted) * noted)
 
 
 def _csv_columns(kind: Kind) -> Iterator[Cells]:
@@ -253,19 +261,19 @@ def _csv_columns(kind: Kind) -> Iterator[Cells]:
     for at, name in enumerate(MESSAGE_FIELDS):
         if at:
             yield ","
-        column = made[name]() if name in made else csv_text(str(cells.segment.get(name, "")))
-        yield column if isinstance(column, str) else pc.fill_null(column, "")
+        yield made[name]() if name in made else csv_text(str(cells.segment.get(name, "")))
     yield "\n"
 
 
 def _json_columns(kind: Kind) -> Iterator[Cells]:
-    members = [] if kind.places is None else [member("batch_index", digits(kind.places))]
-    metadata = pc.binary_join_element_wise(*metadata_members(kind.own), ", ", null_handling="skip")
-    members += [
-        member("index", digits(kind.indexes, kind.numbered())),
-        pc.binary_join_element_wise('"metadata": {', metadata, "}", ""),
-        member("payload_size", digits(kind.sizes)),
-    ]
     yield "{"
-    yield pc.binary_join_element_wise(*members, ", ", null_handling="skip")
+    if kind.places is not None:
+        yield '"batch_index": '
+        yield digits(kind.places)
+        yield ", "
+    yield from json_number('"index": ', kind.indexes, kind.numbered(), ", ")
+    yield '"metadata": {'
+    yield from metadata_members(kind.own)
+    yield '}, "payload_size": '
+    yield digits(kind.sizes)
     yield "}"
