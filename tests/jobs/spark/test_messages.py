@@ -128,18 +128,30 @@ def test_a_disk_alone_has_messages_without_topics(session: SparkSession, capture
     assert all(row["topic"] is None and row["value"] is None for row in rows)
 
 
-def test_exports_are_the_same_files(session: SparkSession, capture: Capture, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["orders", "parted"],
+        ["orders", "--where", "region=eu", "--from-index", "1000"],
+        ["compacted", "--compacted"],
+    ],
+    ids=["whole", "some", "compacted"],
+)
+def test_exports_are_the_same_files(
+    session: SparkSession, capture: Capture, tmp_path: Path, words: list[str]
+) -> None:
     folder = capture("pulsar-4.2.4-killed")
     where = ["--store", f"snapshot:{folder / 'metadata.ndjson'}"]
     where += [part for url in bookie_urls(folder) for part in ("--entries", url)]
     made = {}
     for engine in ("local", "spark"):
         to = tmp_path / engine
-        done = pulsar_meta_here("export", "orders", "parted", "--to", to, "--engine", engine, *where)
+        done = pulsar_meta_here("export", *words, "--to", to, "--engine", engine, *where)
         assert done.returncode == 0, done.stderr
         lines = [json.loads(line) for line in (to / NAME).read_text().splitlines()[1:]]
         made[engine] = sorted(lines, key=lambda line: str(line["ranges"]))
     assert made["local"] == made["spark"]
+    assert sum(line["rows"] for line in made["spark"]) > 25
 
 
 def held(entries: int, count: int = 1, size: float = 1000.0) -> list[Held]:
