@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Final
 
 from pulsar_meta.codecs.errors import NotFoundError
@@ -149,11 +150,12 @@ def _before_open(parts: list[Range], known: Transactions | None) -> list[Range]:
 def _left(parts: Sequence[Range], done: Sequence[Done], known: Sequence[Done]) -> Iterator[Range]:
     """Yield what is left of parts: what was read and is not whole as it was cut then, the rest cut anew."""
     whole = {piece.ranges for piece in done}
-    read = sorted({one for piece in known for one in piece.ranges})
+    every = sorted({one for piece in known for one in piece.ranges})
+    read = {ledger_id: list(some) for ledger_id, some in groupby(every, key=lambda one: one[0])}
     for part in parts:
-        ledger_id, at, end = part.ledger.ledger_id, part.first, part.last or 0
-        for one in read:
-            if one[0] != ledger_id or not at <= one[1] <= end:
+        at, end = part.first, part.last or 0
+        for one in read.get(part.ledger.ledger_id, ()):
+            if not at <= one[1] <= end:
                 continue
             yield from _cut(part, at, one[1] - 1)
             if (one,) not in whole:
