@@ -5,6 +5,8 @@ protobuf and reads three fields of them. A command's speed is given as a share o
 over entries a second, of processor time (user and system) each. A command runs in a process of its own, over
 a log of all entries and over one of a tenth, in turns; the difference is what the other nine tenths take, so
 that start-up and imports are not counted. Medians of --rounds rounds.
+Each command is one process (--jobs 1), but for the last rows of a log: those are by the clock, with the
+processes of --jobs and with one, in turns, over the whole log, and need a machine that does nothing else.
 With --before, another checkout, commands that have to be so many times as fast are measured there too, in
 the same rounds, over a tenth of the log and a hundredth.
 
@@ -32,6 +34,7 @@ from typing import Final
 
 import lz4.block
 
+from pulsar_meta.access.processes import cores
 from pulsar_meta.codecs.bookie_files.entry_log import HEADER_SIZE
 from pulsar_meta.codecs.columns.records import find_records
 from pulsar_meta.codecs.errors import DecodeError
@@ -54,7 +57,7 @@ MAIN: Final = (sys.executable, "-c", "from pulsar_meta.cli.app import main; main
 class Row:
     """A line of the table: a command over a kind of log, and the share of the loop that it has to reach.
 
-    `times` is how many times as fast as before it has to be.
+    `times` is how many times as fast as before it has to be. `by_clock`: several processes against one.
     """
 
     name: str
@@ -62,6 +65,7 @@ class Row:
     goal: float | None
     log: str = "real"
     times: float | None = None
+    by_clock: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,10 @@ ROWS: Final = (
     Row("dump-entries --deep csv, batches", "dump-entries --deep -o csv", None, "batches", 5),
     Row("dump-entries --deep ndjson, batches", "dump-entries --deep -o ndjson", None, "batches", 5),
     Row("verify-entries, batches", "verify-entries", None, "batches"),
+    Row("dump-entries plain, jobs", "dump-entries", None, by_clock=True),
+    Row("dump-entries raw, jobs", "dump-entries -o raw", None, by_clock=True),
+    Row("verify-entries, jobs", "verify-entries", None, by_clock=True),
+    Row("--deep ndjson, batches, jobs", "dump-entries --deep -o ndjson", None, "batches", by_clock=True),
 )
 
 
@@ -189,10 +197,18 @@ def loop_seconds(data: bytes, places: list[tuple[int, int, int, int]]) -> float:
     return time.process_time() - started
 
 
+def clock_seconds(words: str, place: Path, jobs: int) -> float:
+    """Return the time that a command takes by the clock, start-up included; it must end well."""
+    arguments = [*words.split(), "--jobs", str(jobs), "--entries", f"bookie-disk:{place}"]
+    started = time.perf_counter()
+    subprocess.run([*MAIN, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - started
+
+
 def command_seconds(words: str, place: Path, made: Path, checkout: str | None) -> float:
     """Return the processor time of a command; it must end well."""
     arguments = [*words.replace("FILE", str(made)).split(), "--entries", f"bookie-disk:{place}"]
-    environment = dict(os.environ)
+    environment = dict(os.environ, PULSAR_META_JOBS="1")
     if checkout is not None:
         roots = sorted({str(found.parent) for found in Path(checkout).glob("*/pulsar_meta")})
         environment["PYTHONPATH"] = os.pathsep.join(roots)
@@ -226,6 +242,9 @@ def shares(asked: argparse.Namespace, place: Path) -> Iterator[tuple[Row, Measur
         print(f"{kind}: {asked.entries} entries of {size} bytes, {len(frames)} different ones", flush=True)
         data, places = places_of(large / "current" / "0.log")
         for row in mine:
+            if row.by_clock:
+                print(_by_clock(row, large, asked), flush=True)
+                continue
             found, rates, times = [], [], []
             for _ in range(asked.rounds):
                 loop = loop_seconds(data, places) / len(places)
@@ -235,6 +254,19 @@ def shares(asked: argparse.Namespace, place: Path) -> Iterator[tuple[Row, Measur
                 if asked.before and row.times:
                     times.append(_each(row, counts, (small, tiny), place / "made", asked.before) / each)
             yield row, Measured(median(found), median(rates), median(times) if times else None)
+
+
+def _by_clock(row: Row, log: Path, asked: argparse.Namespace) -> str:
+    """Return the line of a row that compares several processes with one."""
+    pairs = [
+        (clock_seconds(row.words, log, 1), clock_seconds(row.words, log, asked.jobs))
+        for _ in range(asked.rounds)
+    ]
+    one, several = (median(each) for each in zip(*pairs, strict=True))
+    times = median(alone / shared for alone, shared in pairs)
+    return (
+        f"  {row.name:36}{one:7.2f} s by one process, {several:.2f} s by {asked.jobs}: {times:.2f} × as fast"
+    )
 
 
 def _each(
@@ -252,6 +284,7 @@ def main() -> None:
     )
     parser.add_argument("--entries", type=int, default=300_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=cores(), help="processes of the rows by the clock")
     parser.add_argument("--only", nargs="+", help="rows whose name has one of these in it")
     parser.add_argument("--checkout", help="measure the commands of another checkout")
     parser.add_argument("--before", help="measure another checkout, too, and compare")

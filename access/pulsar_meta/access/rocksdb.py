@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pulsar_meta.access.scratch import ScratchDirectory
+from pulsar_meta.access.scratch import ScratchDirectory, without_scratch
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def check_database(database: Path, source: str) -> None:
 
 
 def rocksdb_error(error: Exception, source: str) -> DecodeError | UnreachableError:
-    """Return what RocksDB said as our error, in one line."""
-    text = " ".join(str(error).split())
+    """Return what RocksDB said as our error, in one line that does not name our links to its files."""
+    text = without_scratch(" ".join(str(error).split()))
     if isinstance(error, PermissionError) or "Permission denied" in text:
         return UnreachableError(f"cannot be read: {text}", source=source)
     return DecodeError(f"RocksDB: {text}", source=source)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 from contextlib import suppress
@@ -36,6 +37,11 @@ class ScratchDirectory:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._lock)
             self._lock = None
+
+
+def without_scratch(text: str) -> str:
+    """Return `text` with files in such a directory by their names alone: each process has another one."""
+    return re.sub(re.escape(str(Path(tempfile.gettempdir()) / PREFIX)) + r"[^/\s]*/?", "", text)
 
 
 def remove_abandoned(parent: Path) -> None:

@@ -9,16 +9,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pulsar_meta.access.processes import cores
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.jobs.engine import LOCAL, SparkSettings, choose_engine_to_read
+from pulsar_meta.jobs.processes.pool import is_worth_processes
 from pulsar_meta.jobs.topics.topic import Ledger
 
 if TYPE_CHECKING:
     from pulsar_meta.entries.base import EntrySource
+    from pulsar_meta.jobs.entries.entry_sources import Sources
 
 ENGINE = "Engine"
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        min=1,
+        max=9999,
+        rich_help_panel=ENGINE,
+        help="Processes that read large logs. Default: one a core. Environment: PULSAR_META_JOBS.",
+    ),
+]
 
 
 class Engine(StrEnum):
@@ -27,6 +40,12 @@ class Engine(StrEnum):
     AUTO = "auto"
     LOCAL = "local"
     SPARK = "spark"
+
+
+def processes(shell: Shell, jobs: Jobs, sources: Sources, source: EntrySource) -> int:
+    """Return how many processes are to read `source`, which is `sources`: 1 where more are not worth it."""
+    count = jobs or shell.settings.jobs or cores()
+    return count if count > 1 and is_worth_processes(sources, source) else 1
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe_matching, 
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
 from pulsar_meta.jobs.entries.entry_places import places
 from pulsar_meta.jobs.entries.entry_reading import DataEntry, read_entries
+from pulsar_meta.jobs.entries.entry_sources import Sources
 from pulsar_meta.jobs.entries.filters import parse_filter
 from pulsar_meta.jobs.seek.questions import parse_index, parse_time
 from pulsar_meta.jobs.spark.entries import match_with_spark
-from pulsar_meta.jobs.spark.workers import Sources
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.jobs.topics.topic import MAX_ID, parse_ledger_id, with_bookkeeper
 from pulsar_meta.stores.base import Store

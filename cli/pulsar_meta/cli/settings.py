@@ -8,6 +8,7 @@
     [profiles.staging]
     store = "rocksdb:/pulsar/data/metadata"
     entries = ["bookie-disk:/pulsar/data/bookkeeper"]
+    jobs = 2
 
 An option beats the environment, the environment beats the profile, a named profile beats `[default]`.
 """
@@ -24,7 +25,7 @@ from pulsar_meta.cli.inputs import open_input
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.stores.routed import with_ledgers
 
-KEYS = ("store", "ledger_store", "entries", "master")
+KEYS = ("store", "ledger_store", "entries", "master", "jobs")
 LARGEST = 1 << 20
 
 
@@ -38,6 +39,7 @@ class Settings:
     store: str | None = None
     entries: tuple[str, ...] = ()
     master: str | None = None
+    jobs: int | None = None
 
 
 def config_path() -> Path:
@@ -110,10 +112,21 @@ def _checked(profile: dict[str, Any]) -> dict[str, Any]:
     """Return the profile; UsageError for a key that there is not, and for a value that is no text."""
     _check_names(profile, KEYS)
     for key, value in profile.items():
+        if key == "jobs":
+            profile[key] = _jobs(value, f"{key}: ")
+            continue
         texts = value if key == "entries" and isinstance(value, list) else [value]
         if not all(isinstance(text, str) for text in texts):
             raise UsageError(f"{key}: expected text in quotes, found {_kind(value)}")
     return profile
+
+
+def _jobs(found: Any, where: str) -> int:
+    """Return a number of processes; UsageError for what is none."""
+    text = str(found)
+    if isinstance(found, bool) or not text.isdecimal() or not text.isascii() or not 0 < int(text) < 10_000:
+        raise UsageError(f"{where}expected a number of processes, 1 or more")
+    return int(text)
 
 
 def load_settings(profile: str | None) -> Settings:
@@ -127,4 +140,10 @@ def load_settings(profile: str | None) -> Settings:
     if store and ledgers:
         store = with_ledgers(store, ledgers)
     master = os.environ.get("PULSAR_META_MASTER") or named.get("master")
-    return Settings(store=store, entries=tuple(entries), master=master)
+    jobs = os.environ.get("PULSAR_META_JOBS")
+    return Settings(
+        store=store,
+        entries=tuple(entries),
+        master=master,
+        jobs=_jobs(jobs, "PULSAR_META_JOBS: ") if jobs else named.get("jobs"),
+    )

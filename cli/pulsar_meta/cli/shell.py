@@ -229,18 +229,22 @@ class Shell:
             raise UsageError("-o parquet: this command has no typed columns: choose another form")
         self.emit_columns(documents, view.types)
 
+    @contextmanager
+    def bytes_out(self) -> Iterator[IO[bytes]]:
+        """Open what data is written to as bytes, never unasked a terminal."""
+        if self.output is None:
+            yield (sink := stdout_bytes(force=self.force))
+            sink.flush()
+        else:
+            with whole_file(self.output, "wb") as out:
+                yield out
+
     def emit_bytes(self, chunks: Iterable[Buffer]) -> None:
         """Write raw bytes to --output or stdout, never unasked to a terminal, nor where -o asks for text."""
         if self.output_format not in (None, Format.RAW):
             raise UsageError(f"-o {self.output_format}: what comes out is bytes; leave -o out")
-        if self.output is not None:
-            with whole_file(self.output, "wb") as out:
-                out.writelines(chunks)
-            return
-        sink = stdout_bytes(force=self.force)
-        for chunk in chunks:
-            sink.write(chunk)
-        sink.flush()
+        with self.bytes_out() as out:
+            out.writelines(chunks)
 
     def say(self, text: str) -> None:
         """Write a line to stderr, unless --quiet."""

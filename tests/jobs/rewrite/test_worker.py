@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from pulsar_meta.access.processes import cores
 from pulsar_meta.codecs.errors import UnreachableError
 from pulsar_meta.jobs.rewrite import worker
 from pulsar_meta.jobs.rewrite.decision import Decision, Rule
@@ -23,7 +24,7 @@ from pulsar_meta.jobs.rewrite.worker import ALONE, decide_ahead
 from pulsar_meta.stores.base import ABSENT, Versioned
 from tests.chaos.actors import cursor
 
-two_processors = pytest.mark.skipif(worker.cores() < 2, reason="needs two processors")
+two_processors = pytest.mark.skipif(cores() < 2, reason="needs two processors")
 RULE = Recompression("cursor", "zstd", threshold=64)
 
 

@@ -16,12 +16,11 @@ from pulsar_meta.cli.rewriting import BulkOptions, WriteOptions, open_for_writin
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.engine import choose_engine
-from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
 from pulsar_meta.jobs.index.build import MISSING, UNREADABLE, FirstIndexes, IndexBuild, first_index
 from pulsar_meta.jobs.index.properties import LAST_LEDGER, refuse_shadow
 from pulsar_meta.jobs.spark.indexes import first_indexes_with_spark
 from pulsar_meta.jobs.spark.session import spark_session
-from pulsar_meta.jobs.spark.workers import Sources
 from pulsar_meta.jobs.topics.scope import chosen_topics, is_glob, is_namespace
 from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.stores.base import Store

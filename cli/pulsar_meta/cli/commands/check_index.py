@@ -16,10 +16,9 @@ from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.entries.entry_choice import METADATA, NO_METADATA, Coverage
-from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
 from pulsar_meta.jobs.index.check import check_indexes
 from pulsar_meta.jobs.spark.indexes import check_indexes_with_spark
-from pulsar_meta.jobs.spark.workers import Sources
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
 from pulsar_meta.jobs.topics.topic import Topic, chosen_by_name, with_bookkeeper
 from pulsar_meta.stores.base import Store

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from itertools import chain, islice
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from pulsar_meta.cli.engine_options import EngineOptions
+from pulsar_meta.cli.engine_options import EngineOptions, Jobs, processes
 from pulsar_meta.cli.entry_options import (
     LimitOptions,
     LineTemplate,
@@ -31,8 +32,9 @@ from pulsar_meta.cli.render.entries import (
     message_view,
     parquet_row,
 )
+from pulsar_meta.cli.render.entry_forms import IN_BLOCKS, Rendering, frames, in_blocks, view_of
 from pulsar_meta.cli.render.parquet import Columns
-from pulsar_meta.cli.render.tables import Format, Lines
+from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.render.template import Template
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.shell import Shell
@@ -40,20 +42,22 @@ from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.frames.entry_json import PAYLOAD_FORMS
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.reader import Buffer
-from pulsar_meta.jobs.entries.entry_blocks import Frames, PresentBlock, frames_of, read_in_blocks
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.entries.entry_blocks import Patience, PresentBlock, read_in_blocks
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Place, choose
 from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe, describe_entries
 from pulsar_meta.jobs.entries.entry_filter import FilterCounts
-from pulsar_meta.jobs.entries.entry_reading import DataEntry, Readable, read_entries
-from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.entries.entry_portions import Portion, Portions, ReadRange
+from pulsar_meta.jobs.entries.entry_reading import Readable, read_entries
+from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
+from pulsar_meta.jobs.processes.messages import Write
+from pulsar_meta.jobs.processes.pool import Pool, Shared
 from pulsar_meta.jobs.transactions.outcomes import Outcomes
 from pulsar_meta.stores.base import Store
 
 SIZE_UNIT = 2**20
 # So many transactions are named.
 NAMED = 5
-# The forms that are made of columns, thousands of entries at a time.
-IN_BLOCKS = (Format.PLAIN, Format.CSV, Format.NDJSON)
 DIRECTORY = "dir:"
 
 
@@ -93,6 +97,7 @@ def dump_entries(
     sought: SoughtOptions = SoughtOptions(),  # noqa: B008
     where: Where = Where(),  # noqa: B008
     engine: EngineOptions = EngineOptions(),  # noqa: B008
+    jobs: Jobs = None,
 ) -> None:
     """Show the entries of topics and ledgers, from bookies' disks or files of frames.
 
@@ -104,6 +109,9 @@ def dump_entries(
     With --where only entries with a message that matches are shown, with where it was decided, and stderr
     ends with how many could not be decided: batches of stock Java and C++ producers have their properties
     with each message, so that the entry's own metadata says nothing; Go's has the first message's.
+
+    Disks with much in their entry logs are read by several processes (--jobs), with the same output; by one
+    alone with --limit, --where, --payload and --transactions, and where -o is json or parquet.
 
     Examples:
       pulsar-meta dump-entries orders --entries bookie-disk:data/bookie --from -10
@@ -139,9 +147,19 @@ def dump_entries(
                 _emit(shell, outcomes.add(shown, topics) if transactions else shown, look.deep, line)
             shell.say(matches.counts.summary())
         elif _is_for_blocks(shell, look, plain=not (line or transactions)):
-            whole = shell.format is not Format.RAW
-            held = read_in_blocks(places, source, opened, faults, coverage, bounds.count, with_headers=whole)
-            _emit_blocks(shell, held, look, faults)
+            sources = Sources(None, tuple(urls))
+            # Where a limit is reached is known only when all before it was read.
+            alone = shell.format is Format.PARQUET or bounds.count is not None
+            count = 1 if alone else processes(shell, jobs, sources, source)
+            if count > 1:
+                portions = Portions(places, source, opened, faults, coverage)
+                _emit_portions(shell, portions, look, count, sources, source)
+            else:
+                whole = shell.format is not Format.RAW
+                held = read_in_blocks(
+                    places, source, opened, faults, coverage, bounds.count, with_headers=whole
+                )
+                _emit_blocks(shell, held, look, faults)
         else:
 
             def described(some: Iterable[Place]) -> Iterator[Document]:
@@ -186,48 +204,56 @@ def _emit_blocks(
     elif shell.format is Format.PARQUET:
         shell.emit_columns(_as_columns(held, look, faults), PARQUET_TYPES)
     else:
-        view = message_view() if look.deep else entry_view()
-        shell.emit_lines(_in_blocks(held, shell.format, look, faults), view)
+        shell.emit_lines(in_blocks(held, shell.format, look, faults), view_of(look))
 
 
-def _in_blocks(
-    held: Iterator[PresentBlock | Readable], form: Format, look: DumpOptions, faults: Faults
-) -> Iterator[Document | Lines]:
-    """Yield entries as text where they come in blocks, else as documents; one of each message, in lines."""
+def _emit_portions(
+    shell: Shell, portions: Portions, look: DumpOptions, jobs: int, sources: Sources, source: EntrySource
+) -> None:
+    """Write what `_emit_blocks` does, by several processes."""
+    index = _FrameIndex.of(shell) if shell.format is Format.RAW else _FrameIndex(None)
+    rendering = Rendering(shell.format, look, noted=index.path is not None)
+    heading, patience = [rendering.heading], Patience()
+    with shell.bytes_out() as out, Pool(out) as pool:
 
-    def described(entry: Readable) -> Iterator[Document]:
-        document = describe(*entry, look, faults)
-        return each_message([document]) if look.deep and form is not Format.NDJSON else iter([document])
+        def headed(*data: Buffer) -> None:
+            out.writelines([*islice(heading, 1), *data])
+            heading.clear()
 
-    for some in held:
-        if not isinstance(some, PresentBlock):
-            yield from described(some)
-            continue
-        if look.deep and some.presence.ledger.format.snapshot is not None:
-            yield from chain.from_iterable(map(described, some.entries()))
-            continue
-        from pulsar_meta.cli.render import entry_blocks
+        def here(portion: Portion, write: Write) -> list[ReadRange]:
+            return rendering.write(source, portion, headed, patience)
 
-        for part in entry_blocks.rendered(some, _lines_of(form, look)):
-            yield from [part] if isinstance(part, Lines) else described(part)
+        shared = Shared(jobs, sources, source, rendering, here, at_once=True)
+        for portion, found in pool.run(portions, shared):
+            portions.account(found)
+            headed()
+            for (part, _), one in zip(portion, found, strict=True):
+                index.note(part.ledger.ledger_id, one.entry_ids)
+    index.write()
 
 
-def _lines_of(form: Format, look: DumpOptions) -> Callable[[PresentBlock], Iterator[Any]]:
-    """Return what makes lines of a block."""
-    from pulsar_meta.cli.render import entry_blocks, message_blocks
+@dataclass(slots=True)
+class _FrameIndex:
+    """Which frame of a file is which entry: a file beside it; where that is no file (None) nothing."""
 
-    if not look.deep:
-        return {
-            Format.PLAIN: entry_blocks.plain_lines,
-            Format.CSV: entry_blocks.csv_lines,
-            Format.NDJSON: entry_blocks.json_lines,
-        }[form]
-    opened = {
-        Format.PLAIN: message_blocks.plain_messages,
-        Format.CSV: message_blocks.csv_messages,
-        Format.NDJSON: message_blocks.json_messages,
-    }[form]
-    return lambda held: opened(held, look.max_size)
+    path: Path | None
+    lines: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, shell: Shell) -> _FrameIndex:
+        """Return that of what is written."""
+        return cls(None if shell.output is None else beside(shell.output, ".idx"))
+
+    def note(self, ledger_id: int, entry_ids: Iterable[int]) -> None:
+        """Note the next frames."""
+        if self.path is not None:
+            self.lines += (f'{{"ledger": {ledger_id}, "entry": {entry_id}}}\n' for entry_id in entry_ids)
+
+    def write(self) -> None:
+        """Write the file."""
+        if self.path is not None:
+            with whole_file(self.path, "w") as out:
+                out.writelines(self.lines)
 
 
 def _as_columns(
@@ -265,34 +291,9 @@ def _emit(shell: Shell, documents: Iterator[Document], deep: bool, line: Templat
 
 def _emit_frames(shell: Shell, entries: Iterator[PresentBlock | Readable]) -> None:
     """Write the form that `frames:` reads; beside a file, which frame is which entry."""
-    index = None if shell.output is None else beside(shell.output, ".idx")
-    positions: list[str] = []
-
-    def noted(ledger_id: int, entry_ids: Iterable[int]) -> None:
-        if index is not None:
-            positions.extend(f'{{"ledger": {ledger_id}, "entry": {entry_id}}}\n' for entry_id in entry_ids)
-
-    def alone(entry: DataEntry) -> Iterator[Buffer]:
-        noted(entry.ledger_id, [entry.entry_id])
-        yield len(entry.data).to_bytes(4, "big")
-        yield entry.data
-
-    def frames() -> Iterator[Buffer]:
-        for held in entries:
-            if not isinstance(held, PresentBlock):
-                yield from alone(held[0])
-                continue
-            for some in frames_of(held):
-                if isinstance(some, Frames):
-                    noted(held.block.ledger_id, some.entry_ids.tolist())
-                    yield some.data
-                else:
-                    yield from alone(some[0])
-
-    shell.emit_bytes(frames())
-    if index is not None:
-        with whole_file(index, "w") as out:
-            out.writelines(positions)
+    index = _FrameIndex.of(shell)
+    shell.emit_bytes(frames(entries, index.note))
+    index.write()
 
 
 def _store(shell: Shell, url: str | None, names: list[str], everything: bool) -> Store | None:

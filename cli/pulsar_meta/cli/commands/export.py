@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pulsar_meta.cli.engine_options import EngineOptions
+from pulsar_meta.cli.engine_options import EngineOptions, Jobs, processes
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.tables import Format
@@ -19,7 +19,7 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, choose
-from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
 from pulsar_meta.jobs.entries.filters import parse_filter
 from pulsar_meta.jobs.export.files import Form
 from pulsar_meta.jobs.export.manifest import Done, Manifest, open_manifest
@@ -28,9 +28,9 @@ from pulsar_meta.jobs.export.run import Exporter, ExportJob, counts_of, export_h
 from pulsar_meta.jobs.messages.columns import checked_columns
 from pulsar_meta.jobs.messages.counts import MessageCounts
 from pulsar_meta.jobs.messages.reading import MessageOptions
+from pulsar_meta.jobs.processes.export import export_by_processes
 from pulsar_meta.jobs.seek.questions import parse_index, parse_time
 from pulsar_meta.jobs.spark.export import export_with_spark
-from pulsar_meta.jobs.spark.workers import Sources
 from pulsar_meta.stores.base import Store
 
 SIZE_UNIT = 2**20
@@ -129,6 +129,7 @@ def export(
     everything: Annotated[bool, typer.Option("--all", help="All topics of the store.")] = False,
     entries: EntriesUrls = None,
     store: StoreUrl = None,
+    jobs: Jobs = None,
     limits: MessageLimits = MessageLimits(),
 ) -> None:
     """Write the messages of topics to Parquet (-o ndjson, -o csv), without a broker.
@@ -151,7 +152,7 @@ def export(
         raise UsageError("which topics? Name topics or namespaces (tenant/namespace), or give --all")
     wanted = Wanted(options.from_index, since, until, limits.compacted, limits.readable)
     job = ExportJob(str(to.absolute()), form, options, limits.compacted)
-    run, urls = _Run(Faults(shell), Coverage(), engine, job, wanted), shell.entries_urls(entries)
+    run, urls = _Run(Faults(shell), Coverage(), engine, jobs, job, wanted), shell.entries_urls(entries)
     with shell.store(store) as opened, open_entry_sources(urls, opened) as source:
         shell.warn_of_old_parts(opened, names or [])
         choices = list(choose(names or [], opened, source, run.faults, everything=everything))
@@ -170,6 +171,7 @@ class _Run:
     faults: Faults
     coverage: Coverage
     engine: EngineOptions
+    jobs: int | None
     job: ExportJob
     wanted: Wanted
 
@@ -200,9 +202,13 @@ class _Run:
 
     def _exporter(self, pieces: list[Piece], store: Store, source: EntrySource, urls: list[str]) -> Exporter:
         ledgers = (part.ledger for piece in pieces for part in piece.parts)
-        if self.engine.chosen(self.faults.shell, ledgers, source) == "local":
-            return export_here(self.job, store, source)
-        return export_with_spark(self.job, Sources(store.url, tuple(urls)), self.engine.spark(self.faults))
+        shell, sources = self.faults.shell, Sources(store.url, tuple(urls))
+        if self.engine.chosen(shell, ledgers, source) == "spark":
+            return export_with_spark(self.job, sources, self.engine.spark(self.faults))
+        count = processes(shell, self.jobs, sources, source)
+        if count > 1:
+            return export_by_processes(self.job, sources, store, source, count)
+        return export_here(self.job, store, source)
 
     def _account(self, held: list[Done]) -> None:
         """Say what was looked at and what not, by the manifest: what an earlier run met counts, too."""

@@ -27,6 +27,7 @@ from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.offload import open_offload
 from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.entries.entry_sources import Sources
 from pulsar_meta.jobs.rebuild.broker_logs import names_in_log
 from pulsar_meta.jobs.rebuild.names import GivenNames, Named, read_names
 from pulsar_meta.jobs.rebuild.objects import names_in_objects
@@ -41,7 +42,6 @@ from pulsar_meta.jobs.rebuild.rebuilt import (
 from pulsar_meta.jobs.rebuild.scan import Scanner, scan_here
 from pulsar_meta.jobs.rebuild.work_file import WorkFile, looked_at, work_file_of
 from pulsar_meta.jobs.spark.rebuild import scan_with_spark
-from pulsar_meta.jobs.spark.workers import Sources
 from pulsar_meta.jobs.topics.topic import Ledger
 
 

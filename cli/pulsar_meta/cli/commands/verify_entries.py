@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pulsar_meta.cli.engine_options import EngineOptions
+from pulsar_meta.cli.engine_options import EngineOptions, Jobs, processes
 from pulsar_meta.cli.entry_options import LimitOptions
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, StoreUrl
@@ -16,7 +16,6 @@ from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.entries.entry_check import (
-    Checker,
     EntryFault,
     LedgerReport,
     check_here,
@@ -25,9 +24,9 @@ from pulsar_meta.jobs.entries.entry_check import (
     run_checks,
 )
 from pulsar_meta.jobs.entries.entry_choice import Coverage, choose
-from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
+from pulsar_meta.jobs.processes.entries import check_by_processes
 from pulsar_meta.jobs.spark.entries import check_with_spark
-from pulsar_meta.jobs.spark.workers import Sources
 
 SIZE_UNIT = 2**20
 
@@ -49,6 +48,7 @@ def verify_entries(
     max_size: Annotated[
         int, typer.Option("--max-size", min=1, metavar="MIB", help="Largest payload to decompress.")
     ] = 256,
+    jobs: Jobs = None,
 ) -> None:
     """Check every layer of entries: a line for each fault and exit code 1; what was checked is said last.
 
@@ -72,19 +72,17 @@ def verify_entries(
         choices = choose(names or [], opened, source, faults, everything=everything, ledgers=bounds.ledgers)
         planned = plan_checks(choices, limits, source, opened, faults, coverage)
         tasks = first_checks(planned, bounds.count, source)
-        spark = engine.chosen(shell, (task.part.ledger for task in tasks), source) == "spark"
-        store_url, size = opened.url if opened else None, max_size * SIZE_UNIT
-        check = _by_spark(faults, engine, urls, store_url, size) if spark else check_here(source, size)
+        sources, size = Sources(opened.url if opened else None, tuple(urls)), max_size * SIZE_UNIT
+        if engine.chosen(shell, (task.part.ledger for task in tasks), source) == "spark":
+            check = check_with_spark(sources, size, engine.spark(faults))
+        elif (count := processes(shell, jobs, sources, source)) > 1:
+            check = check_by_processes(sources, source, size, count)
+        else:
+            check = check_here(source, size)
         shell.emit(_faults(run_checks(tasks, check), coverage, faults), _VIEW)
         coverage.ledgers = len(tasks)
         bounds.account(shell, coverage, faults, named=bool(names) or everything)
         faults.end(source)
-
-
-def _by_spark(
-    faults: Faults, how: EngineOptions, urls: list[str], store: str | None, max_size: int
-) -> Checker:
-    return check_with_spark(Sources(store, tuple(urls)), max_size, how.spark(faults))
 
 
 def _faults(reports: Iterator[LedgerReport], coverage: Coverage, faults: Faults) -> Iterator[EntryFault]:

@@ -22,6 +22,7 @@ ENVIRONMENT: Final = {
     "PULSAR_META_LEDGER_STORE": "Beside it the store of /ledgers, where that is another one.",
     "PULSAR_META_ENTRIES": "The sources of entries, separated by spaces, where --entries is not given.",
     "PULSAR_META_MASTER": "Spark's master, where --master is not given.",
+    "PULSAR_META_JOBS": "How many processes read logs, where --jobs is not given.",
     "PULSAR_META_SERVICE_URL": "Where lookup asks, where --service-url is not given.",
     "PULSAR_META_PROFILE": "The profile, where --profile is not given.",
     "PULSAR_META_CONFIG": "The config file. Default: $XDG_CONFIG_HOME/pulsar-meta/config.toml.",

@@ -151,13 +151,23 @@ def write_plain(documents: Iterable[Document | Lines], out: IO[str], view: View 
             out.writelines(harmless(line) + "\n" for line in view.lines(document))
 
 
-def write_csv(documents: Iterable[Document | Lines], out: IO[str], view: View | Detail) -> None:
-    """Write RFC 4180 rows under the names of JSON's fields, nothing where a document lacks one.
-
-    Objects and lists are JSON. To a terminal, what would steer it is written as escapes.
-    """
+def csv_heading(view: View | Detail) -> str:
+    """Return the first line of CSV; UsageError where there are no columns."""
     if not view.fields:
         raise UsageError("these values have no columns: choose -o json, ndjson or plain")
+    # Names of JSON's fields have nothing that is quoted.
+    return ",".join(view.fields) + "\n"
+
+
+def write_csv(
+    documents: Iterable[Document | Lines], out: IO[str], view: View | Detail, *, heading: bool = True
+) -> None:
+    """Write RFC 4180 rows under the names of JSON's fields, nothing where a document lacks one.
+
+    Objects and lists are JSON. To a terminal, what would steer it is written as escapes. `heading`: False
+    for rows that go on below those of another call.
+    """
+    names = csv_heading(view) if heading else ""
     rows = (
         document if isinstance(document, Lines) else [_csv_cell(document, name) for name in view.fields]
         for document in documents
@@ -165,7 +175,7 @@ def write_csv(documents: Iterable[Document | Lines], out: IO[str], view: View | 
     # What the first row costs is waited for before the heading stands there.
     first = list(islice(rows, 1))
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(view.fields)
+    out.write(names)
     for row in chain(first, rows):
         if isinstance(row, Lines):
             out.write(row.text)

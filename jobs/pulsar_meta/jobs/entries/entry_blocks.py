@@ -37,7 +37,7 @@ SPARSE: Final = 2
 
 @dataclass(slots=True)
 class Patience:
-    """How many entries of a command have come one by one, and how many are to."""
+    """How many entries of a command are still to come one by one."""
 
     left: int = field(default_factory=lambda: ONE_BY_ONE)
 
@@ -168,19 +168,27 @@ def _present(
         presence = Presence(part, ledger, source, report, coverage)
         if not presence.begin():
             continue
-        for held in read_blocks(
-            source,
-            ledger.ledger_id,
-            part.first,
-            part.last,
-            ledger.format,
-            patience,
-            with_headers=with_headers,
-        ):
-            entry = PresentBlock(held, presence) if isinstance(held, Block) else presence.entry(*held)
-            if entry is not None:
-                yield entry
+        yield from read_present(presence, patience, with_headers=with_headers)
         presence.end()
+
+
+def read_present(
+    presence: Presence, patience: Patience, *, with_headers: bool = True
+) -> Iterator[PresentBlock | Readable]:
+    """Yield the entries of a range that can be had, most of them in blocks; report which cannot."""
+    part, ledger = presence.part, presence.ledger
+    for held in read_blocks(
+        presence.source,
+        ledger.ledger_id,
+        part.first,
+        part.last,
+        ledger.format,
+        patience,
+        with_headers=with_headers,
+    ):
+        entry = PresentBlock(held, presence) if isinstance(held, Block) else presence.entry(*held)
+        if entry is not None:
+            yield entry
 
 
 def read_blocks(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
@@ -14,6 +15,7 @@ from pulsar_meta.entries.joined import JoinedEntries
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.topics.bookkeeper import open_live_bookies
 from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.registry import open_store
 
 LIVE: Final = "bookie"
 TIERED: Final = "offload:"
@@ -62,6 +64,40 @@ def _open(url: str, store: Store | None) -> EntrySource:
     if store is None:
         raise UsageError("bookie: finds its bookies through the store: give --store URL", source=url)
     return open_live_bookies(store, url=url)
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where other processes find entries, and the store that knows them; by URL, the store None for none."""
+
+    store: str | None
+    urls: tuple[str, ...]
+
+    @contextmanager
+    def opened(self) -> Iterator[Opened]:
+        """Open the entries; UsageError for URLs that make no sense, else what opening raises."""
+        with ExitStack() as stack:
+            yield Opened(self, stack)
+
+
+class Opened:
+    """The entries, opened, and the store, which is opened only when something asks for it."""
+
+    def __init__(self, sources: Sources, stack: ExitStack) -> None:
+        self._sources, self._stack = sources, stack
+        live = any(url.startswith(f"{LIVE}:") for url in sources.urls)
+        self.entries = stack.enter_context(_entries(sources.urls, self.store if live else None))
+
+    @cached_property
+    def store(self) -> Store | None:
+        """The store; None where there is none."""
+        url = self._sources.store
+        return self._stack.enter_context(open_store(url)) if url else None
+
+
+def _entries(urls: Sequence[str], store: Store | None) -> EntrySource:
+    """Open the entries; without URLs there are none, and the work is about the store."""
+    return open_entry_sources(urls, store) if urls else JoinedEntries([])
 
 
 def in_tiered_storage(source: EntrySource | None) -> list[EntrySource]:

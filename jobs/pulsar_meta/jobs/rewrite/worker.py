@@ -7,7 +7,6 @@ through its standard input and output. It ends with its input, so also when this
 
 from __future__ import annotations
 
-import os
 import pickle
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from queue import Empty, Queue
 from threading import Event, Thread
 from typing import IO, Any, Final, TypeVar
 
+from pulsar_meta.access.processes import cores, portable
 from pulsar_meta.codecs.errors import UnreachableError
 from pulsar_meta.jobs.rewrite.decision import Decided, Decision, Rule
 from pulsar_meta.stores.base import Versioned
@@ -190,13 +190,6 @@ class Decider:
         return UnreachableError(f"the process that decides about the values ended (exit code {code})")
 
 
-def cores() -> int:
-    """Return how many processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _send(something: object, pipe: IO[bytes]) -> None:
     pickle.dump(something, pipe, pickle.HIGHEST_PROTOCOL)
     pipe.flush()
@@ -209,7 +202,7 @@ def _decide_until_the_end(given: IO[bytes], answers: IO[bytes]) -> None:
         try:
             rule: Rule = pickle.load(given)
         except ImportError as error:
-            _send(_portable(error), answers)
+            _send(portable(error), answers)
             return
         _send([], answers)
         while True:
@@ -217,16 +210,7 @@ def _decide_until_the_end(given: IO[bytes], answers: IO[bytes]) -> None:
             try:
                 _send(list(map(rule, part)), answers)
             except Exception as error:  # noqa: BLE001 - raised again by who asked
-                _send(_portable(error), answers)
-
-
-def _portable(error: Exception) -> Exception:
-    """Return the error, or where it cannot travel one that says the same."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # noqa: BLE001 - whatever an exception's own pickling raises
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
+                _send(portable(error), answers)
 
 
 if __name__ == "__main__":

@@ -25,8 +25,9 @@ from pulsar_meta.jobs.check.seen import Seen
 from pulsar_meta.jobs.check.sight import Cluster
 from pulsar_meta.jobs.check.value_pass import ADMIN, Partitions, ValuePass
 from pulsar_meta.jobs.engine import SparkSettings
+from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
 from pulsar_meta.jobs.spark.session import spark_session
-from pulsar_meta.jobs.spark.workers import Opened, Sources, Task, map_on_workers
+from pulsar_meta.jobs.spark.workers import Task, map_on_workers
 from pulsar_meta.jobs.topics.owners import SCHEMAS
 from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.base import joined as below

@@ -16,8 +16,9 @@ from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, Limits, Rang
 from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe_matching
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts
 from pulsar_meta.jobs.entries.entry_reading import present_entries, read_entries
+from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
 from pulsar_meta.jobs.spark.session import spark_session
-from pulsar_meta.jobs.spark.workers import LEDGER_COST, Opened, Sources, Task, map_on_workers
+from pulsar_meta.jobs.spark.workers import LEDGER_COST, Task, map_on_workers
 from pulsar_meta.jobs.topics.topic import Ledger, Report
 
 # A range, and its ledger with what BookKeeper says of it.

@@ -11,12 +11,11 @@ from pyspark.sql.types import StructType
 
 from pulsar_meta.codecs.columns.column import COLUMN_TYPES
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
-from pulsar_meta.jobs.entries.entry_sources import LIVE
+from pulsar_meta.jobs.entries.entry_sources import LIVE, Opened, Sources
 from pulsar_meta.jobs.entries.scan import COLUMNS, TOPIC, record_batch
 from pulsar_meta.jobs.ledger_columns import read_columns
 from pulsar_meta.jobs.spark.options import several, truth, whole_number
 from pulsar_meta.jobs.spark.pushdown import Wanted, wanted_by
-from pulsar_meta.jobs.spark.workers import Opened, Sources
 from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import Topic, followed, topic_of

@@ -7,10 +7,11 @@ from functools import partial
 from typing import Final
 
 from pulsar_meta.jobs.engine import SparkSettings
+from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
 from pulsar_meta.jobs.export.plan import Piece
 from pulsar_meta.jobs.export.run import Exported, Exporter, ExportJob, export_piece
 from pulsar_meta.jobs.spark.session import spark_session
-from pulsar_meta.jobs.spark.workers import LEDGER_COST, Opened, Sources, Task, map_on_workers
+from pulsar_meta.jobs.spark.workers import LEDGER_COST, Task, map_on_workers
 
 # What a kill may lose.
 JOB_SECONDS: Final = 60.0

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.engine import SparkSettings
+from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
 from pulsar_meta.jobs.index.build import first_index
 from pulsar_meta.jobs.index.check import check_topic
 from pulsar_meta.jobs.index.scan import LedgerScan, scan_ledger
 from pulsar_meta.jobs.spark.session import spark_session
-from pulsar_meta.jobs.spark.workers import LEDGER_COST, Opened, Sources, Task, map_on_workers
+from pulsar_meta.jobs.spark.workers import LEDGER_COST, Task, map_on_workers
 from pulsar_meta.jobs.topics.topic import Ledger, Topic
 
 if TYPE_CHECKING:

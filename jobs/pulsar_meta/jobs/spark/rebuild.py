@@ -7,10 +7,11 @@ from functools import partial
 from itertools import islice
 
 from pulsar_meta.jobs.engine import SparkSettings
+from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
 from pulsar_meta.jobs.rebuild.ledgers import disks_of
 from pulsar_meta.jobs.rebuild.scan import LedgerScan, Scanner, scan_ledger
 from pulsar_meta.jobs.spark.session import spark_session
-from pulsar_meta.jobs.spark.workers import Opened, Sources, Task, map_on_workers
+from pulsar_meta.jobs.spark.workers import Task, map_on_workers
 from pulsar_meta.jobs.topics.topic import Report
 
 # Neighbours lie near each other on disks.

@@ -13,11 +13,12 @@ from itertools import groupby
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.engine import SparkSettings
+from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
 from pulsar_meta.jobs.seek.questions import Question, SeekOptions
 from pulsar_meta.jobs.seek.seek import Cluster, expand, joined
 from pulsar_meta.jobs.seek.seeker import Note, SeekAnswer, Seeker, TopicPlan, plan_topic
 from pulsar_meta.jobs.spark.session import spark_session
-from pulsar_meta.jobs.spark.workers import PARTITIONS_PER_CORE, Opened, Sources, Task, map_on_workers
+from pulsar_meta.jobs.spark.workers import PARTITIONS_PER_CORE, Task, map_on_workers
 
 Numbered = tuple[int, Question]
 Asked = tuple[TopicPlan, tuple[Numbered, ...]]

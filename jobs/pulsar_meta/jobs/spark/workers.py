@@ -9,19 +9,14 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
-from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.joined import JoinedEntries
 from pulsar_meta.jobs.engine import SparkSettings
-from pulsar_meta.jobs.entries.entry_sources import LIVE, open_entry_sources
-from pulsar_meta.stores.base import Store
-from pulsar_meta.stores.registry import open_store
+from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,40 +30,6 @@ GROWTH: Final = 4.0
 
 Input = TypeVar("Input")
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """Where workers find entries, and the store that knows them; both by URL, the store None for none."""
-
-    store: str | None
-    urls: tuple[str, ...]
-
-    @contextmanager
-    def opened(self) -> Iterator[Opened]:
-        """Open the entries; UsageError for URLs that make no sense, else what opening raises."""
-        with ExitStack() as stack:
-            yield Opened(self, stack)
-
-
-class Opened:
-    """The entries, opened, and the store, which is opened only when something asks for it."""
-
-    def __init__(self, sources: Sources, stack: ExitStack) -> None:
-        self._sources, self._stack = sources, stack
-        live = any(url.startswith(f"{LIVE}:") for url in sources.urls)
-        self.entries = stack.enter_context(_entries(sources.urls, self.store if live else None))
-
-    @cached_property
-    def store(self) -> Store | None:
-        """The store; None where there is none."""
-        url = self._sources.store
-        return self._stack.enter_context(open_store(url)) if url else None
-
-
-def _entries(urls: Sequence[str], store: Store | None) -> EntrySource:
-    """Open the entries; without URLs there are none, and the work is about the store."""
-    return open_entry_sources(urls, store) if urls else JoinedEntries([])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,183 @@
+"""Entries that come in blocks as text or bytes, in the form asked for; also in processes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from io import RawIOBase, TextIOWrapper
+from itertools import chain
+from typing import IO, Any, Final, cast
+
+from pulsar_meta.access.processes import portable
+from pulsar_meta.cli.render.entries import each_message, entry_view, message_view
+from pulsar_meta.cli.render.tables import (
+    Format,
+    Lines,
+    View,
+    csv_heading,
+    write_csv,
+    write_ndjson,
+    write_plain,
+)
+from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.reader import Buffer
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.entries.entry_blocks import Frames, Patience, PresentBlock, frames_of, read_present
+from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe
+from pulsar_meta.jobs.entries.entry_portions import Portion, ReadRange, presence_in
+from pulsar_meta.jobs.entries.entry_reading import DataEntry, Readable
+from pulsar_meta.jobs.entries.entry_sources import Opened
+from pulsar_meta.jobs.processes.messages import Write
+from pulsar_meta.jobs.topics.topic import Report
+
+# The forms that are made of columns, thousands of entries at a time.
+IN_BLOCKS: Final = (Format.PLAIN, Format.CSV, Format.NDJSON)
+# Takes a ledger and the ids of entries of it.
+Note = Callable[[int, Iterable[int]], None]
+
+
+def view_of(look: DumpOptions) -> View:
+    """Return how entries, or with a closer look messages, are rows."""
+    return message_view() if look.deep else entry_view()
+
+
+def in_blocks(
+    held: Iterator[PresentBlock | Readable], form: Format, look: DumpOptions, report: Report
+) -> Iterator[Document | Lines]:
+    """Yield entries as text where they come in blocks, else as documents; one of each message, in lines."""
+
+    def described(entry: Readable) -> Iterator[Document]:
+        document = describe(*entry, look, report)
+        return each_message([document]) if look.deep and form is not Format.NDJSON else iter([document])
+
+    for some in held:
+        if not isinstance(some, PresentBlock):
+            yield from described(some)
+            continue
+        if look.deep and some.presence.ledger.format.snapshot is not None:
+            yield from chain.from_iterable(map(described, some.entries()))
+            continue
+        from pulsar_meta.cli.render import entry_blocks
+
+        for part in entry_blocks.rendered(some, _lines_of(form, look)):
+            yield from [part] if isinstance(part, Lines) else described(part)
+
+
+def _lines_of(form: Format, look: DumpOptions) -> Callable[[PresentBlock], Iterator[Any]]:
+    """Return what makes lines of a block."""
+    from pulsar_meta.cli.render import entry_blocks, message_blocks
+
+    if not look.deep:
+        return {
+            Format.PLAIN: entry_blocks.plain_lines,
+            Format.CSV: entry_blocks.csv_lines,
+            Format.NDJSON: entry_blocks.json_lines,
+        }[form]
+    opened = {
+        Format.PLAIN: message_blocks.plain_messages,
+        Format.CSV: message_blocks.csv_messages,
+        Format.NDJSON: message_blocks.json_messages,
+    }[form]
+    return lambda held: opened(held, look.max_size)
+
+
+def frames(entries: Iterator[PresentBlock | Readable], note: Note) -> Iterator[Buffer]:
+    """Yield the form that `frames:` reads, and note which frame is which entry."""
+
+    def alone(entry: DataEntry) -> Iterator[Buffer]:
+        note(entry.ledger_id, [entry.entry_id])
+        yield len(entry.data).to_bytes(4, "big")
+        yield entry.data
+
+    for held in entries:
+        if not isinstance(held, PresentBlock):
+            yield from alone(held[0])
+            continue
+        for some in frames_of(held):
+            if isinstance(some, Frames):
+                note(held.block.ledger_id, some.entry_ids.tolist())
+                yield some.data
+            else:
+                yield from alone(some[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """What is done of a portion of entries: written in a form, without a heading.
+
+    `noted`: the ids of entries that are written as frames are part of what came of it.
+    """
+
+    form: Format
+    look: DumpOptions
+    noted: bool = False
+
+    @property
+    def heading(self) -> bytes:
+        """What stands before the first portion."""
+        return csv_heading(view_of(self.look)).encode() if self.form is Format.CSV else b""
+
+    def __call__(self, opened: Opened, portion: Portion, write: Write) -> list[ReadRange]:
+        """Write a portion in another process, whose beginning nobody waits for."""
+        return self.write(opened.entries, portion, write, Patience(0))
+
+    def write(
+        self, source: EntrySource, portion: Portion, write: Write, patience: Patience
+    ) -> list[ReadRange]:
+        """Write a portion; return what came of its ranges, up to the one that an error ended."""
+        found: list[ReadRange] = []
+        for part, ledger in portion:
+            found.append(one := ReadRange())
+            presence = presence_in(part, ledger, source, one.faults.append)
+            try:
+                self._write(read_present(presence, patience, with_headers=self._is_text), one, write)
+            except Exception as error:  # noqa: BLE001 - raised when what was found before it is reported
+                one.error = portable(error)
+            one.held, one.expected = presence.held, presence.expected
+            if one.error is not None:
+                break
+        return found
+
+    @property
+    def _is_text(self) -> bool:
+        return self.form is not Format.RAW
+
+    def _write(self, held: Iterator[PresentBlock | Readable], found: ReadRange, write: Write) -> None:
+        if not self._is_text:
+
+            def note(ledger_id: int, entry_ids: Iterable[int]) -> None:
+                if self.noted:
+                    found.entry_ids += entry_ids
+
+            for data in frames(held, note):
+                write(data)
+            return
+        with _as_text(write) as out:
+            parts = in_blocks(held, self.form, self.look, found.faults.append)
+            match self.form:
+                case Format.NDJSON:
+                    write_ndjson(parts, out)
+                case Format.CSV:
+                    write_csv(parts, out, view_of(self.look), heading=False)
+                case _:
+                    write_plain(parts, out, view_of(self.look))
+
+
+def _as_text(write: Write) -> IO[str]:
+    """Return what takes text as stdout and files do, and writes it."""
+    return TextIOWrapper(cast("Any", _Bytes(write)), "utf-8", "backslashreplace")
+
+
+class _Bytes(RawIOBase):
+    """A stream that hands on what is written."""
+
+    def __init__(self, write: Write) -> None:
+        super().__init__()
+        self._write = write
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._write(bytes(data))
+        return len(data)

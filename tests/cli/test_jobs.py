@@ -1,0 +1,263 @@
+"""Several processes write, find and end as one does: over captures, worn ones; killed, interrupted."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from pulsar_meta.cli.settings import load_settings
+from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.jobs.entries import entry_portions
+from pulsar_meta.jobs.export.manifest import NAME
+from pulsar_meta.jobs.processes import pool, worker
+from pulsar_meta.jobs.processes.messages import Turn
+from pulsar_meta.jobs.processes.pool import Pool
+from tests.cli.program import MAIN, environment, pulsar_meta_here, wait_until
+
+Capture = Callable[[str], Path]
+SMALL = "import pulsar_meta.jobs.processes.pool as p, pulsar_meta.jobs.entries.entry_portions as e; "
+SMALL += "p.WORTH_BYTES = 0; e.ROWS_AT_ONCE = 100; "
+
+
+@contextmanager
+def for_small_logs(begun: Callable[[Pool], None] = lambda pool: None) -> Iterator[list[int]]:
+    """Have small logs read by several processes, every one of them up before the rest of the work.
+
+    Yield how many there were.
+    """
+    counts: list[int] = []
+    start = Pool._start
+
+    def ready(self: Pool, *arguments: Any) -> None:
+        start(self, *arguments)
+        while not all(one.is_ready for one in self._workers):
+            self._hear(None)
+        counts.append(len(self._workers))
+        begun(self)
+
+    with (
+        patch.object(pool, "WORTH_BYTES", 0),
+        patch.object(entry_portions, "ROWS_AT_ONCE", 500),
+        patch.object(Pool, "_start", ready),
+    ):
+        yield counts
+
+
+def places(folder: Path) -> list[str]:
+    sources = [f"--entries=bookie-disk:{bookie}" for bookie in sorted(folder.glob("bookie*"))]
+    return ["--store", f"snapshot:{folder / 'metadata.ndjson'}", *sources]
+
+
+def both(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a command by one process and by two, return the run by one; they have to do the same."""
+    files = [tmp_path / "one", tmp_path / "two"]
+    one = pulsar_meta_here(*words, "--jobs", "1", "--output", files[0])
+    with for_small_logs() as counts:
+        two = pulsar_meta_here(*words, "--jobs", "2", "--output", files[1])
+    assert counts == [2]
+    assert (two.stderr, two.returncode, two.stdout) == (one.stderr, one.returncode, b"")
+    assert files[1].read_bytes() == files[0].read_bytes()
+    beside = [Path(f"{file}.idx") for file in files]
+    assert beside[0].exists() == beside[1].exists() == ("raw" in words)
+    if beside[0].exists():
+        assert beside[1].read_bytes() == beside[0].read_bytes()
+    return one
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("pulsar-4.2.4-3bookies", "dump-entries -o plain"),
+        ("pulsar-4.2.4", "dump-entries marks parted --deep -o ndjson"),
+        ("pulsar-5.0.0-M1", "dump-entries -o raw"),
+    ],
+)
+def test_two_processes_write_what_one_does(capture: Capture, tmp_path: Path, name: str, words: str) -> None:
+    both(tmp_path, *words.split(), *places(capture(name)))
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("name", ["pulsar-2.8.2", "pulsar-4.2.4", "pulsar-4.2.4-killed", "pulsar-5.0.0-M1"])
+def test_two_processes_write_what_one_does_in_every_form(capture: Capture, tmp_path: Path, name: str) -> None:
+    for command in ("dump-entries", "dump-entries --deep", "verify-entries"):
+        for form in ("plain", "csv", "ndjson"):
+            both(tmp_path, *command.split(), "-o", form, *places(capture(name)))
+
+
+@pytest.fixture(scope="module")
+def worn(capture: Capture, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a capture of which a byte is wrong now and then in the logs, and one index cannot be read."""
+    folder = tmp_path_factory.mktemp("worn") / "capture"
+    shutil.copytree(capture("pulsar-4.2.4-3bookies"), folder)
+    chance = random.Random(7)
+    for log in folder.glob("bookie*/**/*.log"):
+        data = bytearray(log.read_bytes())
+        if data[:4] == b"BKLO":
+            for at in range(5000, len(data) - 10_000, 20_000):
+                data[at + chance.randrange(10_000)] ^= 0xFF
+            log.write_bytes(data)
+    for table in sorted(folder.glob("bookie*/**/locations/*.sst"))[:1]:
+        table.write_bytes(table.read_bytes()[:100])
+    return folder
+
+
+@pytest.mark.parametrize("words", ["dump-entries marks parted -o csv", "verify-entries -o plain"])
+def test_faults_are_said_in_the_same_order(worn: Path, tmp_path: Path, words: str) -> None:
+    one = both(tmp_path, *words.split(), *places(worn))
+    assert one.returncode
+    assert one.stderr.count(b"\n") > 20 or (tmp_path / "one").read_bytes().count(b"\n") > 20
+
+
+def test_an_export_is_the_same(capture: Capture, tmp_path: Path) -> None:
+    words = ("export", "marks", "parted", *places(capture("pulsar-4.2.4")))
+    one = pulsar_meta_here(*words, "--jobs", "1", "--to", tmp_path / "one")
+    with for_small_logs() as counts:
+        two = pulsar_meta_here(*words, "--jobs", "2", "--to", tmp_path / "two")
+    assert counts == [2]
+    assert (two.stderr, two.returncode) == (one.stderr, one.returncode)
+    found = [
+        {path.relative_to(to): path.read_bytes() for path in to.rglob("*") if path.is_file()}
+        for to in (tmp_path / "one", tmp_path / "two")
+    ]
+    assert len(found[0]) > 10
+    assert found[1] == found[0]
+    with for_small_logs() as counts:
+        again = pulsar_meta_here(*words, "--jobs", "2", "--to", tmp_path / "two")
+    assert counts == []
+    assert b"0 pieces read now" in again.stderr
+    assert (tmp_path / "two" / NAME).read_bytes() == found[0][Path(NAME)]
+
+
+def test_a_process_that_somebody_ends_is_an_error(capture: Capture, tmp_path: Path) -> None:
+    def kill(workers: Pool) -> None:
+        os.kill(workers._workers[0]._process.pid, signal.SIGKILL)
+
+    out = tmp_path / "out"
+    with for_small_logs(kill):
+        done = pulsar_meta_here(
+            "dump-entries", "--jobs", "2", "--output", out, *places(capture("pulsar-4.2.4"))
+        )
+    assert done.returncode == 6
+    assert done.stderr == b"pulsar-meta: a process that reads entries ended (exit code -9)\n"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("why", ["no process", "no such module", "no file"])
+def test_without_another_process_all_is_done_here(
+    capture: Capture, tmp_path: Path, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("dump-entries", "marks", "-o", "csv", *places(capture("pulsar-4.2.4")))
+    one = pulsar_meta_here(*words, "--jobs", "1")
+    if why == "no process":
+
+        def refuse(*_: object, **__: object) -> None:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+
+        monkeypatch.setattr(subprocess, "Popen", refuse)
+    elif why == "no such module":
+        monkeypatch.setattr(sys, "executable", "/bin/false")
+    out = [] if why == "no file" else ["--output", tmp_path / "out"]
+    with patch.object(pool, "WORTH_BYTES", 0), patch.object(entry_portions, "ROWS_AT_ONCE", 500):
+        two = pulsar_meta_here(*words, *out, "--jobs", "2")
+    written = (tmp_path / "out").read_bytes() if out else two.stdout
+    assert (written, two.stderr, two.returncode) == (one.stdout, one.stderr, one.returncode)
+
+
+def children(pid: int) -> list[int]:
+    with suppress(OSError):
+        return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+    return []
+
+
+@pytest.mark.parametrize(("how", "code"), [("closed", 0), ("interrupted", 130)])
+def test_who_leaves_early_leaves_nothing_behind(
+    capture: Capture, tmp_path: Path, how: str, code: int
+) -> None:
+    folder = capture("pulsar-4.2.4")
+    words = [*MAIN[:2], SMALL + MAIN[2], "dump-entries", "-o", "ndjson", "--deep", *places(folder)]
+    process = subprocess.Popen(
+        [*words, "--jobs", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(tmp_path),
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process.stdout, process.stderr:
+        assert process.stdout.readline().startswith(b"{")
+        wait_until(lambda: len(children(process.pid)) == 2)
+        helpers = children(process.pid)
+        if how == "closed":
+            process.stdout.close()
+        else:
+            # It waits for who reads, which nobody does.
+            process.send_signal(signal.SIGINT)
+        assert process.wait(60) == code
+        assert process.stderr.read() == b""
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in helpers))
+
+
+class Other:
+    """Who gives turns: asked whether there is one, and waited for."""
+
+    def __init__(self) -> None:
+        self.given, self.waited = False, 0
+
+    def poll(self) -> bool:
+        return self.given
+
+    def recv(self) -> Turn:
+        self.waited += 1
+        return Turn(0)
+
+
+def test_output_is_held_until_its_turn_and_only_so_much_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "HELD_BYTES", 8)
+    for parts, turn_at, waits_at in (("aa bb cc", 1, 1), ("aaaa bbbb cccc", 9, 1), ("a", 9, 9)):
+        other, file = Other(), tmp_path / "out"
+        with file.open("wb", buffering=0) as out:
+            outlet = worker.Outlet(other, out)  # type: ignore[arg-type]
+            for at, text in enumerate(parts.split()):
+                other.given = at >= turn_at
+                outlet.write(text.encode())
+                assert other.waited == (at >= waits_at)
+                assert bool(file.read_bytes()) == (at >= waits_at)
+            outlet.end()
+        assert other.waited == 1
+        assert file.read_text() == parts.replace(" ", "")
+
+
+@pytest.mark.parametrize("jobs", ["0", "-1", "two", "1.5", "99999"])
+def test_a_number_of_processes_that_is_none(capture: Capture, tmp_path: Path, jobs: str) -> None:
+    words = ("dump-entries", *places(capture("pulsar-4.2.4")))
+    for more, env in ((("--jobs", jobs), None), ((), environment(tmp_path, PULSAR_META_JOBS=jobs))):
+        done = pulsar_meta_here(*words, *more, env=env)
+        assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+        assert b"jobs" in done.stderr.lower()
+
+
+def test_the_environment_and_a_profile_may_say_how_many(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    for text, jobs in (("3", 3), ('"2"', 2), ('"many"', None), ("true", None), ("0", None), ("[1]", None)):
+        config.write_text(f"[default]\njobs = {text}\n")
+        with patch.dict(os.environ, PULSAR_META_CONFIG=str(config)):
+            if jobs is None:
+                with pytest.raises(UsageError, match="jobs: expected a number of processes"):
+                    load_settings(None)
+                continue
+            assert load_settings(None).jobs == jobs
+            with patch.dict(os.environ, PULSAR_META_JOBS="7"):
+                assert load_settings(None).jobs == 7
