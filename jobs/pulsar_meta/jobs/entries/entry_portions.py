@@ -22,8 +22,8 @@ from pulsar_meta.stores.base import Store
 
 # So many ranges of a portion, of many small ledgers; the first portions have fewer, to begin at once.
 MOST_RANGES: Final = 64
-# Ids may be far apart: then a ledger is in so many pieces, and each is longer.
-MOST_PIECES: Final = 4096
+# Ids may be far apart, above all wrong ones: of a ledger there are at most so many pieces, longer ones then.
+MOST_PIECES: Final = 256
 
 # Ranges to be read one after the other, each with its ledger as BookKeeper knows it.
 Portion = tuple[tuple[Range, Ledger], ...]
