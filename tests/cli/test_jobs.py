@@ -197,7 +197,7 @@ def test_who_leaves_early_leaves_nothing_behind(
     with process.stdout, process.stderr:
         assert process.stdout.readline().startswith(b"{")
         wait_until(lambda: len(children(process.pid)) == 2)
-        helpers = children(process.pid)
+        others = children(process.pid)
         if how == "closed":
             process.stdout.close()
         else:
@@ -205,7 +205,7 @@ def test_who_leaves_early_leaves_nothing_behind(
             process.send_signal(signal.SIGINT)
         assert process.wait(60) == code
         assert process.stderr.read() == b""
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in helpers))
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in others))
 
 
 class Other:
