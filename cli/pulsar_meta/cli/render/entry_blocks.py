@@ -50,7 +50,9 @@ from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
 # Lines of neighbours: the first one's row, of which of them the line is right, and the lines.
 Part = tuple[int, Rows, Cells]
 
-# What a note is made of, but for encryption keys, and a number that no field has where a row is shown.
+# Without any of these there is no note; what one is made of beside encryption keys; and a number that no
+# field has where a row is shown.
+_NOTING: Final = ("marker_type", "encryption_keys", "num_chunks_from_msg", "txnid_most_bits")
 _NOTED: Final = ("marker_type", "chunk_id", "num_chunks_from_msg", "txnid_most_bits", "txnid_least_bits")
 _ABSENT: Final = np.iinfo(np.int64).min
 
@@ -103,16 +105,16 @@ def _notes(cells: BlockCells) -> Cells:
     """Return the notes of rows: what few entries are, and which segment they are in."""
     segment = list(segment_of(cells.segment))
     notes = [one_line(", ".join(segment)) or NONE]
-    encrypted = cells.field("encryption_keys").present
-    chunked = cells.field("num_chunks_from_msg").present & (cells.integers("num_chunks_from_msg") > 1)
-    noted = encrypted | chunked | cells.field("marker_type").present | cells.field("txnid_most_bits").present
-    numbers = [np.where(cells.field(name).present, cells.integers(name), _ABSENT) for name in _NOTED]
-    columns = np.stack([*numbers, encrypted], axis=1)[noted]
-    kinds, which = np.unique(columns, axis=0, return_inverse=True)
+    noted = np.flatnonzero(np.logical_or.reduce([cells.field(name).present for name in _NOTING]))
+    numbers = [
+        np.where(cells.field(name).present[noted], cells.integers(name, noted), _ABSENT) for name in _NOTED
+    ]
+    encrypted = cells.field("encryption_keys").present[noted]
+    kinds, which = np.unique(np.stack([*numbers, encrypted], axis=1), axis=0, return_inverse=True)
     for *values, is_encrypted in kinds.tolist():
         has = {name: value for name, value in zip(_NOTED, values, strict=True) if value != _ABSENT}
         has["encryption_keys"] = is_encrypted
-        notes.append(one_line(", ".join([*shape(has), *transaction_of(has), *segment])))
+        notes.append(one_line(", ".join([*shape(has), *transaction_of(has), *segment])) or NONE)
     rows = np.zeros(cells.count, np.int64)
     rows[noted] = which + 1
     return one_of(notes, rows)

@@ -21,7 +21,16 @@ from numpy.typing import NDArray
 
 from pulsar_meta.codecs.columns.fields import Found, Inner
 from pulsar_meta.codecs.columns.headers import KEY, VALUE
-from pulsar_meta.codecs.columns.words import Heads, Positions, Rows, number_strings, number_texts
+from pulsar_meta.codecs.columns.words import (
+    EVERY,
+    Heads,
+    Positions,
+    Rows,
+    Selection,
+    Words,
+    number_strings,
+    number_texts,
+)
 from pulsar_meta.codecs.frames.entry_json import metadata_to_json
 from pulsar_meta.codecs.frames.frame import decode_frame
 from pulsar_meta.codecs.times import iso_time
@@ -64,9 +73,13 @@ def replaced(column: Cells, rows: Rows, others: Callable[[], Cells]) -> Cells:
 
 def one_of(texts: list[str], numbers: NDArray[Any]) -> Cells:
     """Return the text of each row's number."""
-    if numbers.size and (numbers == numbers[0]).all():
+    if _all_same(numbers):
         return texts[int(numbers[0])]
     return pa.array(texts, pa.string()).take(pa.array(numbers))
+
+
+def _all_same(numbers: NDArray[Any]) -> bool:
+    return numbers.size > 0 and bool((numbers == numbers[0]).all())
 
 
 def digits(numbers: Positions, present: Rows | None = None, nothing: str = "") -> Cells:
@@ -95,9 +108,9 @@ class FieldCells:
         """Return a field."""
         return self._fields[name]
 
-    def integers(self, name: str) -> Positions:
-        """Return the numbers of a field, as protobuf has them."""
-        return _numbers(self.field(name), self.kind.fields_by_name.get(name))
+    def integers(self, name: str, rows: Selection | Rows = EVERY) -> Positions:
+        """Return the numbers of a field in some rows, as protobuf has them."""
+        return _numbers(self.field(name).values[rows], self.kind.fields_by_name.get(name))
 
     def digits(self, name: str, nothing: str = "") -> Cells:
         """Return the digits of a field; where a row does not have it as `digits` does."""
@@ -144,7 +157,7 @@ class BlockCells(FieldCells):
         self.block, self.segment, self.headers = held.block, held.segment, headers
         numbers, names = self._producers
         strange = [number for number, name in enumerate(names) if _REPLACEMENT in name]
-        self.rows = held.block.whole & ~np.isin(numbers, strange)
+        self.rows = held.block.whole & ~np.isin(numbers, strange) if strange else held.block.whole
 
     def producer(self, text: Callable[[str], str]) -> Cells:
         """Return what `text` makes of each producer's name."""
@@ -250,10 +263,9 @@ class Properties:
     def _each(self, rows: Positions, text: Callable[[dict[str, str]], str]) -> list[str]:
         """Return what `text` makes of the properties of some rows; of two of one name the later counts."""
         known: dict[tuple[tuple[bytes, bytes], ...], str] = {}
-        texts, firsts, ends = [], self._ends[rows].tolist(), self._ends[rows + 1].tolist()
-        keys, values = (self.keys.each(), self.values.each()) if firsts else ([], [])
-        for first, end in zip(firsts, ends, strict=True):
-            pairs = tuple(zip(keys[first:end], values[first:end], strict=True))
+        texts = []
+        for first, end in zip(self._ends[rows].tolist(), self._ends[rows + 1].tolist(), strict=True):
+            pairs = tuple(zip(self.keys.each(first, end), self.values.each(first, end), strict=True))
             if pairs not in known:
                 known[pairs] = text({_readable(key): _readable(value) for key, value in pairs})
             texts.append(known[pairs])
@@ -271,6 +283,9 @@ def _same_names(rows: Positions, names: Cells) -> tuple[Positions, Positions]:
     """Return where each name of a row is for the first time, in their order, and where for the last."""
     coded = names.dictionary_encode()
     codes = rows * len(coded.dictionary) + coded.indices.to_numpy()
+    if (np.diff(np.sort(codes)) > 0).all():
+        every = np.arange(len(codes))
+        return every, every
     order = np.argsort(codes, kind="stable")
     changes = np.diff(codes[order], prepend=-1, append=-1) != 0
     first, last = order[changes[:-1]], order[changes[1:]]
@@ -342,10 +357,11 @@ class Strings:
         """Return the texts as their bytes."""
         return _array(pa.binary(), self.data, self.places)
 
-    def each(self) -> list[bytes]:
-        """Return the bytes of each text."""
-        data = self.data.tobytes()
-        return [data[start:end] for start, end in pairwise(self.places.tolist())]
+    def each(self, first: int = 0, end: int | None = None) -> list[bytes]:
+        """Return the bytes of each text, or of those from `first` on before `end`."""
+        places = self.places[first : None if end is None else end + 1].tolist()
+        data = self.data[places[0] : places[-1]].tobytes()
+        return [data[start - places[0] : end - places[0]] for start, end in pairwise(places)]
 
     def bytes_of(self, at: int) -> bytes:
         """Return the bytes of one text."""
@@ -371,9 +387,8 @@ def _readable(data: bytes) -> str:
     return data.decode(errors="backslashreplace")
 
 
-def _numbers(found: Found, field: Any) -> Positions:
+def _numbers(bits: Words, field: Any) -> Positions:
     """Return the numbers of a varint field by its type; without one it is an int64."""
-    bits = found.values
     if field is None or field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64):
         return bits.view(np.int64)
     small = np.uint32 if field.cpp_type == field.CPPTYPE_UINT32 else np.int32
@@ -385,9 +400,9 @@ def iso_times(times: Positions) -> Cells:
     """Return times in [0, LAST_TIME] as text; every other one as if it were 0."""
     times = np.where((times < 0) | (times > LAST_TIME), 0, times)
     days, rest = np.divmod(times, _DAY)
-    known, which = np.unique(days, return_inverse=True)
-    minutes, rest = np.divmod(rest, 60_000)
-    seconds, milliseconds = np.divmod(rest, 1000)
+    known, which = (days[:1], 0) if _all_same(days) else np.unique(days, return_inverse=True)
+    minutes, rest = np.divmod(rest.astype(np.uint32), np.uint32(60_000))
+    seconds, milliseconds = np.divmod(rest, np.uint32(1000))
     text = np.empty(len(times), _TIME)
     text["date"] = _letters([str(iso_time(day * _DAY))[:11] for day in known.tolist()])[which]
     text["minute"] = _MINUTES[minutes]

@@ -263,15 +263,17 @@ def number_strings(
     numbers, rows = np.zeros(heads.count, np.int64), np.flatnonzero(present)
     if not rows.size:
         return numbers, rows
-    words = list(_string_words(heads, rows, at[rows], sizes[rows]))
-    sums = sizes[rows].view(np.uint64).copy()
+    if rows.size < heads.count:
+        heads, at, sizes = heads.of(rows), at[rows], sizes[rows]
+    words = list(_string_words(heads, at, sizes))
+    sums = sizes.view(np.uint64).copy()
     for some, word in words:
         mixed = (sums[some] ^ word) * _MIXER
         sums[some] = mixed ^ mixed >> np.uint64(29)
     known, found = np.unique(sums, return_inverse=True)
     firsts = np.empty(len(known), np.int64)
     firsts[found] = np.arange(rows.size)
-    same = sizes[rows] == sizes[rows][firsts[found]]
+    same = sizes == sizes[firsts[found]]
     for some, word in words:
         column = np.zeros(rows.size, np.uint64)
         column[some] = word
@@ -279,22 +281,19 @@ def number_strings(
     # Other strings of the same sum: only who looks for them finds any.
     names: dict[bytes, int] = {}
     others: list[int] = []
-    for other in np.flatnonzero(~same).tolist():
-        row = int(rows[other])
+    for row in np.flatnonzero(~same).tolist():
         name = heads.text(row, int(at[row]), int(sizes[row]))
-        found[other] = names.setdefault(name, len(firsts) + len(names))
+        found[row] = names.setdefault(name, len(firsts) + len(names))
         if len(names) > len(others):
-            others.append(other)
+            others.append(row)
     numbers[rows] = found
     return numbers, rows[np.concatenate([firsts, others]).astype(np.int64)]
 
 
-def _string_words(
-    heads: Heads, rows: Positions, at: Positions, sizes: Positions
-) -> Iterator[tuple[Selection, Words]]:
+def _string_words(heads: Heads, at: Positions, sizes: Positions) -> Iterator[tuple[Selection, Words]]:
     """Yield strings eight bytes at a time: which of the rows go so far, and a word of each; zeros fill it."""
     for step in range(0, int(sizes.max()), 8):
         longer = sizes > step
         some: Selection = EVERY if longer.all() else np.flatnonzero(longer)
         past = np.maximum(8 - (sizes[some] - step), 0).astype(np.uint64) * np.uint64(8)
-        yield some, heads.words(at[some] + step, rows[some]) << past
+        yield some, heads.words(common(at[some]) + step, some) << past
