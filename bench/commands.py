@@ -157,10 +157,11 @@ def write_bookie(
     current.mkdir(parents=True)
     with (current / "0.log").open("wb") as log:
         log.write(b"BKLO" + (1).to_bytes(4) + bytes(HEADER_SIZE - 8))
+        length, index = 0, -1
         for number, (broker, rest, width) in enumerate(islice(cycle(frames), count)):
             ledger, entry = divmod(number, LEDGER_SIZE)
             if not entry:
-                length, index = 0, -1
+                length = 0
             index += width
             if broker is not None:
                 broker.broker_timestamp, broker.index = START + number, index

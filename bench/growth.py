@@ -163,8 +163,8 @@ def make_zookeeper(stack: ExitStack, place: Path, count: int) -> str:
     return url
 
 
-def measure(words: Sequence[str], place: Path, limit: float) -> Measured:
-    """Run the program once, and kill it when it takes too long."""
+def measure(words: Sequence[str], place: Path, limit: float, *, mapped: bool = True) -> Measured:
+    """Run the program once, and kill it when it takes too long; without `mapped`, files are no memory."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PULSAR_META_")}
     environment = kept | {"XDG_STATE_HOME": str(place / "state"), "XDG_CONFIG_HOME": str(place / "state")}
     begun = time.monotonic()
@@ -173,8 +173,9 @@ def measure(words: Sequence[str], place: Path, limit: float) -> Measured:
             [*MAIN, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=talk, cwd=place,
             env=environment,
         )  # fmt: skip
-    ended, status, usage = 0, 0, None
+    ended, status, usage, own = 0, 0, None, 0
     while not ended and time.monotonic() - begun < limit:
+        own = max(own, own_memory(child.pid))
         ended, status, usage = os.wait4(child.pid, os.WNOHANG)
         time.sleep(0.01)
     if not ended:
@@ -183,7 +184,13 @@ def measure(words: Sequence[str], place: Path, limit: float) -> Measured:
     assert usage is not None
     code = os.waitstatus_to_exitcode(status) if ended else None
     child.returncode = code if code is not None else -9
-    return Measured(usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10, code)
+    return Measured(usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10 if mapped else own, code)
+
+
+def own_memory(process: int) -> int:
+    """Return the bytes of memory that a process has now beside those of files."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(status.partition("RssAnon:")[2].split(maxsplit=1)[0] or 0) << 10 if "RssAnon:" in status else 0
 
 
 def cell(one: Measured) -> str:
