@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.times import parse_time
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.cursors.subscriptions import SubscriptionReader
 from pulsar_meta.jobs.entries.entry_choice import Bound, Choice, Coverage, Limits
@@ -17,7 +18,7 @@ from pulsar_meta.jobs.messages.columns import checked_columns, schema_of
 from pulsar_meta.jobs.messages.counts import MessageCounts
 from pulsar_meta.jobs.messages.reading import MessageOptions
 from pulsar_meta.jobs.messages.stream import read_messages
-from pulsar_meta.jobs.seek.questions import INDEX, TIME, Question, SeekOptions, parse_time
+from pulsar_meta.jobs.seek.questions import INDEX, TIME, Question, SeekOptions
 from pulsar_meta.jobs.seek.seek import seek
 from pulsar_meta.jobs.seek.seeker import SeekAnswer
 from pulsar_meta.stores.base import Store

@@ -15,6 +15,7 @@ from pulsar_meta.cli.inputs import input_name, read_lines
 from pulsar_meta.cli.settings import read_profile
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.times import parse_duration, parse_time
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.seek.questions import (
     INDEX,
@@ -22,9 +23,7 @@ from pulsar_meta.jobs.seek.questions import (
     Kind,
     Question,
     SeekOptions,
-    parse_duration,
     parse_index,
-    parse_time,
     read_questions,
 )
 from pulsar_meta.jobs.seek.seek import Cluster, topics_of_namespace

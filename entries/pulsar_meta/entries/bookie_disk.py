@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Final
 
-from pulsar_meta.access.urls import redact
-from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.entries.bookie_layout import BookieLayout, find_bookies
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.entries.bookie_layout import BookieLayout, find_bookies, split_url
 from pulsar_meta.entries.data_files import DataFiles, entry_logs, journals, misnamed_logs
 from pulsar_meta.entries.interleaved_locations import InterleavedLocations
 from pulsar_meta.entries.joined import JoinedEntries
@@ -22,8 +20,6 @@ from pulsar_meta.entries.located_entries import LocatedEntries
 from pulsar_meta.entries.locations import FallbackLocations, LocationIndex, TableLocations
 from pulsar_meta.entries.rocksdb_locations import RocksdbLocations
 from pulsar_meta.entries.scanned_locations import scan_entry_logs, scan_journals
-
-OPTIONS: Final = ("journal", "index")
 
 
 def open_bookie_disk(url: str) -> JoinedEntries:
@@ -48,19 +44,6 @@ def directories_of(url: str) -> list[Path]:
     path, options = split_url(url)
     named = [Path(held) for name, held in options.items() if held != "scan" or name != "index"]
     return [path, *named]
-
-
-def split_url(url: str) -> tuple[Path, dict[str, str]]:
-    """Return the path and the options of a `bookie-disk:` URL; UsageError for an unknown option."""
-    rest = url.partition(":")[2]
-    path, _, query = rest.partition("?")
-    options = dict(part.split("=", 1) for part in query.split("&") if "=" in part)
-    unknown = sorted(set(options) - set(OPTIONS)) or [
-        part for part in query.split("&") if part and "=" not in part
-    ]
-    if unknown or not path:
-        raise UsageError("expected bookie-disk:PATH[?journal=PATH&index=PATH]", source=redact(url))
-    return Path(path.removeprefix("//") if path.startswith("///") else path), options
 
 
 def _open_bookie(url: str, bookie: BookieLayout, scan: bool) -> list[LocatedEntries]:

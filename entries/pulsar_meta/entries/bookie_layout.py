@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Final
 
 from pulsar_meta.access.files import read_regular
+from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.bookie_files.journal import decode_mark
-from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
 from pulsar_meta.codecs.metadata.cookie import decode_cookie
 from pulsar_meta.entries.data_files import entry_logs, journals
 from pulsar_meta.entries.interleaved_locations import PATTERN
 
+OPTIONS: Final = ("journal", "index")
 CURRENT: Final = "current"
 MAX_DEPTH: Final = 3
 NOWHERE: Final = -1
@@ -78,6 +80,19 @@ class BookieLayout:
                     # A torn mark is as good as none: more of the journal is read.
                     continue
         return found
+
+
+def split_url(url: str) -> tuple[Path, dict[str, str]]:
+    """Return the path and the options of a `bookie-disk:` URL; UsageError for an unknown option."""
+    rest = url.partition(":")[2]
+    path, _, query = rest.partition("?")
+    options = dict(part.split("=", 1) for part in query.split("&") if "=" in part)
+    unknown = sorted(set(options) - set(OPTIONS)) or [
+        part for part in query.split("&") if part and "=" not in part
+    ]
+    if unknown or not path:
+        raise UsageError("expected bookie-disk:PATH[?journal=PATH&index=PATH]", source=redact(url))
+    return Path(path.removeprefix("//") if path.startswith("///") else path), options
 
 
 def find_bookies(path: Path, journal: Path | None = None, index: Path | None = None) -> list[BookieLayout]:

@@ -22,6 +22,7 @@ from pulsar_meta.cli.render.text import counted, looked_at
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.times import parse_duration
 from pulsar_meta.jobs.check.catalogue import chosen_codes
 from pulsar_meta.jobs.check.codes import Finding, FindingDocument, Severity
 from pulsar_meta.jobs.check.known import CheckOptions
@@ -31,7 +32,6 @@ from pulsar_meta.jobs.check.scope import check_there
 from pulsar_meta.jobs.engine import choose_engine
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.rewrite.releases import parse_version
-from pulsar_meta.jobs.seek.questions import parse_duration
 from pulsar_meta.stores.base import Store
 
 if TYPE_CHECKING:

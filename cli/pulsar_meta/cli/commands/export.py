@@ -17,6 +17,7 @@ from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.times import parse_time
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, choose
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
@@ -29,7 +30,7 @@ from pulsar_meta.jobs.messages.columns import checked_columns
 from pulsar_meta.jobs.messages.counts import MessageCounts
 from pulsar_meta.jobs.messages.reading import MessageOptions
 from pulsar_meta.jobs.processes.export import export_by_processes
-from pulsar_meta.jobs.seek.questions import parse_index, parse_time
+from pulsar_meta.jobs.seek.questions import parse_index
 from pulsar_meta.jobs.spark.export import export_with_spark
 from pulsar_meta.stores.base import Store
 

@@ -9,7 +9,7 @@ from time import time
 from typing import TYPE_CHECKING
 
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.codecs.times import iso_time
+from pulsar_meta.codecs.times import iso_time, parse_time
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.catalogue import CODES
 from pulsar_meta.jobs.check.records import DEFAULT_LIMIT
@@ -18,7 +18,6 @@ from pulsar_meta.jobs.check.sight import Cluster
 from pulsar_meta.jobs.entries.entry_sources import LIVE, on_bookies
 from pulsar_meta.jobs.rewrite.readable import registered_versions
 from pulsar_meta.jobs.rewrite.releases import is_release
-from pulsar_meta.jobs.seek.questions import parse_time
 from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.stores.base import Store
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pulsar_meta.codecs.errors import UnreachableError, UsageError
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.bookie_disk import split_url
-from pulsar_meta.entries.bookie_layout import find_bookies
+from pulsar_meta.entries.bookie_layout import find_bookies, split_url
 from pulsar_meta.jobs.check.bookies import bookie_findings
 from pulsar_meta.jobs.check.by_need import LedgersByNeed, surroundings
 from pulsar_meta.jobs.check.catalogue import GROUPS
