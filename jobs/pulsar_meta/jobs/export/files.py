@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
+from glob import escape
 from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
@@ -36,7 +37,8 @@ def write_file(path: Path, form: Form, batches: Iterable[pa.RecordBatch]) -> tup
     if first is None:
         path.unlink(missing_ok=True)
         return None
-    unfinished = path.with_name(f".{path.name}{PART}")
+    # A name of its own: a worker whose command was killed may still write while the next run does.
+    unfinished = path.with_name(f".{path.name}.{os.urandom(8).hex()}{PART}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(unfinished, "w+b") as out:
@@ -47,6 +49,8 @@ def write_file(path: Path, form: Form, batches: Iterable[pa.RecordBatch]) -> tup
             digest = hashlib.file_digest(out, "sha256").hexdigest()
             size = out.seek(0, os.SEEK_END)
         os.replace(unfinished, path)
+        for left_over in path.parent.glob(f".{escape(path.name)}.*{PART}"):
+            left_over.unlink(missing_ok=True)
     except OSError as error:
         raise UnreachableError(f"cannot be written: {error.strerror or error}", source=str(path)) from error
     finally:
