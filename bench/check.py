@@ -23,6 +23,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.growth import made_apart
+
 from tests.large_store import topic_name, topics_for, write_rocksdb
 
 MAIN = ("-c", "from pulsar_meta.cli.app import main; main()")
@@ -74,7 +76,7 @@ def row(name: str, values: int, found: Sequence[Measured]) -> str:
 
 def rows(asked: argparse.Namespace, values: int, place: Path) -> None:
     """Measure one size."""
-    store = write_rocksdb(place / f"{values}.rocksdb", topics_for(values), WOUNDED_EVERY)
+    store = made_apart(write_rocksdb, place / f"{values}.rocksdb", topics_for(values), WOUNDED_EVERY)
     everything = ("check", "-o", "ndjson", "--min-age", "0", "--store", store)
     programs = [("", sys.executable)]
     if asked.checkout:

@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from bench.growth import LIVE_LIMIT, Measured, cell, make_snapshot, measure
+from bench.growth import LIVE_LIMIT, Measured, cell, made_apart, make_snapshot, measure
 
 from tests.servers import etcd, zookeeper
 
@@ -97,7 +97,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="copies-") as made:
         place = Path(made)
         for size in asked.sizes:
-            make_snapshot(place, size)
+            made_apart(make_snapshot, place, size)
         for kind in asked.targets:
             sizes = [size for size in asked.sizes if kind != "zk" or size <= LIVE_LIMIT]
             table(kind, sizes, place)
