@@ -200,12 +200,15 @@ def _listed(store: Store, name: str, kind: Kind) -> Iterator[Versioned]:
     if name.startswith("/"):
         yield _one(store, name)
         return
-    found = False
-    for value in select(store, Scope(topics=(name,)), kind):
+    found, scope = False, Scope(topics=(name,))
+    for value in select(store, scope, kind):
         found = True
         yield value
-    if not found and not is_glob(name) and not is_there(store, TopicName.parse(name).path):
-        yield Versioned(TopicName.parse(name).path, b"", ABSENT)
+    if found or (is_glob(name) and _has_any(store, scope, "ledger")):
+        return
+    path = TopicName.parse(name).path
+    if is_glob(name) or not is_there(store, path):
+        yield Versioned(path, b"", ABSENT)
 
 
 def _of_scope(values: Iterable[Versioned], scope: Scope, kind: Kind) -> Iterator[Versioned]:
