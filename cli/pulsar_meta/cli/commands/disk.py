@@ -14,7 +14,7 @@ from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.tables import View
-from pulsar_meta.cli.render.text import counted, looked_at, size
+from pulsar_meta.cli.render.text import counted, looked_at, size, unsized
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
@@ -79,7 +79,7 @@ def disk(
             by or (By.LOG if opened is None else By.TOPIC), opened, source, usage, owned, faults
         )
         checked = {"ledgers": len(usage.ledgers), "entries": usage.total.entries}
-        left_out = unseen | _left_out(owned)
+        left_out = unseen | _left_out(owned) | unsized(usage.unsized)
         shell.emit(rows, view, about=lambda: (*map(redact, urls), looked_at(checked, left_out)))
         if view is LOGS:
             _sum_up(shell, rows)

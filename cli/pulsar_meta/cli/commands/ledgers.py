@@ -12,6 +12,7 @@ import typer
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.tables import View
+from pulsar_meta.cli.render.text import unsized
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import iso_time
@@ -45,10 +46,12 @@ def ledgers(
         counts = {"logs": 0} if by_log else {}
         counts |= {"ledgers": 0, "entries": 0}
         lines = lines_by_log(source, faults) if by_log else ledger_lines(source, faults)
+        counts["unsized"] = 0
         shell.emit(_counted(lines, counts), BY_LOG if by_log else VIEW)
+        left_out = unsized(counts.pop("unsized"))
         if by_log:
             del counts["entries"]
-        shell.account(counts)
+        shell.account(counts, left_out)
         faults.end(source)
 
 
@@ -59,6 +62,7 @@ def _counted(lines: Iterable[Document], counts: dict[str, int]) -> Iterator[Docu
         ledgers.add(line["ledger_id"])
         logs.add(line.get("log", ""))
         counts["entries"] += line["entries"] or 0
+        counts["unsized"] += line.get("unsized", 0)
         yield line
     counts["ledgers"] = len(ledgers)
     if "logs" in counts:

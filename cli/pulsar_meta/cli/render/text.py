@@ -124,3 +124,10 @@ def counted(number: int, nouns: str) -> str:
         if nouns.endswith(plural):
             return f"1 {nouns.removesuffix(plural)}{singular}"
     return f"1 {nouns}"
+
+
+def unsized(entries: int) -> dict[str, str]:
+    """Return what is not checked of entries without a record where the index says that they lie."""
+    if not entries:
+        return {}
+    return {f"the bytes of {counted(entries, 'entries')}": "no record lies where the index says"}

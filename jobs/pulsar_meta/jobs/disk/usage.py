@@ -51,10 +51,14 @@ class Sum:
 
 @dataclass(slots=True)
 class Usage:
-    """What the disks hold: by ledger, and of each log what its index points at (by ledger)."""
+    """What the disks hold: by ledger, and of each log what its index points at (by ledger).
+
+    `unsized` counts entries that the index says lie where no record is: their bytes are in no sum.
+    """
 
     ledgers: dict[int, Sum] = field(default_factory=dict)
     live: dict[str, dict[int, int]] = field(default_factory=dict)
+    unsized: int = 0
 
     @property
     def total(self) -> Sum:
@@ -73,6 +77,7 @@ def usage_of(source: EntrySource, report: Report) -> Usage:
             found = usage.ledgers.setdefault(held.ledger_id, Sum(1))
             found.entries += held.entries
             found.size += held.size
+            usage.unsized += held.unsized
             for path, (_, size) in held.files.items():
                 usage.live.setdefault(path, {})[held.ledger_id] = size
     return usage
