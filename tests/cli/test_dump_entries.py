@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import shutil
 import struct
 import subprocess
@@ -324,6 +325,8 @@ def test_a_corrupt_entry_is_told_and_the_others_are_shown(
     if not broken:
         assert (stated["source"], stated["error"]) == (str(path), "decode")
         assert abs(stated["offset"] - at) < 5
+    raw = run("orders", *where[2:], "--entries", f"bookie-disk:{bookie}", "-o", "raw", "--output", os.devnull)
+    assert (raw.returncode, "18:1" in raw.stderr) == (4, True)
 
 
 def test_a_whole_copy_stands_for_a_corrupt_one(capture: Capture, tmp_path: Path) -> None:

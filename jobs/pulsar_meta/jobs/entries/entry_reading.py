@@ -92,6 +92,11 @@ def whole_copy(entry: DataEntry, source: EntrySource, form: EntryFormat, report:
     return entry
 
 
+def _corrupt(entry: DataEntry) -> DecodeError:
+    where = f"entry {entry.ledger_id}:{entry.entry_id}"
+    return DecodeError("the digest does not fit: the entry is not what its writer wrote", source=where)
+
+
 def find_frame(data: memoryview, form: EntryFormat) -> tuple[Frame | None, EntryPlace | None, str | None]:
     """Return the frame in an entry's data, where it was before compaction, or why there is no frame."""
     if form.content is not None:
@@ -175,6 +180,8 @@ class Presence:
             entry = data_entry(entry_of(outcome), self.ledger.format)
             if entry.digest == "bad":
                 entry = whole_copy(entry, self.source, self.ledger.format, self.report)
+            if entry.digest == "bad":
+                self.report(_corrupt(entry))
         except DecodeError as error:
             self.report(error.within(what=f"entry {self.ledger.ledger_id}:{entry_id}"))
             return None
