@@ -1,4 +1,4 @@
-"""The doctor: what is wrong in a store, why, and the way out. Nothing is changed.
+"""What `check` finds: what is wrong in a store, why, and the way out. Nothing is changed.
 
 **Codes.** Each finding has a code (`codes.Code`): its severity, what it means, what a broker does about it in
 the broker's own words, how it comes to be, what to do. Codes stand beside the checks that find them, in a

@@ -1,4 +1,4 @@
-"""What a run of the doctor knows of a store and its entries before it looks at topics."""
+"""What a run of `check` knows of a store and its entries before it looks at topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run of the doctor: passes over the store, a second look at what they suspect, and what only all say.
+"""One run of `check`: passes over the store, a second look at what they suspect, and what only all say.
 
 Of everything all ledgers are listed, before anything that names them is read. Of some topics only the ledgers
 that their records name are read, unless the list is asked for.

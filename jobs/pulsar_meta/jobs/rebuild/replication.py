@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import IntEnum
 from itertools import permutations
 from typing import Any, Final, NamedTuple
 
@@ -25,10 +26,22 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.topics.topic import Position
 from pulsar_meta.proto.ReplicatedSubscriptions_pb2 import Snapshot, SnapshotRequest, SnapshotResponse, Update
 
-REQUEST, RESPONSE, SNAPSHOT, UPDATE = 10, 11, 12, 13
+
+class Marker(IntEnum):
+    """The types of markers that replicated subscriptions leave (MarkerType of PulsarMarkers.proto)."""
+
+    REQUEST = 10
+    RESPONSE = 11
+    SNAPSHOT = 12
+    UPDATE = 13
+
+
 MARKERS: Final[Mapping[int, type[Any]]] = {
-    REQUEST: SnapshotRequest, RESPONSE: SnapshotResponse, SNAPSHOT: Snapshot, UPDATE: Update,
-}  # fmt: skip
+    Marker.REQUEST: SnapshotRequest,
+    Marker.RESPONSE: SnapshotResponse,
+    Marker.SNAPSHOT: Snapshot,
+    Marker.UPDATE: Update,
+}
 # The property of a copied message with its position in the cluster that it is from.
 SOURCE_POSITION: Final = "__MSG_PROP_REPL_SOURCE_POSITION"
 # The property of the state of a subscription that is replicated.
@@ -102,15 +115,15 @@ class Markers:
         own = not metadata.replicated_from
         marker = parse_message(MARKERS[metadata.marker_type], frame.payload)
         match metadata.marker_type:
-            case 10 if own:
+            case Marker.REQUEST if own:
                 self.cluster = marker.source_cluster or self.cluster
-            case 11 if own and marker.HasField("cluster"):
+            case Marker.RESPONSE if own and marker.HasField("cluster"):
                 self.cluster = marker.cluster.cluster
                 self.named.add(marker.cluster.message_id.ledger_id)
-            case 12 if own and marker.HasField("local_message_id"):
+            case Marker.SNAPSHOT if own and marker.HasField("local_message_id"):
                 self.named.add(marker.local_message_id.ledger_id)
                 self.snapshots.append(Same(_position(marker.local_message_id), _places(marker)))
-            case 13:
+            case Marker.UPDATE:
                 places = _places(marker)
                 here = _here(places, self.snapshots) if own else None
                 self.acked[marker.subscription_name] = Acked(marker.subscription_name, places, here)
@@ -124,10 +137,9 @@ def replicated(
     Of very many markers the first and the last are looked at. UnreachableError.
     """
     found = Markers()
-    few = len(markers) <= FIRST_MARKERS + LAST_MARKERS
-    for frame in _frames(
-        source, ledger_id, markers if few else [*markers[:FIRST_MARKERS], *markers[-LAST_MARKERS:]]
-    ):
+    if len(markers) > FIRST_MARKERS + LAST_MARKERS:
+        markers = [*markers[:FIRST_MARKERS], *markers[-LAST_MARKERS:]]
+    for frame in _frames(source, ledger_id, markers):
         with suppress(DecodeError):
             found.take(frame)
     copied = {
