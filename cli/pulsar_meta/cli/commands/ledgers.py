@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import PurePath
@@ -43,30 +44,27 @@ def ledgers(
         has_store = store is not None or shell.settings.store is not None
         opened = stack.enter_context(shell.store(store)) if has_store else None
         source = stack.enter_context(open_entry_sources(urls, opened))
-        counts = {"logs": 0} if by_log else {}
-        counts |= {"ledgers": 0, "entries": 0}
-        lines = lines_by_log(source, faults) if by_log else ledger_lines(source, faults)
-        counts["unsized"] = 0
+        counts = Counter[str]()
+        lines = (
+            lines_by_log(source, faults, lambda: counts.update(logs=1))
+            if by_log
+            else ledger_lines(source, faults)
+        )
         shell.emit(_counted(lines, counts), BY_LOG if by_log else VIEW)
-        left_out = unsized(counts.pop("unsized"))
-        if by_log:
-            del counts["entries"]
-        shell.account(counts, left_out)
+        nouns = ("logs", "ledgers") if by_log else ("ledgers", "entries")
+        shell.account({noun: counts[noun] for noun in nouns}, unsized(counts["unsized"]))
         faults.end(source)
 
 
-def _counted(lines: Iterable[Document], counts: dict[str, int]) -> Iterator[Document]:
-    """Yield the lines and count, each ledger and each log once, what comes by."""
-    ledgers, logs = set[int](), set[str]()
+def _counted(lines: Iterable[Document], counts: Counter[str]) -> Iterator[Document]:
+    """Yield the lines and count, each ledger once, what comes by."""
+    ledgers = set[int]()
     for line in lines:
         ledgers.add(line["ledger_id"])
-        logs.add(line.get("log", ""))
         counts["entries"] += line["entries"] or 0
         counts["unsized"] += line.get("unsized", 0)
         yield line
     counts["ledgers"] = len(ledgers)
-    if "logs" in counts:
-        counts["logs"] = len(logs)
 
 
 def _row(line: Document) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import PurePath
 from typing import Literal, TypedDict
 
@@ -57,9 +57,13 @@ def ledger_lines(source: EntrySource, report: Report) -> Iterator[LedgerLine]:
             }
 
 
-def lines_by_log(source: EntrySource, report: Report) -> Iterator[LogLine]:
-    """Yield what each entry log has of each ledger, deleted ones too: by its map, else by its records."""
+def lines_by_log(source: EntrySource, report: Report, read: Callable[[], None]) -> Iterator[LogLine]:
+    """Yield what each entry log has of each ledger, deleted ones too: by its map, else by its records.
+
+    `read` is called for each log, one with nothing in it, too.
+    """
     for log in entry_logs(source, report):
+        read()
         yield from (_line(log, ledger_id) for ledger_id in sorted(log.ledgers))
 
 
