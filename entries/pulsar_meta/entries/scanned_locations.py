@@ -13,7 +13,7 @@ from pulsar_meta.entries.data_files import DataFiles
 from pulsar_meta.entries.locations import LedgerLocations, TableLocations
 
 if TYPE_CHECKING:
-    from pulsar_meta.codecs.columns.words import Positions, WordReader
+    from pulsar_meta.codecs.columns.records import RecordOffsets
 
 Report = Callable[[DecodeError], None]
 
@@ -24,7 +24,6 @@ def scan_entry_logs(files: DataFiles, report: Report) -> TableLocations:
     A torn last record is no damage, a bookie was killed while it wrote; nor is a log of zeros, made ahead.
     """
     from pulsar_meta.codecs.columns.records import find_records
-    from pulsar_meta.codecs.columns.words import WordReader
 
     found = TableLocations()
     for number in files.paths:
@@ -36,7 +35,7 @@ def scan_entry_logs(files: DataFiles, report: Report) -> TableLocations:
             report(error.within(files.name(number)))
         places = find_records(view)
         files.check(number)
-        for more, ascending in _by_ledger(WordReader(view), places.offsets, number):
+        for more, ascending in _by_ledger(places, number):
             found.extend(more, ascending=ascending)
         for damage in places.damage:
             if damage.end < len(view):
@@ -44,18 +43,17 @@ def scan_entry_logs(files: DataFiles, report: Report) -> TableLocations:
     return found
 
 
-def _by_ledger(reader: WordReader, offsets: Positions, number: int) -> Iterator[tuple[LedgerLocations, bool]]:
+def _by_ledger(places: RecordOffsets, number: int) -> Iterator[tuple[LedgerLocations, bool]]:
     """Yield the records of file `number` ledger by ledger, and whether their entries ascend."""
     import numpy as np
 
-    ledgers, entry_ids = reader.big_endian(offsets), reader.big_endian(offsets + 8)
-    order = np.argsort(ledgers, kind="stable")
-    ends = np.flatnonzero(np.diff(ledgers[order])) + 1
+    order = np.argsort(places.ledgers, kind="stable")
+    ends = np.flatnonzero(np.diff(places.ledgers[order])) + 1
     for rows in np.split(order, ends) if order.size else ():
-        here = entry_ids[rows]
-        locations = offsets[rows] | number << 32
+        here = places.entry_ids[rows]
+        locations = places.offsets[rows] | number << 32
         more = LedgerLocations(
-            int(ledgers[rows[0]]), array("q", here.tobytes()), array("q", locations.tobytes())
+            int(places.ledgers[rows[0]]), array("q", here.tobytes()), array("q", locations.tobytes())
         )
         yield more, bool((np.diff(here) > 0).all())
 

@@ -30,53 +30,50 @@ _MOST_PIECES: Final = 1 << 10
 _LARGEST_MEAN: Final = 1 << 15
 # Records that are worked on together: few enough for the processor's cache.
 _ROWS_AT_ONCE: Final = 8192
-_NONE: Final[Positions] = np.zeros(0, np.int64)
+_NO_ENTRIES: Final[Positions] = np.zeros((4, 0), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordOffsets:
-    """Entries of a log: `sizes` bytes at `offsets`, which are past the sizes as in a location.
+    """Entries of a log: `sizes` bytes at `offsets`, which are past the sizes as in a location, and their ids.
 
     `damage` is what between them is no record.
     """
 
     offsets: Positions
     sizes: Positions
+    ledgers: Positions
+    entry_ids: Positions
     damage: tuple[Damage, ...] = ()
 
 
 def find_records(data: Buffer, start: int = HEADER_SIZE) -> RecordOffsets:
     """Return where all entries lie from `start` on, in the order of the file, and what is damaged."""
     view, reader = byte_view(data), WordReader(data)
-    offsets, sizes = [_NONE], [_NONE]
+    found = [_NO_ENTRIES]
     damage: list[Damage] = []
     at, most = start, len(view)
     while at < len(view):
         chain, chain_end = _follow_chain(view, reader, at, most)
-        found, entry, other = _examine(view, chain)
+        entry, other, columns = _examine(view, chain)
         if other.any():
             # Not an entry, not a record of no ledger: the chain was none from here on.
             first, most = int(np.argmax(other)), _LINKS_ALONE
-            chain, found, entry, chain_end = (
-                chain[:first],
-                found[:first],
-                entry[:first],
-                int(chain[first]) - 4,
-            )
+            entry, columns, chain_end = entry[:first], columns[:, :first], int(chain[first]) - 4
         else:
             # Where many are none, chains stay short: what is cut off was gone along in vain.
             most = min(2 * most, len(view))
-        offsets.append(chain[entry])
-        sizes.append(found[entry])
+        found.append(columns[:, entry])
         at = len(view)
         for record in scan_records(view, chain_end):
             if isinstance(record, Record):
-                offsets.append(np.array([record.offset], np.int64))
-                sizes.append(np.array([record.size], np.int64))
+                row = (record.offset, record.size, record.ledger_id, record.entry_id)
+                found.append(np.array(row, np.int64)[:, np.newaxis])
                 at = record.offset + record.size
                 break
             damage.append(record)
-    return RecordOffsets(np.concatenate(offsets), np.concatenate(sizes), tuple(damage))
+    offsets, sizes, ledgers, entry_ids = np.concatenate(found, axis=1)
+    return RecordOffsets(offsets, sizes, ledgers, entry_ids, tuple(damage))
 
 
 def _follow_chain(view: memoryview, reader: WordReader, at: int, most: int) -> tuple[Positions, int]:
@@ -162,20 +159,21 @@ def _follow_pieces(reader: WordReader, starts: Positions) -> Positions:
     return right[right < limits[: len(right), None]] + 4
 
 
-def _examine(view: memoryview, chain: Positions) -> tuple[Positions, Rows, Rows]:
-    """Return the records' sizes, which are entries, and which are neither entries nor of no ledger."""
-    sizes, entry, other = (
-        np.zeros(len(chain), np.int64),
-        np.zeros(len(chain), bool),
-        np.zeros(len(chain), bool),
-    )
+def _examine(view: memoryview, chain: Positions) -> tuple[Rows, Rows, Positions]:
+    """Return which records are entries, which neither entries nor of no ledger, and the columns of all.
+
+    The columns are offsets, sizes, ledgers and entry ids.
+    """
+    entry, other = np.zeros(len(chain), bool), np.zeros(len(chain), bool)
+    columns = np.empty((4, len(chain)), np.int64)
+    columns[0] = chain
     for start in range(0, len(chain), _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
         heads = Heads(view, chain[rows] - 4, 4 + HEADER.size)
         size, ledger, number, confirmed, length = (
             heads.big_endian(at).view(np.int64) for at in (0, 4, 12, 20, 28)
         )
-        sizes[rows] = size >> 32
+        columns[1, rows], columns[2, rows], columns[3, rows] = size >> 32, ledger, number
         entry[rows] = (ledger | number | length >= 0) & (confirmed >= -1) & (confirmed <= number)
         other[rows] = ~entry[rows] & (ledger != NO_LEDGER)
-    return sizes, entry, other
+    return entry, other, columns

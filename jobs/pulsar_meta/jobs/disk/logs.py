@@ -13,7 +13,6 @@ import numpy as np
 
 from pulsar_meta.codecs.bookie_files.entry_log import HEADER_SIZE, LogHeader, decode_log_header, ledgers_map
 from pulsar_meta.codecs.columns.records import find_records
-from pulsar_meta.codecs.columns.words import WordReader
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.data_files import DataFiles
@@ -75,8 +74,7 @@ def _scanned(view: memoryview) -> tuple[dict[int, int], dict[int, int]]:
     records = find_records(view)
     if not len(records.offsets):
         return {}, {}
-    ledgers = WordReader(view).big_endian(records.offsets)
-    ids, which, counts = np.unique(ledgers, return_inverse=True, return_counts=True)
+    ids, which, counts = np.unique(records.ledgers, return_inverse=True, return_counts=True)
     sizes = np.zeros(len(ids), np.int64)
     np.add.at(sizes, which, records.sizes + _SIZE)
     names = ids.tolist()
