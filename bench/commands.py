@@ -6,7 +6,8 @@ over entries a second, of processor time (user and system) each. A command runs 
 a log of all entries and over one of a tenth, in turns; the difference is what the other nine tenths take, so
 that start-up and imports are not counted. Medians of --rounds rounds.
 Each command is one process (--jobs 1), but for the last rows of a log: those are by the clock, with the
-processes of --jobs and with one, in turns, over the whole log, and need a machine that does nothing else.
+processes of --jobs and with one, in turns, over the whole log, which has its index by then. They need a
+machine that does nothing else.
 With --before, another checkout, commands that have to be so many times as fast are measured there too, in
 the same rounds, over a tenth of the log and a hundredth.
 
@@ -20,6 +21,7 @@ import argparse
 import lzma
 import os
 import resource
+import struct
 import subprocess
 import sys
 import tarfile
@@ -172,6 +174,20 @@ def write_bookie(
     return place
 
 
+def write_index(place: Path) -> None:
+    """Write the index of locations that a bookie has beside its log."""
+    from rocksdict import Options, Rdict
+
+    current = place / "current"
+    records = find_records((current / "0.log").read_bytes())
+    database = Rdict(str(current / "locations"), Options(raw_mode=True))
+    # Log 0: a location is the offset alone.
+    for number, offset in enumerate(records.offsets.tolist()):
+        ledger, entry = divmod(number, LEDGER_SIZE)
+        database[struct.pack(">qq", ledger + 7, entry)] = struct.pack(">q", offset)
+    database.close()
+
+
 def places_of(log: Path) -> tuple[bytes, list[tuple[int, int, int, int]]]:
     """Return the bytes of a log, and where in them the two messages of each entry begin and end."""
     data, found = log.read_bytes(), []
@@ -244,6 +260,8 @@ def shares(asked: argparse.Namespace, place: Path) -> Iterator[tuple[Row, Measur
         data, places = places_of(large / "current" / "0.log")
         for row in mine:
             if row.by_clock:
+                if not (large / "current" / "locations").exists():
+                    write_index(large)
                 print(_by_clock(row, large, asked), flush=True)
                 continue
             found, rates, times = [], [], []
