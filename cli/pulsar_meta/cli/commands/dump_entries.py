@@ -47,7 +47,7 @@ from pulsar_meta.jobs.entries.entry_blocks import Patience, PresentBlock, read_i
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Place, choose
 from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe, describe_entries
 from pulsar_meta.jobs.entries.entry_filter import FilterCounts
-from pulsar_meta.jobs.entries.entry_portions import Portion, Portions, ReadRange
+from pulsar_meta.jobs.entries.entry_portions import Portion, Portions, ReadRange, entries_of
 from pulsar_meta.jobs.entries.entry_reading import Readable, read_entries
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
 from pulsar_meta.jobs.processes.messages import Write
@@ -223,7 +223,7 @@ def _emit_portions(
         def here(portion: Portion, write: Write) -> list[ReadRange]:
             return rendering.write(source, portion, headed, patience)
 
-        shared = Shared(jobs, sources, source, rendering, here, at_once=True)
+        shared = Shared(jobs, sources, source, rendering, here, entries_of, at_once=True)
         for portion, found in pool.run(portions, shared):
             portions.account(found)
             headed()

@@ -136,6 +136,11 @@ class Portions:
         return portion
 
 
+def entries_of(portion: Portion) -> int:
+    """Return how many entries a portion has at most."""
+    return sum((part.last or 0) - part.first + 1 for part, _ in portion)
+
+
 def pieces(part: Range, newest: int | None) -> Iterator[Range]:
     """Yield a range up to the entry `newest` in pieces of about the same length; None for no entry."""
     end = -1 if newest is None else newest if part.last is None else min(newest, part.last)

@@ -46,6 +46,8 @@ DISK: Final = "bookie-disk:"
 PROGRAM: Final = "pulsar_meta.jobs.processes.worker"
 # Reading less than this takes no longer than to start a process that helps.
 WORTH_BYTES: Final = 128 << 20
+# Nor does reading fewer entries than these.
+WORTH_ENTRIES: Final = 32_768
 # So many results for each process may wait for that of a part before them.
 WAITING: Final = 8
 END_SECONDS: Final = 1.0
@@ -74,8 +76,9 @@ def _size(files: DataFiles) -> int:
 class Shared(Generic[Input, Result]):
     """Work to be shared: by how many processes, over which sources, and what is done of each part.
 
-    `here` does the same in this process, where `source` is open. With `at_once` the first parts are done
-    here, until another process is ready.
+    `here` does the same in this process, where `source` is open; `entries` says how many entries a part has.
+    With `at_once` the first parts are done here until another process is ready, and parts are asked for
+    when they are needed; without it all of them are at hand.
     """
 
     jobs: int
@@ -83,6 +86,7 @@ class Shared(Generic[Input, Result]):
     source: EntrySource
     work: Work[Input, Result]
     here: Callable[[Input, Write], Result]
+    entries: Callable[[Input], int]
     at_once: bool = False
 
 
@@ -206,12 +210,15 @@ class Pool(Closing):
         UnreachableError where somebody ended a process.
         """
         slots = _numbered(inputs)
-        # Nothing is waited for before the first output.
-        yield from self._results(islice(slots, int(shared.at_once)), shared)
-        ahead = list(islice(slots, shared.jobs))
-        if len(ahead) > 1:
-            self._start(Start(shared.sources, shared.work), len(ahead))
-        yield from self._results(chain(ahead, slots), shared)
+        few = _first(slots, shared.entries)
+        if shared.at_once:
+            yield from self._results(few, shared)
+        ahead = list(few)
+        more = list(islice(slots, shared.jobs))
+        count = min(shared.jobs, len(ahead) + len(more)) if more else 0
+        if count > 1:
+            self._start(Start(shared.sources, shared.work), count)
+        yield from self._results(chain(ahead, more, slots), shared)
         self._take_notes(shared.source.parts)
 
     def _results(
@@ -302,6 +309,16 @@ def _numbered(inputs: Iterable[Any]) -> Iterator[_Slot]:
             yield _Slot(Part(number, one))
     except Exception as error:  # noqa: BLE001 - raised again when it is its turn
         yield _Slot(Part(number + 1, None), done=Done(number + 1, Failure(error)))
+
+
+def _first(slots: Iterator[_Slot], entries: Callable[[Any], int]) -> Iterator[_Slot]:
+    """Yield slots until they have WORTH_ENTRIES together."""
+    left = WORTH_ENTRIES
+    for slot in slots:
+        yield slot
+        left -= 0 if slot.done else entries(slot.part.input)
+        if left <= 0:
+            return
 
 
 def _result(slot: _Slot) -> Any:
