@@ -24,15 +24,11 @@ def export_by_processes(
 
     def export(pieces: Sequence[Piece]) -> Iterator[Exported]:
         with Pool() as pool:
-            shared = Shared(jobs, sources, source, partial(export_one, job), here, _entries)
+            work = partial(export_one, job)
+            shared = Shared(jobs, sources, source, work, here, lambda piece: piece.cost)
             yield from (exported for _, exported in pool.run(pieces, shared))
 
     return export
-
-
-def _entries(piece: Piece) -> int:
-    """Return how many entries a piece has at most."""
-    return sum(last - first + 1 for _, first, last in piece.ranges)
 
 
 def export_one(job: ExportJob, opened: Opened, piece: Piece, write: Write) -> Exported:
