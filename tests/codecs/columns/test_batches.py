@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from pulsar_meta.codecs.columns.batches import split_batches
+from pulsar_meta.codecs.columns.batches import split_batches, whole_batches
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.batch import join_batch, split_batch
 from pulsar_meta.proto.PulsarApi_pb2 import SingleMessageMetadata
@@ -15,11 +15,11 @@ from pulsar_meta.proto.PulsarApi_pb2 import SingleMessageMetadata
 def message(chance: random.Random) -> tuple[SingleMessageMetadata, bytes]:
     metadata = SingleMessageMetadata()
     if chance.random() < 0.4:
-        metadata.partition_key = "k" * chance.choice((1, 9, 300))
+        metadata.partition_key = "k" * chance.choice((1, 9, 24, 300))
     if chance.random() < 0.4:
         metadata.sequence_id = chance.choice((1, 2**35, 2**64 - 1))
     for _ in range(chance.choice((0, 0, 2))):
-        metadata.properties.add(key="region", value="e" * chance.randrange(200))
+        metadata.properties.add(key=chance.choice(("region", "\x18")), value="e" * chance.randrange(200))
     return metadata, chance.randbytes(chance.choice((0, 5, 200)))
 
 
@@ -45,7 +45,8 @@ def read(data: bytes, count: int) -> list[tuple[SingleMessageMetadata, bytes]] |
 def test_batches_are_split_as_one_by_one() -> None:
     chance = random.Random(1)
     batches = [batch(chance) for _ in range(400)]
-    found = split_batches([data for data, _ in batches], np.array([count for _, count in batches]))
+    counts = np.array([count for _, count in batches])
+    found = split_batches([data for data, _ in batches], counts)
     strings = found.heads.strings
     key = found.fields["partition_key"]
     for row, (data, count) in enumerate(batches):
@@ -64,9 +65,35 @@ def test_batches_are_split_as_one_by_one() -> None:
             # protobuf hands out bytes where they are not UTF-8.
             named: str | bytes = metadata.partition_key
             assert text.tobytes() == (named.encode() if isinstance(named, str) else named)
+    assert (whole_batches([data for data, _ in batches], counts) == found.whole).all()
     good = [read(data, count) is not None for data, count in batches]
     assert found.whole.sum() > 0.9 * sum(good)
     assert not any(found.whole[row] and not is_good for row, is_good in enumerate(good))
+
+
+def test_what_looks_like_a_tag_is_none() -> None:
+    metadata = SingleMessageMetadata(partition_key="\x18\x05" * 12)
+    data = join_batch([(metadata, b"payload")] * 3)
+    for batches in ([data], [data] * 300, [data, join_batch([(SingleMessageMetadata(), b"")] * 3)]):
+        counts = np.full(len(batches), 3)
+        assert whole_batches(batches, counts).all()
+        assert split_batches(batches, counts).whole.all()
+
+
+def test_no_damage_passes_that_the_codec_sees() -> None:
+    metadata = SingleMessageMetadata(partition_key="key", sequence_id=5, event_time=2**40)
+    metadata.properties.add(key="a", value="b")
+    metadata.properties.add(key="region", value="e" * 130)
+    data = join_batch([(metadata, b"payload"), (metadata, b"")])
+    damaged = [
+        data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
+        for at in range(len(data))
+        for bit in range(8)
+    ]
+    whole = whole_batches(damaged, np.full(len(damaged), 2))
+    passed = [one for one, fits in zip(damaged, whole.tolist(), strict=True) if fits]
+    assert 0 < len(passed) < len(damaged)
+    assert all(read(one, 2) is not None for one in passed)
 
 
 def test_one_long_batch_is_left_to_the_codec() -> None:

@@ -10,7 +10,7 @@ PulsarApi.proto.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -19,7 +19,17 @@ import numpy as np
 
 from pulsar_meta.codecs.columns.fields import FieldWalk, Found, Inner, Shape
 from pulsar_meta.codecs.columns.frames import WHOLE_PAIR, tags_of
-from pulsar_meta.codecs.columns.words import MARGIN, Heads, Positions, Rows, WordReader, common, short_varints
+from pulsar_meta.codecs.columns.words import (
+    MARGIN,
+    Heads,
+    Place,
+    Positions,
+    Rows,
+    WordReader,
+    Words,
+    common,
+    short_varints,
+)
 from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.proto.PulsarApi_pb2 import SingleMessageMetadata
 
@@ -28,9 +38,17 @@ _PROPERTIES, _KEY, _PAYLOAD_SIZE = (_TAGS[name] for name in ("properties", "part
 _SHAPE: Final = Shape((_PAYLOAD_SIZE,), {_PROPERTIES: WHOLE_PAIR}, known=frozenset(_TAGS.values()))
 _HEAD: Final = 4
 _LARGEST: Final = 1 << 31
+# Varints up to this length are sizes.
+_LONGEST_SIZE: Final = 4
 # A step costs the same for one batch as for hundreds: a few very long ones are left to the codec.
 _STEPS_EACH: Final = 200
+# Metadata has the size of the payload within so many bytes, most often.
+_NEAR: Final = 64
+_BEHIND: Final = _NEAR + MARGIN
 _NONE: Final[Positions] = np.zeros((4, 0), np.int64)
+
+# Returns of each metadata in [at, ends) the size of the payload behind it, -1 where that is not known.
+_SizesOf = Callable[[WordReader, Positions, Positions], Positions]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,31 +70,63 @@ class Messages:
     payload_sizes: Positions
 
 
-def split_batches(payloads: Sequence[Buffer], counts: Positions, *, with_fields: bool = True) -> Messages:
-    """Return the messages of batches, of which `payloads` are the decompressed bytes, so many in each.
+def split_batches(payloads: Sequence[Buffer], counts: Positions) -> Messages:
+    """Return the messages of batches, of which `payloads` are the decompressed bytes, so many in each."""
+    data, ends = _joined(payloads)
+    for sizes_of in (_likely_sizes, _payload_sizes):
+        whole, steps = _messages(data, ends, counts, sizes_of)
+        steps = steps[:, np.argsort(steps[0], kind="stable")]
+        walk = _walked(data, whole, steps, _TAGS.values(), _PROPERTIES)
+        if whole.all():
+            break
+    rows, at, head_sizes, payload_sizes = steps
+    fields = {name: walk.found[tag] for name, tag in _TAGS.items()}
+    places = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    return Messages(
+        whole, rows, places, Heads.within(data, at), fields, walk.inner, data, at + head_sizes, payload_sizes
+    )
 
-    Without `with_fields` their metadata is looked at, but nothing of it kept.
-    """
-    data = b"".join([*payloads, bytes(MARGIN)])
+
+def whole_batches(payloads: Sequence[Buffer], counts: Positions) -> Rows:
+    """Return which batches are `whole` for `split_batches`; nothing else is kept of them."""
+    data, ends = _joined(payloads)
+    for sizes_of in (_likely_sizes, _payload_sizes):
+        whole, steps = _messages(data, ends, counts, sizes_of)
+        _walked(data, whole, steps, (_PAYLOAD_SIZE,))
+        if whole.all():
+            break
+    return whole
+
+
+def _joined(payloads: Sequence[Buffer]) -> tuple[bytes, Positions]:
+    """Return batches one after the other, and where each of them ends."""
     sizes = np.fromiter(map(len, payloads), np.int64, len(payloads))
-    ends = np.cumsum(sizes)
-    whole = np.zeros(len(payloads), bool)
-    steps = np.concatenate([_NONE, *_steps(WordReader(data), ends - sizes, ends, counts, whole)], axis=1)
-    rows, at, head_sizes, payload_sizes = steps[:, np.argsort(steps[0], kind="stable")]
-    heads = Heads.within(data, at)
-    wanted = _TAGS if with_fields else {"payload_size": _PAYLOAD_SIZE}
-    walk = FieldWalk(heads, wanted.values(), gathered=_PROPERTIES if with_fields else None)
+    return b"".join([*payloads, bytes(_BEHIND)]), np.cumsum(sizes)
+
+
+def _messages(data: bytes, ends: Positions, counts: Positions, sizes_of: _SizesOf) -> tuple[Rows, Positions]:
+    """Return (which batches are whole as far as sizes say, lines as those of `_steps`)."""
+    whole, starts = np.zeros(len(ends), bool), np.concatenate([[0], ends[:-1]])[: len(ends)]
+    found = _steps(WordReader(data), starts, ends, counts, whole, sizes_of)
+    return whole, np.concatenate([_NONE, *found], axis=1)
+
+
+def _walked(
+    data: bytes, whole: Rows, steps: Positions, wanted: Iterable[int], gathered: int | None = None
+) -> FieldWalk:
+    """Look at the metadata of messages; a batch of which any is not what its step says is not `whole`."""
+    rows, at, head_sizes, payload_sizes = steps
+    walk = FieldWalk(Heads.within(data, at), wanted, gathered)
     if rows.size:
         walk.run(0, common(head_sizes), _SHAPE)
-    fields = {name: walk.found[tag] for name, tag in wanted.items()}
     # Of two sizes of a payload the later one counts.
-    whole[rows[walk.odd | (fields["payload_size"].values.view(np.int64) != payload_sizes)]] = False
-    places = np.arange(len(rows)) - np.searchsorted(rows, rows)
-    return Messages(whole, rows, places, heads, fields, walk.inner, data, at + head_sizes, payload_sizes)
+    said = walk.found[_PAYLOAD_SIZE].values.view(np.int64)
+    whole[rows[walk.odd | (said != payload_sizes)]] = False
+    return walk
 
 
 def _steps(
-    words: WordReader, at: Positions, ends: Positions, counts: Positions, whole: Rows
+    words: WordReader, at: Positions, ends: Positions, counts: Positions, whole: Rows, sizes_of: _SizesOf
 ) -> Iterator[Positions]:
     """Yield, step by step, lines of rows, places of their metadata, its sizes and those of the payloads.
 
@@ -88,7 +138,7 @@ def _steps(
             break
         head = words.sizes(at)
         start, fits = at + _HEAD, (head > 0) & (at + _HEAD + head <= ends)
-        payload = _payload_sizes(words, start, np.where(fits, start + head, start))
+        payload = sizes_of(words, start, np.where(fits, start + head, start))
         following, left = start + head + payload, left - 1
         fits &= (payload >= 0) & (following <= ends)
         found = np.stack([rows, start, head, payload])
@@ -102,6 +152,20 @@ def _steps(
         rows, at, ends, left = rows[on], following[on], ends[on], left[on]
 
 
+def _likely_sizes(words: WordReader, at: Positions, ends: Positions) -> Positions:
+    """Return what stands behind the first byte that could be the tag of the payload's size.
+
+    It may be another byte: who asks has to compare it with what the metadata turns out to say.
+    """
+    places = (words.windows(at, _NEAR) == _PAYLOAD_SIZE).argmax(axis=1)
+    word = words.words(at + places)
+    sizes, _ = _sizes(word >> np.uint64(8))
+    far = np.flatnonzero(word.astype(np.uint8) != _PAYLOAD_SIZE)
+    if far.size:
+        sizes[far] = _payload_sizes(words, at[far], ends[far])
+    return sizes
+
+
 def _payload_sizes(words: WordReader, at: Positions, ends: Positions) -> Positions:
     """Return the size of the payload that metadata in [at, ends) says, -1 where only the codec can say it.
 
@@ -112,9 +176,7 @@ def _payload_sizes(words: WordReader, at: Positions, ends: Positions) -> Positio
     while rows.size:
         word = words.words(at)
         tag = word.astype(np.uint8)
-        values, lengths = short_varints(word >> np.uint64(8))
-        numbers = values.view(np.int64)
-        numbers[values >= _LARGEST] = -1
+        numbers, lengths = _sizes(word >> np.uint64(8))
         found = tag == _PAYLOAD_SIZE
         if found.all():
             sizes[rows] = numbers
@@ -124,3 +186,14 @@ def _payload_sizes(words: WordReader, at: Positions, ends: Positions) -> Positio
         on = ((tag == _PROPERTIES) | (tag == _KEY)) & (numbers >= 0) & (at < ends)
         rows, at, ends = rows[on], at[on], ends[on]
     return sizes
+
+
+def _sizes(words: Words) -> tuple[Positions, Place]:
+    """Return (number, length in bytes) of the varint that each word begins with, -1 where it is no size."""
+    if not (words & np.uint64(0x80)).any():
+        return (words & np.uint64(0x7F)).view(np.int64), 1
+    values, lengths = short_varints(words)
+    numbers = values.view(np.int64)
+    if (lengths > _LONGEST_SIZE).any():
+        numbers[values >= _LARGEST] = -1
+    return numbers, lengths

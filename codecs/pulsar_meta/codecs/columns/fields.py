@@ -25,10 +25,10 @@ from pulsar_meta.codecs.columns.words import (
     Selection,
     Words,
     anywhere,
-    chosen,
     common,
     everywhere,
     nearer,
+    picked,
     replaced,
 )
 
@@ -41,7 +41,7 @@ _WIRE_TYPES: Final = (VARINT, FIXED64, SIZED, FIXED32)
 
 # Sizes over this are never right: an entry is smaller.
 _LARGEST: Final = np.uint64(1 << 31)
-_EVERY: Final[Rows] = np.ones(0, bool)
+_NOTHING: Final[Positions] = np.zeros(0, np.int64)
 
 
 def varint_tag(number: int) -> int:
@@ -52,6 +52,10 @@ def varint_tag(number: int) -> int:
 def sized_tag(number: int) -> int:
     """Return the tag of field `number` where it holds a string, bytes or a message."""
     return number << 3 | SIZED
+
+
+# A key and a value.
+PAIR: Final = (sized_tag(1), sized_tag(2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +140,11 @@ class FieldWalk:
             if not everywhere(more):
                 over = at > end
                 if anywhere(over):
-                    self.odd[_some(rows, over)] = True
+                    self.odd[rows if isinstance(over, bool) else _some(rows, np.flatnonzero(over))] = True
                 if not anywhere(more):
                     return
-                rows, at, end = _some(rows, more), chosen(at, more), chosen(end, more)
+                left = np.flatnonzero(more)
+                rows, at, end = _some(rows, left), picked(at, left), picked(end, left)
             at = self._step(rows, at, end, shape)
 
     def _step(self, rows: Selection, at: Place, end: Place, shape: Shape) -> Place:
@@ -149,10 +154,9 @@ class FieldWalk:
         if len(groups) == 1:
             tag, width, _ = groups[0]
             return self._take(_Fields(tag, width, rows, at, end, words), shape)
-        following = np.empty(len(groups[0][2]), np.int64)
+        following = np.empty(len(words), np.int64)
         for tag, width, same in groups:
-            some = _some(rows, same)
-            fields = _Fields(tag, width, some, chosen(at, same), chosen(end, same), words[same])
+            fields = _Fields(tag, width, _some(rows, same), picked(at, same), picked(end, same), words[same])
             following[same] = self._take(fields, shape)
         return following
 
@@ -171,22 +175,53 @@ class FieldWalk:
             return body + self._heads.varint_lengths(body, fields.rows, words, known)
         values, lengths = self._heads.varints(body, fields.rows, words, known)
         if kind == SIZED:
-            return self._take_sized(fields, body + lengths, values, shape)
+            return self._take_sized(fields, lengths, values, shape)
         self._keep(fields, values)
         return body + lengths
 
-    def _take_sized(self, fields: _Fields, body: Place, claimed: Words, shape: Shape) -> Place:
+    def _take_sized(self, fields: _Fields, length: Place, claimed: Words, shape: Shape) -> Place:
+        """Take what has a size, which is a varint of a `length`."""
+        body = fields.at + fields.width + length
         sizes = np.minimum(claimed, _LARGEST).view(np.int64)
         following = body + common(sizes)
         self._keep(fields, body, sizes)
         inner = shape.nested.get(fields.tag)
         if inner is None:
             return following
+        if inner.required == PAIR and isinstance(length, int) and everywhere(following <= fields.end):
+            pairs = self._pairs(fields, fields.width + length, sizes)
+            if pairs is not None:
+                if fields.tag == self._gathered:
+                    self.inner.append(Inner(np.arange(self._heads.count)[fields.rows], pairs))
+                return following
         walk = FieldWalk(self._heads.of(fields.rows), ())
         walk.run(body, nearer(following, fields.end), inner)
         if fields.tag == self._gathered:
             self.inner.append(Inner(np.arange(self._heads.count)[fields.rows], walk.found))
         return np.where(walk.odd, fields.end + 1, following) if anywhere(walk.odd) else following
+
+    def _pairs(self, fields: _Fields, skipped: int, sizes: Positions) -> dict[int, Found] | None:
+        """Return the fields of messages that are a short key and a short value; None where any is not.
+
+        They begin after so many bytes of the fields' words, and end within the fields.
+        """
+        head = fields.words >> np.uint64(8 * skipped)
+        key_sizes = (head >> np.uint64(8) & np.uint64(0xFF)).view(np.int64)
+        key_at = fields.at + (skipped + 2)
+        at = key_at + key_sizes
+        right = (head & np.uint64(0x80FF) == PAIR[0]) & (key_sizes + 4 <= sizes)
+        if skipped > 6 or not right.all():
+            return None
+        value_sizes = self._heads.byte(at + 1, fields.rows).astype(np.int64)
+        right = (self._heads.byte(at, fields.rows) == PAIR[1]) & (value_sizes < 0x80)
+        if not (right & (key_sizes + value_sizes + 4 == sizes)).all():
+            return None
+        every = np.ones(len(sizes), bool)
+        keys = np.broadcast_to(key_at, sizes.shape).view(np.uint64)
+        return {
+            PAIR[0]: Found(keys, every, key_sizes),
+            PAIR[1]: Found((at + 2).view(np.uint64), every, value_sizes),
+        }
 
     def _keep(self, fields: _Fields, values: Words | Place, sizes: Positions | None = None) -> None:
         found = self.found.get(fields.tag)
@@ -211,27 +246,28 @@ class _Fields:
     words: Words
 
 
-def _some(rows: Selection, mask: Rows | bool) -> Selection:
-    """Return those of `rows` for which `mask` holds."""
-    if isinstance(mask, bool):
-        return rows
-    return np.flatnonzero(mask) if isinstance(rows, slice) else rows[mask]
+def _some(rows: Selection, numbers: Positions) -> Selection:
+    """Return some of `rows`, by their numbers among them."""
+    return numbers if isinstance(rows, slice) else rows[numbers]
 
 
 def _nothing(count: int) -> Found:
     return Found(np.zeros(count, np.uint64), np.zeros(count, bool), np.zeros(count, np.int64))
 
 
-def _groups(words: Words) -> list[tuple[int, int, Rows]]:
-    """Return (tag, its length in bytes, the rows that have it); length 0 where it is over two bytes."""
+def _groups(words: Words) -> list[tuple[int, int, Positions]]:
+    """Return (tag, its length in bytes, which words begin with it); length 0 where it is over two bytes.
+
+    Of a tag that all have which they are is left out.
+    """
     low = words.astype(np.uint8)
     if low[0] < 0x80 and (low == low[0]).all():
-        return [(int(low[0]), 1, _EVERY)]
+        return [(int(low[0]), 1, _NOTHING)]
     keys = np.where(low < 0x80, low, words.astype(np.uint16))
     left = keys
-    found: list[tuple[int, int, Rows]] = []
+    found: list[tuple[int, int, Positions]] = []
     while left.size:
-        found.append((*_tag_of(int(left[0])), keys == left[0]))
+        found.append((*_tag_of(int(left[0])), np.flatnonzero(keys == left[0])))
         left = left[left != left[0]]
     return found
 

@@ -8,7 +8,6 @@ Needs NumPy. Sources: RFC 3720 B.4; `crc32_combine` of zlib.
 
 from __future__ import annotations
 
-import mmap
 from functools import cache
 from typing import Final
 
@@ -27,17 +26,10 @@ _BYTE: Final = 256
 
 def crc32c_of(data: Buffer, starts: Positions, ends: Positions) -> Sums:
     """Return the CRC-32C of the bytes in each [start, end)."""
-    # The library takes nothing but `bytes`; a mapping gives out parts of it as such, which a view does not.
-    sum_of, whole = google_crc32c.value, _sliced(data)
+    # The library refuses a view, whose bytes would have to be copied, but takes a part of an array as it is.
+    sum_of, whole = google_crc32c.value, np.frombuffer(data, np.uint8)
     places = zip(starts.tolist(), ends.tolist(), strict=True)
-    return np.array([sum_of(whole[start:end]) for start, end in places], np.uint32)
-
-
-def _sliced(data: Buffer) -> bytes | mmap.mmap:
-    """Return bytes, or the mapping that a view is of, of which each slice is bytes."""
-    if isinstance(data, memoryview) and isinstance(data.obj, mmap.mmap) and data.nbytes == len(data.obj):
-        return data.obj
-    return data if isinstance(data, bytes) else bytes(data)
+    return np.fromiter([sum_of(whole[start:end]) for start, end in places], np.uint32, len(starts))
 
 
 def crc32c_of_columns(columns: NDArray[np.uint8]) -> Sums:

@@ -54,7 +54,7 @@ class WordReader:
     """Words of 8 bytes at any byte position up to `size - 8` of a buffer."""
 
     def __init__(self, data: Buffer) -> None:
-        self.size = memoryview(data).nbytes
+        self.size, self._bytes = memoryview(data).nbytes, data
         words = max(0, self.size - 7)
         enough = data if words else b""
         self._numbers: Positions = np.ndarray((words,), ">i8", buffer=enough, strides=(1,))
@@ -64,6 +64,11 @@ class WordReader:
     def words(self, at: Positions) -> Words:
         """Return the eight bytes from each position on, the first byte lowest."""
         return self._words[at]
+
+    def windows(self, at: Positions, width: int) -> NDArray[np.uint8]:
+        """Return the `width` bytes from each position on, a line each; there have to be as many."""
+        every = np.ndarray((self.size - width + 1,), f"V{width}", buffer=self._bytes, strides=(1,))
+        return every[at].view(np.uint8).reshape(-1, width)
 
     def big_endian(self, at: Positions) -> Positions:
         """Return the big-endian int64 at each position."""
@@ -125,6 +130,14 @@ class Heads:
             column = self._words[self._firsts[rows] + at]
         return column
 
+    def byte(self, at: Place, rows: Selection = EVERY) -> NDArray[np.uint8]:
+        """Return the byte at a place of the rows."""
+        if isinstance(at, int) and self._even is not None:
+            column: NDArray[np.uint8] = self._bytes[at :: self._even][rows].copy()
+        else:
+            column = self._bytes[self._firsts[rows] + at]
+        return column
+
     def big_endian(self, at: Place, rows: Selection = EVERY) -> Words:
         """Return the eight bytes from a place of the rows on, the first byte highest."""
         return self.words(at, rows).byteswap()
@@ -165,7 +178,11 @@ class Heads:
 
     def varint_lengths(self, at: Place, rows: Selection, words: Words, known: int) -> Place:
         """Return the lengths alone, which is less work."""
-        return self.varints(at, rows, words, known)[1]
+        length = _common_length(words)
+        if 0 < length <= known:
+            return length
+        _, lengths = _groups_of(words)
+        return lengths if (lengths <= known).all() else self._varints_of_all_lengths(at, rows)[1]
 
     def _varints_of_all_lengths(self, at: Place, rows: Selection) -> tuple[Words, Positions]:
         values, lengths = short_varints(self.words(at, rows))
@@ -184,12 +201,20 @@ class Heads:
 
 def short_varints(words: Words) -> tuple[Words, Positions]:
     """Return (value, length in bytes) of the varint that each word begins with; NO_VARINT: it is longer."""
+    groups, lengths = _groups_of(words)
+    return _close_gaps(groups, min(8, int(lengths.max(initial=1)))), lengths
+
+
+def _groups_of(words: Words) -> tuple[Words, Positions]:
+    """Return (groups of seven bits, length in bytes) of each word's varint; NO_VARINT: it is longer."""
     stops = ~words & _CONTINUES
-    below = (stops & (~stops + _ONE)) - _ONE
-    values = _close_gaps(words & below & ~_CONTINUES)
-    lengths: Positions = (np.bitwise_count(below).astype(np.int64) + 1) >> 3
-    lengths[stops == 0] = NO_VARINT
-    return values, lengths
+    within = stops ^ (stops - _ONE)
+    lengths = (np.bitwise_count(within) >> 3).astype(np.int64)
+    if (lengths == 8).any():
+        lengths[stops == 0] = NO_VARINT
+    within &= words
+    within &= ~_CONTINUES
+    return within, lengths
 
 
 def common(places: Positions) -> Place:
@@ -205,9 +230,9 @@ def nearer(one: Place, other: Place) -> Place:
     return common(np.minimum(one, other))
 
 
-def chosen(place: Place, mask: Rows | bool) -> Place:
-    """Return a place for some of its rows only."""
-    return place if isinstance(place, int) else place[mask]
+def picked(place: Place, numbers: Positions) -> Place:
+    """Return a place for some of its rows only, by their numbers."""
+    return place if isinstance(place, int) else place[numbers]
 
 
 def replaced(values: NDArray[Any], rows: Positions, others: Any) -> NDArray[Any]:

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 
-from pulsar_meta.codecs.columns.batches import split_batches
+from pulsar_meta.codecs.columns.batches import whole_batches
 from pulsar_meta.codecs.columns.column import COMPRESSIONS
 from pulsar_meta.codecs.columns.headers import EntryHeaders
 from pulsar_meta.codecs.columns.words import Positions, Rows
@@ -90,11 +91,10 @@ def _payloads_fit(block: Block, headers: EntryHeaders, max_size: int) -> Rows:
         rows = chosen[some]
         payloads = opened_payloads(block, headers, rows, max_size)
         fit[rows] = [payload is not None for payload in payloads]
-        batches = [
-            payload for payload, row in zip(payloads, rows, strict=True) if payload is not None and batch[row]
-        ]
-        numbers = rows[fit[rows] & batch[rows]]
-        fit[numbers] = split_batches(batches, counts[numbers], with_fields=False).whole
+        split = fit[rows] & batch[rows]
+        batches = [payload for payload in compress(payloads, split.tolist()) if payload is not None]
+        numbers = rows[split]
+        fit[numbers] = whole_batches(batches, counts[numbers])
     return fit
 
 
@@ -118,17 +118,19 @@ def opened_payloads(
 ) -> list[Buffer | None]:
     """Return the payloads of some rows, decompressed up to `max_size` bytes; None where that cannot be."""
     view, fields = memoryview(block.data), headers.fields
-    starts = (block.offsets + headers.payload_at)[rows].tolist()
-    ends = (block.offsets + block.sizes)[rows].tolist()
-    codecs = fields["compression"].values[rows].tolist()
-    sizes = fields["uncompressed_size"].values[rows].astype(np.uint32).tolist()
-    found: list[Buffer | None] = []
-    for start, end, codec, size in zip(starts, ends, codecs, sizes, strict=True):
-        payload = view[start:end]
-        try:
-            found.append(
-                decompress(COMPRESSIONS[codec], payload, size, max_size=max_size) if codec else payload
-            )
-        except DecodeError:
-            found.append(None)
+    starts, ends = (block.offsets + headers.payload_at)[rows], (block.offsets + block.sizes)[rows]
+    places = zip(starts.tolist(), ends.tolist(), strict=True)
+    found: list[Buffer | None] = [view[start:end] for start, end in places]
+    packed = np.flatnonzero(fields["compression"].values[rows])
+    codecs = fields["compression"].values[rows[packed]].tolist()
+    sizes = fields["uncompressed_size"].values[rows[packed]].astype(np.uint32).tolist()
+    for at, codec, size in zip(packed.tolist(), codecs, sizes, strict=True):
+        found[at] = _decompressed(COMPRESSIONS[codec], view[starts[at] : ends[at]], size, max_size)
     return found
+
+
+def _decompressed(codec: str, payload: memoryview, size: int, max_size: int) -> Buffer | None:
+    try:
+        return decompress(codec, payload, size, max_size=max_size)
+    except DecodeError:
+        return None

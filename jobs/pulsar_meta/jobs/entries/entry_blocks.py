@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # So many entries of a command come one by one: what is short needs no NumPy, and what is long begins at once.
 ONE_BY_ONE: Final = 512
-ROWS_AT_ONCE: Final = 16384
+ROWS_AT_ONCE: Final = 32768
 BYTES_AT_ONCE: Final = 64 << 20
 # What is between entries is copied with them where it is less than this part of their bytes.
 SPARSE: Final = 2
