@@ -29,7 +29,6 @@ from pulsar_meta.codecs.columns.words import (
     everywhere,
     nearer,
     picked,
-    replaced,
 )
 
 VARINT: Final = 0
@@ -84,14 +83,19 @@ class Found:
         return Found(self.values[rows], self.present[rows], self.sizes[rows])
 
     def with_rows(self, rows: Positions, others: Found) -> Found:
-        """Return the field with other values in some rows."""
-        if not (others.present.any() or self.present[rows].any()):
-            return self
-        return Found(
-            replaced(self.values, rows, others.values),
-            replaced(self.present, rows, others.present),
-            replaced(self.sizes, rows, others.sizes),
+        """Return the field with other values in some rows, in place where any row has it."""
+        found = self
+        if not self.present.any():
+            # Fields that are nowhere share their zeros.
+            if not others.present.any():
+                return self
+            found = Found(self.values.copy(), self.present.copy(), self.sizes.copy())
+        found.values[rows], found.present[rows], found.sizes[rows] = (
+            others.values,
+            others.present,
+            others.sizes,
         )
+        return found
 
 
 @dataclass(frozen=True, slots=True)

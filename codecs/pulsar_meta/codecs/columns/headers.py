@@ -19,7 +19,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from pulsar_meta.codecs.columns.entries import LONG_ONE_IN, WIDTHS
 from pulsar_meta.codecs.columns.fields import Found, Inner, sized_tag
 from pulsar_meta.codecs.columns.frames import FrameColumns, read_whole_frames
-from pulsar_meta.codecs.columns.sums import Sums, crc32c_of, crc32c_of_columns, joined
+from pulsar_meta.codecs.columns.sums import Sums, crc32c_of, crc32c_of_words, joined
 from pulsar_meta.codecs.columns.words import Heads, Positions, Rows, WordReader
 from pulsar_meta.codecs.frames.bookie_entry import DIGEST_SIZES, HEADER, DigestType
 from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER
@@ -33,6 +33,8 @@ DIGESTS: Final[tuple[DigestType | None, ...]] = (None, "CRC32C", "CRC32")
 KEY: Final = sized_tag(1)
 VALUE: Final = sized_tag(2)
 
+# Where the words of a bookie entry's header begin.
+_HEADER_WORDS: Final = range(0, HEADER.size, 8)
 _WIDE: Final = (FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64)
 _WIDE_FIELDS: Final = tuple(
     one.name
@@ -139,8 +141,7 @@ class HeaderReader:
         if self._digest_type == "CRC32":
             fit[fit] = words.big_endian(starts + HEADER.size) == _crc32(data, starts, self.data_at, ends)
         else:
-            heads, rows = Heads(data, starts, HEADER.size), np.arange(len(starts))
-            before = crc32c_of_columns(heads.columns(rows, range(HEADER.size)))
+            before = crc32c_of_words([words.words(starts + at) for at in _HEADER_WORDS], HEADER.size)
             found = joined(before, crc32c_of(data, starts + self.data_at, ends), ends - starts - self.data_at)
             fit[fit] = words.sizes(starts + HEADER.size).astype(np.uint32) == found
         return fit
@@ -182,10 +183,13 @@ def _unsafe(frames: FrameColumns) -> Rows:
 def _before_covered(heads: Heads, rows: Positions, data_at: int, covered_at: Positions) -> Sums:
     """Return the CRC-32C of what a digest covers before the frame's checksum does: header, broker's part."""
     sums = np.zeros(len(rows), np.uint32)
-    for place in np.unique(covered_at).tolist():
-        here = covered_at == place
-        columns = heads.columns(rows[here], [*range(HEADER.size), *range(data_at, place)])
-        sums[here] = crc32c_of_columns(columns)
+    last = int(covered_at.max(initial=data_at))
+    words = [heads.words(at) for at in (*_HEADER_WORDS, *range(data_at, last, 8))]
+    for place in np.flatnonzero(np.bincount(covered_at)).tolist():
+        here = np.flatnonzero(covered_at == place)
+        size = HEADER.size + place - data_at
+        some = rows[here]
+        sums[here] = crc32c_of_words([word[some] for word in words[: (size + 7) // 8]], size)
     return sums
 
 

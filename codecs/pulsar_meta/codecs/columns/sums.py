@@ -8,6 +8,7 @@ Needs NumPy. Sources: RFC 3720 B.4; `crc32_combine` of zlib.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
@@ -15,7 +16,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from pulsar_meta.codecs.columns.words import Positions
+from pulsar_meta.codecs.columns.words import Positions, Words
 from pulsar_meta.codecs.reader import Buffer
 
 Sums = NDArray[np.uint32]
@@ -32,14 +33,18 @@ def crc32c_of(data: Buffer, starts: Positions, ends: Positions) -> Sums:
     return np.fromiter([sum_of(whole[start:end]) for start, end in places], np.uint32, len(starts))
 
 
-def crc32c_of_columns(columns: NDArray[np.uint8]) -> Sums:
-    """Return the CRC-32C of each row, whose bytes are those at its place of all `columns` (bytes, rows)."""
-    size, count = columns.shape
+def crc32c_of_words(words: Sequence[Words], size: int) -> Sums:
+    """Return the CRC-32C of each row's first `size` bytes, which are those of `words` one after the other."""
     steps = _after_zeros(size)
-    sums: Sums = np.full(count, google_crc32c.value(bytes(size)), np.uint32)
-    for at in range(size):
-        column, table = columns[at], steps[size - 1 - at]
-        sums ^= table[column[0]] if (column == column[0]).all() else table[column]
+    first = b"".join(int(word[0]).to_bytes(8, "little") for word in words)[:size]
+    sums: Sums = np.full(len(words[0]), google_crc32c.value(first), np.uint32)
+    # By what a row differs from the first one its sum does, and most bytes are the same in all rows.
+    for start, word in zip(range(0, size, 8), words, strict=True):
+        changes = word ^ word[0]
+        anywhere, octets = int(np.bitwise_or.reduce(changes)), changes.view(np.uint8).reshape(-1, 8)
+        for at in range(min(8, size - start)):
+            if anywhere >> 8 * at & 0xFF:
+                sums ^= steps[size - 1 - start - at][octets[:, at]]
     return sums
 
 

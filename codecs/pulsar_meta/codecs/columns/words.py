@@ -9,7 +9,7 @@ Needs NumPy. Source: protobuf encoding (base-128 varints, little-endian groups o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -89,6 +89,7 @@ class Heads:
     def __init__(self, data: Buffer, starts: Positions, width: int) -> None:
         size = memoryview(data).nbytes
         every = np.ndarray((size - width + 1,), f"V{width}", buffer=data, strides=(1,))
+        # The first bytes of all rows lie so far apart; so many of each, at least.
         self._even: int | None = width
         self._set(every[starts].view(np.uint8), np.arange(len(starts)) * width, width)
 
@@ -109,7 +110,7 @@ class Heads:
         """Return heads that have those of `others` in some rows; as wide as those, but only there."""
         joined, firsts = object.__new__(Heads), self._firsts.copy()
         firsts[rows] = others._firsts + self._bytes.size
-        joined._even = None
+        joined._even = self._even
         joined._set(np.concatenate([self._bytes, others._bytes]), firsts, others.width)
         return joined
 
@@ -124,16 +125,16 @@ class Heads:
 
     def words(self, at: Place, rows: Selection = EVERY) -> Words:
         """Return the eight bytes from a place of the rows on, the first byte lowest."""
-        if isinstance(at, int) and self._even is not None:
-            column: Words = self._words[at :: self._even][rows].copy()
+        if isinstance(at, int) and self._even is not None and at + 8 <= self._even:
+            column: Words = self._words[at : self.count * self._even : self._even][rows].copy()
         else:
             column = self._words[self._firsts[rows] + at]
         return column
 
     def byte(self, at: Place, rows: Selection = EVERY) -> NDArray[np.uint8]:
         """Return the byte at a place of the rows."""
-        if isinstance(at, int) and self._even is not None:
-            column: NDArray[np.uint8] = self._bytes[at :: self._even][rows].copy()
+        if isinstance(at, int) and self._even is not None and at < self._even:
+            column: NDArray[np.uint8] = self._bytes[at : self.count * self._even : self._even][rows].copy()
         else:
             column = self._bytes[self._firsts[rows] + at]
         return column
@@ -146,13 +147,6 @@ class Heads:
         """Return `size` bytes at a place of one row."""
         first = int(self._firsts[row]) + at
         return self._bytes[first : first + size].tobytes()
-
-    def columns(self, rows: Positions, places: Sequence[int]) -> NDArray[np.uint8]:
-        """Return the bytes at some places of the rows: a line for each place, in it a byte of each row."""
-        width = max(places) + 1
-        every = np.ndarray((self._bytes.size - width + 1,), f"V{width}", buffer=self._bytes, strides=(1,))
-        table = every[self._firsts[rows]].view(np.uint8).reshape(-1, width)
-        return np.ascontiguousarray(table.T[places])
 
     def strings(
         self, rows: Positions, at: Positions, sizes: Positions

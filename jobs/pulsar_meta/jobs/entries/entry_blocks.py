@@ -269,14 +269,14 @@ def _blocks(
         files = _Files(parts, owners[rows], locations[rows])
         for some in files.pieces():
             data, offsets, sizes = files.lent(some)
-            words, here = WordReader(data), entry_ids[rows][some]
-            right = (words.big_endian(offsets) == ledger_id) & (words.big_endian(offsets + 8) == here)
+            here = entry_ids[rows][some]
             if with_headers:
                 headers = reader.read(data, offsets, sizes)
-                right &= headers.whole
+                ledgers, ids, right = headers.header(0), headers.header(8), headers.whole
             else:
-                headers, right = None, right & reader.digests_fit(data, offsets, sizes)
-            right &= files.readable(some)
+                words, headers, right = WordReader(data), None, reader.digests_fit(data, offsets, sizes)
+                ledgers, ids = words.big_endian(offsets), words.big_endian(offsets + 8)
+            right = right & (ledgers == ledger_id) & (ids == here) & files.readable(some)
             yield Block(ledger_id, here, data, offsets, sizes, right, reader.data_at, headers)
 
 

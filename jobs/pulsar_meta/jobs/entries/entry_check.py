@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
@@ -41,6 +41,7 @@ from pulsar_meta.jobs.topics.topic import Report, SegmentNames, contradictions, 
 from pulsar_meta.stores.base import Store
 
 if TYPE_CHECKING:
+    from pulsar_meta.codecs.columns.words import Positions
     from pulsar_meta.jobs.entries.block_check import Soundness
 
 
@@ -183,20 +184,18 @@ class _LedgerCheck:
         from pulsar_meta.jobs.entries.block_check import State, check_block
 
         found = check_block(block, State(expected, self._length, self._index), self._max_size)
-        entry_ids, sound = block.entry_ids.tolist(), found.sound.tolist()
-        row = 0
-        for is_sound, run in groupby(sound):
-            rows = range(row, row + len(list(run)))
-            if is_sound:
-                self._sound(found, entry_ids, rows)
+        entry_ids, sound = block.entry_ids, found.sound
+        changes = (sound[1:] != sound[:-1]).nonzero()[0] + 1
+        for start, end in pairwise([0, *changes.tolist(), len(sound)]):
+            if sound[start]:
+                self._sound(found, entry_ids, range(start, end))
             else:
-                for one in rows:
-                    outcome = outcome_of(source, block.ledger_id, entry_ids[one])
-                    expected = self.next(entry_ids[one], outcome, expected)
-            row, expected = rows.stop, entry_ids[rows.stop - 1] + 1
+                for one in entry_ids[start:end].tolist():
+                    expected = self.next(one, outcome_of(source, block.ledger_id, one), expected)
+            expected = int(entry_ids[end - 1]) + 1
         return expected
 
-    def _sound(self, found: Soundness, entry_ids: Sequence[int], rows: range) -> None:
+    def _sound(self, found: Soundness, entry_ids: Positions, rows: range) -> None:
         """Take note of neighbours without a fault."""
         self.report.entries += len(rows)
         self._length = int(found.lengths[rows[-1]])
@@ -204,9 +203,9 @@ class _LedgerCheck:
         if not len(numbered):
             return
         if self._from_start and self.report.before is None and not self.report.lacks_entries:
-            self.report.before = IndexMark(int(found.before[numbered[0]]), entry_ids[numbered[0]])
+            self.report.before = IndexMark(int(found.before[numbered[0]]), int(entry_ids[numbered[0]]))
         self._index = int(found.indexes[numbered[-1]])
-        self.report.last = IndexMark(self._index, entry_ids[numbered[-1]])
+        self.report.last = IndexMark(self._index, int(entry_ids[numbered[-1]]))
 
     def missing(self, first: int, last: int) -> None:
         if last < first:
