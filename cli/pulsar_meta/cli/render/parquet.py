@@ -12,7 +12,7 @@ from pulsar_meta.codecs.json_text import Document
 
 ROWS_AT_ONCE: Final = 50_000
 # A group of rows in the file is made of so many batches at most.
-BATCHES_AT_ONCE: Final = 8
+BATCHES_AT_ONCE: Final = 4
 # A type beside Arrow's: names with their values.
 STRINGS: Final = "strings"
 

@@ -289,6 +289,7 @@ class _Files:
         self._parts = parts
         self._offsets = locations & 0xFFFFFFFF
         self._sizes = np.zeros(len(locations), np.int64)
+        self._last = np.zeros(len(locations), bool)
         numbers = locations >> 32
         changes = np.flatnonzero((np.diff(numbers) != 0) | (np.diff(owners) != 0)) + 1
         starts = [0, *changes.tolist(), len(locations)]
@@ -300,8 +301,19 @@ class _Files:
                 self._measure(files.view(number), slice(start, end))
 
     def pieces(self) -> Iterator[slice]:
-        """Yield the rows, so many at a time as are not too many bytes."""
-        return bounded(self._sizes)
+        """Yield the rows, so many at a time as are not too many bytes.
+
+        The last ones of a file, which have to be copied for what is to follow them, come by themselves.
+        """
+        import numpy as np
+
+        for some in bounded(self._sizes):
+            cut = some.start + int(np.argmax(self._last[some]))
+            if self._last[cut] and cut > some.start:
+                yield slice(some.start, cut)
+                yield slice(cut, some.stop)
+            else:
+                yield some
 
     def lent(self, rows: slice) -> tuple[Buffer, Positions, Positions]:
         """Return bytes with some rows in them, PADDING after each, where each entry lies, and its size.
@@ -349,6 +361,7 @@ class _Files:
         """Read the sizes before some entries; those that are none stay 0."""
         import numpy as np
 
+        from pulsar_meta.codecs.columns.headers import PADDING
         from pulsar_meta.codecs.columns.words import WordReader
 
         offsets = self._offsets[rows]
@@ -356,6 +369,7 @@ class _Files:
         sizes = np.zeros(len(offsets), np.int64)
         sizes[within] = WordReader(view).sizes(offsets[within] - 4)
         self._sizes[rows] = np.where((sizes > 0) & (offsets + sizes <= len(view)), sizes, 0)
+        self._last[rows] = offsets + self._sizes[rows] + PADDING > len(view)
 
 
 def bounded(sizes: Positions) -> Iterator[slice]:
