@@ -130,9 +130,9 @@ def _csv_columns(cells: BlockCells) -> Iterator[Cells]:
     made: dict[str, Callable[[], Cells]] = {
         "ledger_id": lambda: str(cells.block.ledger_id),
         "entry_id": lambda: digits(cells.block.entry_ids),
-        "index": lambda: cells.digits("index"),
+        "index": lambda: cells.last_indexes,
         "first_index": cells.first_indexes,
-        "last_index": lambda: cells.digits("index"),
+        "last_index": lambda: cells.last_indexes,
         "broker_timestamp": lambda: cells.digits("broker_timestamp"),
         "metadata.producer_name": lambda: cells.producer(csv_text),
         "size": lambda: digits(cells.headers.sizes - cells.headers.data_at),
@@ -199,7 +199,7 @@ def json_parts(cells: BlockCells) -> Iterator[Cells]:
     broker = cells.field("broker_timestamp").present
     yield from json_number(', "broker_timestamp": ', cells.integers("broker_timestamp"), broker)
     if cells.field("index").present.any():
-        index, first = cells.digits("index"), cells.first_indexes()
+        index, first = cells.last_indexes, cells.first_indexes()
         parts = (', "index": ', index, ', "first_index": ', first, ', "last_index": ', index)
         yield from parts if not index.null_count else [pc.binary_join_element_wise(*parts, "")]
     yield ', "metadata": {'

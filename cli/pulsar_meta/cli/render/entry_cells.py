@@ -182,10 +182,15 @@ class BlockCells(FieldCells):
         rows = index.present & (first != last)
         return rows, first[rows], last[rows]
 
+    @cached_property
+    def last_indexes(self) -> Cells:
+        """The digits of the index of each entry's last message."""
+        return self.digits("index")
+
     def first_indexes(self) -> Cells:
-        """Return the digits of the first index of each entry."""
+        """Return the digits of the index of each entry's first message."""
         rows, first, _ = self.several()
-        return replaced(self.digits("index"), rows, lambda: digits(first))
+        return replaced(self.last_indexes, rows, lambda: digits(first))
 
     def first_index(self) -> Positions:
         """Return the index of each entry's first message."""
