@@ -96,6 +96,10 @@ def _scope(name: str, cursors: list[str] | None) -> Scope:
 
 def _values(store: Store, scopes: list[Scope]) -> Iterator[Versioned]:
     """Yield the records of the cursors that are meant, each once."""
+    if len(scopes) == 1 and not scopes[0].topics:
+        # Each is there once anyway: a whole store needs no set of its paths.
+        yield from select(store, scopes[0], "cursor")
+        return
     seen: set[str] = set()
     for scope in scopes:
         for record in select(store, scope, "cursor"):

@@ -50,7 +50,7 @@ class Conversion:
 
     `everything`: also states that lie there as ranges. `warn` is stated, ahead of the write, of what a record
     cannot carry over. `left` has the ledger and the number of partly acknowledged batches of each record
-    that is to be written, `unknown` why a state is not known.
+    that is to be written, `losing` the first ones with such batches, `unknown` why a state is not known.
     """
 
     store: Store
@@ -59,6 +59,7 @@ class Conversion:
     warn: Callable[[str], None]
     everything: bool = False
     left: dict[str, tuple[int, int]] = field(default_factory=dict)
+    losing: list[str] = field(default_factory=list)
     unknown: dict[str, str] = field(default_factory=dict)
 
     def rewrite(self, values: Callable[[], Iterable[Versioned]]) -> Rewrite:
@@ -107,10 +108,12 @@ class Conversion:
         if path in self.left:
             return
         self.left[path] = ledger_id, batches
-        losing = sum(bool(count) for _, count in self.left.values())
-        if batches and losing <= NAMED:
+        if not batches or len(self.losing) > NAMED:
+            return
+        self.losing.append(path)
+        if len(self.losing) <= NAMED:
             self.warn(f"{path}: {batches} batches acknowledged in part come again whole")
-        elif batches and losing == NAMED + 1:
+        else:
             self.warn("more cursors have batches that come again whole")
 
     def _found(self, record: ManagedCursorInfo) -> tuple[ManagedCursorInfo | PositionInfo | None, Recovery]:
