@@ -120,7 +120,11 @@ def test_faults_are_said_in_the_same_order(worn: Path, tmp_path: Path, words: st
     assert one.stderr.count(b"\n") > 20 or (tmp_path / "one").read_bytes().count(b"\n") > 20
 
 
-def test_an_export_is_the_same(capture: Capture, tmp_path: Path) -> None:
+def test_an_export_is_the_same(capture: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    monkeypatch.setattr("tempfile.tempdir", None)
     words = ("export", "marks", "parted", *places(capture("pulsar-4.2.4")))
     one = pulsar_meta_here(*words, "--jobs", "1", "--to", tmp_path / "one")
     with for_small_logs() as counts:
@@ -137,6 +141,7 @@ def test_an_export_is_the_same(capture: Capture, tmp_path: Path) -> None:
         again = pulsar_meta_here(*words, "--jobs", "2", "--to", tmp_path / "two")
     assert counts == []
     assert b"0 pieces read now" in again.stderr
+    assert not list(scratch.iterdir())
     assert (tmp_path / "two" / NAME).read_bytes() == found[0][Path(NAME)]
 
 
