@@ -64,7 +64,7 @@ def test_options_of_urls_are_in_the_contract() -> None:
     sources = [
         *ROOT.glob("access/**/*.py"),
         *ROOT.glob("stores/**/*.py"),
-        *ROOT.glob("entries/**/bookie_disk.py"),
+        *ROOT.glob("entries/**/bookie_layout.py"),
     ]
     texts = [path.read_text(encoding="utf-8") for path in sources]
     lists = [found for text in texts for found in re.findall(r"(?:options=|OPTIONS\b[^=\n]*= )[^\n]+", text)]
