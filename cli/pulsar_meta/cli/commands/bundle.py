@@ -77,17 +77,18 @@ Versions = TypedDict(
 def _write_parts(shell: Shell, store: Store, folder: Path) -> tuple[Checkup, Contents]:
     """Write the files of the bundle; return the run of check, and how much there is."""
     versions = _versions(store)
-    with shell.progress(unit="values") as progress:
+    with shell.progress(unit="values") as progress, open(folder / FINDINGS, "w", encoding="utf-8") as out:
         tool = f"pulsar-meta {versions['pulsar-meta']}"
         taken = take_snapshot(store, folder / SNAPSHOT, tool=tool, redact=True, progress=progress.advance)
         run = checkup(store, None, (), CheckOptions(), progress.advance)
-        findings = [finding.document() for finding in run.findings()]
-    with open(folder / FINDINGS, "w", encoding="utf-8") as out:
-        write_ndjson(findings, out)
+        findings = 0
+        for finding in run.findings():
+            findings += 1
+            write_ndjson([finding.document()], out)
         write_ndjson([{"checked": run.looked_at, "not_checked": run.not_checked}], out)
     with open(folder / VERSIONS, "w", encoding="utf-8") as out:
         write_json([versions], out, single=True)
-    return run, {"values": taken.sums.values, "findings": len(findings)}
+    return run, {"values": taken.sums.values, "findings": findings}
 
 
 def _versions(store: Store) -> Versions:
