@@ -45,6 +45,8 @@ WITH_SERVERS = [
     Path(__file__).parent / folder for folder in ("chaos", "stores", "jobs/rewrite", "jobs/repair")
 ]
 _roots = count()
+# What is imported and collected stays: nothing is gained by looking through it for garbage meanwhile.
+gc.disable()
 
 
 def extract(archive: Path, into: Path) -> None:
@@ -161,6 +163,11 @@ def nothing_frozen() -> Iterator[None]:
     """Let garbage of the program's runs in this process be collected: it freezes what its start makes."""
     yield
     gc.unfreeze()
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again."""
+    gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import BinaryIO, Final, Literal
 
-import google_crc32c
-
 from pulsar_meta.codecs.reader import Buffer
 
 # What a frame's checksum can turn out to be; a digest can also stay unchecked for want of its password.
@@ -20,6 +18,8 @@ _PIECE: Final = 1 << 20
 
 def crc32c(*parts: Buffer, before: int = 0) -> int:
     """Return the CRC-32C of `parts` as if they stood one after the other behind what has that of `before`."""
+    import google_crc32c
+
     value = before
     for part in parts:
         view = memoryview(part)
@@ -30,6 +30,8 @@ def crc32c(*parts: Buffer, before: int = 0) -> int:
 
 def crc32c_of_file(file: BinaryIO, size: int) -> int | None:
     """Return the CRC-32C of the first `size` bytes of a file, None where it has not so many; OSError."""
+    import google_crc32c
+
     value, at = 0, 0
     file.seek(0)
     while at < size:

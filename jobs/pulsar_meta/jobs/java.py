@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -62,6 +63,7 @@ def why_no_java() -> str | None:
     return _why_not(command)
 
 
+@cache
 def _why_not(command: str) -> str | None:
     try:
         said = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
