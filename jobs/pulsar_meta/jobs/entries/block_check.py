@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import compress
+from typing import Final
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from pulsar_meta.codecs.compression import decompress
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.jobs.entries.entry_blocks import Block, bounded
+
+# Batches that are split together: enough to forget the calls, few enough for the processor's cache.
+BATCHES_AT_ONCE: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +91,23 @@ def _payloads_fit(block: Block, headers: EntryHeaders, max_size: int) -> Rows:
     fit = np.ones(len(block.sizes), bool)
     chosen = np.flatnonzero(block.whole & (batch | packed) & ~closed_rows(headers))
     counts = headers.message_counts()
-    for some in bounded(opened_sizes(block, headers)[chosen]):
-        rows = chosen[some]
-        payloads = opened_payloads(block, headers, rows, max_size)
-        fit[rows] = [payload is not None for payload in payloads]
-        split = fit[rows] & batch[rows]
-        batches = [payload for payload in compress(payloads, split.tolist()) if payload is not None]
-        numbers = rows[split]
-        fit[numbers] = whole_batches(batches, counts[numbers])
+    sizes = opened_sizes(block, headers)
+    for start in range(0, len(chosen), BATCHES_AT_ONCE):
+        some = chosen[start : start + BATCHES_AT_ONCE]
+        for part in bounded(sizes[some]):
+            fit[some[part]] = _opened_fit(block, headers, some[part], batch, counts, max_size)
+    return fit
+
+
+def _opened_fit(
+    block: Block, headers: EntryHeaders, rows: Positions, batch: Rows, counts: Positions, max_size: int
+) -> Rows:
+    """Return whose payload among `rows` can be decompressed, and is its `batch`, if it is one."""
+    payloads = opened_payloads(block, headers, rows, max_size)
+    fit = np.array([payload is not None for payload in payloads], bool)
+    split = fit & batch[rows]
+    batches = [payload for payload in compress(payloads, split.tolist()) if payload is not None]
+    fit[split] = whole_batches(batches, counts[rows[split]])
     return fit
 
 
