@@ -121,7 +121,8 @@ class FieldCells:
         found = self.field(name)
         there, at = found.present & self.rows, found.values.view(np.int64)
         numbers, rows = number_strings(self.heads, at, found.sizes, there)
-        return self._strings(rows, at[rows], found.sizes[rows]), pa.array(numbers, mask=~there)
+        strings = Strings(*self.heads.strings(rows, at[rows], found.sizes[rows]))
+        return strings, pa.array(numbers, mask=~there)
 
     def texts(self, name: str, text: Callable[[Any], str], special: str = "") -> Cells:
         """Return what `text` makes of a string's value in JSON, null where a row does not have it.
@@ -139,9 +140,6 @@ class FieldCells:
     def properties(self) -> Properties:
         """The properties of all rows."""
         return Properties(self)
-
-    def _strings(self, rows: Positions, at: Positions, sizes: Positions) -> Strings:
-        return Strings(*self.heads.strings(rows, at, sizes))
 
 
 class BlockCells(FieldCells):
