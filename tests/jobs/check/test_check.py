@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from pulsar_meta.jobs.check.codes import Finding, Severity
 from pulsar_meta.jobs.check.known import CheckOptions
 from pulsar_meta.jobs.check.listing import list_ledgers
 from pulsar_meta.jobs.check.run import checkup
+from pulsar_meta.jobs.check.sight import has_entry
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.memory import MemoryStore
@@ -128,6 +131,31 @@ def test_entries_that_are_not_on_the_disks(capture: Capture) -> None:
         [found] = new_in(examined(store, all_disks), before)
     assert (found.code, found.ledger_id, found.severity) == ("ledger-without-entries", 777, Severity.ERROR)
     assert found.evidence == {"expected": 50, "found": 0, "last_entry": 49}
+
+
+def test_an_entry_log_that_is_cut_though_its_index_is_whole(capture: Capture, tmp_path: Path) -> None:
+    folder = tmp_path / "cluster"
+    shutil.copytree(capture("pulsar-4.2.4"), folder)
+    store, urls = healthy(folder), [f"bookie-disk:{folder}/bookie0"]
+    with open_entries(urls) as source:
+        before = examined(store, source)
+    log = max(folder.glob("bookie0/current/*.log"), key=lambda path: path.stat().st_size)
+    os.truncate(log, log.stat().st_size // 2)
+    with open_entries(urls) as source:
+        found = new_in(examined(store, source), before)
+        # What can be read is what is not missing, to the entry.
+        for one in found:
+            ids = range(one.evidence["last_entry"] + 1)
+            held = [entry_id for entry_id in ids if has_entry(source, one.ledger_id or 0, entry_id)]
+            assert (one.evidence["expected"], one.evidence["found"]) == (len(ids), len(held))
+            first = one.evidence.get("first_missing", 0)
+            assert held == list(range(first)), one
+    assert {"ledger-end-differs", "ledger-without-entries"} <= {one.code for one in found}
+    log.unlink()
+    with open_entries(urls) as source:
+        gone = new_in(examined(store, source), before)
+    assert {"ledger-without-entries"} <= {one.code for one in gone}
+    assert {one.ledger_id for one in found} <= {one.ledger_id for one in gone}
 
 
 def _renamed(value: bytes, old: int, new: int) -> bytes:

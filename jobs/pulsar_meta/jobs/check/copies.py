@@ -177,11 +177,13 @@ def _mask(place: Placement, last: int) -> NDArray[np.bool_]:
 def _held(source: EntrySource, bookie: str, ledger_id: int, last: int) -> NDArray[np.bool_]:
     import numpy as np
 
+    from pulsar_meta.entries.record_sizes import within_files
+
     found = np.zeros(last + 1, np.bool_)
     for part in source.parts:
         if part.bookies is not None and bookie in part.bookies:
-            for _, table in part.located(ledger_id, 0, last) or ():
-                found[np.frombuffer(table.entry_ids, np.int64)] = True
+            for one in part.located(ledger_id, 0, last) or ():
+                found[within_files(one)] = True
     return found
 
 

@@ -8,14 +8,18 @@ Sources: apache/bookkeeper LedgerHandle, RoundRobinDistributionSchedule; apache/
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.codes import Code, Finding, Severity
 from pulsar_meta.jobs.check.sight import Check, Sight, has_entry
 from pulsar_meta.jobs.topics.placement import Placement, placement
 from pulsar_meta.jobs.topics.topic import Ledger
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 WITHOUT_ENTRIES: Final = Code(
     "ledger-without-entries",
@@ -102,7 +106,10 @@ def _of_ledger(sight: Sight, source: EntrySource, ledger: Ledger, last: int) -> 
         text = f"none of its {should} entries is on a bookie that should have it{read}"
         yield WITHOUT_ENTRIES.found(text, severity=severity, evidence=evidence, **where)
         return
-    first = _first_missing(source, ledger.ledger_id, last, place)
+    ids = (
+        source.entry_ids(ledger.ledger_id, 0, last) if asked else held_entries(source, ledger.ledger_id, last)
+    )
+    first = _first_missing(map(int, ids), last, place)
     evidence |= {"first_missing": first}
     count = should - held
     if place.count(first, last) == count:
@@ -113,14 +120,29 @@ def _of_ledger(sight: Sight, source: EntrySource, ledger: Ledger, last: int) -> 
         yield ENTRY_MISSING.found(text, severity=severity, evidence=evidence, **where)
 
 
-def _count_held(source: EntrySource, ledger_id: int, last: int, place: Placement) -> int:
-    """Return how many of the entries up to `last` that should be here are."""
+def held_entries(source: EntrySource, ledger_id: int, last: int) -> NDArray[np.int64]:
+    """Return the entries up to `last` that a bookie's files have room for, in order.
+
+    Places that an index names beyond the end of a file hold nothing. What is in the records is for
+    `verify-entries`.
+    """
     import numpy as np
 
-    tables = source.located(ledger_id, 0, last)
-    if tables is None:
-        return place.count_of(np.fromiter(source.entry_ids(ledger_id, 0, last), np.int64))
-    return sum(place.count_of(np.frombuffer(table.entry_ids, np.int64)) for _, table in tables)
+    from pulsar_meta.entries.record_sizes import within_files
+
+    found = [np.empty(0, np.int64)]
+    for part in source.parts:
+        tables = part.located(ledger_id, 0, last)
+        if tables is None:
+            found.append(np.fromiter(part.entry_ids(ledger_id, 0, last), np.int64))
+        else:
+            found += map(within_files, tables)
+    return np.unique(np.concatenate(found))
+
+
+def _count_held(source: EntrySource, ledger_id: int, last: int, place: Placement) -> int:
+    """Return how many of the entries up to `last` that should be here are."""
+    return place.count_of(held_entries(source, ledger_id, last))
 
 
 def _count_asked(source: EntrySource, ledger_id: int, last: int, place: Placement) -> int:
@@ -129,10 +151,18 @@ def _count_asked(source: EntrySource, ledger_id: int, last: int, place: Placemen
     return 0 if len(missing) == len({0, last}) else last + 1 - len(missing)
 
 
-def _first_missing(source: EntrySource, ledger_id: int, last: int, place: Placement) -> int:
-    """Return the first entry that should be here and is not, when one is."""
+def _entries(source: EntrySource, ledger_id: int, last: int, *, asked: bool) -> Iterator[int]:
+    """Yield the entries that are there, in order; those of running bookies as they are asked for."""
+    if asked:
+        yield from source.entry_ids(ledger_id, 0, last)
+    else:
+        yield from held_entries(source, ledger_id, last).tolist()
+
+
+def _first_missing(found: Iterable[int], last: int, place: Placement) -> int:
+    """Return the first entry that should be here and is not among those that are found, when one is."""
     expected = place.first(0, last)
-    for entry_id in source.entry_ids(ledger_id, 0, last):
+    for entry_id in found:
         if expected is None or entry_id > expected:
             break
         if entry_id == expected:

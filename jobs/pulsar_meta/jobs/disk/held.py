@@ -11,16 +11,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pulsar_meta.codecs.columns.words import Positions, WordReader
+from pulsar_meta.codecs.columns.words import Positions
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.entries.base import EntrySource, Located
-from pulsar_meta.entries.data_files import DataFiles
 from pulsar_meta.entries.joined import JoinedEntries
+from pulsar_meta.entries.record_sizes import record_sizes
 from pulsar_meta.jobs.seek.entry_readings import examine
 from pulsar_meta.jobs.seek.samples import State
 from pulsar_meta.jobs.topics.topic import Report
-
-_SIZE = 4
 
 
 @dataclass(slots=True)
@@ -109,23 +107,12 @@ def _add_located(held: Held, located: Located, report: Report) -> None:
     for number in np.unique(numbers).tolist():
         here = numbers == number
         try:
-            sizes = _record_sizes(files, number, locations[here] & 0xFFFFFFFF)
+            sizes = record_sizes(files, number, locations[here] & 0xFFFFFFFF)
             name = files.name(number)
         except DecodeError as error:
             report(error)
             sizes, name = np.zeros(int(here.sum()), np.int64), f"{number:x}.log"
         held.add(entry_ids[here], sizes, name)
-
-
-def _record_sizes(files: DataFiles, number: int, offsets: Positions) -> Positions:
-    """Return the bytes that records at these offsets take with their sizes, 0 where none fits there."""
-    view = files.view(number)
-    within = (offsets >= _SIZE) & (offsets <= len(view) - 8)
-    sizes = np.zeros(len(offsets), np.int64)
-    if within.any():
-        sizes[within] = WordReader(view).sizes(offsets[within] - _SIZE)
-    files.check(number)
-    return np.where((sizes > 0) & (offsets + sizes <= len(view)), sizes + _SIZE, 0)
 
 
 def _add_read(held: Held, source: EntrySource, report: Report) -> None:
