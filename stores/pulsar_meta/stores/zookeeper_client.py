@@ -37,15 +37,14 @@ def connect(url: ServerUrl) -> Any:
     client = _client(url)
     sasl = None if client._connection.sasl_options is None else _Sasl(client)
     try:
-        why = _start(client, url)
-        accepted = sasl is None or (sasl.answered.wait(url.timeout) and not sasl.refused)
+        why = _start(client, url, None if sasl is None else sasl.answered)
     except BaseException:
         end_session(client, 0.05)
         raise
     if why is not None:
         end_session(client, 0.05)
         raise UnreachableError(why, source=url.url)
-    if not accepted:
+    if sasl is not None and sasl.refused:
         end_session(client, 0.05)
         raise UnreachableError("the server refused the SASL credentials", source=url.url)
     # Not given before: kazoo would ask whether it is there, and warn where it is not.
@@ -68,16 +67,21 @@ def container_request(client: Any, path: str) -> Any:
     return pending
 
 
-def _start(client: Any, url: ServerUrl) -> str | None:
-    """Connect; return why it is not possible, at once where nobody listens."""
+def _start(client: Any, url: ServerUrl, answered: Event | None) -> str | None:
+    """Connect; return why it is not possible, at once where nobody listens.
+
+    With `answered`, the server's answer to credentials is waited for: who is refused is not connected
+    any more.
+    """
     begun = time.monotonic()
     connected = client.start_async()
-    if not connected.wait(min(PROBE, url.timeout)):
+    ready = connected if answered is None else answered
+    if not ready.wait(min(PROBE, url.timeout)):
         nobody = nobody_listens(url.endpoints, max(url.timeout - PROBE, PROBE))
         if nobody is not None:
             return nobody
-        connected.wait(max(url.timeout - (time.monotonic() - begun), 0))
-    return None if client.connected else no_answer(url.timeout)
+        ready.wait(max(url.timeout - (time.monotonic() - begun), 0))
+    return None if ready.is_set() else no_answer(url.timeout)
 
 
 def _client(url: ServerUrl) -> Any:
