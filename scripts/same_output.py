@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    from sample_commands import Command, help_pages, of_capture, topics_in
+    from sample_commands import Command, help_pages, of_capture, over_disks, topics_in
 
 DIFF_LINES = 12
 # What every run makes anew: temporary directories, and the names of undo files and checkpoints.
@@ -178,6 +178,8 @@ class Checkout:
             shutil.rmtree(self.home / name, ignore_errors=True)
         for old in self.home.glob("*undo-*"):
             old.unlink()
+        if not has_metadata(capture):
+            return
         with (capture / "metadata.ndjson").open() as lines:
             for line in lines:
                 value = json.loads(line)
@@ -263,18 +265,27 @@ def difference(old: bytes, new: bytes) -> list[str]:
     return ["    " + line for line in found[:DIFF_LINES]] + rest or ["    (bytes that are no text)"]
 
 
-def unpacked(capture: str, shipped: Path, into: Path) -> Path:
-    """Return a directory with the capture of this name or at this path."""
-    if Path(capture).is_dir():
-        return Path(capture).resolve()
-    archive = Path(capture) if Path(capture).is_file() else shipped / f"{capture}.tar.xz"
-    with tarfile.open(archive) as packed:
-        packed.extractall(into)
-    return into / archive.name.removesuffix(".tar.xz")
+def has_metadata(capture: Path) -> bool:
+    """Return whether a capture holds the cluster's metadata, not its bookies' disks alone."""
+    return (capture / "metadata.ndjson").is_file()
+
+
+def unpacked(capture: str, shipped: Path, into: Path) -> list[Path]:
+    """Return the directories with the clusters of the capture of this name or at this path."""
+    whole = Path(capture).resolve()
+    if not whole.is_dir():
+        archive = whole if whole.is_file() else shipped / f"{capture}.tar.xz"
+        with tarfile.open(archive) as packed:
+            packed.extractall(into)
+        whole = into / archive.name.removesuffix(".tar.xz")
+    return [whole] if has_metadata(whole) else sorted(bookie.parent for bookie in whole.glob("*/bookie0"))
 
 
 def commands_of(old: Checkout, capture: Path, wide: bool) -> Iterator[Command]:
     """Yield the commands for a capture; its topics are those that the old checkout decodes."""
+    if not has_metadata(capture):
+        yield from over_disks(("--entries", f"bookie-disk:{capture.name}"))
+        return
     words = ("decode", "--store", f"snapshot:{capture.name}/metadata.ndjson", "/managed-ledgers")
     command = Command((*words, "-o", "ndjson"))
     old.ask(command)
@@ -326,7 +337,7 @@ def run() -> int:
     names = asked.captures or sorted(file.name.removesuffix(".tar.xz") for file in shipped.glob("*.tar.xz"))
     with tempfile.TemporaryDirectory(prefix="same-output-") as made:
         place = Path(made).resolve()
-        captures = [unpacked(name, shipped, place / "captures") for name in names]
+        captures = [found for name in names for found in unpacked(name, shipped, place / "captures")]
         # Names of one length: a path's length may decide where a table breaks.
         old, new = Checkout(asked.old, place / "old"), Checkout(asked.new, place / "new")
         findings = compare(old, new, captures, asked.show, asked.wide)

@@ -21,7 +21,8 @@ TELLING = (
     *("trimmed", "we ird:näme", "chunked", "last-words"),
 )
 # What differs from run to run: the seconds of --estimate, when an undo file was made, and by when --expired.
-SECONDS = (rb'("seconds": )[0-9.e-]+', rb"(?m)()[ \t,]+[0-9.]+(e-\d+)? *$")
+# Lines and CSV have the seconds third from last, before two counts.
+SECONDS = (rb'("seconds": )[0-9.e-]+', rb"(?m)([\t,])[0-9.e-]+(?=[\t,]\d+[\t,]\d+\r?$)")
 NOW = (rb'("time": )\d+',)
 CREATED = (rb'("created": ?)("[^"]*"|\d+)',)
 
@@ -94,15 +95,16 @@ def help_pages(names: Sequence[str]) -> Iterator[Command]:
 
 
 def of_capture(name: str, rocksdb: bool, every: Sequence[Topic], wide: bool) -> Iterator[Command]:
-    """Yield the commands over the capture `name`; about each of its topics only if `wide`."""
+    """Yield the commands over the capture `name`; about each topic if `wide` or none is telling."""
     telling = [topic for topic in every if topic.name.rpartition("/")[2] in TELLING]
-    topics = every if wide else telling
+    topics = every if wide or not telling else telling
     snapshot = ("--store", f"snapshot:{name}/metadata.ndjson")
     disk = ("--entries", f"bookie-disk:{name}")
     yield from over_values(name, snapshot, topics)
     yield from over_places(snapshot, topics, FORMS)
     if rocksdb:
         yield from over_places(("--store", f"rocksdb:{name}/rocksdb"), topics[:6], TEXTS)
+    yield from over_disks(disk)
     yield from over_entries((*snapshot, *disk), disk, topics)
     yield from over_seeks((*snapshot, *disk), topics)
     yield from over_frames((*snapshot, *disk), topics)
@@ -166,18 +168,24 @@ def over_places(store: tuple[str, ...], topics: Sequence[Topic], forms: Sequence
     yield from in_forms(("get", "/admin/policies/public/default", *store), ("plain", "json", "raw"))
 
 
+def over_disks(disk: tuple[str, ...]) -> Iterator[Command]:
+    """Yield what shows and checks entries without metadata."""
+    for form in FORMS:
+        yield from in_forms(("dump-entries", *disk), [form])
+        yield from in_forms(("verify-entries", *disk), [form])
+    yield from in_forms(("dump-entries", "--deep", *disk), ("plain", "ndjson"))
+    yield from in_forms(("ledgers", *disk), FORMS)
+    yield from in_forms(("ledgers", "--by-log", *disk), FORMS)
+
+
 def over_entries(both: tuple[str, ...], disk: tuple[str, ...], topics: Sequence[Topic]) -> Iterator[Command]:
     """Yield what shows and checks entries."""
     yield Command(("dump-entries", *both, "--deep", "--payload", "hash", "-o", "ndjson"))
-    yield Command(("dump-entries", *disk, "-o", "ndjson"))
     for form in FORMS:
         yield from in_forms(("verify-entries", *both), [form])
-        yield from in_forms(("verify-entries", *disk), [form])
         yield from in_forms(("check-index", "--all", *both), [form])
     yield from in_forms(("check-index", "public/default", "--faulty", *both), TEXTS)
     yield from in_forms(("show-cursor", "public/default", *both), FORMS)
-    yield from in_forms(("ledgers", *disk), FORMS)
-    yield from in_forms(("ledgers", "--by-log", *disk), FORMS)
     for by in ("topic", "subscription", "log"):
         yield from in_forms(("disk", "--by", by, *both), FORMS)
     whose = [ledger for topic in topics for ledger in map(str, topic.ledgers[:1])]
@@ -263,7 +271,6 @@ def over_plans(snapshot: tuple[str, ...]) -> Iterator[Command]:
 def over_rewrites(store: str, disk: tuple[str, ...], topics: Sequence[Topic]) -> Iterator[Command]:
     """Yield rewriting commands over a copy, each with its undo, and the copy after each."""
     copy = ("--store", store)
-    topic, ledger = next((t.name, str(t.ledgers[0])) for t in topics if t.ledgers)
     path = "/admin/policies/public/default"
     yield Command(("get", path, *copy, "-o", "json"), keep="policies.json")
     rewrites: list[tuple[str, ...]] = [
@@ -272,33 +279,46 @@ def over_rewrites(store: str, disk: tuple[str, ...], topics: Sequence[Topic]) ->
         ("compress-ledgers", "--compression", "lz4", "--threshold", "0", "--yes", "-o", "json"),
         ("build-index", "--all", "--yes", *disk),
         ("build-index", "public/default", "--yes", "-o", "ndjson", "--index-property", "mine", *disk),
-        ("set-property", topic, ledger, "a=b", "c=d"),
-        ("unset-property", topic, ledger, "a"),
+        *over_properties(topics),
         ("put", path, "--file", "policies.json"),
         ("rm", path, "-o", "json"),
         ("put", "/admin/made/by/us", "--create", "--raw", "--file", "policies.json"),
     ]
     for number, words in enumerate(rewrites):
-        undo = f"undo-{store.partition(':')[0]}-{number}.ndjson"
-        dry = [word for word in words if word != "--yes"]
-        yield Command((*dry, "--dry-run", *BOLD, *copy), keep="plan.ndjson")
-        yield from in_forms((*dry, "--dry-run", *BOLD, *copy), ("table", "csv"))
-        yield Command((*dry, "--dry-run", *copy))
-        yield Command((*words, *BOLD, *copy, "--undo-file", undo), made=(undo,), masks=CREATED)
-        yield Command((*words, *BOLD, *copy, "--undo-file", undo), masks=CREATED)
-        yield Command(("decode", *copy, "-o", "ndjson"))
-        yield from in_forms(("undo", undo, "--dry-run", *BOLD, *copy), ("plain", "table", "json"))
-        yield Command(
-            ("undo", undo, "--yes", *BOLD, *copy, "--undo-file", f"re{undo}"),
-            made=(f"re{undo}",),
-            masks=CREATED,
-        )
-        yield Command(("undo", undo, "--yes", "--resume", *BOLD, *copy), masks=CREATED)
-        yield Command(("decode", *copy, "-o", "ndjson"))
+        yield from rewritten_and_undone(words, copy, f"undo-{store.partition(':')[0]}-{number}.ndjson")
+    yield from over_written_plan(copy, f"undo-{store[:3]}-plan.ndjson")
+
+
+def over_properties(topics: Sequence[Topic]) -> list[tuple[str, ...]]:
+    """Return rewritings of the properties of the first topic that has a ledger, if there is one."""
+    for topic in topics:
+        for ledger in topic.ledgers[:1]:
+            whose = (topic.name, str(ledger))
+            return [("set-property", *whose, "a=b", "c=d"), ("unset-property", *whose, "a")]
+    return []
+
+
+def rewritten_and_undone(words: tuple[str, ...], copy: tuple[str, ...], undo: str) -> Iterator[Command]:
+    """Yield one rewriting: its plan, itself twice, and its undoing by the file `undo`."""
+    dry = [word for word in words if word != "--yes"]
+    yield Command((*dry, "--dry-run", *BOLD, *copy), keep="plan.ndjson")
+    yield from in_forms((*dry, "--dry-run", *BOLD, *copy), ("table", "csv"))
+    yield Command((*dry, "--dry-run", *copy))
+    yield Command((*words, *BOLD, *copy, "--undo-file", undo), made=(undo,), masks=CREATED)
+    yield Command((*words, *BOLD, *copy, "--undo-file", undo), masks=CREATED)
+    yield Command(("decode", *copy, "-o", "ndjson"))
+    yield from in_forms(("undo", undo, "--dry-run", *BOLD, *copy), ("plain", "table", "json"))
+    again = ("undo", undo, "--yes", *BOLD, *copy, "--undo-file", f"re{undo}")
+    yield Command(again, made=(f"re{undo}",), masks=CREATED)
+    yield Command(("undo", undo, "--yes", "--resume", *BOLD, *copy), masks=CREATED)
+    yield Command(("decode", *copy, "-o", "ndjson"))
+
+
+def over_written_plan(copy: tuple[str, ...], undo: str) -> Iterator[Command]:
+    """Yield what carries out a plan from a file, and a rewriting that names its undo file itself."""
     words = ("compress-cursors", "--compression", "zlib", "--threshold", "10", "--dry-run", *BOLD, *copy)
     yield Command(words, keep="plan.ndjson")
     words = ("compress-cursors", "--plan", "plan.ndjson", "--yes", *BOLD, *copy)
-    undo = f"undo-{store[:3]}-plan.ndjson"
     yield Command((*words, "-o", "json", "--undo-file", undo), made=(undo,), masks=CREATED)
     words = ("compress-cursors", "--compression", "none", "--yes", *BOLD, *copy)
     yield Command((*words, "--topic", "*/marks"))
@@ -308,11 +328,35 @@ def over_rewrites(store: str, disk: tuple[str, ...], topics: Sequence[Topic]) ->
 def over_mistakes(name: str, snapshot: tuple[str, ...], disk: tuple[str, ...]) -> Iterator[Command]:
     """Yield what goes wrong: things that are not there, half there, or not meant so."""
     both = (*snapshot, *disk)
-    wrong: list[tuple[str, ...]] = [
+    wrong = [
+        *wrong_values(name, snapshot),
+        *wrong_entries(name, both),
+        *wrong_places(snapshot),
+        *wrong_rewrites(name, snapshot, both),
+        *wrong_lookups(),
+    ]
+    for words in wrong:
+        yield from in_forms(words, ("plain", "json"))
+    conf = b"loadManagerClassName=x\nlookup.rack=A\nlookupPropertyPrefix=lookup.\na=b\n"
+    yield from in_forms(("lookup-properties", "-"), FORMS, stdin=conf)
+    yield Command(("pack-entries",), stdin=b"nonsense\n")
+    yield Command(("encode",), stdin=b"[1]")
+    yield Command(("encode",), stdin=b'{"kind": "Json", "envelope": null, "value": {"a": 1}}')
+
+
+def wrong_values(name: str, snapshot: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Return values that are not there or cannot be written so."""
+    return [
         ("decode", "nothing.bin"),
         ("decode", f"{name}/metadata.ndjson", "-o", "raw"),
         ("decode", *snapshot, "/none"),
         ("encode", "nothing.json"),
+    ]
+
+
+def wrong_entries(name: str, both: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Return entries, positions and frames that are not there or are not meant so."""
+    return [
         ("dump-entries", "no-topic", *both),
         ("dump-entries", "99999", *both),
         ("dump-entries", "orders", "--from", "x", *both),
@@ -328,6 +372,16 @@ def over_mistakes(name: str, snapshot: tuple[str, ...], disk: tuple[str, ...]) -
         ("seek", "orders", "--index", "x", *both),
         ("seek", "orders", "--time", "yesterday", *both),
         ("seek", "orders", "--index", "1", "--after", "x", *both),
+        ("plan-batches", "orders", "--keys", "", *both),
+        ("strip-metadata", "nothing"),
+        ("strip-metadata", f"{name}/metadata.ndjson"),
+        ("attach-metadata", "frames"),
+    ]
+
+
+def wrong_places(snapshot: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Return stores and places that are not there."""
+    return [
         ("ls", "/none", *snapshot),
         ("ls", "--store", "snapshot:none"),
         ("ls", "--store", "rocksdb:none"),
@@ -343,6 +397,16 @@ def over_mistakes(name: str, snapshot: tuple[str, ...], disk: tuple[str, ...]) -
         ("get", "nonsense", *snapshot),
         ("get", "broker", "none", *snapshot),
         ("properties", "none", *snapshot),
+        ("check-readable", "--for-version", "x", *snapshot),
+        ("brokers", "--match", "x", *snapshot),
+        ("top", "/none", *snapshot),
+        ("tree", "/none", *snapshot),
+    ]
+
+
+def wrong_rewrites(name: str, snapshot: tuple[str, ...], both: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Return rewritings without what they need."""
+    return [
         ("set-property", "orders", "1", "a=b", *snapshot),
         ("set-property", "orders", "x", "a", *snapshot),
         ("put", "/x", "--create", *snapshot),
@@ -353,23 +417,14 @@ def over_mistakes(name: str, snapshot: tuple[str, ...], disk: tuple[str, ...]) -
         ("compress-cursors", "--plan", f"{name}/metadata.ndjson", *snapshot),
         ("compress-cursors", "--compression", "gzip", *snapshot),
         ("compress-cursors", "--min-gain", "x", "--dry-run", *snapshot),
-        ("check-readable", "--for-version", "x", *snapshot),
         ("build-index", *both),
-        ("plan-batches", "orders", "--keys", "", *both),
-        ("strip-metadata", "nothing"),
-        ("strip-metadata", f"{name}/metadata.ndjson"),
-        ("attach-metadata", "frames"),
+    ]
+
+
+def wrong_lookups() -> list[tuple[str, ...]]:
+    """Return brokers and files that cannot be asked."""
+    return [
         ("lookup", "orders", "--service-url", "pulsar://127.0.0.1:1", "--timeout", "1"),
         ("lookup", "orders", "--service-url", "nonsense"),
         ("lookup-properties", "nothing"),
-        ("brokers", "--match", "x", *snapshot),
-        ("top", "/none", *snapshot),
-        ("tree", "/none", *snapshot),
     ]
-    for words in wrong:
-        yield from in_forms(words, ("plain", "json"))
-    conf = b"loadManagerClassName=x\nlookup.rack=A\nlookupPropertyPrefix=lookup.\na=b\n"
-    yield from in_forms(("lookup-properties", "-"), FORMS, stdin=conf)
-    yield Command(("pack-entries",), stdin=b"nonsense\n")
-    yield Command(("encode",), stdin=b"[1]")
-    yield Command(("encode",), stdin=b'{"kind": "Json", "envelope": null, "value": {"a": 1}}')
