@@ -105,7 +105,7 @@ def real_frames(place: Path) -> list[tuple[BrokerEntryMetadata | None, bytes, in
         lzma.open(ROOT / "fixtures" / "captures" / f"{CAPTURE}.tar.xz") as packed,
         tarfile.open(fileobj=packed) as archive,
     ):
-        archive.extractall(place, filter="data")
+        archive.extractall(place)
     found = []
     with open_entries([f"bookie-disk:{place / CAPTURE / 'bookie0'}"]) as source:
         for ledger_id in source.ledgers():
