@@ -20,7 +20,7 @@ from pulsar_meta.codecs.frames.broker_metadata import (
     parse_interceptors,
     strip_broker_metadata,
 )
-from pulsar_meta.codecs.frames.frame import decode_frame, encode_frame
+from pulsar_meta.codecs.frames.frame import decode_frame, encode_frame, encode_prefix
 from pulsar_meta.jobs.batches.frame_stream import (
     FrameCount,
     attach_frames,
@@ -28,7 +28,7 @@ from pulsar_meta.jobs.batches.frame_stream import (
     strip_frames,
     write_frame,
 )
-from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
+from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 from tests.cli.program import pulsar_meta_here
 from tests.jobs.captured_frames import fail, frames_of
 
@@ -138,6 +138,17 @@ def test_streams_come_back(frames: list[bytes]) -> None:
     assert list(read_frames(stream_of(frames))) == frames
 
 
+@pytest.mark.parametrize("rest", [b"", b"\0\0", b"\0\0\0\x63x", b"\0\0\0\x02zz"])
+@pytest.mark.parametrize("broker", [b"", encode_prefix(BrokerEntryMetadata(index=3))])
+def test_what_is_no_frame_is_bad_with_or_without_the_brokers_part(broker: bytes, rest: bytes) -> None:
+    count, faults = FrameCount(), list[Exception]()
+    whole = bare_frame()
+    out = b"".join(strip_frames(iter([broker + rest, whole]), count, faults.append))
+    assert list(read_frames(io.BytesIO(out))) == [broker + rest, whole]
+    assert (count.frames, count.changed, count.bare, count.bad) == (2, 0, 1, 1)
+    assert [str(fault).split(":")[0] for fault in faults] == ["frame 0"]
+
+
 def run(*arguments: str | Path, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     return pulsar_meta_here(*arguments, stdin=data)
 
@@ -177,6 +188,9 @@ def test_what_fails_leaves_no_output_and_says_which_frame(tmp_path: Path) -> Non
     assert (done.returncode, done.stdout) == (1, bad + write_frame(bare_frame()) + bad)
     assert [line.split(b":")[1] for line in done.stderr.splitlines()[:2]] == [b" frame 0", b" frame 2"]
     assert done.stderr.splitlines()[2].endswith(b"2 are bad and stay as they are")
+    nothing = run("strip-metadata", "-", data=write_frame(b""))
+    assert (nothing.returncode, nothing.stdout) == (1, write_frame(b""))
+    assert b"1 frames: 0 stripped, 0 had no broker metadata, 1 are bad" in nothing.stderr
     assert run("strip-metadata", "-", data=bad[:-1]).returncode == 4
     assert run("strip-metadata", tmp_path / "missing").returncode == 3
     assert run("attach-metadata", "-", "--timestamp", "soon").returncode == 2

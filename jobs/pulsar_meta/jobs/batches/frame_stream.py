@@ -9,6 +9,7 @@ from typing import IO, Final
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.broker_metadata import MetadataAppender, strip_broker_metadata
+from pulsar_meta.codecs.frames.frame import decode_frame
 from pulsar_meta.jobs.topics.topic import Report
 
 # Far over any message that a broker takes; a claim beyond it is no frame's size.
@@ -52,11 +53,13 @@ def write_frame(frame: bytes | memoryview) -> bytes:
 def strip_frames(frames: Iterator[bytes], count: FrameCount, report: Report) -> Iterator[bytes]:
     """Yield the frames without the broker's part, in the `frames:` form; bare ones pass through.
 
-    So do bad ones, since what comes after keeps its place; each is reported.
+    So do bad ones, which are no frames or end within their metadata, since what comes after keeps its
+    place; each is reported.
     """
 
     def strip(frame: bytes) -> bytes | memoryview:
         try:
+            decode_frame(frame, verify=False)
             bare, had = strip_broker_metadata(frame)
         except DecodeError as error:
             report(error.within(what=f"frame {count.frames}"))
