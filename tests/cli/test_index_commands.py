@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from pulsar_meta.cli.commands import check_index
+from pulsar_meta.jobs.topics import kept
 from tests.cli.program import environment, pulsar_meta_here
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -60,6 +62,17 @@ def test_check_index_of_a_right_topic_is_0(run: Run) -> None:
     done = run("check-index", "txn", "terminated")
     assert (done.returncode, done.stderr) == (0, "checked: 2 topics, 3 ledgers, 32 entries\n")
     assert done.stdout.splitlines()[0].startswith("persistent://public/default/txn\t43\tok\t25\t0\t89\t0")
+
+
+def test_more_topics_than_are_held_are_checked_as_a_few_are(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run("check-index", "--all", "-o", "ndjson")
+    assert len(whole.stdout.splitlines()) > 50
+    monkeypatch.setattr(kept, "BLOCK", 3)
+    monkeypatch.setattr(check_index, "LEDGERS_AT_ONCE", 4)
+    again = run("check-index", "--all", "-o", "ndjson")
+    assert (again.returncode, again.stdout, again.stderr) == (1, whole.stdout, whole.stderr)
 
 
 @pytest.mark.parametrize(

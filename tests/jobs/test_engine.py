@@ -63,6 +63,8 @@ def test_what_is_held_counts(
 ) -> None:
     ledgers = [Ledger(ledger_id, entries) for ledger_id, entries in claimed.items()]
     assert choose_engine_to_read("auto", ledgers, Holding(held))[0] == chosen
+    counted = sum(ledger.entries or 0 for ledger in ledgers)
+    assert choose_engine_to_read("auto", iter(ledgers), Holding(held), entries=counted)[0] == chosen
 
 
 def test_the_source_is_asked_only_where_much_is_claimed() -> None:

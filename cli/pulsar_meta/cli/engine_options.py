@@ -89,9 +89,14 @@ class EngineOptions:
                 raise UsageError(f"--conf is KEY=VALUE, not {key!r}")
         return {key: value for key, _, value in pairs}
 
-    def chosen(self, shell: Shell, ledgers: Iterable[Ledger], source: EntrySource) -> str:
-        """Return "local" or "spark" for a command that reads these ledgers; say why `auto` cannot."""
-        chosen, why = choose_engine_to_read(str(self.engine), ledgers, source, self.master)
+    def chosen(
+        self, shell: Shell, ledgers: Iterable[Ledger], source: EntrySource, entries: int | None = None
+    ) -> str:
+        """Return "local" or "spark" for a command that reads these ledgers; say why `auto` cannot.
+
+        `entries` is how many entries they claim, where somebody has counted them.
+        """
+        chosen, why = choose_engine_to_read(str(self.engine), ledgers, source, self.master, entries)
         if why:
             shell.say(why)
         return chosen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -53,21 +53,27 @@ def choose_engine(asked: str, questions: int, master: str | None = None) -> tupl
 
 
 def choose_engine_to_read(
-    asked: str, ledgers: Iterable[Ledger], source: EntrySource, master: str | None = None
+    asked: str,
+    ledgers: Iterable[Ledger],
+    source: EntrySource,
+    master: str | None = None,
+    entries: int | None = None,
 ) -> tuple[str, str | None]:
-    """As `choose_engine`, for work that reads these ledgers: worth it from WORTH_SPARK_ENTRIES entries on."""
+    """As `choose_engine`, for work that reads these ledgers: worth it from WORTH_SPARK_ENTRIES entries on.
+
+    `entries` is how many entries they claim, where somebody has counted them: they are not held then.
+    """
     if asked != "auto" or master is not None:
         return choose_engine(asked, 0, master)
-    return choose_engine(asked, WORTH_SPARK if _many(list(ledgers), source) else 0)
+    if entries is None:
+        ledgers = list(ledgers)
+        entries = sum(ledger.entries or 0 for ledger in ledgers)
+    many = entries >= WORTH_SPARK_ENTRIES and _are_held(ledgers, source)
+    return choose_engine(asked, WORTH_SPARK if many else 0)
 
 
-def _many(ledgers: Sequence[Ledger], source: EntrySource) -> bool:
-    """Return whether there are WORTH_SPARK_ENTRIES entries to read.
-
-    Where metadata claims so many, the source is asked: no more count than lie up to its last entry.
-    """
-    if sum(ledger.entries or 0 for ledger in ledgers) < WORTH_SPARK_ENTRIES:
-        return False
+def _are_held(ledgers: Iterable[Ledger], source: EntrySource) -> bool:
+    """Return whether WORTH_SPARK_ENTRIES entries of what is claimed lie up to the source's last entries."""
     counted = 0
     for ledger in ledgers:
         with suppress(DecodeError):

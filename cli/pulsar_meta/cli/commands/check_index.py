@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Annotated
 
@@ -20,7 +19,8 @@ from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
 from pulsar_meta.jobs.index.check import check_indexes
 from pulsar_meta.jobs.spark.indexes import check_indexes_with_spark
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
-from pulsar_meta.jobs.topics.topic import Topic, chosen_by_name, with_bookkeeper
+from pulsar_meta.jobs.topics.kept import KeptTopics, kept_topics
+from pulsar_meta.jobs.topics.topic import LEDGERS_AT_ONCE, Topic, chosen_by_name, with_bookkeeper
 from pulsar_meta.stores.base import Store
 
 ABSENT = "absent"
@@ -65,11 +65,12 @@ def check_index(
     urls, faults, coverage = shell.entries_urls(entries), Faults(shell), Coverage()
     with shell.store(store) as opened:
         shell.warn_of_old_parts(opened, names or [])
-        topics = list(_topics(opened, names or [], everything, faults, coverage))
-        checked = _checked(faults, opened, urls, topics, index_property, engine)
-        documents = _counted(shell, checked, coverage, faults)
-        wanted = (document for document in documents if not (faulty and document["ok"]))
-        shell.emit(wanted, VIEW)
+        found = _topics(opened, names or [], everything, faults, coverage)
+        with kept_topics(found) as topics:
+            checked = _checked(faults, opened, urls, topics, index_property, engine)
+            documents = _counted(shell, checked, coverage, faults)
+            wanted = (document for document in documents if not (faulty and document["ok"]))
+            shell.emit(wanted, VIEW)
     if not faults.worst or coverage.ledgers:
         shell.account(coverage.checked, coverage.left_out)
     if coverage.elsewhere:
@@ -85,28 +86,26 @@ def _topics(
     known = has_metadata(store)
     if not known:
         coverage.not_checked[METADATA] = NO_METADATA
-    topics = list(found)
-    for topic in topics:
-        coverage.add(topic)
-    ledgers = with_bookkeeper(
-        store if known else None, (one for topic in topics for one in topic.ledgers), faults
-    )
-    for topic in topics:
-        yield replace(topic, ledgers=tuple(islice(ledgers, len(topic.ledgers))))
+    while topics := list(islice(found, LEDGERS_AT_ONCE)):
+        named = (ledger for topic in topics for ledger in topic.ledgers)
+        ledgers = with_bookkeeper(store if known else None, named, faults)
+        for topic in topics:
+            coverage.add(topic)
+            yield topic.with_ledgers(islice(ledgers, len(topic.ledgers)))
 
 
 def _checked(
-    faults: Faults, store: Store, urls: Sequence[str], topics: Sequence[Topic], key: str, how: EngineOptions
+    faults: Faults, store: Store, urls: Sequence[str], topics: KeptTopics, key: str, how: EngineOptions
 ) -> Iterator[Document]:
     shell = faults.shell
-    ledgers = [ledger for topic in topics for ledger in topic.ledgers]
+    ledgers = (ledger for topic in topics for ledger in topic.ledgers)
     with open_entry_sources(urls, store) as source:
-        if how.chosen(shell, ledgers, source) == "local":
-            with shell.progress(len(ledgers), "ledgers") as progress:
+        if how.chosen(shell, ledgers, source, topics.entries) == "local":
+            with shell.progress(topics.ledgers, "ledgers") as progress:
                 yield from check_indexes(source, topics, key, progress.advance)
             faults.ask(source)
             return
-    yield from check_indexes_with_spark(Sources(store.url, tuple(urls)), topics, key, how.spark(faults))
+    yield from check_indexes_with_spark(Sources(store.url, tuple(urls)), list(topics), key, how.spark(faults))
 
 
 def _counted(

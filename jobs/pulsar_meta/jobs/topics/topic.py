@@ -226,7 +226,8 @@ def topics_in(store: Store, scope: Scope, report: Report | None = None) -> Itera
     for record in select(store, scope, "ledger"):
         try:
             topic = topic_of(record)
-            topic = replace(topic, scalable_topic=migrated.get(topic.name, topic.scalable_topic))
+            if topic.name in migrated:
+                topic = replace(topic, scalable_topic=migrated[topic.name])
         except DecodeError as error:
             if report is None:
                 raise

@@ -1,0 +1,46 @@
+"""Topics that are kept to be gone through several times."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.errors import UnreachableError
+from pulsar_meta.jobs.topics import kept
+from pulsar_meta.jobs.topics.kept import kept_topics
+from pulsar_meta.jobs.topics.topic import every_topic, with_bookkeeper
+from pulsar_meta.stores.registry import open_store
+
+
+@pytest.mark.parametrize("block", [1, 7, kept.BLOCK])
+def test_topics_come_again_as_they_were(
+    block: int, capture: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "BLOCK", block)
+    faults: list[Exception] = []
+    with open_store(f"snapshot:{capture('pulsar-4.2.4') / 'metadata.ndjson'}") as store:
+        found = list(every_topic(store, faults.append))
+        found = [one.with_ledgers(with_bookkeeper(store, one.ledgers, faults.append)) for one in found]
+    assert len(found) > 40
+    assert any(ledger.bookkeeper for topic in found for ledger in topic.ledgers)
+    with kept_topics(iter(found)) as topics:
+        begun = iter(topics)
+        first = [next(begun) for _ in range(20)]
+        assert list(topics) == found
+        assert [*first, *begun] == found
+        assert topics.ledgers == sum(len(one.ledgers) for one in found)
+        assert topics.entries == sum(ledger.entries or 0 for one in found for ledger in one.ledgers)
+
+
+def test_no_topics() -> None:
+    with kept_topics(()) as topics:
+        assert (list(topics), topics.ledgers, topics.entries) == ([], 0, 0)
+
+
+def test_where_there_is_no_place_for_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(UnreachableError, match="cannot be kept in temporary files"), kept_topics(()):
+        pass
