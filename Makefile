@@ -28,7 +28,7 @@ java:
 
 servers:
 	@BIN=$(BIN) sh scripts/need.sh java etcd openssl go
-	@$(BIN)/python -m tests.servers.spark_classes
+	@$(BIN)/python -m tests.servers.class_archives
 
 maven:
 	@sh scripts/need.sh maven promtool chromium

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.spark.session import spark_session
-from tests.servers import etcd, java, oxia, report, spark_classes, zookeeper
+from tests.servers import etcd, java, oxia, report, zookeeper
 from tests.servers.jars import NoJars
 from tests.servers.restartable import skip_or_fail
 from tests.servers.versions import NO_JARS
@@ -39,7 +39,7 @@ if not os.access(REPOSITORY, os.W_OK):
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", f"{tempfile.gettempdir()}/hypothesis-{os.getuid()}")
 # Of every Spark that a test starts, in this process or below another: the launcher and what it launches.
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(java.BRIEF))
-os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(spark_classes.options()))
+os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(java.options("spark")))
 # Folders whose tests run servers, and wait for them.
 WITH_SERVERS = [
     Path(__file__).parent / folder for folder in ("chaos", "stores", "jobs/rewrite", "jobs/repair")
@@ -168,6 +168,12 @@ def nothing_frozen() -> Iterator[None]:
 def pytest_collection_finish() -> None:
     """Collect garbage again."""
     gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    """Look through garbage once: pytest does so five times, and what is left ends with the process."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

@@ -51,6 +51,12 @@ class RestartableServer(Servers):
             self._process.kill()
             self._process = None
 
+    def stop(self) -> None:
+        """SIGTERM, and wait until the server has ended."""
+        assert self._process is not None
+        self._process.stop()
+        self._process = None
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """SIGSTOP, and SIGCONT at the end: meanwhile connections stay open and nothing is answered."""

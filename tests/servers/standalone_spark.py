@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pulsar_meta.jobs.spark.session import find_master
-from tests.servers import spark_classes
+from tests.servers import java
 
 HOST = "127.0.0.1"
 WORKERS = ("worker0", "worker1")
@@ -50,7 +50,7 @@ def settings() -> dict[str, str]:
     return {
         "spark.driver.host": HOST,
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": " ".join(spark_classes.options()),
+        "spark.executor.extraJavaOptions": " ".join(java.options("spark")),
     }
 
 

@@ -55,7 +55,7 @@ class ZookeeperServer(RestartableServer):
         return [
             java.executable() or "java",
             "-Xmx256m",
-            *java.BRIEF,
+            *java.options("zookeeper"),
             log,
             *self._java_options,
             "-cp",
