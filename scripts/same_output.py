@@ -6,8 +6,8 @@ OLD and NEW are directories with a checkout of this repository each; a CAPTURE i
 fixtures/captures, or an unpacked directory (default: every one that NEW ships). Both checkouts run the same
 commands, each in a directory of its own, in a process that stays; stdout, exit code, stderr and the files
 that were made are compared byte for byte. Masked are the path of that directory, the names of temporary
-directories, of undo files that the program names itself and of checkpoints, the seconds of `--estimate` and
-the creation time in an undo file, nothing else.
+directories, of undo files that the program names itself and of checkpoints, the seconds of `--estimate`,
+when an undo file, a snapshot or a page was made, and how old a copy is, nothing else.
 
 Prints a table and the first lines of every difference; exit code 1 if there is any.
 """
@@ -36,6 +36,7 @@ from typing import Any
 
 if __name__ == "__main__":
     from sample_commands import Command, help_pages, of_capture, over_disks, topics_in
+    from sample_stores import of_store, schemas
 
 DIFF_LINES = 12
 # What every run makes anew: temporary directories, and the names of undo files and checkpoints.
@@ -45,8 +46,8 @@ ANEW = (
     rb"(/undo/\*-[a-z-]+-)\d+(?=\.ndjson)",
     rb"(\.checkpoint-)\d{8}T[\d.]+",
 )
-# The worker's parent cannot know how long a command may take: after this it is taken for hanging.
-SECONDS_PER_COMMAND = 120
+# A worker whose stdin is closed ends by itself, unless it hangs.
+SECONDS_TO_END = 120
 # The capture of which each topic is asked about.
 WIDE = "pulsar-4.2.4"
 PARTS = ("stdout", "exit", "stderr", "files")
@@ -173,13 +174,19 @@ class Checkout:
         )
 
     def fresh_copies(self, capture: Path) -> None:
-        """Lay the capture's metadata out anew as a directory and as a database that may be written."""
-        for name in ("copy", "database"):
+        """Lay the capture out anew: its metadata as a directory and as a database that may be written.
+
+        Beside them its disks with flipped bytes, an empty directory, and a file that is no record.
+        """
+        for name in ("copy", "database", "hurt"):
             shutil.rmtree(self.home / name, ignore_errors=True)
         for old in self.home.glob("*undo-*"):
             old.unlink()
+        (self.home / "empty").mkdir(exist_ok=True)
+        (self.home / "garbage").write_bytes(b"\xff\xfe\xfd")
         if not has_metadata(capture):
             return
+        hurt(capture, self.home / "hurt")
         with (capture / "metadata.ndjson").open() as lines:
             for line in lines:
                 value = json.loads(line)
@@ -193,7 +200,7 @@ class Checkout:
         """End the process."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(SECONDS_PER_COMMAND)
+        self.process.wait(SECONDS_TO_END)
 
     def _answer(self) -> Any:
         assert self.process.stdout is not None
@@ -265,6 +272,16 @@ def difference(old: bytes, new: bytes) -> list[str]:
     return ["    " + line for line in found[:DIFF_LINES]] + rest or ["    (bytes that are no text)"]
 
 
+def hurt(capture: Path, place: Path) -> None:
+    """Copy the disks of a capture with a byte flipped at every seventh of each entry log."""
+    shutil.copytree(capture, place, ignore=shutil.ignore_patterns("rocksdb", "*.ndjson"))
+    for log in place.glob("bookie*/current/*.log"):
+        content = bytearray(log.read_bytes())
+        for at in range(len(content) // 7, len(content), len(content) // 7 + 1):
+            content[at] ^= 0x40
+        log.write_bytes(content)
+
+
 def has_metadata(capture: Path) -> bool:
     """Return whether a capture holds the cluster's metadata, not its bookies' disks alone."""
     return (capture / "metadata.ndjson").is_file()
@@ -291,21 +308,24 @@ def commands_of(old: Checkout, capture: Path, wide: bool) -> Iterator[Command]:
     old.ask(command)
     topics = topics_in(old.result(command).stdout)
     yield from of_capture(capture.name, (capture / "rocksdb").is_dir(), topics, wide)
+    yield from of_store(capture.name, topics)
 
 
 def compare(old: Checkout, new: Checkout, captures: Sequence[Path], show: int, wide: bool) -> Findings:
     """Run everything in both."""
     findings = Findings()
     rounds: list[tuple[str, Callable[[], Iterator[Command]]]] = [
-        ("help", lambda: help_pages(sorted({*old.names, *new.names})))
+        ("help", lambda: help_pages(sorted({*old.names, *new.names}))),
+        ("schemas", lambda: schemas(old.names)),
     ]
     for capture in captures:
         rounds.append((capture.name, partial(commands_of, old, capture, wide or capture.name == WIDE)))
-    for number, (where, commands) in enumerate(rounds):
-        if number:
+    laid_out = {capture.name: capture for capture in captures}
+    for where, commands in rounds:
+        if where in laid_out:
             for checkout in (old, new):
-                (checkout.home / where).symlink_to(captures[number - 1])
-                checkout.fresh_copies(captures[number - 1])
+                (checkout.home / where).symlink_to(laid_out[where])
+                checkout.fresh_copies(laid_out[where])
         started = time.monotonic()
         for command in commands():
             begun = time.monotonic()
@@ -344,7 +364,7 @@ def run() -> int:
         old.close()
         new.close()
     print(f"\n{findings.table()}")
-    print("masked: the working directory, names with a time in them, and what SECONDS, CREATED and NOW match")
+    print("masked: the working directory, names with a time in them, and what commands' masks match")
     return int(any(set(counted) - {"equal"} for counted in findings.differences.values()))
 
 
