@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 
 from pulsar_meta.codecs.columns.batches import split_batches, whole_batches
 from pulsar_meta.codecs.errors import DecodeError
@@ -80,10 +81,12 @@ def test_what_looks_like_a_tag_is_none() -> None:
         assert split_batches(batches, counts).whole.all()
 
 
-def test_no_damage_passes_that_the_codec_sees() -> None:
+@pytest.mark.parametrize("size", [3, 130])
+def test_no_damage_passes_that_the_codec_sees(size: int) -> None:
     metadata = SingleMessageMetadata(partition_key="key", sequence_id=5, event_time=2**40)
+    metadata.ordering_key, metadata.null_value = b"order", True
     metadata.properties.add(key="a", value="b")
-    metadata.properties.add(key="region", value="e" * 130)
+    metadata.properties.add(key="region", value="e" * size)
     data = join_batch([(metadata, b"payload"), (metadata, b"")])
     damaged = [
         data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
@@ -91,6 +94,7 @@ def test_no_damage_passes_that_the_codec_sees() -> None:
         for bit in range(8)
     ]
     whole = whole_batches(damaged, np.full(len(damaged), 2))
+    assert (split_batches(damaged, np.full(len(damaged), 2)).whole == whole).all()
     passed = [one for one, fits in zip(damaged, whole.tolist(), strict=True) if fits]
     assert 0 < len(passed) < len(damaged)
     assert all(read(one, 2) is not None for one in passed)

@@ -19,6 +19,7 @@ import numpy as np
 
 from pulsar_meta.codecs.columns.fields import FieldWalk, Found, Inner, Shape
 from pulsar_meta.codecs.columns.frames import WHOLE_PAIR, tags_of
+from pulsar_meta.codecs.columns.usual import REACH, usual_metadata
 from pulsar_meta.codecs.columns.words import (
     MARGIN,
     Heads,
@@ -44,11 +45,28 @@ _LONGEST_SIZE: Final = 4
 _STEPS_EACH: Final = 200
 # Metadata has the size of the payload within so many bytes, most often.
 _NEAR: Final = 64
-_BEHIND: Final = _NEAR + MARGIN
-_NONE: Final[Positions] = np.zeros((4, 0), np.int64)
+# A size up to this is one byte.
+_LARGEST_BYTE: Final = 0x7F
+_BEHIND: Final = max(_NEAR + MARGIN, REACH)
+_NONE: Final = (np.zeros(0, np.int64),) * 5
+_ONE: Final = np.uint64(1)
 
-# Returns of each metadata in [at, ends) the size of the payload behind it, -1 where that is not known.
-_SizesOf = Callable[[WordReader, Positions, Positions], Positions]
+
+def _short_sizes() -> Positions:
+    """Return the numbers of varints of one and two bytes by these, read little-endian; -1: it is none."""
+    pairs = np.arange(1 << 16)
+    numbers = pairs & 0x7F | pairs >> 1 & 0x3F80
+    one = pairs & 0x80 == 0
+    return np.where(one, pairs & 0x7F, np.where((pairs < 1 << 15) & (numbers > 0x7F), numbers, -1))
+
+
+_SHORT_SIZES: Final = _short_sizes()
+
+# Of messages the size of the metadata, that of the payload, and where the field stands that says it; -1 where
+# the last two are not known.
+_Sizes = tuple[Positions, Positions, Positions]
+# Returns the sizes of the messages that begin `at` a place and end at one of `ends` at the latest.
+_SizesOf = Callable[[WordReader, Positions, Positions], _Sizes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +91,13 @@ class Messages:
 def split_batches(payloads: Sequence[Buffer], counts: Positions) -> Messages:
     """Return the messages of batches, of which `payloads` are the decompressed bytes, so many in each."""
     data, ends = _joined(payloads)
-    for sizes_of in (_likely_sizes, _payload_sizes):
+    for sizes_of in (_likely_sizes, _sizes_by_fields):
         whole, steps = _messages(data, ends, counts, sizes_of)
         steps = steps[:, np.argsort(steps[0], kind="stable")]
         walk = _walked(data, whole, steps, _TAGS.values(), _PROPERTIES)
         if whole.all():
             break
-    rows, at, head_sizes, payload_sizes = steps
+    rows, at, head_sizes, payload_sizes, _ = steps
     fields = {name: walk.found[tag] for name, tag in _TAGS.items()}
     places = np.arange(len(rows)) - np.searchsorted(rows, rows)
     return Messages(
@@ -90,9 +108,12 @@ def split_batches(payloads: Sequence[Buffer], counts: Positions) -> Messages:
 def whole_batches(payloads: Sequence[Buffer], counts: Positions) -> Rows:
     """Return which batches are `whole` for `split_batches`; nothing else is kept of them."""
     data, ends = _joined(payloads)
-    for sizes_of in (_likely_sizes, _payload_sizes):
+    for sizes_of in (_likely_sizes, _sizes_by_fields):
         whole, steps = _messages(data, ends, counts, sizes_of)
-        _walked(data, whole, steps, (_PAYLOAD_SIZE,))
+        _, at, head_sizes, payload_sizes, size_at = steps
+        after = size_at + 2 + (payload_sizes > _LARGEST_BYTE)
+        usual = usual_metadata(WordReader(data), at, size_at, after, at + head_sizes)
+        _walked(data, whole, steps[:, ~usual], (_PAYLOAD_SIZE,))
         if whole.all():
             break
     return whole
@@ -108,14 +129,14 @@ def _messages(data: bytes, ends: Positions, counts: Positions, sizes_of: _SizesO
     """Return (which batches are whole as far as sizes say, lines as those of `_steps`)."""
     whole, starts = np.zeros(len(ends), bool), np.concatenate([[0], ends[:-1]])[: len(ends)]
     found = _steps(WordReader(data), starts, ends, counts, whole, sizes_of)
-    return whole, np.concatenate([_NONE, *found], axis=1)
+    return whole, np.stack([np.concatenate(lines) for lines in zip(_NONE, *found, strict=True)])
 
 
 def _walked(
     data: bytes, whole: Rows, steps: Positions, wanted: Iterable[int], gathered: int | None = None
 ) -> FieldWalk:
     """Look at the metadata of messages; a batch of which any is not what its step says is not `whole`."""
-    rows, at, head_sizes, payload_sizes = steps
+    rows, at, head_sizes, payload_sizes, _ = steps
     walk = FieldWalk(Heads.within(data, at), wanted, gathered)
     if rows.size:
         walk.run(0, common(head_sizes), _SHAPE)
@@ -127,43 +148,56 @@ def _walked(
 
 def _steps(
     words: WordReader, at: Positions, ends: Positions, counts: Positions, whole: Rows, sizes_of: _SizesOf
-) -> Iterator[Positions]:
-    """Yield, step by step, lines of rows, places of their metadata, its sizes and those of the payloads.
+) -> Iterator[tuple[Positions, ...]]:
+    """Yield, step by step, rows, places of their metadata, its sizes, those of the payloads, and `_Sizes.at`.
 
     `whole` becomes true in the rows whose last message ends where the batch does.
     """
-    rows, left = np.arange(len(at)), counts
+    rows = np.arange(len(at))
     for step in count():
         if rows.size * _STEPS_EACH <= step:
             break
-        head = words.sizes(at)
-        start, fits = at + _HEAD, (head > 0) & (at + _HEAD + head <= ends)
-        payload = sizes_of(words, start, np.where(fits, start + head, start))
-        following, left = start + head + payload, left - 1
-        fits &= (payload >= 0) & (following <= ends)
-        found = np.stack([rows, start, head, payload])
-        yield found if fits.all() else found[:, fits]
-        last = left == 0
+        head, payload, size_at = sizes_of(words, at, ends)
+        start = at + _HEAD
+        following = start + head
+        following += payload
+        fits = (head > 0) & (payload >= 0) & (following <= ends)
+        found = (rows, start, head, payload, size_at)
+        yield found if fits.all() else tuple(column[fits] for column in found)
+        last = counts == step + 1
         on = fits & ~last & (following < ends)
         if on.all():
             at = following
             continue
         whole[rows[fits & last & (following == ends)]] = True
-        rows, at, ends, left = rows[on], following[on], ends[on], left[on]
+        rows, at, ends, counts = rows[on], following[on], ends[on], counts[on]
 
 
-def _likely_sizes(words: WordReader, at: Positions, ends: Positions) -> Positions:
+def _likely_sizes(words: WordReader, at: Positions, ends: Positions) -> _Sizes:
     """Return what stands behind the first byte that could be the tag of the payload's size.
 
     It may be another byte: who asks has to compare it with what the metadata turns out to say.
     """
-    places = (words.windows(at, _NEAR) == _PAYLOAD_SIZE).argmax(axis=1)
-    word = words.words(at + places)
-    sizes, _ = _sizes(word >> np.uint64(8))
-    far = np.flatnonzero(word.astype(np.uint8) != _PAYLOAD_SIZE)
+    windows = words.windows(at, _NEAR)
+    head = windows.view(">i4")[:, 0].astype(np.int64)
+    tags = windows == _PAYLOAD_SIZE
+    tags[:, :_HEAD] = False
+    first = np.packbits(tags, bitorder="little").view("<u8")
+    # The bits up to the first one that is set.
+    size_at = at + np.bitwise_count(first ^ (first - _ONE))
+    payload = _SHORT_SIZES[words.pairs(size_at)]
+    size_at -= 1
+    far = np.flatnonzero((payload < 0) | (first == 0))
     if far.size:
-        sizes[far] = _payload_sizes(words, at[far], ends[far])
-    return sizes
+        _, payload[far], size_at[far] = _sizes_by_fields(words, at[far], ends[far])
+    return head, payload, size_at
+
+
+def _sizes_by_fields(words: WordReader, at: Positions, ends: Positions) -> _Sizes:
+    """Return what the fields say from the first one on; where that stands is not known."""
+    head, start = words.sizes(at), at + _HEAD
+    payload = _payload_sizes(words, start, np.minimum(start + head, ends))
+    return head, payload, np.full(len(at), -1)
 
 
 def _payload_sizes(words: WordReader, at: Positions, ends: Positions) -> Positions:

@@ -60,10 +60,15 @@ class WordReader:
         self._numbers: Positions = np.ndarray((words,), ">i8", buffer=enough, strides=(1,))
         self._sizes: NDArray[np.int32] = np.ndarray((words,), ">i4", buffer=enough, strides=(1,))
         self._words: Words = np.ndarray((words,), "<u8", buffer=enough, strides=(1,))
+        self._pairs: NDArray[np.uint16] = np.ndarray((words,), "<u2", buffer=enough, strides=(1,))
 
     def words(self, at: Positions) -> Words:
         """Return the eight bytes from each position on, the first byte lowest."""
         return self._words[at]
+
+    def pairs(self, at: Positions) -> NDArray[np.uint16]:
+        """Return the two bytes from each position on, the first byte lowest."""
+        return self._pairs[at]
 
     def windows(self, at: Positions, width: int) -> NDArray[np.uint8]:
         """Return the `width` bytes from each position on, a line each; there have to be as many."""
@@ -175,7 +180,7 @@ class Heads:
         length = _common_length(words)
         if 0 < length <= known:
             return length
-        _, lengths = _groups_of(words)
+        _, lengths = groups_of(words)
         return lengths if (lengths <= known).all() else self._varints_of_all_lengths(at, rows)[1]
 
     def _varints_of_all_lengths(self, at: Place, rows: Selection) -> tuple[Words, Positions]:
@@ -195,11 +200,11 @@ class Heads:
 
 def short_varints(words: Words) -> tuple[Words, Positions]:
     """Return (value, length in bytes) of the varint that each word begins with; NO_VARINT: it is longer."""
-    groups, lengths = _groups_of(words)
+    groups, lengths = groups_of(words)
     return _close_gaps(groups, min(8, int(lengths.max(initial=1)))), lengths
 
 
-def _groups_of(words: Words) -> tuple[Words, Positions]:
+def groups_of(words: Words) -> tuple[Words, Positions]:
     """Return (groups of seven bits, length in bytes) of each word's varint; NO_VARINT: it is longer."""
     stops = ~words & _CONTINUES
     within = stops ^ (stops - _ONE)
