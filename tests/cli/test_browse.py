@@ -90,7 +90,9 @@ class Screen:
     async def find(self, text: str) -> None:
         """Look for something, up to its Enter."""
         await self.press("slash")
-        await self.until(lambda: isinstance(self.app.screen, FindScreen))
+        await self.until(
+            lambda: isinstance(self.app.screen, FindScreen) and bool(self.app.screen.query(Input))
+        )
         self.app.screen.query_one(Input).value = text
         await self.press("enter")
 

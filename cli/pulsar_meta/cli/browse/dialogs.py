@@ -81,14 +81,15 @@ class FindScreen(ModalScreen[str | None]):
         self.dismiss(self._paths[event.option_index])
 
     def found(self, path: str) -> None:
-        """List a path."""
-        self._paths.append(path)
-        options = self.query_one(OptionList)
-        options.add_option(line(path))
-        if len(self._paths) == 1:
-            options.highlighted = 0
-            options.focus()
+        """List a path; nothing where the screen was left meanwhile."""
+        for options in self.query(OptionList):
+            self._paths.append(path)
+            options.add_option(line(path))
+            if len(self._paths) == 1:
+                options.highlighted = 0
+                options.focus()
 
     def say(self, text: Text) -> None:
-        """Say how far the search is, or what went wrong."""
-        self.query_one("#find-note", Static).update(text)
+        """Say how far the search is, or what went wrong; nothing where the screen was left meanwhile."""
+        for note in self.query("#find-note").results(Static):
+            note.update(text)
