@@ -413,7 +413,7 @@ def test_a_fault_of_ours_ends_the_browser(places: Places, monkeypatch: pytest.Mo
 def test_a_real_zookeeper_and_what_it_does_not_answer(zookeeper_server: ZookeeperServer, root: str) -> None:
     with open_store(f"zk://{zookeeper_server.address}", read_only=False) as store:
         filled(store, {f"{root}/a/b": b"text", f"{root}/c": b"[]"})
-    url = f"zk://{zookeeper_server.address}{root}?timeout=1"
+    url = f"zk://{zookeeper_server.address}{root}?timeout=4"
 
     async def script(screen: Screen) -> None:
         await screen.until(lambda: screen.names == ["/", "a", "c"])
