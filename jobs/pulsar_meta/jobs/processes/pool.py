@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 DISK: Final = "bookie-disk:"
 PROGRAM: Final = "pulsar_meta.jobs.processes.worker"
 # Reading less than this takes no longer than to start a process that helps.
-WORTH_BYTES: Final = 128 << 20
+WORTH_BYTES: Final = 512 << 20
 # Nor does reading fewer entries than these.
-WORTH_ENTRIES: Final = 32_768
+WORTH_ENTRIES: Final = 400_000
 # So many results for each process may wait for that of a part before them.
 WAITING: Final = 8
 END_SECONDS: Final = 1.0
