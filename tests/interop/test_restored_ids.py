@@ -108,6 +108,11 @@ def test_a_target_that_is_further(pulsar: Jvm, target: Target, tmp_path: Path) -
     with open_store(target.ours, read_only=False) as store:
         store.put(ledger_path(4000), b"", ABSENT)
     file = tmp_path / "few.ndjson"
-    file.write_text('{"snapshot": 1, "counters": {"/ledgers/idgen": 12}}\n{"values": 0}\n')
+    lines = (
+        {"snapshot": 1, "counters": {"/ledgers/idgen": 12}},
+        {"path": "/admin/policies/public", "version": 0, "value": ""},
+        {"values": 1},
+    )
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert restore(file, target, tmp_path)["/ledgers/idgen"] >= 4001
     assert pulsar.call(NEXT, target.theirs, 1)["ledgers"][0] >= 4001
