@@ -135,6 +135,16 @@ def test_a_packed_file_that_was_changed_is_not_searched(tmp_path: Path) -> None:
         assert not store.finds_parts
 
 
+@pytest.mark.parametrize("order", ["[]", "{}", "1", "null", '"random"'])
+def test_an_order_that_is_none(tmp_path: Path, order: str) -> None:
+    file = write(tmp_path / "file", some_paths(100))
+    file.write_bytes(file.read_bytes().replace(b'"order": "code-points"', f'"order": {order}'.encode()))
+    assert json.dumps(foot_of(file)["order"]) == order
+    with SnapshotStore(f"snapshot:{file}") as store:
+        assert not store.finds_parts
+        assert store.children("/")
+
+
 def test_a_part_is_not_searched(tmp_path: Path) -> None:
     file = write(tmp_path / "file", some_paths(100))
     with SnapshotStore(f"snapshot:{file}?partial") as store:

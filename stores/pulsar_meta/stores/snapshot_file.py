@@ -30,19 +30,19 @@ def ordered_lines(file: BinaryIO, max_line: int) -> OrderedLines | None:
     """
     packed = os.pread(file.fileno(), len(MAGIC), 0) == MAGIC
     foot = _foot_of(file, packed=packed)
-    before = foot.get("bytes_before")
-    if foot.get("order") not in KEYS or type(before) is not int:
+    order, before = foot.get("order"), foot.get("bytes_before")
+    if type(order) is not str or order not in KEYS or type(before) is not int:
         return None
     if crc32c_of_file(file, before) != foot.get("crc32c_before"):
         return None
     if not packed:
-        return OrderedLines(file, before, foot["order"], max_line)
+        return OrderedLines(file, before, order, max_line)
     try:
         frames = ZstdFrames(file, before, largest=2 * max_line)
     except DecodeError:
         return None
     unpacked = cast(BinaryIO, io.BufferedReader(frames, AHEAD))
-    return OrderedLines(unpacked, frames.size, foot["order"], max_line)
+    return OrderedLines(unpacked, frames.size, order, max_line)
 
 
 def _foot_of(file: BinaryIO, *, packed: bool) -> Document:
