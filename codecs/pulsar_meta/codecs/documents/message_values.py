@@ -100,7 +100,7 @@ def decode_value(kind: str, data: bytes) -> Value:
     if error is None and not message.IsInitialized():
         error = _missing(kind, message, len(data))
     careful = not message.IsInitialized() or has_unknown_fields(message)
-    value = encoder_of(message.DESCRIPTOR, careful)(message)
+    value = encoder_of(message.DESCRIPTOR, careful=careful)(message)
     same = error is None and message.SerializePartialToString() == data
     if same and careful:
         # Protobuf hands on the very bytes of unknown fields; JSON only their numbers and values.

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from functools import cache
-from typing import Any, Final, TypedDict
+from functools import cache, partial
+from typing import Any, Final, TypedDict, TypeVar
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
@@ -22,6 +22,7 @@ from pulsar_meta.codecs.protobuf.wire_fields import split_fields
 UNKNOWN_FIELDS: Final = "unknown_fields"
 
 Encoder = Callable[[Any], dict[str, Any]]
+Made = TypeVar("Made")
 
 _INTEGERS: Final = frozenset(
     {
@@ -40,7 +41,7 @@ _GROUP: Final = 3
 def message_to_json(message: Message) -> dict[str, Any]:
     """Return `message` in the JSON form; it may lack required fields, what is absent stays absent."""
     careful = not message.IsInitialized() or has_unknown_fields(message)
-    return encoder_of(message.DESCRIPTOR, careful)(message)
+    return encoder_of(message.DESCRIPTOR, careful=careful)(message)
 
 
 def has_unknown_fields(message: Message) -> bool:
@@ -52,7 +53,7 @@ def has_unknown_fields(message: Message) -> bool:
 
 
 @cache
-def encoder_of(descriptor: Descriptor, careful: bool = False) -> Encoder:
+def encoder_of(descriptor: Descriptor, *, careful: bool = False) -> Encoder:
     """Return the compiled function that makes JSON of one message type.
 
     The quick form takes required fields for granted and looks for no unknown ones; the careful does both.
@@ -64,7 +65,7 @@ def encoder_of(descriptor: Descriptor, careful: bool = False) -> Encoder:
         "b64": _base64,
         "map_of": _map_of,
         "unknown": unknown_fields,
-        "encoders": _Encoders(descriptor, careful),
+        "encoders": OfFields(descriptor, partial(encoder_of, careful=careful)),
     }
     lines = ["def encode(m):", " d = {}"]
     for field in descriptor.fields:
@@ -120,20 +121,20 @@ def is_bit_set(field: FieldDescriptor) -> bool:
     return field.full_name.endswith(_BIT_SETS)
 
 
-class _Encoders(dict[str, Encoder]):
-    """The encoders of a message's own messages, each compiled when the first value of its field is there.
+class OfFields(dict[str, Made]):
+    """What is compiled for a message's own messages, by field, when the first value of the field is there.
 
     Most values have few of the fields that they could have, and message types may contain themselves.
     """
 
-    def __init__(self, descriptor: Descriptor, careful: bool) -> None:
+    def __init__(self, descriptor: Descriptor, compiled: Callable[[Descriptor], Made]) -> None:
         super().__init__()
-        self._fields, self._careful = descriptor.fields_by_name, careful
+        self._fields, self._compiled = descriptor.fields_by_name, compiled
 
-    def __missing__(self, name: str) -> Encoder:
+    def __missing__(self, name: str) -> Made:
         inner = self._fields[name].message_type
         assert inner is not None
-        self[name] = encoder_of(inner, self._careful)
+        self[name] = self._compiled(inner)
         return self[name]
 
 

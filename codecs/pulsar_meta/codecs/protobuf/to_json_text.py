@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from json.encoder import encode_basestring as quoted
 from typing import Any, Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER
-from pulsar_meta.codecs.protobuf.to_json import encoder_of, is_bit_set
+from pulsar_meta.codecs.protobuf.to_json import OfFields, encoder_of, is_bit_set
 from pulsar_meta.codecs.secrets import redact
 
 # Writes a message; the second argument is the text of the field that is handed in, "" where it has none.
@@ -59,7 +59,7 @@ def writer_of(descriptor: Descriptor, given: str = "", *, hide: bool = False) ->
         "digits": '"{}"'.format,
         "text": _text,
         "truth": _TRUTH,
-        "writers": _Writers(descriptor, hide),
+        "writers": OfFields(descriptor, partial(writer_of, hide=hide)),
     }
     statements = [_statement(field, given) for field in descriptor.fields]
     source = "\n".join(["def write(m, given):", " t = ''", *statements, " return '{' + t[2:] + '}'"])
@@ -93,20 +93,6 @@ def _expression(field: FieldDescriptor, get: str) -> str:
     if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
         return f"{{truth[{get}]}}"
     raise NotImplementedError(f"no text for {field.full_name}")
-
-
-class _Writers(dict[str, Writer]):
-    """The writers of a message's own messages, each compiled when the first value of its field is there."""
-
-    def __init__(self, descriptor: Descriptor, hide: bool) -> None:
-        super().__init__()
-        self._fields, self._hide = descriptor.fields_by_name, hide
-
-    def __missing__(self, name: str) -> Writer:
-        inner = self._fields[name].message_type
-        assert inner is not None
-        self[name] = writer_of(inner, hide=self._hide)
-        return self[name]
 
 
 def _text(value: str | bytes) -> str:
