@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from subprocess import Popen
 
 
 def cores() -> int:
@@ -11,6 +16,19 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def start_module(name: str, *words: str, **files: Any) -> Popen[bytes]:
+    """Start a module of this package in a process of its own; OSError where the machine has none to give.
+
+    `files`: what Popen takes for its standard streams and open files.
+    """
+    from subprocess import Popen
+
+    # -P: a module that lies in the current directory is none of ours. A session of its own: Ctrl-C is for the
+    # process that asks.
+    command = [sys.executable, "-P", "-m", name, *words]
+    return Popen(command, start_new_session=True, **files)
 
 
 def portable(error: Exception) -> Exception:

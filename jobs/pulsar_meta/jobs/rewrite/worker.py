@@ -16,7 +16,7 @@ from queue import Empty, Queue
 from threading import Event, Thread
 from typing import IO, Any, Final, TypeVar
 
-from pulsar_meta.access.processes import cores, portable
+from pulsar_meta.access.processes import cores, portable, start_module
 from pulsar_meta.codecs.errors import UnreachableError
 from pulsar_meta.jobs.rewrite.decision import Decided, Decision, Rule
 from pulsar_meta.stores.base import Versioned
@@ -144,12 +144,9 @@ class Decider:
 
         The machine may have none to give, or its Python not this package (a zipped program).
         """
-        # -P: a module that lies in the current directory is none of ours. A session of its own: Ctrl-C is
-        # for the process that writes.
-        command = [sys.executable, "-P", "-m", "pulsar_meta.jobs.rewrite.worker"]
         pipe = subprocess.PIPE
         try:
-            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
+            self._process = start_module("pulsar_meta.jobs.rewrite.worker", stdin=pipe, stdout=pipe)
         except OSError:
             return False
         try:
