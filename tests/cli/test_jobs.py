@@ -236,7 +236,7 @@ class Other:
 
     def recv(self) -> Turn:
         self.waited += 1
-        return Turn(0)
+        return Turn()
 
 
 def test_output_is_held_until_its_turn_and_only_so_much_of_it(

@@ -36,15 +36,12 @@ class Ready:
 class Part:
     """One part of the work. The next one comes when this one is done."""
 
-    number: int
     input: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
     """All parts before this one are done: its output may be written."""
-
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,6 @@ class Failure:
 class Done:
     """What came of a part, whose output is written."""
 
-    number: int
     result: Any | Failure
 
 

@@ -9,7 +9,6 @@ than the others waits, and memory is bounded. All processes end with this one.
 from __future__ import annotations
 
 import os
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Any, Final, Generic
 
+from pulsar_meta.access.processes import start_module
 from pulsar_meta.codecs.errors import UnreachableError
 from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.entries.base import Closing, EntrySource
@@ -47,7 +47,7 @@ PROGRAM: Final = "pulsar_meta.jobs.processes.worker"
 # Reading less than this takes no longer than to start a process that helps.
 WORTH_BYTES: Final = 512 << 20
 # Nor does reading fewer entries than these.
-WORTH_ENTRIES: Final = 400_000
+WORTH_ENTRIES: Final = 32_768
 # So many results for each process may wait for that of a part before them.
 WAITING: Final = 8
 END_SECONDS: Final = 1.0
@@ -105,21 +105,14 @@ class _Worker:
 
     def __init__(self, start: Start, out: IO[bytes] | None) -> None:
         import socket
-        import subprocess
         from multiprocessing.connection import Connection
+        from subprocess import DEVNULL
 
         ours, theirs = socket.socketpair()
         with ours, theirs, _copied(out) as copy:
             numbers = [theirs.fileno(), *copy]
-            # -P: a module that lies in the current directory is none of ours. A session of its own: Ctrl-C
-            # is for the process that takes the results.
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", PROGRAM, *map(str, numbers)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=numbers,
-                start_new_session=True,
-            )
+            words = map(str, numbers)
+            self._process = start_module(PROGRAM, *words, stdin=DEVNULL, stdout=DEVNULL, pass_fds=numbers)
             self.talk: Talk = Connection(ours.detach())
         self.is_ready = False
         self.slot: _Slot | None = None
@@ -133,7 +126,7 @@ class _Worker:
     def give_turn(self, slot: _Slot) -> None:
         """Let it write the output of its part."""
         slot.has_turn = True
-        self._send(Turn(slot.part.number))
+        self._send(Turn())
 
     def ask_what_it_met(self) -> Met | None:
         """Return what its sources met, its last answer; None where it does not answer any more."""
@@ -209,7 +202,7 @@ class Pool(Closing):
         What the sources of other processes noted and found damaged is added to that of `shared.source`.
         UnreachableError where somebody ended a process.
         """
-        slots = _numbered(inputs)
+        slots = _slots(inputs)
         few = _first(slots, shared.entries)
         if shared.at_once:
             yield from self._results(few, shared)
@@ -301,14 +294,13 @@ class Pool(Closing):
                 _add(part.faults, faults)
 
 
-def _numbered(inputs: Iterable[Any]) -> Iterator[_Slot]:
+def _slots(inputs: Iterable[Any]) -> Iterator[_Slot]:
     """Yield a slot for each input; what is raised in place of one has a slot, too."""
-    number = 0
     try:
-        for number, one in enumerate(inputs):
-            yield _Slot(Part(number, one))
+        for one in inputs:
+            yield _Slot(Part(one))
     except Exception as error:  # noqa: BLE001 - raised again when it is its turn
-        yield _Slot(Part(number + 1, None), done=Done(number + 1, Failure(error)))
+        yield _Slot(Part(None), done=Done(Failure(error)))
 
 
 def _first(slots: Iterator[_Slot], entries: Callable[[Any], int]) -> Iterator[_Slot]:

@@ -74,7 +74,7 @@ def _serve(talk: Talk, out: IO[bytes]) -> None:
                 # A part without output is done before its turn comes.
                 if isinstance(message, Part):
                     result = _result(start.work, opened, message, Outlet(talk, out))
-                    talk.send(Done(message.number, result))
+                    talk.send(Done(result))
             # From here on it ends by itself, and takes along what it has in the temporary directory.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             talk.send(_met(opened))
