@@ -224,10 +224,11 @@ class Checkup:
             if owner is None or owner.role != "data" or "://" not in owner.name:
                 continue
             name = TopicName.parse(owner.name)
-            if name.path not in self.seen.reported and self.scope.holds(name, None):
+            if mark_of("data", str(name)) not in self.seen.reported and self.scope.holds(name, None):
                 yield from topics.report(name)
         for name in self.scope.named:
-            if name.path not in self.seen.reported and mark_of("data", str(name)) not in self.seen.topics:
+            mark = mark_of("data", str(name))
+            if mark not in self.seen.reported and mark not in self.seen.topics:
                 yield from topics.report(name)
 
     def _strangers(self, listing: Listing) -> list[int]:

@@ -17,7 +17,7 @@ class Seen:
 
     `checked` counts by plural nouns, `not_checked` has a reason each. `named` are the ledgers that records
     name, `topics` the marks of the topics that have a record, `offloaded` those of offloads. `reported` are
-    the paths of the topics that were looked at a second time, `attributed` the broken ledgers that these
+    the marks of the topics that were looked at a second time, `attributed` the broken ledgers that these
     name, `explained` ledgers that nobody names and it is known why. `segments` are those of scalable topics.
     The others count: topics whose record cannot be read, subscriptions of which nobody noted when they were
     active, topics and cursors whose bookies did not answer (`unreachable` is the first answer that did not
@@ -29,7 +29,7 @@ class Seen:
     named: array[int] = field(default_factory=lambda: array("q"))
     topics: array[int] = field(default_factory=lambda: array("q"))
     offloaded: array[int] = field(default_factory=lambda: array("q"))
-    reported: set[str] = field(default_factory=set)
+    reported: set[int] = field(default_factory=set)
     attributed: set[int] = field(default_factory=set)
     explained: set[int] = field(default_factory=set)
     segments: list[TopicName] = field(default_factory=list)

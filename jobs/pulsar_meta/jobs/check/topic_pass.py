@@ -194,7 +194,7 @@ class TopicPass:
 
     def _judged(self, sight: Sight, checks: Iterable[Check]) -> Iterable[Finding]:
         """Return what a second look at a topic finds, where the first one has found something."""
-        if self.seen.reported and sight.path in self.seen.reported:
+        if self.seen.reported and mark_of("data", str(sight.name)) in self.seen.reported:
             return ()
         for check in checks:
             for _ in check(sight):
@@ -213,7 +213,7 @@ class TopicPass:
                 self.seen.unread_topics += 1
                 # Nobody names them, and it is known why.
                 self.seen.explained.update((*sight.owned, *sight.compacted))
-        self.seen.reported.add(name.path)
+        self.seen.reported.add(mark_of("data", str(name)))
         lasting = list(self._lasting(sight, found.values()))
         yield from lasting
         yield from blocked(sight, lasting, self.store)
