@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pyarrow.parquet as pq
@@ -13,6 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pulsar_meta.cli.render.entry_cells import FieldCells
 from pulsar_meta.codecs.bookie_files.entry_log import HEADER_SIZE
 from pulsar_meta.codecs.frames.batch import join_batch
 from pulsar_meta.codecs.frames.bookie_entry import DigestType, encode_bookie_entry
@@ -225,6 +229,28 @@ def test_parquet_has_the_same_columns_from_blocks(tmp_path: Path, seed: int) -> 
         tables.append(pq.read_table(file).to_pylist())
     assert tables[0] == tables[1]
     assert any(row["properties"] for row in tables[0])
+
+
+@pytest.mark.parametrize("form", ["parquet", "plain", "csv", "ndjson"])
+def test_no_block_waits_for_the_garbage_collector(tmp_path: Path, form: str) -> None:
+    write_log(tmp_path / "current", random.Random(0), "CRC32C")
+    made: list[weakref.ref[FieldCells]] = []
+    begin = FieldCells.__init__
+
+    def noted(cells: FieldCells, *parts: Any) -> None:
+        made.append(weakref.ref(cells))
+        begin(cells, *parts)
+
+    words = ("-o", form, "--output", str(tmp_path / "out"), f"--entries=bookie-disk:{tmp_path / 'current'}")
+    gc.disable()
+    try:
+        with one_by_one(0), patch.object(FieldCells, "__init__", noted):
+            for more in ((), ("--deep",)) if form != "parquet" else ((),):
+                pulsar_meta_here("dump-entries", *more, *words)
+    finally:
+        gc.enable()
+    assert made
+    assert not [cells for cells in made if cells() is not None]
 
 
 def test_parquet_is_of_whole_entries(capture: Callable[[str], Path], tmp_path: Path) -> None:

@@ -320,9 +320,9 @@ def _parquet_column(cells: BlockCells, name: str) -> Cells:
 
 def _full(cells: BlockCells, column: Cells) -> Cells:
     """Return a column, whose rows may have the same text or nothing."""
-    if column is not None and not isinstance(column, str):
-        return column
-    return pa.array([column], pa.string()).take(pa.array(np.zeros(cells.count, np.int64)))
+    if column is None:
+        return pa.nulls(cells.count, pa.string())
+    return pa.repeat(column, cells.count) if isinstance(column, str) else column
 
 
 def _runs(rows: Rows) -> Iterator[tuple[int, int]]:

@@ -218,7 +218,7 @@ class Properties:
     """The properties of rows: keys and values one after the other, those of a row in its own order."""
 
     def __init__(self, cells: FieldCells) -> None:
-        self._cells = cells
+        self._count = cells.count
         parts = [_Parts.of(inner.rows, inner.found) for inner in cells.inner]
         self._parts = _Parts.joined(parts, cells.rows)
         self.rows = self._parts.rows
@@ -244,7 +244,7 @@ class Properties:
         each = joined([before, self.keys.cells(), between, self.values.cells(), after])
         places = np.append(self._ends[:-1][some], len(self.rows))
         texts = pc.binary_join(pa.ListArray.from_arrays(pa.array(places, pa.int32()), each), comma)
-        strange = np.zeros(self._cells.count, bool)
+        strange = np.zeros(self._count, bool)
         strange[self.rows[self.keys.strange | self.values.strange | self._repeated]] = True
         made = self._each(np.flatnonzero(strange), special)
         texts = replaced(texts, strange[some], lambda: pa.array(made, pa.string()))
@@ -256,7 +256,7 @@ class Properties:
         first, last = _same_names(self.rows, keys)
         if len(first) < len(self.rows):
             keys, values = keys.take(pa.array(first)), values.take(pa.array(last))
-            ends = np.searchsorted(self.rows[first], np.arange(self._cells.count + 1))
+            ends = np.searchsorted(self.rows[first], np.arange(self._count + 1))
         return pa.MapArray.from_arrays(pa.array(ends, pa.int32()), keys, values)
 
     def some(self) -> Rows:
