@@ -63,6 +63,11 @@ class EntrySource(Protocol):
         ...
 
     @property
+    def behind(self) -> bool:
+        """Whether it is read as of its opening, and was written since: disks of bookies that run."""
+        ...
+
+    @property
     def sees_open_ledgers(self) -> bool:
         """Whether an open ledger of which no entry is here has none: these are the bookies themselves."""
         ...
@@ -195,6 +200,11 @@ class BaseSource(Closing):
     def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
         """Yield the entries held of a ledger within [first, last], in order."""
         raise NotImplementedError
+
+    @property
+    def behind(self) -> bool:
+        """No: it does not change, or what it has is asked for each time."""
+        return False
 
     @property
     def parts(self) -> Sequence[EntrySource]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
+from pulsar_meta.access.stamps import Stamps
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.entries.bookie_layout import BookieLayout, find_bookies, split_url
 from pulsar_meta.entries.data_files import DataFiles, entry_logs, journals, misnamed_logs
@@ -47,13 +48,17 @@ def directories_of(url: str) -> list[Path]:
 
 
 def _open_bookie(url: str, bookie: BookieLayout, scan: bool) -> list[LocatedEntries]:
+    """Open a bookie's directories, the journals first: what is flushed meanwhile is in one of both."""
+    stamps = Stamps(bookie.written)
+    journaled = [_open_journal(url, bookie, directory) for directory in bookie.journal_dirs]
     if bookie.interleaved and not scan:
         logs = [_open_interleaved(url, bookie)]
     else:
         logs = [_open_ledger_dir(url, bookie, directory, scan) for directory in bookie.ledger_dirs]
-    parts = logs + [_open_journal(url, bookie, directory) for directory in bookie.journal_dirs]
-    if bookie.bookie_id is not None:
-        for part in parts:
+    parts = logs + journaled
+    for part in parts:
+        part.stamps = stamps
+        if bookie.bookie_id is not None:
             part.bookies = frozenset({bookie.bookie_id})
             part.cookies = {bookie.bookie_id: bookie.cookie}
     return parts

@@ -70,6 +70,16 @@ class BookieLayout:
             marks = [mark for mark in marks if mark[0] in known]
         return max(marks, default=None)
 
+    @property
+    def written(self) -> list[Path]:
+        """Directories and files of which one changes whenever the bookie writes."""
+        found = [*self.ledger_dirs, *self.journal_dirs]
+        for directory in self.ledger_dirs:
+            found += [*directory.glob("lastMark*"), *list(entry_logs([directory]).values())[-1:]]
+        for directory in self.journal_dirs:
+            found += list(journals(directory).values())[-1:]
+        return found
+
     def _marks(self, pattern: str) -> list[tuple[int, int]]:
         found = []
         for directory in self.ledger_dirs:

@@ -64,6 +64,11 @@ class JoinedEntries(Closing):
         return None
 
     @property
+    def behind(self) -> bool:
+        """Whether one of the sources is."""
+        return any(source.behind for source in self.sources)
+
+    @property
     def sees_open_ledgers(self) -> bool:
         """Whether one of the sources does."""
         return any(source.sees_open_ledgers for source in self.sources)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pulsar_meta.access.stamps import Stamps
 from pulsar_meta.codecs.bookie_files.entry_log import record_at, split_location
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.bookie_entry import read_header
@@ -21,8 +22,14 @@ class LocatedEntries(BaseSource):
         self.index = index
         self.files = files
         self.ledger_notes: LedgerNotes = NoNotes()
+        self.stamps = Stamps(())
         self.notes: list[str] = []
         self.faults: list[DecodeError] = []
+
+    @property
+    def behind(self) -> bool:
+        """Whether the bookie has written since it was opened."""
+        return self.stamps.changed
 
     def ledgers(self) -> list[int]:
         """Return the ids of all ledgers of which an entry is here, in order."""

@@ -73,6 +73,11 @@ class Store(Protocol):
         ...
 
     @property
+    def behind(self) -> bool:
+        """Whether it is read as of its opening, and was written since."""
+        ...
+
+    @property
     def locks_out_brokers(self) -> bool:
         """Whether no broker can live on the store while it is open for writing: it holds their lock."""
         ...
@@ -232,6 +237,11 @@ class BaseStore(ABC):
     counts_sequences: bool = False
     needs_parents: bool = False
     scans_one_moment: bool = False
+
+    @property
+    def behind(self) -> bool:
+        """No: not as far as is known."""
+        return False
 
     @property
     def origin(self) -> Document:

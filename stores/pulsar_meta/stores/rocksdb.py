@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from pulsar_meta.access.rocksdb import ReadOnlyDatabase, check_database, rocksdb_error
+from pulsar_meta.access.stamps import Stamps
 from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UnreachableError
 from pulsar_meta.stores.base import ABSENT, BaseStore, Deletion, Versioned, Write, prefixed
@@ -57,6 +58,7 @@ class RocksdbStore(BaseStore):
         self._lock = None if read_only else DatabaseLock(self.path, url)
         self._writer: DatabaseWriter | None = None
         self._unchecked: dict[str, bytes | None] = {}
+        self._stamps = Stamps([self.path, *self.path.glob("*.log")])
         try:
             self._reading = ReadOnlyDatabase(self.path, url)
         except BaseException:
@@ -67,6 +69,11 @@ class RocksdbStore(BaseStore):
     def checkpoint(self) -> Path | None:
         """Return the directory that holds the database as it was before the first write, None before that."""
         return self._writer.checkpoint if self._writer else None
+
+    @property
+    def behind(self) -> bool:
+        """Whether a broker has written since it was opened for reading."""
+        return not self.writable and self._stamps.changed
 
     @property
     def _db(self) -> Rdict:

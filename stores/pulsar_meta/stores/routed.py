@@ -61,6 +61,11 @@ class RoutedStore(BaseStore):
         self._locks = {id(store): Lock() for store in (main, ledgers) if not store.networked}
 
     @property
+    def behind(self) -> bool:
+        """Whether one of them is."""
+        return self.main.behind or self.ledgers.behind
+
+    @property
     def origin(self) -> Document:
         """What a copy says of where it is from; its counters and sums are those of all its values."""
         kept = ("snapshot", "store", "taken", "tool")

@@ -72,6 +72,9 @@ def verify_entries(
         choices = choose(names or [], opened, source, faults, everything=everything, ledgers=bounds.ledgers)
         planned = plan_checks(choices, limits, source, opened, faults, coverage)
         tasks = first_checks(planned, bounds.count, source)
+        if source.behind:
+            # What the metadata counts was written before it was read, but maybe not before the disks were.
+            source = stack.enter_context(open_entry_sources(urls, opened))
         sources, size = Sources(opened.url if opened else None, tuple(urls)), max_size * SIZE_UNIT
         if engine.chosen(shell, (task.part.ledger for task in tasks), source) == "spark":
             check = check_with_spark(sources, size, engine.spark(faults))

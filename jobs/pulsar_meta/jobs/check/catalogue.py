@@ -111,6 +111,12 @@ Generated from the catalogue in `jobs/check` by `make docs`. Every finding has o
 What a broker does, and what cured it, was tried on real brokers (4.0.7 and 4.2.4) unless a code says
 otherwise. One access to any topic of a bundle loads all its topics: what loading destroys has to be repaired
 before a broker runs. Bookies delete the entries of ledgers without metadata at their next garbage collection.
+
+Disks of bookies that run, and the RocksDB of a running standalone, are read as of their opening. Where they
+were written since, what rests on comparing them is not reported at once: store and disks are opened again, in
+this order, and what two such looks in a row find is so. What no two agree about is not checked, and stderr
+says so. Beside a copy of the store nobody can decide: an error is then a warning. Of bookies with
+`journalWriteData=false` the newest entries are in memory alone, and disks are no proof: ask by `bookie:`.
 """
 
 

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from pulsar_meta.codecs.errors import UnreachableError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_layout import find_bookies, split_url
+from pulsar_meta.jobs.check.again import OF_TWO_MOMENTS, SEEN_ON_BOOKIES, LaterLooks
 from pulsar_meta.jobs.check.bookies import bookie_findings
 from pulsar_meta.jobs.check.by_need import LedgersByNeed, surroundings
 from pulsar_meta.jobs.check.catalogue import GROUPS
@@ -26,6 +27,7 @@ from pulsar_meta.jobs.check.cookies import cookies
 from pulsar_meta.jobs.check.cursors import IDLE
 from pulsar_meta.jobs.check.facts import Ledgers, mark_of, read_facts
 from pulsar_meta.jobs.check.known import CheckOptions, is_stream, known_of, not_seen, with_sources
+from pulsar_meta.jobs.check.ledgers import WITHOUT_METADATA
 from pulsar_meta.jobs.check.listing import Listing, Surroundings, list_ledgers
 from pulsar_meta.jobs.check.orphans import Orphans
 from pulsar_meta.jobs.check.passes import Here, Known, Passes, passes_over
@@ -37,22 +39,18 @@ from pulsar_meta.jobs.check.seen import Seen
 from pulsar_meta.jobs.check.segments import segment_findings
 from pulsar_meta.jobs.check.sight import Cluster, Reader
 from pulsar_meta.jobs.check.tiered import OBJECT_ORPHAN, orphan_objects
-from pulsar_meta.jobs.check.topic_pass import OF_ENTRIES, TopicPass
+from pulsar_meta.jobs.check.topic_pass import TopicPass
 from pulsar_meta.jobs.check.value_pass import Partitions, ValuePass
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
 from pulsar_meta.jobs.topics.segments import ScalableTopics
 from pulsar_meta.stores.base import Store, Versioned
 
-if TYPE_CHECKING:
-    pass
-
 DISK: Final = "bookie-disk:"
 # So many topics are looked at before all ledgers are listed, for a first answer.
 EARLY: Final = 200
-# What entries prove, those of cursors' ledgers among them.
-_SEEN_ON_BOOKIES: Final = OF_ENTRIES | {code.name for code in GROUPS["cursors"].codes}
 # Partitioned topics that are remembered for the partitions that follow them.
 _REMEMBERED: Final = 512
+UNSTEADY: Final = "what bookies and store say changes faster than both can be read"
 UNLISTED: Final = "ledgers and topics that no record names"
 
 
@@ -78,6 +76,9 @@ class Checkup:
     _by_need: LedgersByNeed | None = None
     _reported: set[int] = field(default_factory=set)
     _early: set[tuple[object, ...]] = field(default_factory=set)
+    _moving: dict[TopicName, None] = field(default_factory=dict)
+    _latest: list[Finding] = field(default_factory=list)
+    _said: set[tuple[object, ...]] = field(default_factory=set)
     _scalable: ScalableTopics = field(init=False)
 
     def __post_init__(self) -> None:
@@ -106,9 +107,56 @@ class Checkup:
         whole = self.scope.everything
         for finding in chain(self._early_ones(), self._of_all() if whole else self._of_some()):
             self._reported.add(finding.ledger_id or 0)
-            if finding.code in self.options.wanted and not self._is_early(finding):
-                yield with_repair(self._of_scalable(self._decided(finding)))
+            if finding.code not in self.options.wanted or self._is_early(finding):
+                continue
+            if self._is_of_two_moments(finding):
+                self._put_aside(finding)
+            else:
+                self._remember(finding)
+                yield self._stated(finding)
+        yield from map(self._stated, self._later_looks())
         self._say_what_is_not_known()
+
+    def _stated(self, finding: Finding) -> Finding:
+        """Return the finding with what a person needs beside it."""
+        return with_repair(self._of_scalable(self._decided(finding)))
+
+    def _is_of_two_moments(self, finding: Finding) -> bool:
+        """Return whether a finding may come of entries and metadata that were read as of two moments."""
+        if finding.code not in OF_TWO_MOMENTS or finding.topic is None:
+            return False
+        return self.store.behind or (self.source is not None and self.source.behind)
+
+    def _remember(self, finding: Finding) -> None:
+        """Note what is said of a topic: the next of its findings may come after a write."""
+        if finding.code in OF_TWO_MOMENTS:
+            if self._latest and self._latest[0].topic != finding.topic:
+                self._latest.clear()
+            self._latest.append(finding)
+
+    def _put_aside(self, finding: Finding) -> None:
+        """Have its topic looked at once more; what was said of it before is not said again."""
+        self._moving[TopicName.parse(finding.topic or "")] = None
+        self._said.update(one.place for one in self._latest if one.topic == finding.topic)
+
+    def _later_looks(self) -> Iterator[Finding]:
+        """Look again at the topics about which findings may be of two moments, all of it opened anew."""
+        looks = LaterLooks(self.store, self.source, self.urls, self._pass_over)
+        try:
+            for finding in looks.findings(list(self._moving)):
+                if finding.code in self.options.wanted and finding.place not in self._said:
+                    yield finding
+        except (UnreachableError, NotFoundError, DecodeError) as error:
+            self.not_checked[f"entries of {len(self._moving)} topics"] = f"no second look: {error}"
+            if isinstance(error, UnreachableError):
+                self.seen.unreachable = self.seen.unreachable or error
+        if looks.undecided:
+            self.not_checked[f"{looks.undecided} suspicions"] = UNSTEADY
+
+    def _pass_over(self, store: Store, source: EntrySource | None) -> TopicPass:
+        """Return what looks at topics once more, and notes nothing."""
+        ledgers = LedgersByNeed(store) if self._listing is None else self._listing
+        return self._topic_pass(ledgers, Seen(), store, source)
 
     def _early_ones(self) -> Iterator[Finding]:
         """Look at the first topics as if they were named, so that an answer does not wait for the list.
@@ -119,7 +167,7 @@ class Checkup:
         if waits or not has_metadata(self.store):
             return
         self._know(surroundings(self.store), bookkeeper=True)
-        topics = self._topic_pass(LedgersByNeed(self.store), Seen())
+        topics = self._topic_pass(LedgersByNeed(self.store), Seen(), self.store, self.source)
         for finding in topics.findings(self.store.scan(MANAGED_LEDGERS), EARLY):
             yield finding
             self._early.add(finding.place)
@@ -163,7 +211,7 @@ class Checkup:
             self._know(surroundings(self.store), bookkeeper=has_metadata(self.store))
             self.not_checked[UNLISTED] = "no --all"
         self.not_checked["orphans, bookies"] = "only some topics were asked for"
-        topics = self._topic_pass(ledgers, self.seen)
+        topics = self._topic_pass(ledgers, self.seen, self.store, self.source)
         values = ValuePass(self.store, topics.cluster, self.seen, topics.ledgers, advance=self.advance)
         yield from values.findings(self._scanned(self.scope.value_prefixes))
         yield from topics.findings(self._scanned(self.scope.topic_prefixes))
@@ -177,12 +225,14 @@ class Checkup:
         """Take what the store says beside topics."""
         self.cluster = known_of(self.store, self.urls, self.options, around, bookkeeper=bookkeeper)
 
-    def _topic_pass(self, ledgers: Ledgers, seen: Seen) -> TopicPass:
+    def _topic_pass(
+        self, ledgers: Ledgers, seen: Seen, store: Store, source: EntrySource | None
+    ) -> TopicPass:
         """Return what goes over topics and asks for all else as it needs it."""
-        cluster = with_sources(self.cluster, self.store, self.source)
-        partitions = _Asked(Reader(self.store, cluster, ledgers))
+        cluster = with_sources(self.cluster, store, source)
+        partitions = _Asked(Reader(store, cluster, ledgers))
         return TopicPass(
-            self.store,
+            store,
             cluster,
             ledgers,
             self.scope,
@@ -194,15 +244,20 @@ class Checkup:
 
     def _decided(self, finding: Finding) -> Finding:
         """Return the finding; no error where running bookies may have gone on from a copy of the store."""
-        beside_a_copy = self.cluster.asks_bookies and not self.cluster.live
-        if (
-            not beside_a_copy
-            or finding.severity is not Severity.ERROR
-            or finding.code not in _SEEN_ON_BOOKIES
-        ):
+        if finding.severity is not Severity.ERROR or self.cluster.live or not self._is_beside_a_copy(finding):
             return finding
-        message = f"{finding.message}; undecided: the store is a copy, and its bookies run"
+        message = f"{finding.message}; undecided: the store may be a copy, and its bookies run"
         return replace(finding, severity=Severity.WARNING, message=message)
+
+    def _is_beside_a_copy(self, finding: Finding) -> bool:
+        """Return whether bookies that run had a say in a finding, beside a store that may be a copy.
+
+        What is written while it is read is none; bookies that are asked are ahead of it all the same.
+        """
+        if self.cluster.asks_bookies:
+            return finding.code in SEEN_ON_BOOKIES
+        goes_on = self.source is not None and self.source.behind and not self.store.behind
+        return goes_on and finding.code in OF_TWO_MOMENTS - {WITHOUT_METADATA.name}
 
     def _say_what_is_not_known(self) -> None:
         seen = self.seen

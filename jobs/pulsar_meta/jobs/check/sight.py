@@ -179,6 +179,11 @@ class Sight:
             listed=self.listed,
         )
 
+    def with_entries(self, cluster: Cluster) -> Sight:
+        """Return the same topic beside the entries of `cluster`, its cursors' states read from these."""
+        cursors = tuple(cursor_sight(one.record, one.name, cluster.source) for one in self.cursors)
+        return replace(self, cluster=cluster, cursors=cursors)
+
     def where(self, ledger_id: int | None = None) -> Where:
         """Return the places of a finding about the topic, or one of its ledgers."""
         return {"topic": str(self.name), "path": self.path, "ledger_id": ledger_id}

@@ -202,7 +202,13 @@ class TopicPass:
         return ()
 
     def _report(self, name: TopicName) -> Iterator[Finding]:
-        sight = self.reader.whole(name)
+        found = list(self.of_whole(self.reader.whole(name)))
+        # Not before: bookies that do not answer are left out of another look.
+        self.seen.reported.add(mark_of("data", str(name)))
+        yield from found
+
+    def of_whole(self, sight: Sight) -> Iterator[Finding]:
+        """Yield what is wrong with a topic that was read whole."""
         found: dict[tuple[object, ...], Finding] = {}
         for finding in chain.from_iterable(check(sight) for check in self._checks()):
             found.setdefault(finding.place, finding)
@@ -213,7 +219,6 @@ class TopicPass:
                 self.seen.unread_topics += 1
                 # Nobody names them, and it is known why.
                 self.seen.explained.update((*sight.owned, *sight.compacted))
-        self.seen.reported.add(mark_of("data", str(name)))
         lasting = list(self._lasting(sight, found.values()))
         yield from lasting
         yield from blocked(sight, lasting, self.store)

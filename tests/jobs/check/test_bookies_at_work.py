@@ -1,0 +1,143 @@
+"""Bookies that write while their disks are looked at: the newest entries come in a journal of their own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
+from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.check.again import LOOKS, LaterLooks
+from pulsar_meta.jobs.check.codes import Finding, Severity
+from pulsar_meta.jobs.check.entries import END_DIFFERS
+from pulsar_meta.jobs.check.known import CheckOptions
+from pulsar_meta.jobs.check.run import Checkup, checkup
+from pulsar_meta.jobs.topics.topic import read_topic
+from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
+from pulsar_meta.stores.memory import MemoryStore
+from pulsar_meta.stores.registry import open_store
+from tests.wounds import healthy
+
+TOPIC = "persistent://public/default/last-words"
+
+
+@pytest.fixture
+def folder(capture: Callable[[str], Path], tmp_path: Path) -> Path:
+    return shutil.copytree(capture("pulsar-4.2.4-killed"), tmp_path / "killed")
+
+
+class Served(MemoryStore):
+    networked = True
+
+
+def closed(folder: Path, kind: type[MemoryStore]) -> MemoryStore:
+    """Return the store with the topic's last ledger closed behind what only the journal has."""
+    store = kind()
+    store.values = dict(healthy(folder).values)
+    ledger_id = read_topic(store, TopicName.parse(TOPIC)).ledgers[-1].ledger_id
+    with open_entries([f"bookie-disk:{folder}"]) as source:
+        last = source.last_entry(ledger_id)
+    path = ledger_path(ledger_id)
+    decoded = decode_ledger_metadata(store.values[path].value)
+    decoded.metadata.state, decoded.metadata.lastEntryId = LedgerMetadataFormat.CLOSED, last or 0
+    store.values[path] = store.values[path]._replace(value=encode_ledger_metadata(decoded))
+    return store
+
+
+def journals(folder: Path) -> list[Path]:
+    return list(folder.rglob("*.txn*"))
+
+
+def hide(folder: Path) -> None:
+    for journal in journals(folder):
+        journal.rename(journal.with_suffix(".txn-hidden"))
+
+
+def write(folder: Path) -> None:
+    for journal in journals(folder):
+        journal.rename(journal.with_suffix(".txn"))
+
+
+def examined(store: MemoryStore, source: EntrySource, folder: Path) -> tuple[list[Finding], Checkup]:
+    run = checkup(store, source, (TOPIC,), CheckOptions(), urls=[f"bookie-disk:{folder}"])
+    found = list(run.findings())
+    return [one for one in found if one.ledger_id is not None], run
+
+
+def test_what_came_since_the_opening_is_there(folder: Path) -> None:
+    store = closed(folder, Served)
+    hide(folder)
+    with open_entries([f"bookie-disk:{folder}"]) as source:
+        found, _ = examined(store, source, folder)
+        # Nothing is written: the entries are lost.
+        assert {one.severity for one in found} >= {Severity.ERROR}
+        assert not source.behind
+        write(folder)
+        assert source.behind
+        assert examined(store, source, folder)[0] == []
+
+
+def test_what_is_lost_though_the_bookie_writes_is_lost(folder: Path) -> None:
+    store = closed(folder, Served)
+    hide(folder)
+    with open_entries([f"bookie-disk:{folder}"]) as source:
+        still, _ = examined(store, source, folder)
+        [mark] = folder.rglob("lastMark")
+        mark.write_bytes(mark.read_bytes())
+        assert source.behind
+        assert examined(store, source, folder)[0] == still
+
+
+def test_beside_a_copy_nobody_can_decide(folder: Path) -> None:
+    store = closed(folder, MemoryStore)
+    hide(folder)
+    with open_entries([f"bookie-disk:{folder}"]) as source:
+        assert Severity.ERROR in {one.severity for one in examined(store, source, folder)[0]}
+        [mark] = folder.rglob("lastMark")
+        mark.write_bytes(mark.read_bytes())
+        found, _ = examined(store, source, folder)
+    assert {one.severity for one in found} == {Severity.WARNING}
+    assert any("undecided" in one.message for one in found)
+
+
+def test_disks_that_are_gone_at_the_second_look_are_not_well(folder: Path) -> None:
+    store = closed(folder, Served)
+    hide(folder)
+    with open_entries([f"bookie-disk:{folder}"]) as source:
+        for current in folder.rglob("current"):
+            if current.parent.name.startswith("bookie"):
+                current.rename(current.with_name("elsewhere"))
+        found, run = examined(store, source, folder)
+    assert found == []
+    assert "no second look" in run.not_checked["entries of 1 topics"]
+
+
+def test_what_no_two_looks_agree_about_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two findings come and go, by turns; a third one is there each time."""
+    name, looks = TopicName.parse(TOPIC), 0
+
+    def look(self: LaterLooks, names: object) -> dict[tuple[object, ...], Finding]:
+        nonlocal looks
+        looks += 1
+        found = [END_DIFFERS.found("", topic=TOPIC, ledger_id=one) for one in (looks % 2, 9)]
+        return {one.place: one for one in found}
+
+    monkeypatch.setattr(LaterLooks, "_look", look)
+    later = LaterLooks(MemoryStore(), None, (), lambda store, source: pytest.fail("not asked"))
+    assert [one.ledger_id for one in later.findings([name])] == [9]
+    assert (looks, later.undecided) == (LOOKS, 1)
+
+
+def test_a_rocksdb_is_behind_once_a_broker_writes(folder: Path) -> None:
+    with open_store(f"rocksdb:{folder}/rocksdb") as store:
+        assert not store.behind
+        with open_store(f"rocksdb:{folder}/rocksdb", read_only=False) as broker:
+            record = broker.read(TopicName.parse(TOPIC).path)
+            broker.put(record.path, record.value, record.version)
+            assert not broker.behind
+        assert store.behind
