@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-import duckdb
-import polars
 import pyarrow as pa
 import pytest
 
@@ -33,6 +31,8 @@ def cluster(folder: Path) -> Iterator[api.Cluster]:
 
 
 def test_a_topic_its_ledgers_and_what_brokers_said_of_them(cluster: api.Cluster, folder: Path) -> None:
+    import polars
+
     topic = cluster.topic("orders")
     assert (topic.name, topic.scalable_topic, topic.shadow_of) == (ORDERS, None, None)
     stated = read_truth(folder)[ORDERS]["internalStats"]["ledgers"]
@@ -91,6 +91,9 @@ def test_messages_are_those_that_pulsars_consumer_read(cluster: api.Cluster, fol
 
 
 def test_messages_in_polars_and_duckdb(cluster: api.Cluster, folder: Path) -> None:
+    import duckdb
+    import polars
+
     topic = cluster.topic("orders")
     by_producer = Counter(one["prod"] for one in read_truth(folder)[ORDERS]["messages"])
     frame = polars.DataFrame(topic.messages(["producer_name", "payload"]))
@@ -101,6 +104,8 @@ def test_messages_in_polars_and_duckdb(cluster: api.Cluster, folder: Path) -> No
 
 
 def test_entries_are_arrow_within_bounds(cluster: api.Cluster) -> None:
+    import duckdb
+
     topic = cluster.topic("orders")
     table = topic.entries(verify=True).read_all()
     assert table.schema.field("index").type == pa.int64()
