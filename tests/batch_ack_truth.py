@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from pulsar_meta.codecs.metadata.acks import Acks, unacked_indexes
 from pulsar_meta.codecs.metadata.cursor import decode_cursor
@@ -23,7 +24,7 @@ _range_re = re.compile(r"\((-?\d+):(-?\d+)\.\.(-?\d+):(-?\d+)\]")
 
 def differences(folder: Path) -> list[str]:
     """Return in which cursors the capture's truth and what we read differ."""
-    stated = json.loads((folder / "truth.json").read_text())
+    stated = orjson.loads((folder / "truth.json").read_bytes())
     return [
         wrong
         for topic, said in stated.items()

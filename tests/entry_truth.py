@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+
+import orjson
 
 from pulsar_meta.codecs.frames.batch import decompress_payload
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
@@ -32,7 +33,7 @@ def compare(capture: Path, entries: str) -> Counter[str]:
     found: Counter[str] = Counter()
     with open_entries([entries]) as source:
         for truth in sorted(capture.glob("truth*.json")):
-            topics = json.loads(truth.read_text(encoding="utf-8"))
+            topics = orjson.loads(truth.read_bytes())
             named = {name: said for name, said in topics.items() if said.get("messages")}
             shown = dump(capture, entries, sorted(named))
             chunks = Chunks(source, shown)
@@ -48,7 +49,7 @@ def dump(capture: Path, entries: str, names: list[str]) -> dict[Position, Docume
     options = ["--deep", "--payload", "hash", "-o", "ndjson"]
     done = pulsar_meta_here("dump-entries", *names, *arguments, *options)
     assert done.returncode == 0, done.stderr
-    documents = [json.loads(line) for line in done.stdout.splitlines()]
+    documents = [orjson.loads(line) for line in done.stdout.splitlines()]
     return {(document["ledger_id"], document["entry_id"]): document for document in documents}
 
 

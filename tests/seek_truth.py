@@ -5,12 +5,13 @@ Used by the tests of seek and by the report over a capture (`python -m tests.cap
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame
@@ -49,10 +50,10 @@ NO_CALL = "the client of that version has no such call"
 
 def read_truth(folder: Path) -> dict[str, Truth]:
     """Return the truth of each topic; topics that only loaded after the cure are taken from that file."""
-    truth: dict[str, Truth] = json.loads((folder / "truth.json").read_text())
+    truth: dict[str, Truth] = orjson.loads((folder / "truth.json").read_bytes())
     cured = folder / "truth-after-revert.json"
     if cured.exists():
-        for topic, stated in json.loads(cured.read_text()).items():
+        for topic, stated in orjson.loads(cured.read_bytes()).items():
             if not truth.get(topic, {}).get("messages"):
                 truth[topic] = stated
     # What is said of a scalable topic itself has no messages: its segments have.

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import orjson
 import pytest
 
 from tests.capture_report import main
@@ -29,7 +30,7 @@ def test_a_wrong_truth_is_noticed(
 ) -> None:
     folder = tmp_path / "changed"
     shutil.copytree(capture("pulsar-4.2.4-killed"), folder)
-    truth = json.loads((folder / "truth.json").read_text())
+    truth = orjson.loads((folder / "truth.json").read_bytes())
     orders = truth["persistent://public/default/orders"]
     orders["messages"][0]["sha"] = "0" * 16
     orders["messages"][1]["ix"] += 5000

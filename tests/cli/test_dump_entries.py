@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
 
+import orjson
 import pytest
 
 from pulsar_meta.codecs.frames.frame import encode_frame
@@ -66,7 +67,7 @@ def test_every_message_of_the_truth_is_shown(name: str, index: str, capture: Cap
     said = sum(
         len(topic.get("messages") or ())
         for truth in folder.glob("truth*.json")
-        for topic in json.loads(truth.read_text(encoding="utf-8")).values()
+        for topic in orjson.loads(truth.read_bytes()).values()
     )
     found = compare(folder, f"bookie-disk:{folder}{index}")
     assert set(found) <= {SAME, CHUNKED, ENCRYPTED, TRANSACTION}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
 import pytest
 
 from pulsar_meta.codecs.names import TopicName, decode_name
@@ -43,7 +44,7 @@ def run(capture: Callable[[str], Path], tmp_path: Path) -> Run:
 
 @pytest.fixture
 def truth(capture: Callable[[str], Path]) -> Truth:
-    stated: Truth = json.loads((capture(NAME) / "truth.json").read_text())
+    stated: Truth = orjson.loads((capture(NAME) / "truth.json").read_bytes())
     return stated
 
 
@@ -336,7 +337,7 @@ def test_writing_goes_to_the_segments(run: Run) -> None:
 
 def test_a_killed_cluster_is_read_as_it_was_left(capture: Callable[[str], Path], tmp_path: Path) -> None:
     folder = capture(f"{NAME}-running")
-    truth = json.loads((folder / "truth.json").read_text())
+    truth = orjson.loads((folder / "truth.json").read_bytes())
     stated = environment(
         tmp_path,
         PULSAR_META_STORE=f"snapshot:{folder / 'metadata.ndjson'}",

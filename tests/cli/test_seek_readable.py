@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from tests.cli.program import pulsar_meta_here
@@ -24,7 +25,7 @@ def seek(folder: Path, *arguments: str, code: int) -> list[dict[str, Any]]:
 
 
 def stated(folder: Path, topic: str) -> list[dict[str, Any]]:
-    truth = json.loads((folder / "truth.json").read_text())
+    truth = orjson.loads((folder / "truth.json").read_bytes())
     return list(truth[f"persistent://public/default/{topic}"]["messages"])
 
 
@@ -90,7 +91,7 @@ def test_what_expires_is_not_asked_for_readers(capture: Capture) -> None:
 
 def test_a_time_over_all_segments_of_a_scalable_topic(capture: Capture) -> None:
     folder = capture("pulsar-5.0.0-M1-scalable-running")
-    truth = json.loads((folder / "truth.json").read_text())
+    truth = orjson.loads((folder / "truth.json").read_bytes())
     segments = [name for name in truth if name.startswith("segment://public/default/txn/")]
     messages = [message for name in segments for message in truth[name]["messages"]]
     last = max(message["bt"] for message in messages)

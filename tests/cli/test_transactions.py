@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from tests.cli.program import pulsar_meta_here
@@ -40,7 +41,7 @@ def dump(folder: Path, *arguments: str, code: int = 0, store: bool = True) -> li
 
 @pytest.mark.parametrize("name", CAPTURES)
 def test_the_coordinators_log_tells_how_transactions_ended(capture: Capture, name: str) -> None:
-    stated = json.loads((capture(name) / "truth.json").read_text())
+    stated = orjson.loads((capture(name) / "truth.json").read_bytes())
     outcomes = stated["persistent://public/default/money"]["transactions"]
     ended: dict[str, str] = {}
     for entry in dump(capture(name), COORDINATOR):
@@ -114,7 +115,7 @@ def positions(entries: list[dict[str, Any]]) -> Iterator[tuple[int, int, int]]:
     ],
 )
 def test_readable_is_what_a_reader_was_given(capture: Capture, name: str, topic: str) -> None:
-    truth = json.loads((capture(name) / "truth.json").read_text())[f"persistent://public/default/{topic}"]
+    truth = orjson.loads((capture(name) / "truth.json").read_bytes())[f"persistent://public/default/{topic}"]
     entries = dump(capture(name), topic, "--transactions", "--deep")
     stated = [(message["l"], message["e"], message["b"]) for message in truth["messages"]]
     assert list(positions(entries)) == stated
@@ -160,7 +161,7 @@ def test_what_the_entries_are_decode_says_too(capture: Capture, name: str) -> No
 def test_what_a_broker_has_forgotten_is_said(capture: Capture, tmp_path: Path) -> None:
     """A real 4.2.4 lost an aborted transaction out of its snapshots: markers know it, its reader did not."""
     folder = capture("transactions-4.2.4-forgotten")
-    truth = json.loads((folder / "truth.json").read_text())["persistent://public/default/money"]
+    truth = orjson.loads((folder / "truth.json").read_bytes())["persistent://public/default/money"]
     received = [(one["l"], one["e"], one["b"]) for one in truth["messages"]]
     where = ["--entries", f"bookie-disk:{folder}", "--store", f"snapshot:{folder / 'metadata.ndjson'}"]
     done = pulsar_meta_here("dump-entries", "money", "--transactions", "--deep", *where, "-o", "ndjson")
@@ -209,7 +210,7 @@ def test_of_a_ledger_alone_what_has_no_marker_there_is_unknown(capture: Capture)
 
 @pytest.mark.parametrize("name", ["pulsar-5.0.0-M1-scalable", "pulsar-5.0.0-M1-scalable-running"])
 def test_of_segments_the_store_says_what_readers_were_given(capture: Capture, name: str) -> None:
-    truth = json.loads((capture(name) / "truth.json").read_text())
+    truth = orjson.loads((capture(name) / "truth.json").read_bytes())
     entries = dump(capture(name), "topic://public/default/txn", "--transactions", "--deep")
     segments = {entry["topic"] for entry in entries}
     assert len(segments) == 4

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from tests.cli.program import as_text, pulsar_meta_here
@@ -28,7 +29,9 @@ def shown(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
 
 def wanted(folder: Path) -> set[tuple[int, int, int]]:
     """Return the positions of the messages that a real client saw and that match FILTER."""
-    truth = json.loads((folder / "truth.json").read_text())["persistent://public/default/orders"]["messages"]
+    truth = orjson.loads((folder / "truth.json").read_bytes())["persistent://public/default/orders"][
+        "messages"
+    ]
     return {
         (message["l"], message["e"], max(message["b"], 0))
         for message in truth

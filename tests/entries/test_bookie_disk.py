@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import struct
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
+import orjson
 import pytest
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
@@ -22,9 +23,10 @@ Capture = Callable[[str], Path]
 Copy = Callable[[str], Path]
 
 
+@cache
 def held_by(capture: Path) -> dict[int, list[int]]:
     """Return all entries of the closed ledgers of ordinary topics, as the running broker gave them."""
-    truth = json.loads((capture / "truth.json").read_text(encoding="utf-8"))
+    truth = orjson.loads((capture / "truth.json").read_bytes())
     found: dict[int, list[int]] = {}
     for name in ("orders", "plain", "codec-zstd", "txn", "chunked", "late-index"):
         for ledger in truth[f"persistent://public/default/{name}"]["internalStats"]["ledgers"]:
@@ -112,7 +114,7 @@ class TestStripedDisks(EntrySourceContract):
 
 
 def test_entries_that_are_only_in_the_journal(copy: Copy, capture: Capture) -> None:
-    truth = json.loads((capture("pulsar-4.2.4-killed") / "truth.json").read_text(encoding="utf-8"))
+    truth = orjson.loads((capture("pulsar-4.2.4-killed") / "truth.json").read_bytes())
     said = truth["persistent://public/default/last-words"]["messages"]
     positions = sorted({(message["l"], message["e"]) for message in said})
     bookie = copy("pulsar-4.2.4-killed")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError
@@ -42,7 +42,7 @@ def folder(capture: Callable[[str], Path]) -> Path:
 
 
 def ledgers_of(folder: Path) -> list[int]:
-    stats = json.loads((folder / "truth.json").read_text())[TOPIC]["internalStats"]
+    stats = orjson.loads((folder / "truth.json").read_bytes())[TOPIC]["internalStats"]
     return [one["ledgerId"] for one in stats["ledgers"] if one["entries"]]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from pulsar_meta.codecs.documents.document import Decoded, decode_document, encode_document
@@ -115,7 +116,7 @@ def final_documents(folder: Path) -> dict[str, Document]:
 
 
 def truth_of(folder: Path) -> dict[str, dict[str, Any]]:
-    truth: dict[str, dict[str, Any]] = json.loads((folder / "truth.json").read_text())
+    truth: dict[str, dict[str, Any]] = orjson.loads((folder / "truth.json").read_bytes())
     return truth.get("topics", truth)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from pulsar_meta.codecs.errors import DecodeError
@@ -20,7 +21,7 @@ NAME = TopicName.parse("topic://public/default/t")
 @pytest.mark.parametrize("capture_name", ["pulsar-5.0.0-M1-scalable", "pulsar-5.0.0-M1-scalable-running"])
 def test_every_record_is_what_the_broker_says(capture_name: str, capture: Callable[[str], Path]) -> None:
     data, seen = capture(capture_name), set()
-    truth = json.loads((data / "truth.json").read_text())
+    truth = orjson.loads((data / "truth.json").read_bytes())
     with open_store(f"snapshot:{data / 'metadata.ndjson'}") as store:
         for held in store.scan("/topics"):
             name = split_scalable_path(held.path)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from pulsar_meta.codecs.frames.batch import join_batch
@@ -26,7 +26,7 @@ def verdicts(frames: list[bytes], text: str, level: Level, **options: Any) -> li
 
 
 def truth_of(folder: Path, topic: str) -> list[dict[str, Any]]:
-    truth = json.loads((folder / "truth.json").read_text())
+    truth = orjson.loads((folder / "truth.json").read_bytes())
     messages: list[dict[str, Any]] = truth[f"persistent://public/default/{topic}"]["messages"]
     return messages
 

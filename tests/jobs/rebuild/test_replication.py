@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from pulsar_meta.codecs.errors import DecodeError, UsageError
@@ -39,7 +40,7 @@ def cluster(request: pytest.FixtureRequest, capture: Callable[[str], Path]) -> C
     return (
         request.param,
         folder / request.param,
-        json.loads((folder / "truth.json").read_text())[request.param],
+        orjson.loads((folder / "truth.json").read_bytes())[request.param],
     )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import orjson
 import pytest
 
 from tests.batch_ack_truth import differences
@@ -24,7 +24,7 @@ def test_states_in_cursor_ledgers_have_batches_and_closed_cursors_lose_them(capt
     """What 4.2.4 writes into records it does not read from there again."""
     counts = {}
     for part in ("killed", "closed"):
-        stated = json.loads((capture(NAME.format(part)) / "truth.json").read_text(encoding="utf-8"))
+        stated = orjson.loads((capture(NAME.format(part)) / "truth.json").read_bytes())
         (topic,) = stated.values()
         counts[part] = sum(map(len, topic["batchAcks"].values()))
     assert counts == {"killed": 55, "closed": 0}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
+import orjson
 import pytest
 
 from pulsar_meta.codecs.errors import NotFoundError
@@ -21,7 +21,7 @@ TOPIC = TopicName.parse("last-words")
 
 def test_the_state_of_a_cursor_is_the_last_entry_of_its_ledger(capture: Callable[[str], Path]) -> None:
     folder = capture("pulsar-4.2.4-killed")
-    truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
+    truth = orjson.loads((folder / "truth.json").read_bytes())
     said = truth[str(TOPIC)]["internalStats"]["cursors"]["reader"]
     with (
         open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from pulsar_meta.codecs.errors import DecodeError, UsageError
@@ -47,7 +47,7 @@ def names(store: Store, text: str) -> list[str]:
 
 
 def test_a_name_stands_for_its_segments_each_after_its_parents(store: Store, captured: Path) -> None:
-    truth = json.loads((captured / "truth.json").read_text())
+    truth = orjson.loads((captured / "truth.json").read_bytes())
     for name, stated in truth.items():
         if name.startswith("topic://"):
             segments = [stated["segments"][number] for number in sorted(stated["segments"], key=int)]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
@@ -41,7 +42,7 @@ def told_ledgers(store: Store, stated: Truth) -> list[tuple[int, int]]:
 
 def test_ledgers_are_those_that_the_broker_read(capture: Callable[[str], Path]) -> None:
     folder = capture("pulsar-4.2.4-shadows")
-    truth: dict[str, Truth] = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
+    truth: dict[str, Truth] = orjson.loads((folder / "truth.json").read_bytes())
     faults: list[PulsarMetaError] = []
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
         found = {one.name: one for one in topics_in(store, Scope(namespaces=("public/*",)), faults.append)}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from pulsar_meta.codecs.names import TopicName
@@ -47,7 +47,7 @@ def source(folder: Path) -> MemoryEntries:
 
 
 def stated(folder: Path) -> dict[str, Any]:
-    return dict(json.loads((folder / "truth.json").read_text())[str(MONEY)])
+    return dict(orjson.loads((folder / "truth.json").read_bytes())[str(MONEY)])
 
 
 def found(store: Store, source: MemoryEntries) -> Transactions:

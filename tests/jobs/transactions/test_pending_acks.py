@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from pulsar_meta.codecs.errors import NotFoundError
@@ -31,7 +31,7 @@ def found(folder: Path, cursor: str, topic: TopicName = TOPIC) -> PendingAcks:
 
 
 def stated(folder: Path) -> dict[str, Any]:
-    truth: dict[str, Any] = json.loads((folder / "truth.json").read_text())
+    truth: dict[str, Any] = orjson.loads((folder / "truth.json").read_bytes())
     return dict(truth[str(TOPIC)]["pendingAcks"])
 
 
