@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -50,8 +50,8 @@ STEEP, HOLDS = 1.15, 24
 SECONDS, EXPONENT_OF_ONE = 0.5, 0.5
 # Found, a check found a fault (there are no entries), not found.
 FINE = {0, 1, 3}
-# What stores on a network are filled with at most.
-LIVE_LIMIT = 100_000
+# So many values are written into a store on a network together.
+AT_ONCE = 1000
 NAMESPACE, TOPIC, CURSOR = "bench/ns-0", "bench/ns-0/topic-1", "cursor-1"
 
 # About everything, and about one thing.
@@ -170,11 +170,12 @@ def make_zookeeper(stack: ExitStack, place: Path, count: int) -> str:
     """Fill a fresh ZooKeeper; return its URL."""
     from tests.servers import zookeeper
 
-    server = stack.enter_context(zookeeper.ZookeeperServer(place / f"zk-{count}"))
-    url = f"zk://{server.address}"
+    server = zookeeper.ZookeeperServer(place / f"zk-{count}", java_options=("-Xmx3g",))
+    stack.enter_context(server)
+    url, waiting = f"zk://{server.address}", values(count)
     with open_store(url, read_only=False) as store:
-        for path, value in values(count):
-            store.put(path, value, ABSENT)
+        while some := [(path, value, ABSENT) for path, value in islice(waiting, AT_ONCE)]:
+            store.put_many(some)
     return url
 
 
@@ -278,12 +279,11 @@ def main() -> None:
         place = Path(made)
         (place / "none").write_bytes(b"")
         for kind in asked.stores:
-            sizes = [size for size in asked.sizes if kind != "zk" or size <= LIVE_LIMIT]
             if kind == "zk":
-                urls = {size: make_zookeeper(servers, place, size) for size in sizes}
+                urls = {size: make_zookeeper(servers, place, size) for size in asked.sizes}
             else:
                 make = make_snapshot if kind == "snapshot" else make_rocksdb
-                urls = {size: made_apart(make, place, size) for size in sizes}
+                urls = {size: made_apart(make, place, size) for size in asked.sizes}
             commands = [*ALL, *ONE, *(WRITES if kind != "snapshot" else ())]
             chosen = [one for one in commands if not asked.only or one.split()[0] in asked.only]
             table(kind, urls, chosen, place, asked.seconds)
