@@ -1,23 +1,27 @@
-"""`verify-entries` of disks whose bookie writes while the metadata is read."""
+"""`verify-entries` and `check-index` beside brokers and bookies that go on meanwhile."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
-from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_path
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.entries.entry_check import first_checks
 from pulsar_meta.jobs.topics.topic import read_topic
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
+from pulsar_meta.stores.base import Versioned
+from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
 from tests.cli.program import pulsar_meta_here
+from tests.wounds import healthy
 
 
 def closed(folder: Path) -> None:
@@ -52,3 +56,35 @@ def test_entries_that_come_after_the_opening_are_not_missing(
     monkeypatch.setattr("pulsar_meta.cli.commands.verify_entries.first_checks", comes)
     done = pulsar_meta_here(*words)
     assert (done.returncode, json.loads(done.stdout)) == (0, [])
+
+
+class TrimmedStore(MemoryStore):
+    """A store in which a topic's first ledger is trimmed when metadata of ledgers is asked for."""
+
+    def __init__(self, values: dict[str, Versioned], topic: TopicName) -> None:
+        super().__init__()
+        self.values, self._topic = values, topic
+        self.trimmed: int | None = None
+
+    def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
+        if self.trimmed is None and any(path.startswith(LEDGERS) for path in paths):
+            record = self.values[self._topic.path]
+            info = decode_managed_ledger(record.value)
+            self.trimmed = info.ledgerInfo[0].ledgerId
+            del info.ledgerInfo[0], self.values[ledger_path(self.trimmed)]
+            self.values[self._topic.path] = record._replace(value=info.SerializeToString())
+        return super().read_many(paths)
+
+
+@pytest.mark.parametrize("command", ["verify-entries", "check-index"])
+def test_a_ledger_that_is_trimmed_meanwhile_is_not_without_metadata(
+    capture: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    folder = capture("pulsar-4.2.4")
+    store = TrimmedStore(dict(healthy(folder).values), TopicName.parse("plain"))
+    monkeypatch.setattr("pulsar_meta.cli.shell.open_store", lambda url, **_: store)
+    given = ("--store", f"dir:{tmp_path}", "--entries", f"bookie-disk:{folder}")
+    done = pulsar_meta_here(command, "plain", *given, "-o", "json")
+    assert done.returncode == 0, done.stdout
+    left_out = json.loads(done.stderr)["not_checked"]
+    assert left_out == {f"ledger {store.trimmed}": "trimmed while its topic was read"}

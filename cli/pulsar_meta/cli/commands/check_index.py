@@ -14,7 +14,7 @@ from pulsar_meta.cli.options import EntriesUrls, IndexProperty, StoreUrl
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.jobs.entries.entry_choice import METADATA, NO_METADATA, Coverage
+from pulsar_meta.jobs.entries.entry_choice import METADATA, NO_METADATA, Coverage, without_trimmed
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
 from pulsar_meta.jobs.index.check import check_indexes
 from pulsar_meta.jobs.spark.indexes import check_indexes_with_spark
@@ -91,7 +91,8 @@ def _topics(
         ledgers = with_bookkeeper(store if known else None, named, faults)
         for topic in topics:
             coverage.add(topic)
-            yield topic.with_ledgers(islice(ledgers, len(topic.ledgers)))
+            own = list(islice(ledgers, len(topic.ledgers)))
+            yield topic.with_ledgers(without_trimmed(store, topic.name, own, coverage))
 
 
 def _checked(

@@ -33,11 +33,12 @@ from pulsar_meta.jobs.entries.entry_choice import (
     Range,
     first_entries,
     ranges,
+    without_trimmed,
 )
 from pulsar_meta.jobs.entries.entry_reading import find_frame
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat, has_metadata
 from pulsar_meta.jobs.topics.placement import Placement, placement
-from pulsar_meta.jobs.topics.topic import Report, SegmentNames, contradictions, with_bookkeeper
+from pulsar_meta.jobs.topics.topic import Ledger, Report, SegmentNames, contradictions, with_bookkeeper
 from pulsar_meta.stores.base import Store
 
 if TYPE_CHECKING:
@@ -342,13 +343,24 @@ def plan_checks(
         group = topic if choice.is_topic else -1
         coverage.add(choice)
         parts = list(ranges(choice, limits, source))
-        ledgers = with_bookkeeper(store if known else None, (part.ledger for part in parts), report)
+        ledgers = list(with_bookkeeper(store if known else None, (part.ledger for part in parts), report))
+        there = {ledger.ledger_id for ledger in _untrimmed(store, choice, ledgers, coverage)}
         for part, ledger in zip(parts, ledgers, strict=True):
+            if ledger.ledger_id not in there:
+                continue
             faults = tuple(Fault(ledger.ledger_id, -1, "ledger", text) for text in contradictions(ledger))
             if ledger.state == "unknown" and source.last_entry(ledger.ledger_id) is None:
                 report(NotFoundError(f"no ledger {ledger.ledger_id}: no source has an entry of it"))
             else:
                 yield LedgerTask(group, replace(part, ledger=ledger), ledger.format, faults)
+
+
+def _untrimmed(
+    store: Store | None, choice: Choice, ledgers: Sequence[Ledger], coverage: Coverage
+) -> Sequence[Ledger]:
+    if store is None or not choice.is_topic:
+        return ledgers
+    return without_trimmed(store, choice.name, ledgers, coverage)
 
 
 def first_checks(tasks: Iterable[LedgerTask], count: int | None, source: EntrySource) -> list[LedgerTask]:

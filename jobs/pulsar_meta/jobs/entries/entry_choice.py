@@ -10,7 +10,8 @@ from itertools import islice
 from typing import Final
 
 from pulsar_meta.access.urls import redact
-from pulsar_meta.codecs.errors import NotFoundError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.topics.topic import (
     MAX_ID,
@@ -18,10 +19,12 @@ from pulsar_meta.jobs.topics.topic import (
     Report,
     SegmentNames,
     Topic,
+    contradictions,
     every_topic,
     named,
     parse_ledger_id,
     parse_position,
+    read_topic,
 )
 from pulsar_meta.stores.base import Store
 
@@ -31,6 +34,7 @@ METADATA: Final = "BookKeeper's metadata"
 NO_METADATA: Final = "the store has none below /ledgers"
 MARKERS_ELSEWHERE: Final = "what may have ended transactions before them is not here"
 ELSEWHERE: Final = "only bookies have them whose disks were not given"
+TRIMMED: Final = "trimmed while its topic was read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +141,30 @@ class Coverage:
         if not self.elsewhere:
             return self.not_checked
         return self.not_checked | {f"{self.elsewhere} entries": ELSEWHERE}
+
+
+def without_trimmed(
+    store: Store, topic: str, ledgers: Sequence[Ledger], coverage: Coverage
+) -> Sequence[Ledger]:
+    """Return the ledgers but those that were trimmed since the record of `topic` was read.
+
+    These have no metadata any more, and the record, read once more, does not name them: a broker writes it
+    before it has BookKeeper delete a ledger. `coverage` notes them as not checked. Source: apache/pulsar
+    ManagedLedgerImpl.internalTrimLedgers.
+    """
+    suspects = {one.ledger_id for one in ledgers if one.metadata == "absent" and any(contradictions(one))}
+    if not suspects:
+        return ledgers
+    try:
+        now = read_topic(store, TopicName.parse(topic))
+        suspects.difference_update(one.ledger_id for one in now.ledgers)
+    except NotFoundError:
+        # The topic is gone, all of them with it.
+        pass
+    except (DecodeError, UsageError):
+        return ledgers
+    coverage.not_checked |= {f"ledger {ledger_id}": TRIMMED for ledger_id in sorted(suspects)}
+    return [one for one in ledgers if one.ledger_id not in suspects]
 
 
 @dataclass(frozen=True, slots=True)
