@@ -38,6 +38,8 @@ settings.register_profile(
 settings.load_profile("patient")
 if not os.access(REPOSITORY, os.W_OK):
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", f"{tempfile.gettempdir()}/hypothesis-{os.getuid()}")
+# What a pipe or a full disk does to a run is seen where its output waits in a buffer, as it does for people.
+os.environ.pop("PYTHONUNBUFFERED", None)
 # Of every Spark that a test starts, in this process or below another: the launcher and what it launches.
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(java.BRIEF))
 os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(java.options("spark")))

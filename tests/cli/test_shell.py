@@ -25,7 +25,7 @@ from pulsar_meta.cli.settings import load_settings
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
-from tests.cli.program import as_text, pulsar_meta_here
+from tests.cli.program import MAIN, as_text, pulsar_meta_here
 
 PROGRAM = Path(sys.executable).with_name("pulsar-meta")
 VIEW = tables.View(
@@ -412,3 +412,10 @@ def test_what_was_looked_at_is_a_line_on_stderr(
 )
 def test_one_is_singular(number: int, nouns: str, text: str) -> None:
     assert counted(number, nouns) == text
+
+
+@pytest.mark.parametrize("words", ["--version", "schema decode", "ls --help"])
+def test_a_full_disk_behind_stdout(words: str) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*MAIN, *words.split()], stdout=full, stderr=subprocess.PIPE, timeout=60)
+    assert (done.returncode, done.stderr) == (6, b"pulsar-meta: No space left on device\n")

@@ -24,6 +24,7 @@ def test_one_that_may_not_be_executed_counts_as_none(
 ) -> None:
     java = write_java(tmp_path, 'openjdk version "17.0.1"', 0o644)
     monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr("pulsar_meta.jobs.java.packaged_java", lambda: None)
     monkeypatch.setenv(variable, str(tmp_path if variable == "JAVA_HOME" else java.parent))
     assert java_command() is None
     missing = why_no_java()

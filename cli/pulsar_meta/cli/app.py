@@ -97,11 +97,18 @@ def swallow_pipe(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*args, **given)
         except BrokenPipeError:
-            # What is still buffered has no reader either: keep the interpreter's last flush quiet.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            drop_unwritten()
             raise typer.Exit from None
 
     return run
+
+
+def drop_unwritten() -> None:
+    """Let go of what stdout does not take: else the interpreter's last flush fails, and is the exit code."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def usage_failure(error: Any) -> UsageError:
@@ -155,6 +162,7 @@ def main() -> None:
         sys.exit(Exit.UNFORESEEN)
     finally:
         gc.enable()
+        drop_unwritten()
     report(failure, as_json=as_json)
     sys.exit(failure.exit_code)
 
@@ -172,7 +180,11 @@ def run(arguments: list[str]) -> PulsarMetaError:
         if first is None:
             app(["--help"], standalone_mode=False)
             sys.exit(Exit.USAGE)
-        sys.exit(app(standalone_mode=False))
+        code = app(standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code)
+    except BrokenPipeError:
+        sys.exit(0)
     except PulsarMetaError as error:
         return error
     except TyperUsageError as error:
