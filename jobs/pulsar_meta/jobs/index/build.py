@@ -16,7 +16,6 @@ from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.metadata.ledger_properties import Edit, ledger_ids
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.check.facts import mark_of
 from pulsar_meta.jobs.index.check import index_number
 from pulsar_meta.jobs.index.properties import is_last, message_of, property_rule
 from pulsar_meta.jobs.rewrite.decision import Decided, Decision, by_rule, skip
@@ -69,7 +68,6 @@ class IndexBuild:
     unchecked: Counter[str] = field(default_factory=Counter)
     last_ledgers: set[int] = field(default_factory=set)
     shadows: set[str] = field(default_factory=set)
-    _looked_at: set[int] = field(default_factory=set)
     _edits: dict[str, dict[int, list[Edit]]] = field(default_factory=dict)
 
     def rewrite(self, topics: Callable[[], Iterable[Versioned]]) -> Rewrite:
@@ -108,26 +106,24 @@ class IndexBuild:
         wanted = [
             (seen.path, ledger)
             for seen in records
-            if mark_of("data", seen.path) not in self._looked_at
+            if seen.path not in self._edits
             for ledger in self._in_question(seen)
         ]
         found = self.read([ledger.ledger_id for _, ledger in wanted])
-        self._looked_at.update(mark_of("data", seen.path) for seen in records)
+        for seen in records:
+            self._edits.setdefault(seen.path, {})
         for (path, ledger), index in zip(wanted, found, strict=True):
             held = ledger.values(self.key)
             if isinstance(index, int):
                 if len(held) != 1 or index_number(held[0]) != index:
-                    self._edit(path, ledger.ledger_id, str(index))
+                    self._edits[path][ledger.ledger_id] = [Edit(self.key, str(index))]
             elif held and index == NO_INDEX:
                 # There is no index that it could be.
-                self._edit(path, ledger.ledger_id, None)
+                self._edits[path][ledger.ledger_id] = [Edit(self.key, None)]
             elif held:
                 self.unchecked[index] += 1
             else:
                 self.undone[EMPTY if ledger.entries is None and index == MISSING else index] += 1
-
-    def _edit(self, path: str, ledger_id: int, value: str | None) -> None:
-        self._edits.setdefault(path, {})[ledger_id] = [Edit(self.key, value)]
 
     def _in_question(self, seen: Versioned) -> list[Ledger]:
         """Return the ledgers of a topic that may have entries, and whose property is missing or looked at."""
