@@ -228,6 +228,15 @@ def test_building_writes_the_first_index_of_each_ledger_once(made: Made) -> None
     assert decision.action == "keep"
 
 
+def test_what_cannot_be_indexed_is_known_after_a_second_pass_too(made: Made) -> None:
+    """A person is asked after a first pass over the topics, and written to in a second one."""
+    store, source = made({1: [None], 2: [b"??"], 3: {}}, counts={3: 2}, properties={1: ["7"], 2: ["8"]})
+    build = replace(build_of(store, source), repair=True)
+    for _ in range(2):
+        assert len(list(build.decided(chosen_topics(store, [str(TOPIC)])))) == 1
+        assert (build.undone, build.unchecked) == ({MISSING: 1}, {UNREADABLE: 1})
+
+
 def test_repair_puts_right_whatever_check_index_calls_false(made: Made) -> None:
     ledgers: dict[int, Any] = {number: [(number, number)] for number in (1, 2, 3, 4)}
     ledgers |= {5: [None], 6: [(6, 6)]}

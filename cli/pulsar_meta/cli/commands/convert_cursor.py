@@ -17,7 +17,7 @@ from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.jobs.cursors.conversion import Conversion
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.rewrite.readable import Readers
-from pulsar_meta.jobs.topics.scope import Scope, check_selected, is_namespace, select
+from pulsar_meta.jobs.topics.scope import Scope, check_selected, each_once, is_namespace, select
 from pulsar_meta.stores.base import Store, Versioned
 
 NO_BITS = (
@@ -96,16 +96,7 @@ def _scope(name: str, cursors: list[str] | None) -> Scope:
 
 def _values(store: Store, scopes: list[Scope]) -> Iterator[Versioned]:
     """Yield the records of the cursors that are meant, each once."""
-    if len(scopes) == 1 and not scopes[0].topics:
-        # Each is there once anyway: a whole store needs no set of its paths.
-        yield from select(store, scopes[0], "cursor")
-        return
-    seen: set[str] = set()
-    for scope in scopes:
-        for record in select(store, scope, "cursor"):
-            if record.path not in seen:
-                seen.add(record.path)
-                yield record
+    return each_once([select(store, scope, "cursor") for scope in scopes])
 
 
 def _say_left(shell: Shell, ledgers: list[int]) -> None:

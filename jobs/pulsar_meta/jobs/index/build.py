@@ -23,6 +23,7 @@ from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.seek.entry_readings import read_one
 from pulsar_meta.jobs.seek.samples import State
 from pulsar_meta.jobs.topics.shadow import ShadowSources
+from pulsar_meta.jobs.topics.taken import TakenPaths
 from pulsar_meta.jobs.topics.topic import Ledger, topic_of
 from pulsar_meta.stores.base import Versioned
 
@@ -68,6 +69,7 @@ class IndexBuild:
     unchecked: Counter[str] = field(default_factory=Counter)
     last_ledgers: set[int] = field(default_factory=set)
     shadows: set[str] = field(default_factory=set)
+    _looked_at: TakenPaths = field(default_factory=TakenPaths)
     _edits: dict[str, dict[int, list[Edit]]] = field(default_factory=dict)
 
     def rewrite(self, topics: Callable[[], Iterable[Versioned]]) -> Rewrite:
@@ -79,8 +81,6 @@ class IndexBuild:
     def decided(self, topics: Iterable[Versioned]) -> Generator[Decided]:
         """Yield what becomes of each topic's record; first entries are read some topics at a time."""
         waiting = iter(topics)
-        self.undone.clear()
-        self.unchecked.clear()
         self.last_ledgers.clear()
         while some := list(islice(waiting, TOPICS_AT_ONCE)):
             self._find(some)
@@ -103,27 +103,24 @@ class IndexBuild:
 
     def _find(self, records: Sequence[Versioned]) -> None:
         """Read the first entries that the records leave open; what is known from before is not read again."""
-        wanted = [
-            (seen.path, ledger)
-            for seen in records
-            if seen.path not in self._edits
-            for ledger in self._in_question(seen)
-        ]
+        new = [seen for seen in records if self._looked_at.take(seen.path)]
+        wanted = [(seen.path, ledger) for seen in new for ledger in self._in_question(seen)]
         found = self.read([ledger.ledger_id for _, ledger in wanted])
-        for seen in records:
-            self._edits.setdefault(seen.path, {})
         for (path, ledger), index in zip(wanted, found, strict=True):
             held = ledger.values(self.key)
             if isinstance(index, int):
                 if len(held) != 1 or index_number(held[0]) != index:
-                    self._edits[path][ledger.ledger_id] = [Edit(self.key, str(index))]
+                    self._edit(path, ledger.ledger_id, str(index))
             elif held and index == NO_INDEX:
                 # There is no index that it could be.
-                self._edits[path][ledger.ledger_id] = [Edit(self.key, None)]
+                self._edit(path, ledger.ledger_id, None)
             elif held:
                 self.unchecked[index] += 1
             else:
                 self.undone[EMPTY if ledger.entries is None and index == MISSING else index] += 1
+
+    def _edit(self, path: str, ledger_id: int, value: str | None) -> None:
+        self._edits.setdefault(path, {})[ledger_id] = [Edit(self.key, value)]
 
     def _in_question(self, seen: Versioned) -> list[Ledger]:
         """Return the ledgers of a topic that may have entries, and whose property is missing or looked at."""

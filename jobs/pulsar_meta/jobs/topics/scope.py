@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from hashlib import blake2b
 from typing import Literal
 
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
@@ -14,6 +13,7 @@ from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, split_
 from pulsar_meta.jobs.topics.nearest import did_you_mean, nearest_name
 from pulsar_meta.jobs.topics.partitions import MANY, named_scalable, partition_count
 from pulsar_meta.jobs.topics.segments import GLOB, read_scalable, scalable_topics
+from pulsar_meta.jobs.topics.taken import TakenPaths
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 # The two kinds of records that a topic has.
@@ -88,16 +88,29 @@ def chosen_topics(store: Store, names: Sequence[str], *, everything: bool = Fals
     """
     if everything == bool(names):
         raise UsageError("which topics? Name topics or namespaces (tenant/namespace), or give --all")
-    seen: set[str] = set()
-    for scope, name in [(scope_of(name), name) for name in names] or [(Scope(), "")]:
-        count = 0
-        for record in select(store, scope, "ledger"):
-            count += 1
-            if record.path not in seen:
-                seen.add(record.path)
-                yield record
-        if name and not count:
-            raise NotFoundError(f"no topic {name}{_suggestion(store, scope)}", source=store.url)
+    if everything:
+        return select(store, Scope(), "ledger")
+    return each_once([_found(store, name) for name in names])
+
+
+def _found(store: Store, name: str) -> Iterator[Versioned]:
+    """Yield the records of topics that a name means; NotFoundError for none."""
+    scope, found = scope_of(name), False
+    for record in select(store, scope, "ledger"):
+        found = True
+        yield record
+    if not found:
+        raise NotFoundError(f"no topic {name}{_suggestion(store, scope)}", source=store.url)
+
+
+def each_once(several: Sequence[Iterable[Versioned]]) -> Iterator[Versioned]:
+    """Yield what several selections select, each value once; one alone has each once as it is."""
+    if len(several) == 1:
+        yield from several[0]
+        return
+    taken = TakenPaths()
+    for values in several:
+        yield from (value for value in values if taken.take(value.path))
 
 
 def select_listed(store: Store, lines: Iterable[str], scope: Scope, kind: Kind) -> Iterator[Versioned]:
@@ -105,13 +118,10 @@ def select_listed(store: Store, lines: Iterable[str], scope: Scope, kind: Kind) 
 
     Each value comes once. What is listed and not there comes as an absent one.
     """
-    taken: set[bytes] = set()
+    taken = TakenPaths()
     for name in filter(None, map(str.strip, lines)):
         for value in _listed(store, name, kind):
-            # A few bytes of each are kept: a list may be long.
-            mark = blake2b(value.path.encode(), digest_size=12).digest()
-            if mark not in taken:
-                taken.add(mark)
+            if taken.take(value.path):
                 yield from [value] if value.version == ABSENT else _of_scope([value], scope, kind)
 
 
