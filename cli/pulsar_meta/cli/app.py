@@ -62,7 +62,7 @@ def build_app(only: str | None = None) -> typer.Typer:
         module, _, function = command.target.partition(":")
         called = getattr(import_module(module), function)
         nouns[noun].command(verb, cls=HelpfulCommand, help=called.__doc__, rich_help_panel=command.group)(
-            swallow_pipe(flattened(called, command.forms))
+            with_collector(flattened(called, command.forms))
         )
     return app
 
@@ -86,19 +86,15 @@ def named(arguments: list[str]) -> str | None:
     return next((one for one in (*first, both) if one in COMMANDS or one in NOUNS), None)
 
 
-def swallow_pipe(command: Callable[..., None]) -> Callable[..., None]:
-    """Return `command` so that a reader who leaves (`| head`) is no error."""
+def with_collector(command: Callable[..., None]) -> Callable[..., None]:
+    """Return `command` so that garbage is looked for again, but not in what start-up made."""
 
     @functools.wraps(command)
     def run(*args: Any, **given: Any) -> None:
-        # What start-up made lives to the end: no collection needs to look at it, not even the last one.
+        # It lives to the end: no collection needs to look at it, not even the last one.
         gc.freeze()
         gc.enable()
-        try:
-            command(*args, **given)
-        except BrokenPipeError:
-            drop_unwritten()
-            raise typer.Exit from None
+        command(*args, **given)
 
     return run
 
@@ -152,9 +148,6 @@ def main() -> None:
         failure = run(arguments)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(Exit.INTERRUPTED)
-    except SystemExit as leaving:
-        # Typer ends with 1 where the reader of --help left, which is no error either.
-        sys.exit(0 if isinstance(leaving.__context__, BrokenPipeError) else leaving.code)
     except Exception as error:  # noqa: BLE001
         from pulsar_meta.cli.unforeseen import report_unforeseen
 
@@ -185,6 +178,9 @@ def run(arguments: list[str]) -> PulsarMetaError:
         sys.exit(code)
     except BrokenPipeError:
         sys.exit(0)
+    except SystemExit as leaving:
+        # Typer ends with 1 where a reader left (`| head`), which is no error.
+        sys.exit(0 if isinstance(leaving.__context__, BrokenPipeError) else leaving.code)
     except PulsarMetaError as error:
         return error
     except TyperUsageError as error:
