@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
-from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.check.again import LOOKS, LaterLooks
@@ -17,13 +15,10 @@ from pulsar_meta.jobs.check.codes import Finding, Severity
 from pulsar_meta.jobs.check.entries import END_DIFFERS
 from pulsar_meta.jobs.check.known import CheckOptions
 from pulsar_meta.jobs.check.run import Checkup, checkup
-from pulsar_meta.jobs.topics.topic import read_topic
-from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
 from tests.wounds import healthy
-
-TOPIC = "persistent://public/default/last-words"
+from tests.wounds.late import LAST_WORDS, close_last_ledger, hide_journals, write_journals
 
 
 @pytest.fixture
@@ -39,52 +34,32 @@ def closed(folder: Path, kind: type[MemoryStore]) -> MemoryStore:
     """Return the store with the topic's last ledger closed behind what only the journal has."""
     store = kind()
     store.values = dict(healthy(folder).values)
-    ledger_id = read_topic(store, TopicName.parse(TOPIC)).ledgers[-1].ledger_id
-    with open_entries([f"bookie-disk:{folder}"]) as source:
-        last = source.last_entry(ledger_id)
-    path = ledger_path(ledger_id)
-    decoded = decode_ledger_metadata(store.values[path].value)
-    decoded.metadata.state, decoded.metadata.lastEntryId = LedgerMetadataFormat.CLOSED, last or 0
-    store.values[path] = store.values[path]._replace(value=encode_ledger_metadata(decoded))
+    close_last_ledger(store, folder)
     return store
 
 
-def journals(folder: Path) -> list[Path]:
-    return list(folder.rglob("*.txn*"))
-
-
-def hide(folder: Path) -> None:
-    for journal in journals(folder):
-        journal.rename(journal.with_suffix(".txn-hidden"))
-
-
-def write(folder: Path) -> None:
-    for journal in journals(folder):
-        journal.rename(journal.with_suffix(".txn"))
-
-
 def examined(store: MemoryStore, source: EntrySource, folder: Path) -> tuple[list[Finding], Checkup]:
-    run = checkup(store, source, (TOPIC,), CheckOptions(), urls=[f"bookie-disk:{folder}"])
+    run = checkup(store, source, (str(LAST_WORDS),), CheckOptions(), urls=[f"bookie-disk:{folder}"])
     found = list(run.findings())
     return [one for one in found if one.ledger_id is not None], run
 
 
 def test_what_came_since_the_opening_is_there(folder: Path) -> None:
     store = closed(folder, Served)
-    hide(folder)
+    hide_journals(folder)
     with open_entries([f"bookie-disk:{folder}"]) as source:
         found, _ = examined(store, source, folder)
         # Nothing is written: the entries are lost.
         assert {one.severity for one in found} >= {Severity.ERROR}
         assert not source.behind
-        write(folder)
+        write_journals(folder)
         assert source.behind
         assert examined(store, source, folder)[0] == []
 
 
 def test_what_is_lost_though_the_bookie_writes_is_lost(folder: Path) -> None:
     store = closed(folder, Served)
-    hide(folder)
+    hide_journals(folder)
     with open_entries([f"bookie-disk:{folder}"]) as source:
         still, _ = examined(store, source, folder)
         [mark] = folder.rglob("lastMark")
@@ -95,7 +70,7 @@ def test_what_is_lost_though_the_bookie_writes_is_lost(folder: Path) -> None:
 
 def test_beside_a_copy_nobody_can_decide(folder: Path) -> None:
     store = closed(folder, MemoryStore)
-    hide(folder)
+    hide_journals(folder)
     with open_entries([f"bookie-disk:{folder}"]) as source:
         assert Severity.ERROR in {one.severity for one in examined(store, source, folder)[0]}
         [mark] = folder.rglob("lastMark")
@@ -107,7 +82,7 @@ def test_beside_a_copy_nobody_can_decide(folder: Path) -> None:
 
 def test_disks_that_are_gone_at_the_second_look_are_not_well(folder: Path) -> None:
     store = closed(folder, Served)
-    hide(folder)
+    hide_journals(folder)
     with open_entries([f"bookie-disk:{folder}"]) as source:
         for current in folder.rglob("current"):
             if current.parent.name.startswith("bookie"):
@@ -119,12 +94,12 @@ def test_disks_that_are_gone_at_the_second_look_are_not_well(folder: Path) -> No
 
 def test_what_no_two_looks_agree_about_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two findings come and go, by turns; a third one is there each time."""
-    name, looks = TopicName.parse(TOPIC), 0
+    name, looks = LAST_WORDS, 0
 
     def look(self: LaterLooks, names: object) -> dict[tuple[object, ...], Finding]:
         nonlocal looks
         looks += 1
-        found = [END_DIFFERS.found("", topic=TOPIC, ledger_id=one) for one in (looks % 2, 9)]
+        found = [END_DIFFERS.found("", topic=str(LAST_WORDS), ledger_id=one) for one in (looks % 2, 9)]
         return {one.place: one for one in found}
 
     monkeypatch.setattr(LaterLooks, "_look", look)
@@ -137,7 +112,7 @@ def test_a_rocksdb_is_behind_once_a_broker_writes(folder: Path) -> None:
     with open_store(f"rocksdb:{folder}/rocksdb") as store:
         assert not store.behind
         with open_store(f"rocksdb:{folder}/rocksdb", read_only=False) as broker:
-            record = broker.read(TopicName.parse(TOPIC).path)
+            record = broker.read(LAST_WORDS.path)
             broker.put(record.path, record.value, record.version)
             assert not broker.behind
         assert store.behind

@@ -1,0 +1,39 @@
+"""A ledger whose newest entries come into a bookie's journal after its metadata says that it is closed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
+from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.topics.topic import read_topic
+from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
+from pulsar_meta.stores.base import Store
+
+# The topic of the capture `pulsar-4.2.4-killed` whose last entries are in a journal alone.
+LAST_WORDS: Final = TopicName.parse("last-words")
+
+
+def close_last_ledger(store: Store, folder: Path) -> None:
+    """Close the last ledger of `LAST_WORDS` behind what only the journals of `folder` have."""
+    ledger_id = read_topic(store, LAST_WORDS).ledgers[-1].ledger_id
+    with open_entries([f"bookie-disk:{folder}"]) as source:
+        last = source.last_entry(ledger_id)
+    record = store.read(ledger_path(ledger_id))
+    decoded = decode_ledger_metadata(record.value)
+    decoded.metadata.state, decoded.metadata.lastEntryId = LedgerMetadataFormat.CLOSED, last or 0
+    store.put(record.path, encode_ledger_metadata(decoded), record.version)
+
+
+def hide_journals(folder: Path) -> None:
+    """Have the bookie's journals not be there yet."""
+    for journal in folder.rglob("*.txn"):
+        journal.rename(journal.with_suffix(".txn-hidden"))
+
+
+def write_journals(folder: Path) -> None:
+    """Have the bookie write what its hidden journals have."""
+    for journal in folder.rglob("*.txn-hidden"):
+        journal.rename(journal.with_suffix(".txn"))
