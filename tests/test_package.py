@@ -128,6 +128,8 @@ def test_an_installer_brings_the_clients_of_live_stores(installer: str, wheel: P
         "PIPX_BIN_DIR": str(tmp_path / "bin"),
         "UV_TOOL_DIR": str(tmp_path / "home"),
         "UV_TOOL_BIN_DIR": str(tmp_path / "bin"),
+        # uv keeps two gigabytes more of pyspark with each run otherwise.
+        "UV_NO_CACHE": "1",
     }
     tool = [
         sys.executable,
