@@ -1,4 +1,4 @@
-"""`verify-entries` and `check-index` beside brokers and bookies that go on meanwhile."""
+"""Commands that read disks beside brokers and bookies that go on meanwhile."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import pytest
 
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_path
+from pulsar_meta.jobs.disk.usage import usage_of
 from pulsar_meta.jobs.entries.entry_check import first_checks
-from pulsar_meta.stores.base import Versioned
+from pulsar_meta.jobs.topics.topic import read_topic
+from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
 from tests.cli.program import pulsar_meta_here
@@ -39,6 +41,34 @@ def test_entries_that_come_after_the_opening_are_not_missing(
     monkeypatch.setattr("pulsar_meta.cli.commands.verify_entries.first_checks", comes)
     done = pulsar_meta_here(*words)
     assert (done.returncode, json.loads(done.stdout)) == (0, [])
+
+
+def test_a_ledger_that_is_made_after_the_opening_is_not_a_deleted_one(
+    capture: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = capture("pulsar-4.2.4")
+    url = f"rocksdb:{shutil.copytree(folder / 'rocksdb', tmp_path / 'rocksdb')}"
+    with open_store(url, read_only=False) as store:
+        path = ledger_path(read_topic(store, TopicName.parse("orders")).ledgers[0].ledger_id)
+        record = store.read(path)
+        store.delete(path, record.version)
+    words = ("disk", "--store", url, "--entries", f"bookie-disk:{folder}", "-o", "json")
+
+    def deleted() -> int:
+        done = pulsar_meta_here(*words)
+        assert done.returncode == 0, done.stderr
+        return sum(one["ledgers"] for one in json.loads(done.stdout) if one["role"] == "deleted")
+
+    before = deleted()
+
+    def is_made(*given: Any) -> Any:
+        usage = usage_of(*given)
+        with open_store(url, read_only=False) as broker:
+            broker.put(path, record.value, ABSENT)
+        return usage
+
+    monkeypatch.setattr("pulsar_meta.cli.commands.disk.usage_of", is_made)
+    assert deleted() == before - 1
 
 
 class TrimmedStore(MemoryStore):

@@ -74,6 +74,9 @@ def disk(
             check_inhabited(opened)
         source = stack.enter_context(open_entry_sources(urls, opened))
         usage = usage_of(source, faults)
+        if opened is not None and opened.behind:
+            # To a database as it was before, ledgers that are new on the disks are deleted ones.
+            opened = stack.enter_context(shell.store(store))
         owned = None if opened is None else ownership(opened, source, usage, faults, unseen.__setitem__)
         rows, view = _answer(
             by or (By.LOG if opened is None else By.TOPIC), opened, source, usage, owned, faults
