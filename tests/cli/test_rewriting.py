@@ -214,8 +214,9 @@ def asked(place: Place, answer: str, *words: str) -> tuple[int, bytes]:
     )
     os.close(theirs)
     os.write(ours, answer.encode())
-    _, said = child.communicate(timeout=60)
+    out, said = child.communicate(timeout=60)
     os.close(ours)
+    assert not out.startswith(b" ")
     return child.returncode, said
 
 
@@ -231,6 +232,18 @@ def test_a_person_is_asked(place: Place, words: tuple[str, ...]) -> None:
         assert code == 0, said
         assert (place.values() != before) is written
     assert (b"/batch-idx: " in said) is (words[0] == "rm")
+
+
+def test_what_is_passed_over_is_said_once_and_before_the_question(place: Place) -> None:
+    place.store.put(f"{ORDERS}/broken", b"\xff\xff", ABSENT)
+    words = ("compress-cursors", "--compression", "none")
+    code, said = asked(place, "y\n", *words)
+    before, question, after = said.partition(b"write 37 values?")
+    assert (code, bool(question)) == (1, True)
+    assert (before.count(b"/broken: "), after.count(b"/broken: ")) == (1, 0)
+    # There is no second pass now.
+    code, said = asked(place, "", *words)
+    assert (code, said.count(b"/broken: "), b"?" in said) == (1, 1, False)
 
 
 def test_a_person_is_asked_nothing_where_nothing_is_to_be_written(place: Place) -> None:

@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
@@ -142,6 +142,11 @@ def stdout_bytes(*, force: bool) -> IO[bytes]:
 def talk(text: str) -> None:
     """Write one line to stderr, nothing in it that steers a terminal; a progress bar steps aside for it."""
     _to_stderr(message_line(text))
+
+
+def asking() -> AbstractContextManager[object]:
+    """Keep stdout clean of a question: Typer asks on stderr, and writes a space to stdout all the same."""
+    return redirect_stdout(sys.stderr)
 
 
 def talk_json(document: Mapping[str, Any]) -> None:

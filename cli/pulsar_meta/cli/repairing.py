@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.access.urls import redact
+from pulsar_meta.cli.outputs import asking
 from pulsar_meta.cli.rewriting import SAFETY, WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
@@ -78,7 +79,8 @@ def _writes(one: Decided) -> bool:
 
 def _have_confirmed(wanted: str, given: str | None) -> None:
     if given is None and sys.stdin is not None and sys.stdin.isatty():
-        given = typer.prompt(f"This cannot be made good again. To go on write {wanted}", err=True)
+        with asking():
+            given = typer.prompt(f"This cannot be made good again. To go on write {wanted}", err=True)
     if given != wanted:
         said = "" if given is None else f", not {given}"
         raise UsageError(f"something is lost by this: --confirm {wanted}{said} (--dry-run shows what)")

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from pulsar_meta.cli.errors import undo_files
-from pulsar_meta.cli.outputs import drawn, progress_bar, talk
+from pulsar_meta.cli.outputs import asking, drawn, progress_bar, talk
 from pulsar_meta.cli.render.rewriting import (
     PLAN,
     named,
@@ -36,6 +36,7 @@ from pulsar_meta.jobs.rewrite.plan import named_lines, plan_header
 from pulsar_meta.jobs.rewrite.rules import UNKNOWN_FIELDS
 from pulsar_meta.jobs.rewrite.run import Listener, Report, Rewrite, Terms, foresee, preview, run
 from pulsar_meta.jobs.rewrite.run_files import read_identity
+from pulsar_meta.jobs.topics.once import Once
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.routed import MARK
@@ -140,7 +141,7 @@ def write(
     if options.dry_run:
         _show_plan(shell, store, rewrite, terms)
     elif options.yes:
-        _write(shell, store, rewrite, terms)
+        _write(shell, store, rewrite, terms, shell.warn)
     else:
         _ask_and_write(shell, store, rewrite, terms)
 
@@ -155,7 +156,7 @@ def _terms(options: WriteOptions, bulk: BulkOptions) -> Terms:
     return Terms(overrides, tuple(options.for_version or ()), options.undo_file, bulk.resume, speed)
 
 
-def _write(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> None:
+def _write(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms, warn: Callable[[str], None]) -> None:
     def halted(undo_file: Path, error: BaseException) -> None:
         undo_files.append(undo_file)
         if not rewrite.single:
@@ -165,7 +166,7 @@ def _write(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> None:
             shell.warn(f"whether it was written is not known; to take it back: {taking_back}")
 
     with _progress(shell) as progress:
-        report = run(store, rewrite, terms, Listener(shell.warn, progress, halted))
+        report = run(store, rewrite, terms, Listener(warn, progress, halted))
     if store.checkpoint is not None:
         shell.say(f"the database as it was: {store.checkpoint}")
     _report(shell, report)
@@ -264,13 +265,21 @@ def _show_plan(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> No
 def _ask_and_write(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> None:
     if sys.stdin is None or not sys.stdin.isatty():
         raise UsageError("nothing is written without --yes where nobody can be asked (--dry-run shows what)")
-    summary, first = foresee(store, rewrite, terms)
+    said = Once()
+
+    def warn(text: str) -> None:
+        if said.is_new(text):
+            shell.warn(text)
+
+    summary, first = foresee(store, rewrite, terms, warn)
     if not summary.rewritten and not summary.counters:
         _report(shell, Report(summary))
         return
     document = summary.document(None)
     for line in question_lines(document, first):
         talk(line)
-    if not typer.confirm(question(document), err=True):
+    with asking():
+        agreed = typer.confirm(question(document), err=True)
+    if not agreed:
         raise typer.Exit
-    _write(shell, store, rewrite, terms)
+    _write(shell, store, rewrite, terms, warn)

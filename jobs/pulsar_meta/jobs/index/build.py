@@ -22,8 +22,8 @@ from pulsar_meta.jobs.rewrite.decision import Decided, Decision, by_rule, skip
 from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.seek.entry_readings import read_one
 from pulsar_meta.jobs.seek.samples import State
+from pulsar_meta.jobs.topics.once import Once
 from pulsar_meta.jobs.topics.shadow import ShadowSources
-from pulsar_meta.jobs.topics.taken import TakenPaths
 from pulsar_meta.jobs.topics.topic import Ledger, topic_of
 from pulsar_meta.stores.base import Versioned
 
@@ -69,7 +69,7 @@ class IndexBuild:
     unchecked: Counter[str] = field(default_factory=Counter)
     last_ledgers: set[int] = field(default_factory=set)
     shadows: set[str] = field(default_factory=set)
-    _looked_at: TakenPaths = field(default_factory=TakenPaths)
+    _looked_at: Once = field(default_factory=Once)
     _edits: dict[str, dict[int, list[Edit]]] = field(default_factory=dict)
 
     def rewrite(self, topics: Callable[[], Iterable[Versioned]]) -> Rewrite:
@@ -103,7 +103,7 @@ class IndexBuild:
 
     def _find(self, records: Sequence[Versioned]) -> None:
         """Read the first entries that the records leave open; what is known from before is not read again."""
-        new = [seen for seen in records if self._looked_at.take(seen.path)]
+        new = [seen for seen in records if self._looked_at.is_new(seen.path)]
         wanted = [(seen.path, ledger) for seen in new for ledger in self._in_question(seen)]
         found = self.read([ledger.ledger_id for _, ledger in wanted])
         for (path, ledger), index in zip(wanted, found, strict=True):

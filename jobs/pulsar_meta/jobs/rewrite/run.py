@@ -219,14 +219,17 @@ def _forward(store: Store, counters: Mapping[str, int], summary: Summary) -> Non
             summary.counters[path] = store.advance_sequence(path, floor)
 
 
-def foresee(store: Store, rewrite: Rewrite, terms: Terms) -> tuple[Summary, list[Decided]]:
+def foresee(
+    store: Store, rewrite: Rewrite, terms: Terms, warn: Callable[[str], None]
+) -> tuple[Summary, list[Decided]]:
     """Return what a run would do, and the first of its writes, for the question whether it should.
 
+    `warn` gets what the run would leave alone.
     It raises what the run would: GuardError while a migration runs, or where a single value is refused.
     """
     terms.guards(store).check_migration()
     summary, first = Summary(), list[Decided]()
-    for seen, decision in preview(store, rewrite, terms, summary, strict=rewrite.single):
+    for seen, decision in preview(store, rewrite, terms, summary, warn, strict=rewrite.single):
         if decision.action == "rewrite" and len(first) < NAMED:
             first.append((seen, decision))
     return summary, first

@@ -11,9 +11,9 @@ from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, split_managed_ledger_path
 from pulsar_meta.jobs.topics.nearest import did_you_mean, nearest_name
+from pulsar_meta.jobs.topics.once import Once
 from pulsar_meta.jobs.topics.partitions import MANY, named_scalable, partition_count
 from pulsar_meta.jobs.topics.segments import GLOB, read_scalable, scalable_topics
-from pulsar_meta.jobs.topics.taken import TakenPaths
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 
 # The two kinds of records that a topic has.
@@ -108,9 +108,9 @@ def each_once(several: Sequence[Iterable[Versioned]]) -> Iterator[Versioned]:
     if len(several) == 1:
         yield from several[0]
         return
-    taken = TakenPaths()
+    taken = Once()
     for values in several:
-        yield from (value for value in values if taken.take(value.path))
+        yield from (value for value in values if taken.is_new(value.path))
 
 
 def select_listed(store: Store, lines: Iterable[str], scope: Scope, kind: Kind) -> Iterator[Versioned]:
@@ -118,10 +118,10 @@ def select_listed(store: Store, lines: Iterable[str], scope: Scope, kind: Kind) 
 
     Each value comes once. What is listed and not there comes as an absent one.
     """
-    taken = TakenPaths()
+    taken = Once()
     for name in filter(None, map(str.strip, lines)):
         for value in _listed(store, name, kind):
-            if taken.take(value.path):
+            if taken.is_new(value.path):
                 yield from [value] if value.version == ABSENT else _of_scope([value], scope, kind)
 
 
