@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pulsar_meta.cli.render.rewriting import resume_command, undo_command
+from pulsar_meta.codecs.metadata.envelope import wrap_envelope
 from pulsar_meta.jobs.rewrite.rules import put_document_rule
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
 from pulsar_meta.stores.base import ABSENT, Versioned
@@ -232,6 +233,14 @@ def test_a_person_is_asked(place: Place, words: tuple[str, ...]) -> None:
         assert code == 0, said
         assert (place.values() != before) is written
     assert (b"/batch-idx: " in said) is (words[0] == "rm")
+
+
+def test_a_dry_run_ends_as_the_run_where_something_stays_undone(place: Place) -> None:
+    plain = ManagedCursorInfo(cursorsLedgerId=-1).SerializeToString()
+    place.store.put(f"{ORDERS}/later", wrap_envelope(plain, "lz4", unknown=b"\x98\x06\x07"), ABSENT)
+    for last in ("--dry-run", "--yes"):
+        summary = place.json("compress-cursors", "--compression", "none", last, code=1)
+        assert summary["skipped_for"] == {"unknown-fields": 1}
 
 
 def test_what_is_passed_over_is_said_once_and_before_the_question(place: Place) -> None:

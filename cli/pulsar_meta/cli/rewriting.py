@@ -213,9 +213,13 @@ def _report(shell: Shell, report: Report) -> None:
         raise typer.Exit(Exit.REFUSED)
     if summary.skipped_for[NOT_THERE]:
         raise typer.Exit(Exit.NOT_FOUND)
-    undone = sum(summary.skipped_for[reason] for reason in UNDONE)
-    if summary.conflicts or summary.undecodable or undone:
+    if _left_undone(summary):
         raise typer.Exit(Exit.FAULT)
+
+
+def _left_undone(summary: Summary) -> bool:
+    """Return whether a value is not as it was asked for, and no guard is why."""
+    return bool(summary.conflicts or summary.undecodable or any(summary.skipped_for[one] for one in UNDONE))
 
 
 def _hint(shell: Shell, summary: Summary) -> None:
@@ -258,7 +262,7 @@ def _show_plan(shell: Shell, store: Store, rewrite: Rewrite, terms: Terms) -> No
     _hint(shell, summary)
     if summary.skipped_for[NOT_THERE]:
         raise typer.Exit(Exit.NOT_FOUND)
-    if summary.undecodable or any(summary.skipped_for[one] for one in (DIFFERENT, NO_PATH, UNDECIDED)):
+    if _left_undone(summary):
         raise typer.Exit(Exit.FAULT)
 
 
