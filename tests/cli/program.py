@@ -45,17 +45,30 @@ def pulsar_meta(
     )
 
 
-def pulsar_meta_here(
-    *arguments: object, env: Mapping[str, str] | None = None, stdin: bytes = b"", folder: Path | None = None
-) -> subprocess.CompletedProcess[bytes]:
-    """Run the program in this process, which saves its start; stdin is never a terminal.
+class Keyboard(io.TextIOWrapper):
+    """What a person writes."""
 
-    `env` is all of its environment (None: ours), `folder` where it runs. What is about the process itself
-    (signals, closed pipes, terminals, limits, what it imports) needs `pulsar_meta`.
+    def isatty(self) -> bool:
+        return True
+
+
+def pulsar_meta_here(
+    *arguments: object,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
+    folder: Path | None = None,
+    answers: bytes | None = None,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run the program in this process, which saves its start.
+
+    `env` is all of its environment (None: ours), `folder` where it runs, `answers` what a person writes, as
+    stdin that passes for a terminal. What is about the process itself (signals, closed pipes, terminals,
+    limits, what it imports) needs `pulsar_meta`.
     """
     words, code = list(map(str, arguments)), 0
     out, stated = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
-    given = io.TextIOWrapper(io.BytesIO(stdin), "utf-8")
+    kind = io.TextIOWrapper if answers is None else Keyboard
+    given = kind(io.BytesIO(stdin if answers is None else answers), "utf-8")
     streams = (patch("sys.stdin", given), patch("sys.stdout", out), patch("sys.stderr", stated))
     with ExitStack() as stack:
         for change in (

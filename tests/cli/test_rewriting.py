@@ -208,17 +208,26 @@ def test_a_script_says_yes(place: Place, words: tuple[str, ...]) -> None:
 
 
 def asked(place: Place, answer: str, *words: str) -> tuple[int, bytes]:
-    """Run a command at a terminal and give it an answer; return its exit code and what it said."""
+    """Run a command and give it an answer; return its exit code and what it said on stderr."""
+    done = pulsar_meta_here(*words, env=place.env, answers=answer.encode())
+    assert not done.stdout.startswith(b" ")
+    return done.returncode, done.stderr
+
+
+def test_the_question_is_put_on_a_terminal(place: Place) -> None:
     ours, theirs = pty.openpty()
     child = subprocess.Popen(
-        [*MAIN, *words], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=place.env
+        [*MAIN, "rm", f"{ORDERS}/batch-idx"],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=place.env,
     )
     os.close(theirs)
-    os.write(ours, answer.encode())
+    os.write(ours, b"y\n")
     out, said = child.communicate(timeout=60)
     os.close(ours)
-    assert not out.startswith(b" ")
-    return child.returncode, said
+    assert (child.returncode, out[:1], b"remove 1 value?" in said) == (0, b"1", True)
 
 
 @pytest.mark.parametrize("words", list(WRITES), ids=lambda w: w[0])

@@ -78,7 +78,7 @@ class Bookies(Servers):
 
     def start(self, number: int) -> None:
         """Start the bookie `number` (from 0) and return when it is registered; ServerFailed."""
-        command = ["java", *java_options("512m"), "-cp", self.classpath, BOOKIE, "--conf"]
+        command = ["java", *java_options(self.directory, "512m"), "-cp", self.classpath, BOOKIE, "--conf"]
         command.append(str(self._write_settings(number)))
         bookie = Process(command, log=self.directory / f"bookie{number}.log")
         self._bookies[number] = bookie

@@ -120,7 +120,7 @@ class Cluster(Servers):
             jvm.call("tests.servers.inside:start_broker", str(settings))
             process = jvm.process
         else:
-            command = ["java", *java_options("512m"), "-cp", self._bookies.classpath, STARTER]
+            command = ["java", *java_options(self.directory, "512m"), "-cp", self._bookies.classpath, STARTER]
             command += ["--broker-conf", str(self._write_settings(number))]
             process = self._processes[number] = Process(command, log=log)
         process.wait_until(lambda: _ready(broker), START_SECONDS)

@@ -34,9 +34,15 @@ CALL_SECONDS: Final = 900
 _REPOSITORY: Final = Path(__file__).parents[2]
 
 
-def java_options(heap: str = "1g") -> list[str]:
-    """Return the options that Pulsar's code needs on Java 17, with `heap` for heap and direct memory."""
+def java_options(scratch: Path, heap: str = "1g") -> list[str]:
+    """Return the options that Pulsar's code needs on Java 17, with `heap` for heap and direct memory.
+
+    Native libraries are unpacked below `scratch`: 15 MB each time, which a Java that is killed leaves behind.
+    """
+    unpacked = scratch / "java"
+    unpacked.mkdir(exist_ok=True)
     return [
+        f"-Djava.io.tmpdir={unpacked}",
         *(f"--add-opens={name}=ALL-UNNAMED" for name in _OPENED),
         "-Dio.netty.tryReflectionSetAccessible=true",
         "-Dorg.apache.logging.log4j.level=WARN",
@@ -69,7 +75,7 @@ class Jvm(Servers):
         theirs_in, ours_out = os.pipe()
         ours_in, theirs_out = os.pipe()
         command = [sys.executable, "-m", "tests.servers.jvm_child", str(theirs_in), str(theirs_out)]
-        command += [classpath, *java_options(heap)]
+        command += [classpath, *java_options(Path(self._scratch.name), heap)]
         self.process = Process(
             command,
             log=log or Path(self._scratch.name) / "jvm.log",
