@@ -118,13 +118,17 @@ class EtcdStore(BaseStore):
                     raise
                 limit = max(1, limit // 16)
                 continue
-            yield from map(self._versioned, page.kvs)
+            size = 1
+            for held in page.kvs:
+                found = self._versioned(held)
+                size += len(found.path) + len(found.value)
+                yield found
             if not page.more:
                 return
             revision = revision or page.header.revision
             start = page.kvs[-1].key + b"\0"
-            # As many as fit into about PAGE_BYTES, seen from this page.
-            limit = max(MIN_PAGE, min(MAX_PAGE, limit * PAGE_BYTES // max(page.ByteSize(), 1)))
+            # As many as fit into about PAGE_BYTES, seen from this page: its ByteSize() would encode it anew.
+            limit = max(MIN_PAGE, min(MAX_PAGE, limit * PAGE_BYTES // size))
 
     def history(self, path: str) -> Iterator[Change]:
         """Yield every change that etcd has not compacted; it knows neither times nor who wrote."""

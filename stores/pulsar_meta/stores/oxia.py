@@ -344,7 +344,8 @@ class OxiaStore(BaseStore):
 
         def enough(answer: api.RangeScanResponse) -> bool:
             seen[0] += len(answer.records)
-            seen[1] += answer.ByteSize()
+            # ByteSize() would encode the answer anew.
+            seen[1] += sum(len(record.value) for record in answer.records)
             return seen[0] >= PAGE or seen[1] >= PAGE_BYTES
 
         answers = self._client.stream(

@@ -346,7 +346,12 @@ def _record(change: Change) -> UndoLine:
 
 
 def _line(record: Mapping[str, object]) -> bytes:
-    return _json(record).encode() + b"\n"
+    old = record.get("old")
+    if not isinstance(old, str):
+        return _json(record).encode() + b"\n"
+    # Most of the line, and base64, of which JSON has nothing to escape.
+    rest = _json({name: value for name, value in record.items() if name != "old"})
+    return b'%b,"old":"%b"}\n' % (rest[:-1].encode(), old.encode())
 
 
 def _sync_directory(path: Path) -> None:
