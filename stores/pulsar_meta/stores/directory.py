@@ -31,6 +31,9 @@ def content_version(value: bytes) -> int:
 class DirectoryStore(BaseStore):
     """Values as files below one directory."""
 
+    # A group is decided while the one before waits for the disk.
+    sends_groups = True
+
     def __init__(self, url: str, *, read_only: bool = True) -> None:
         """Open the directory; for writing it is made where it is not there."""
         self.url = url
