@@ -5,7 +5,7 @@ import socket
 import time
 import urllib.request
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -161,13 +161,18 @@ class TestEtcdsOwn(EtcdFixtures):
         self, open_store: Opener, root: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sent: list[int] = []
-        write = GrpcClient.write
+        write, write_all = GrpcClient.write, GrpcClient.write_all
 
         def counted(client: GrpcClient, method: str, request: Any, answer: Any) -> Any:
             sent.append(len(request.success))
             return write(client, method, request, answer)
 
+        def all_counted(client: GrpcClient, method: str, requests: Sequence[Any], answer: Any) -> Any:
+            sent.extend(len(request.success) for request in requests)
+            return write_all(client, method, requests, answer)
+
         monkeypatch.setattr(GrpcClient, "write", counted)
+        monkeypatch.setattr(GrpcClient, "write_all", all_counted)
         paths = [f"{root}/{at:03}" for at in range(130)]
         with open_store() as store:
             made = store.put_many([(path, b"x", ABSENT) for path in [*paths, paths[5]]])

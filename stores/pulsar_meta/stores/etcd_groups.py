@@ -1,13 +1,14 @@
-"""Many values of etcd in one request: a transaction of transactions, each with its own comparison.
+"""Many values of etcd in one request: all of them or none, or a transaction of transactions.
 
-So each value is compared and set by itself, and all of them cost one proposal. etcd takes no key twice in a
+In the latter each value has a comparison of its own, so that it is compared and set by itself, and all of
+them cost one proposal. The former costs both sides two thirds of that. etcd takes no key twice in a
 request, bounds its size, and counts its operations (`--max-txn-ops`, 128): the outer ones and those of an
 inner transaction together. Source: etcd-io/etcd server/etcdserver/api/v3rpc/key.go (checkTxnRequest).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from pulsar_meta.proto import Etcd_pb2 as api
@@ -51,14 +52,19 @@ def deleted(path: str, expected: int, size: int) -> Compared:
     return Compared(path, expected, api.RequestOp(request_delete_range=gone), size)
 
 
-def together(group: Sequence[Compared]) -> api.TxnRequest:
-    """Return the request of a whole group."""
+def all_or_none(group: Sequence[Compared]) -> api.TxnRequest:
+    """Return the request that does nothing where one of the comparisons does not hold."""
+    compare = [comparison(one.path, one.expected) for one in group]
+    return api.TxnRequest(compare=compare, success=[one.operation for one in group])
+
+
+def each_by_itself(group: Sequence[Compared]) -> api.TxnRequest:
+    """Return the request that does whatever has a comparison that holds."""
     return api.TxnRequest(success=[api.RequestOp(request_txn=one.request()) for one in group])
 
 
-def read(paths: Sequence[str], revision: int = 0) -> api.TxnRequest:
-    """Return the request that reads some keys at one revision, the newest without one."""
-    ranges = [api.RangeRequest(key=path.encode(), revision=revision) for path in paths]
+def read(ranges: Iterable[api.RangeRequest]) -> api.TxnRequest:
+    """Return the request that reads several ranges as they are at one moment."""
     return api.TxnRequest(success=[api.RequestOp(request_range=one) for one in ranges])
 
 

@@ -56,7 +56,7 @@ class Changes:
             raise UnreachableError("it ended the watch before it had sent every change", source=self.url)
         return [event for event in self.events if event.kv.mod_revision <= self.last]
 
-    def _take(self, answer: api.WatchResponse) -> bool:
+    def _take(self, answer: api.WatchResponse, size: int) -> bool:
         """Take an answer; return whether it is the last one."""
         if answer.compact_revision:
             raise CompactedError(answer.compact_revision)

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from threading import Event, RLock
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
 from pulsar_meta.access.sockets import no_answer, nobody_listens
 from pulsar_meta.access.urls import ServerUrl
@@ -25,12 +25,16 @@ NUDGE: Final = 0.2
 # The largest message that is taken: Oxia sends up to 256 MiB. What a stream brings in all is bounded as well.
 LARGEST_ANSWER: Final = 257 << 20
 LARGEST_STREAM: Final = 1 << 30
+# Streams that are under way at once.
+AT_ONCE: Final = 64
 # For how long it is found out whether a server is there at all.
 PROBE: Final = 1.0
 # How messages of the servers themselves begin.
 OWN_WORDS: Final = ("etcdserver:", "oxia:")
 Answer = TypeVar("Answer", bound="Message")
 Taken = TypeVar("Taken")
+# Whether an answer was the last one wanted, by it and the bytes of all so far.
+Enough = Callable[[Answer, int], bool]
 
 
 def open_channel(endpoint: str, url: ServerUrl, *, tls: bool) -> grpc.Channel:
@@ -56,6 +60,20 @@ def open_channel(endpoint: str, url: ServerUrl, *, tls: bool) -> grpc.Channel:
 
 class TooLargeError(UnreachableError):
     """An answer that is larger than what is taken; a smaller question may help."""
+
+
+class Counted(Generic[Answer]):
+    """Reads messages of a kind, and counts the bytes that they came in: ByteSize() would encode them anew."""
+
+    def __init__(self, kind: type[Answer]) -> None:
+        """Nothing has come yet."""
+        self.kind = kind
+        self.size = 0
+
+    def __call__(self, data: bytes) -> Answer:
+        """Return the message; protobuf's DecodeError where it is none."""
+        self.size += len(data)
+        return self.kind.FromString(data)
 
 
 class GrpcClient:
@@ -120,21 +138,39 @@ class GrpcClient:
         method: str,
         request: Message,
         answer: type[Answer],
-        enough: Callable[[Answer], bool] | None = None,
+        enough: Enough[Answer] | None = None,
         server: str | None = None,
     ) -> list[Answer]:
         """Return the answers of a stream until it ends or `enough` says so."""
 
         def call(at: str, left: float) -> list[Answer]:
-            run = self.channel(at).unary_stream(
-                method,
-                request_serializer=type(request).SerializeToString,
-                response_deserializer=answer.FromString,
-            )
-            taken: list[Answer] = self._taken(run(request, timeout=left, metadata=self.metadata), enough)
-            return taken
+            counted = Counted(answer)
+            return self._taken(self._streaming(at, method, request, counted, left), counted, enough)
 
         return self._until_answered(call, server)
+
+    def stream_all(
+        self, method: str, requests: Sequence[tuple[Message, str]], answer: type[Answer]
+    ) -> list[list[Answer]]:
+        """Return all answers to each request, sent to the server beside it; some are under way at once."""
+        import grpc
+
+        def begun(request: Message, server: str) -> tuple[Any, Counted[Answer]]:
+            counted = Counted(answer)
+            return self._streaming(server, method, request, counted, self._timeout), counted
+
+        def ended(request: Message, server: str, answers: Any, counted: Counted[Answer]) -> list[Answer]:
+            try:
+                return self._taken(answers, counted, None)
+            except grpc.RpcError:
+                return self.stream(method, request, answer, None, server)
+
+        taken: list[list[Answer]] = []
+        for at in range(0, len(requests), AT_ONCE):
+            some = requests[at : at + AT_ONCE]
+            pending = [begun(*one) for one in some]
+            taken += [ended(*one, *under_way) for one, under_way in zip(some, pending, strict=True)]
+        return taken
 
     def exchange(
         self,
@@ -147,7 +183,7 @@ class GrpcClient:
         """Return the first answer on a two-way stream to a request that is sent once."""
         answered = Event()
         requests = _held_open(request, answered)
-        taken = self._converse(method, requests, request, answer, lambda _: True, server, metadata, answered)
+        taken = self._converse(method, requests, request, answer, one_answer, server, metadata, answered)
         if not taken:
             raise UnreachableError("it ended the exchange without an answer", source=self._url.url)
         return taken[0]
@@ -158,7 +194,7 @@ class GrpcClient:
         request: Message,
         nudge: Message,
         answer: type[Answer],
-        enough: Callable[[Answer], bool],
+        enough: Enough[Answer],
     ) -> list[Answer]:
         """Return the answers on a two-way stream, up to the one of which `enough` says so.
 
@@ -174,29 +210,29 @@ class GrpcClient:
         requests: Iterator[Message],
         request: Message,
         answer: type[Answer],
-        enough: Callable[[Answer], bool],
+        enough: Enough[Answer],
         server: str,
         metadata: Sequence[tuple[str, str]],
         answered: Event,
     ) -> list[Answer]:
         import grpc
 
+        counted = Counted(answer)
         run = self.channel(server).stream_stream(
             method,
             request_serializer=type(request).SerializeToString,
-            response_deserializer=answer.FromString,
+            response_deserializer=counted,
         )
         answers = run(
             requests, timeout=self._timeout, wait_for_ready=True, metadata=(*self.metadata, *metadata)
         )
         try:
-            taken: list[Answer] = self._taken(answers, enough)
+            return self._taken(answers, counted, enough)
         except grpc.RpcError as error:
             self.unreachable(error, [server])
         finally:
             answered.set()
             answers.cancel()
-        return taken
 
     def channel(self, server: str) -> grpc.Channel:
         """Return the channel to `server`."""
@@ -255,6 +291,14 @@ class GrpcClient:
             response_deserializer=answer.FromString,
         )
 
+    def _streaming(
+        self, server: str, method: str, request: Message, counted: Counted[Answer], seconds: float
+    ) -> Any:
+        call = self.channel(server).unary_stream(
+            method, request_serializer=type(request).SerializeToString, response_deserializer=counted
+        )
+        return call(request, timeout=seconds, metadata=self.metadata)
+
     def _with_token(self, send: Callable[[], Answer]) -> Answer:
         """Send; once more with a new token where the server took the old one for none."""
         import grpc
@@ -281,16 +325,14 @@ class GrpcClient:
         tls = "handshake" in details.lower() or "ssl" in details.lower()
         return "TLS failed" if tls else "it takes the connection and ends it without an answer"
 
-    def _taken(self, answers: Any, enough: Callable[[Answer], bool] | None) -> list[Answer]:
+    def _taken(self, answers: Any, counted: Counted[Answer], enough: Enough[Answer] | None) -> list[Answer]:
         taken: list[Answer] = []
-        size = 0
         for answer in answers:
             taken.append(answer)
-            size += answer.ByteSize()
-            if size > LARGEST_STREAM:
+            if counted.size > LARGEST_STREAM:
                 answers.cancel()
                 raise TooLargeError(f"its answer is over {LARGEST_STREAM} bytes", source=self._url.url)
-            if enough is not None and enough(answer):
+            if enough is not None and enough(answer, counted.size):
                 answers.cancel()
                 break
         return taken
@@ -320,6 +362,11 @@ class GrpcClient:
                 # Who was never there is not waited for; who was comes back.
                 raise UnreachableError(nobody, source=self._url.url)
             time.sleep(PAUSE)
+
+
+def one_answer(answer: Message, size: int) -> bool:
+    """Return that one answer is enough."""
+    return True
 
 
 def _held_open(request: Message, answered: Event) -> Iterator[Message]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from heapq import merge
@@ -26,7 +25,7 @@ from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UnreachableError
 from pulsar_meta.proto import Oxia_pb2 as api
 from pulsar_meta.stores.base import ABSENT, BaseStore, Deletion, Versioned, Write, parents_of, prefixed
-from pulsar_meta.stores.grpc_client import PAUSE, GrpcClient
+from pulsar_meta.stores.grpc_client import PAUSE, GrpcClient, one_answer
 from pulsar_meta.stores.oxia_keys import children_range, key_hash, next_key, order, subtree_range
 
 SERVICE: Final = "/io.streamnative.oxia.proto.OxiaClient/"
@@ -35,8 +34,6 @@ MAX_VALUE: Final = (256 << 20) - (64 << 10)
 # Before the server knows its shards from the coordinator.
 NOT_YET: Final = frozenset({"oxia: server not initialized yet"})
 PAGE: Final = 1000
-# Levels that are listed at once.
-AT_ONCE: Final = 16
 PAGE_BYTES: Final = 4 << 20
 Result = TypeVar("Result")
 
@@ -48,6 +45,7 @@ class OxiaStore(BaseStore):
     networked = True
     counts_sequences = True
     sends_groups = True
+    lists_groups = True
 
     def __init__(self, url: str, *, read_only: bool = True) -> None:
         """Connect and learn the shards; UnreachableError where no server answers or knows the namespace."""
@@ -64,8 +62,6 @@ class OxiaStore(BaseStore):
             self._client.metadata = (("authorization", f"Bearer {token}"),)
         self._known: list[api.ShardAssignment] = []
         self._writing = Lock()
-        # Its threads are started as they are needed.
-        self._pool = ThreadPoolExecutor(AT_ONCE, "shards")
         try:
             self._shards()
         except BaseException:
@@ -82,8 +78,11 @@ class OxiaStore(BaseStore):
 
     def children(self, path: str) -> list[str]:
         """Return the sorted names of the children of `path`."""
-        size = len(prefixed(path)[1])
-        return sorted({key[size:] for key in self._again(lambda: self._list(path))})
+        return self.children_many([path])[0]
+
+    def children_many(self, paths: Sequence[str]) -> list[list[str]]:
+        """Return what `children` does for each path; all of them are asked for at once."""
+        return self._again(lambda: self._list(paths))
 
     def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
         """Yield every value at and below `prefix` in Oxia's order: a level before what is below it."""
@@ -171,9 +170,8 @@ class OxiaStore(BaseStore):
         """Make each (path, expected) as `delete` does; return which were made. A request a shard."""
         for path, _ in deletions:
             self.check_write(path)
-        with ThreadPoolExecutor(AT_ONCE, "oxia") as pool:
-            names = pool.map(self.children, [path for path, _ in deletions])
-            childless = [at for at, found in enumerate(names) if not found]
+        names = self.children_many([path for path, _ in deletions])
+        childless = [at for at, found in enumerate(names) if not found]
         gone: set[int] = set()
         for places in self._by_shard([deletions[at][0] for at in childless]):
             some = [childless[at] for at in places]
@@ -188,7 +186,6 @@ class OxiaStore(BaseStore):
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
-        self._pool.shutdown(wait=True)
 
     def _shards(self) -> list[api.ShardAssignment]:
         """Return the shards; where they were just made, wait until each has a leader."""
@@ -207,7 +204,7 @@ class OxiaStore(BaseStore):
     def _assignments(self) -> list[api.ShardAssignment]:
         request = api.ShardAssignmentsRequest(namespace=self._namespace)
         method = SERVICE + "GetShardAssignments"
-        answers = self._client.stream(method, request, api.ShardAssignments, lambda _: True)
+        answers = self._client.stream(method, request, api.ShardAssignments, one_answer)
         found = answers[0].namespaces if answers else {}
         if self._namespace not in found:
             raise UnreachableError(f"no namespace {self._namespace}", source=self.url)
@@ -259,9 +256,7 @@ class OxiaStore(BaseStore):
     def _get(self, path: str, shard: api.ShardAssignment | None = None) -> api.GetResponse:
         shard = shard or self._shard(path)
         request = api.ReadRequest(shard=shard.shard, gets=[api.GetRequest(key=path, include_value=True)])
-        answers = self._client.stream(
-            SERVICE + "Read", request, api.ReadResponse, lambda _: True, shard.leader
-        )
+        answers = self._client.stream(SERVICE + "Read", request, api.ReadResponse, one_answer, shard.leader)
         return self._answered([path], answers)[path]
 
     def _get_all(self, paths: Sequence[str]) -> dict[str, api.GetResponse]:
@@ -307,22 +302,16 @@ class OxiaStore(BaseStore):
         found = self._elsewhere(path)
         return None if found is None else _versioned(path, found)
 
-    def _list(self, path: str) -> list[str]:
-        """Return the keys directly below `path`; all shards are asked at once."""
-        first, *others = self._shards()
-        pending = [self._pool.submit(self._list_shard, shard, path) for shard in others]
-        found = self._list_shard(first, path)
-        for one in pending:
-            found += one.result()
-        return found
-
-    def _list_shard(self, shard: api.ShardAssignment, path: str) -> list[str]:
-        start, end = children_range(path)
-        request = api.RangeRequest(shard=shard.shard, start_inclusive=start, end_exclusive=end)
-        answers = self._client.stream(SERVICE + "List", request, api.ListResponse, None, shard.leader)
-        keys = [key for answer in answers for key in answer.keys]
-        self._check_keys(keys, start, end)
-        return keys
+    def _list(self, paths: Sequence[str]) -> list[list[str]]:
+        asked = [(at, path, shard) for at, path in enumerate(paths) for shard in self._shards()]
+        requests = [(_list_request(path, shard.shard), shard.leader) for _, path, shard in asked]
+        answers = self._client.stream_all(SERVICE + "List", requests, api.ListResponse)
+        names: list[set[str]] = [set() for _ in paths]
+        for (at, path, _), found in zip(asked, answers, strict=True):
+            keys = [key for answer in found for key in answer.keys]
+            self._check_keys(keys, *children_range(path))
+            names[at] |= {key[len(prefixed(path)[1]) :] for key in keys}
+        return [sorted(each) for each in names]
 
     def _scan_shard(self, number: int, start: str, end: str) -> Iterator[Versioned]:
         while True:
@@ -340,19 +329,20 @@ class OxiaStore(BaseStore):
             text = f"shard {number} is gone: the shards changed while they were read"
             raise UnreachableError(text, source=self.url)
         request = api.RangeRequest(shard=number, start_inclusive=start, end_exclusive=end)
-        seen = [0, 0]
+        cut = False
+        count = 0
 
-        def enough(answer: api.RangeScanResponse) -> bool:
-            seen[0] += len(answer.records)
-            # ByteSize() would encode the answer anew.
-            seen[1] += sum(len(record.value) for record in answer.records)
-            return seen[0] >= PAGE or seen[1] >= PAGE_BYTES
+        def enough(answer: api.RangeScanResponse, size: int) -> bool:
+            nonlocal count, cut
+            count += len(answer.records)
+            cut = count >= PAGE or size >= PAGE_BYTES
+            return cut
 
         answers = self._client.stream(
             SERVICE + "RangeScan", request, api.RangeScanResponse, enough, shard.leader
         )
         records = [record for answer in answers for record in answer.records]
-        return records, len(records) >= PAGE or seen[1] >= PAGE_BYTES
+        return records, cut
 
     def _put(self, path: str, value: bytes, expected: int) -> api.PutResponse:
         answers = self._write(path, api.WriteRequest(puts=[_put_request(path, value, expected)])).puts
@@ -390,6 +380,11 @@ class OxiaStore(BaseStore):
 
     def _get_some(self, paths: Sequence[str], shard: api.ShardAssignment) -> list[api.GetResponse]:
         return list(self._get_many(paths, shard, values=False).values()) if paths else []
+
+
+def _list_request(path: str, shard: int) -> api.RangeRequest:
+    start, end = children_range(path)
+    return api.RangeRequest(shard=shard, start_inclusive=start, end_exclusive=end)
 
 
 def _put_request(path: str, value: bytes, expected: int) -> api.PutRequest:

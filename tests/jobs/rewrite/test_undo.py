@@ -10,7 +10,7 @@ from pulsar_meta.codecs.errors import (
 from pulsar_meta.jobs.rewrite.decision import Change
 from pulsar_meta.jobs.rewrite.rules import Recompression, current, put_rule, remove_rule
 from pulsar_meta.jobs.rewrite.run_files import read_identity
-from pulsar_meta.jobs.rewrite.undo_log import UndoLog
+from pulsar_meta.jobs.rewrite.undo_log import UndoLog, undo_line
 from pulsar_meta.jobs.topics.scope import Scope, select
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore
@@ -83,7 +83,7 @@ def test_creations_and_deletions_are_undone_too(make_run: MakeRun) -> None:
 def test_a_late_write_of_a_killed_run_meets_a_conflict(make_run: MakeRun, tmp_path: Path) -> None:
     store = letters(1)
     log = UndoLog(tmp_path / "killed", "test", read_identity(store))
-    log.append([Change("/v00000", 0, b"old", b"new")])
+    log.append([undo_line(Change("/v00000", 0, b"old", b"new"))])
     log.close()
     assert undo_all(make_run(store, name="b"), tmp_path / "killed").rewritten == 1
     with pytest.raises(ConflictError):
@@ -96,7 +96,7 @@ def test_what_a_killed_run_and_the_one_that_went_on_both_recorded_is_undone_once
 ) -> None:
     store = letters(3)
     log = UndoLog(tmp_path / "killed", "test", read_identity(store))
-    log.append([Change(f"/v{number:05}", 0, b"old", b"OLD") for number in range(3)])
+    log.append([undo_line(Change(f"/v{number:05}", 0, b"old", b"OLD")) for number in range(3)])
     log.close()
     # Of the killed run's writes, the last one had arrived.
     store.put("/v00002", b"OLD", 0)

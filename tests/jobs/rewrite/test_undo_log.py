@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UsageError
 from pulsar_meta.jobs.rewrite.decision import Change, digest, keep
 from pulsar_meta.jobs.rewrite.run_files import StoreIdentity
-from pulsar_meta.jobs.rewrite.undo_log import UndoLog, UndoRecord, read_header, read_records
+from pulsar_meta.jobs.rewrite.undo_log import UndoLog, UndoRecord, read_header, read_records, undo_line
 from pulsar_meta.jobs.rewrite.undo_paths import undo_path
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore
@@ -52,7 +52,7 @@ def test_no_file_is_made_where_nothing_is_written(make_run: MakeRun) -> None:
 
 def test_a_last_line_cut_short_is_no_record(tmp_path: Path) -> None:
     log = UndoLog(tmp_path / "u", "c", STORE)
-    log.append([Change("/a", 0, b"1", b"2")])
+    log.append([undo_line(Change("/a", 0, b"1", b"2"))])
     log.answer([1])
     log.close()
     whole = (tmp_path / "u").read_bytes()
@@ -60,7 +60,7 @@ def test_a_last_line_cut_short_is_no_record(tmp_path: Path) -> None:
         file.write(b'{"path":"/b","version":3,"old_sh')
     assert [record.path for record in read_records(tmp_path / "u")] == ["/a"]
     again = UndoLog(tmp_path / "u", "c", STORE, resume=True)
-    again.append([Change("/c", 0, None, b"2")])
+    again.append([undo_line(Change("/c", 0, None, b"2"))])
     again.close()
     assert (tmp_path / "u").read_bytes().startswith(whole)
     assert [(r.path, r.answered, r.old) for r in read_records(tmp_path / "u")] == [
@@ -104,7 +104,7 @@ def test_the_unfinished_run_of_this_store_is_found(
     paths = []
     for finished, identity in ((False, STORE), (True, STORE), (False, StoreIdentity("other", "dir:/y", ""))):
         log = UndoLog(undo_path("c", identity, named=None, resume=False), "c", identity)
-        log.append([Change("/a", 0, b"1", b"2")])
+        log.append([undo_line(Change("/a", 0, b"1", b"2"))])
         if finished:
             log.finish()
         log.close()
@@ -129,7 +129,7 @@ def test_what_is_appended_is_read_back(changes: list[tuple[str, int, bytes | Non
 
     with tempfile.TemporaryDirectory() as name:
         log = UndoLog(Path(name) / "u", "c", STORE)
-        log.append([Change(*each) for each in changes])
+        log.append([undo_line(Change(*each)) for each in changes])
         log.close()
         read = list(read_records(Path(name) / "u"))
     assert [(r.path, r.version, r.old, r.new_sha256) for r in read] == [

@@ -12,7 +12,7 @@ from pulsar_meta.codecs.errors import GuardError
 from pulsar_meta.jobs.rewrite.batches import Batches, level_by_level
 from pulsar_meta.jobs.rewrite.decision import Anew, Change, Decided, Decision, Summary, content
 from pulsar_meta.jobs.rewrite.guards import Guards, Refusal
-from pulsar_meta.jobs.rewrite.undo_log import UndoLog
+from pulsar_meta.jobs.rewrite.undo_log import UndoLog, undo_line
 from pulsar_meta.stores.base import Versioned
 
 GROUP_VALUES: Final = 256
@@ -46,12 +46,21 @@ class Speed:
         return self.largest if self.rate is None else max(1, min(self.largest, int(self.rate / 4)))
 
 
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What the guards let through of a group: decisions, the writes that they come to, their undo lines."""
+
+    decided: list[Decided]
+    changes: list[Change]
+    lines: list[bytes]
+
+
 @dataclass(slots=True)
 class Sender:
     """Writes what was decided, in groups.
 
-    Where a store takes groups, or is on a network, a group is sent by a thread while the next one is filled;
-    never two at once. `warn` gets a
+    Where a store takes groups, or is on a network, a group is sent by a thread while the next one is filled
+    and looked at by the guards; two are never sent at once. `warn` gets a
     sentence for each value that is left alone and should not be, `advance` the number of values that are
     done. `strict`: a refused value ends the run with GuardError instead of being counted.
     """
@@ -113,11 +122,12 @@ class Sender:
     def _flush(self) -> None:
         """Send what there is; an error of the group before is raised here."""
         group, self._group, self._bytes = level_by_level(self._group), [], 0
+        admitted = self._admit(group)
         if self._thread is None:
-            self._deliver(group)
+            self._deliver(admitted, len(group))
         else:
             self._settle()
-            self._sent = self._thread.submit(self._deliver, group)
+            self._sent = self._thread.submit(self._deliver, admitted, len(group))
 
     def _settle(self) -> None:
         """Return when nothing is under way."""
@@ -125,33 +135,34 @@ class Sender:
         if sent is not None:
             sent.result()
 
-    def _deliver(self, group: list[Decided]) -> None:
-        count = len(group)
-        for _ in range(TRIES):
-            if not group:
+    def _deliver(self, admitted: Admitted, count: int) -> None:
+        """Send what was let through of a group of `count` values, and what of it moved once more."""
+        pending = self._decide_anew(self._send(admitted))
+        for _ in range(TRIES - 1):
+            if not pending:
                 break
-            group = self._decide_anew(self._send(group))
-        for _, decision in group:
+            pending = self._decide_anew(self._send(self._admit(pending)))
+        for _, decision in pending:
             self.summary.lose(decision)
         self.advance(count)
 
-    def _send(self, group: list[Decided]) -> list[tuple[Decided, Versioned]]:
+    def _send(self, admitted: Admitted) -> list[tuple[Decided, Versioned]]:
         """Write a group; return those that met a conflict, each with the value that is there now."""
-        self._wait(len(group))
-        allowed, changes = self._allowed(group)
-        if not allowed:
+        changes = admitted.changes
+        if not changes:
             return []
+        self._wait(len(changes))
         self.prepare(changes)
-        self.undo.append(changes)
+        self.undo.append(admitted.lines)
         versions, refused = self._write(changes)
         found = self._look_again(changes, versions, refused)
         self.undo.answer(versions)
-        for (seen, decision), version in zip(allowed, versions, strict=True):
+        for (seen, decision), version in zip(admitted.decided, versions, strict=True):
             if version is not None:
                 self.summary.rewrite(decision)
             elif seen.path in refused:
                 self._refuse(seen, decision, refused[seen.path])
-        return [(allowed[at], now) for at, now in found.items() if versions[at] is None]
+        return [(admitted.decided[at], now) for at, now in found.items() if versions[at] is None]
 
     def _write(self, changes: list[Change]) -> tuple[list[int | None], dict[str, Refusal]]:
         """Write what no broker has loaded meanwhile: the undo records took their time.
@@ -185,8 +196,8 @@ class Sender:
                 versions[at] = now.version
         return found
 
-    def _allowed(self, group: list[Decided]) -> tuple[list[Decided], list[Change]]:
-        """Return what may be written of a group, and the writes that it comes to."""
+    def _admit(self, group: list[Decided]) -> Admitted:
+        """Return what the guards let through of a group; the rest is counted as refused."""
         changes = [Change.of(seen, decision) for seen, decision in group]
         refused = self.guards.look(changes, self.batches.children) | self.guards.of_values(changes)
         refused |= {seen.path: EPHEMERAL for seen, _ in group if seen.ephemeral}
@@ -195,7 +206,8 @@ class Sender:
             if seen.path in refused:
                 self._refuse(seen, decision, refused[seen.path])
         allowed = [one for one in group if one[0].path not in refused]
-        return allowed, [change for change in changes if change.path not in refused]
+        changes = [change for change in changes if change.path not in refused]
+        return Admitted(allowed, changes, [*map(undo_line, changes)])
 
     def _refuse(self, seen: Versioned, decision: Decision, refusal: Refusal) -> None:
         if self.strict:

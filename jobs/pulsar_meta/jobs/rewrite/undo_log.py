@@ -128,21 +128,21 @@ class UndoLog:
         """Whether there is a file that holds records."""
         return self._file is not None or (self.path.is_file() and not is_unused(self.path))
 
-    def append(self, changes: Sequence[Change]) -> None:
-        """Put the old values of a group onto the disk; returns when they are there.
+    def append(self, lines: Sequence[bytes]) -> None:
+        """Put the lines of a group (`undo_line`) onto the disk; returns when they are there.
 
         UnreachableError where there is no room for them: the group must not be sent then.
         """
-        self._write([_record(change) for change in changes], sync=True)
+        self._write(lines, sync=True)
 
     def answer(self, versions: Sequence[int | None]) -> None:
         """Note what became of the group appended last."""
-        self._write([{"sent": list(versions)}])
+        self._write([_line(UndoAnswer(sent=list(versions)))])
 
     def finish(self) -> None:
         """Note that the run came to its end."""
         if self.written:
-            self._write([{"end": True}], sync=True)
+            self._write([_line(UndoEnd(end=True))], sync=True)
 
     def close(self) -> None:
         """Close the file."""
@@ -152,10 +152,10 @@ class UndoLog:
             with suppress(OSError):
                 file.close()
 
-    def _write(self, records: Sequence[UndoLine | UndoAnswer | UndoEnd], *, sync: bool = False) -> None:
+    def _write(self, lines: Sequence[bytes], *, sync: bool = False) -> None:
         file = self._open()
         try:
-            file.writelines(map(_line, records))
+            file.writelines(lines)
             file.flush()
             if sync:
                 os.fsync(file.fileno())
@@ -199,6 +199,11 @@ class UndoLog:
     def _begin(self, file: BinaryIO) -> None:
         """Write the first line; it reaches the disk with the first records."""
         file.write(_line({**self._header, "created": time.time_ns() // 10**6}))
+
+
+def undo_line(change: Change) -> bytes:
+    """Return what the undo file is to hold of a write: what the value was, whole, and what it becomes."""
+    return _line(_record(change))
 
 
 def is_unused(path: Path) -> bool:

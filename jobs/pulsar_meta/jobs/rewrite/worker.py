@@ -13,6 +13,7 @@ import sys
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from queue import Empty, Queue
+from select import select
 from threading import Event, Thread
 from typing import IO, Any, Final, TypeVar
 
@@ -102,6 +103,7 @@ class Decider:
         """Nothing is started yet."""
         self.rule = rule
         self._process: subprocess.Popen[bytes] | None = None
+        self._ready = False
 
     def __enter__(self) -> Decider:
         return self
@@ -125,11 +127,11 @@ class Decider:
         """Yield the parts, and whether the process has been given them; waits while it is busy."""
         count, helps = 0, cores() > 1
         for part in parts:
-            if helps and count >= ALONE and self._process is None:
-                helps = self._start()
-            if self._process is not None:
+            if helps and count >= ALONE and not self._ready:
+                helps = self._get_ready()
+            if self._ready:
                 self._give(part)
-            yield part, self._process is not None
+            yield part, self._ready
             count += len(part)
 
     def answer(self) -> list[Decision]:
@@ -139,23 +141,27 @@ class Decider:
             raise answer
         return answer
 
-    def _start(self) -> bool:
-        """Start the process; where there can be none, everything is decided here.
+    def _get_ready(self) -> bool:
+        """Start the process, or see whether it has loaded the rule by now; False where there can be none.
 
-        The machine may have none to give, or its Python not this package (a zipped program).
+        Nobody waits for it: until then everything is decided here. The machine may have no process to give,
+        or its Python not this package (a zipped program).
         """
         pipe = subprocess.PIPE
         try:
-            self._process = start_module("pulsar_meta.jobs.rewrite.worker", stdin=pipe, stdout=pipe)
+            if self._process is None:
+                self._process = start_module("pulsar_meta.jobs.rewrite.worker", stdin=pipe, stdout=pipe)
+                self._give(self.rule)
+            elif select([self._pipes()[1]], [], [], 0)[0]:
+                self.answer()
+                self._ready = True
         except OSError:
             return False
-        try:
-            self._give(self.rule)
-            self.answer()
         except (UnreachableError, ImportError):
             self.__exit__()
             self._process = None
-        return self._process is not None
+            return False
+        return True
 
     def _give(self, something: Rule | list[Versioned]) -> None:
         try:
