@@ -48,8 +48,9 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What the guards let through of a group: decisions, the writes that they come to, their undo lines."""
+    """What the guards let through of `count` values: decisions, the writes they come to, their undo lines."""
 
+    count: int
     decided: list[Decided]
     changes: list[Change]
     lines: list[bytes]
@@ -59,10 +60,10 @@ class Admitted:
 class Sender:
     """Writes what was decided, in groups.
 
-    Where a store takes groups, or is on a network, a group is sent by a thread while the next one is filled
-    and looked at by the guards; two are never sent at once. `warn` gets a
-    sentence for each value that is left alone and should not be, `advance` the number of values that are
-    done. `strict`: a refused value ends the run with GuardError instead of being counted.
+    Where a store takes groups, or is on a network, one group is filled while the one before is looked at by
+    the guards, and the one before that is sent; two are never sent at once. `warn` gets a sentence for each
+    value that is left alone and should not be, `advance` the number of values that are done. `strict`: a
+    refused value ends the run with GuardError instead of being counted.
     """
 
     batches: Batches
@@ -81,7 +82,8 @@ class Sender:
     _group: list[Decided] = field(default_factory=list, init=False)
     _bytes: int = field(default=0, init=False)
     _due: float = field(default_factory=time.monotonic, init=False)
-    _thread: ThreadPoolExecutor | None = field(default=None, init=False)
+    _threads: ThreadPoolExecutor | None = field(default=None, init=False)
+    _admitted: Future[Admitted] | None = field(default=None, init=False)
     _sent: Future[None] | None = field(default=None, init=False)
 
     def send(self, decided: Iterable[Decided]) -> Summary:
@@ -91,18 +93,19 @@ class Sender:
         then is in the undo file.
         """
         self.guards.check_migration()
-        self._thread = ThreadPoolExecutor(1, "sender") if self.batches.width > 1 else None
+        self._threads = ThreadPoolExecutor(2, "sender") if self.batches.width > 1 else None
         try:
             for seen, decision in decided:
                 self._take(seen, decision)
                 if self.stop.signal is not None:
                     break
             self._flush()
+            self._hand_on()
             self._settle()
         finally:
-            if self._thread is not None:
-                # After the group that it is at.
-                self._thread.shutdown(wait=True)
+            if self._threads is not None:
+                # After the groups that they are at.
+                self._threads.shutdown(wait=True)
         if self.stop.signal is None:
             self.undo.finish()
         return self.summary
@@ -122,12 +125,19 @@ class Sender:
     def _flush(self) -> None:
         """Send what there is; an error of the group before is raised here."""
         group, self._group, self._bytes = level_by_level(self._group), [], 0
-        admitted = self._admit(group)
-        if self._thread is None:
-            self._deliver(admitted, len(group))
+        if self._threads is None:
+            self._deliver(self._admit(group))
         else:
+            self._hand_on()
+            self._admitted = self._threads.submit(self._admit, group)
+
+    def _hand_on(self) -> None:
+        """Have the group sent that the guards have looked at, once the one before is done."""
+        admitted, self._admitted = self._admitted, None
+        if admitted is not None and self._threads is not None:
+            ready = admitted.result()
             self._settle()
-            self._sent = self._thread.submit(self._deliver, admitted, len(group))
+            self._sent = self._threads.submit(self._deliver, ready)
 
     def _settle(self) -> None:
         """Return when nothing is under way."""
@@ -135,8 +145,8 @@ class Sender:
         if sent is not None:
             sent.result()
 
-    def _deliver(self, admitted: Admitted, count: int) -> None:
-        """Send what was let through of a group of `count` values, and what of it moved once more."""
+    def _deliver(self, admitted: Admitted) -> None:
+        """Send what was let through of a group, and what of it moved once more."""
         pending = self._decide_anew(self._send(admitted))
         for _ in range(TRIES - 1):
             if not pending:
@@ -144,7 +154,7 @@ class Sender:
             pending = self._decide_anew(self._send(self._admit(pending)))
         for _, decision in pending:
             self.summary.lose(decision)
-        self.advance(count)
+        self.advance(admitted.count)
 
     def _send(self, admitted: Admitted) -> list[tuple[Decided, Versioned]]:
         """Write a group; return those that met a conflict, each with the value that is there now."""
@@ -207,7 +217,7 @@ class Sender:
                 self._refuse(seen, decision, refused[seen.path])
         allowed = [one for one in group if one[0].path not in refused]
         changes = [change for change in changes if change.path not in refused]
-        return Admitted(allowed, changes, [*map(undo_line, changes)])
+        return Admitted(len(group), allowed, changes, [*map(undo_line, changes)])
 
     def _refuse(self, seen: Versioned, decision: Decision, refusal: Refusal) -> None:
         if self.strict:

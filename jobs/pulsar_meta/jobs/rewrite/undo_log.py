@@ -155,7 +155,8 @@ class UndoLog:
     def _write(self, lines: Sequence[bytes], *, sync: bool = False) -> None:
         file = self._open()
         try:
-            file.writelines(lines)
+            # At once: each write lets the other threads have the interpreter, and waits to get it back.
+            file.write(b"".join(lines))
             file.flush()
             if sync:
                 os.fsync(file.fileno())
