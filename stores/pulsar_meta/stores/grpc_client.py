@@ -162,7 +162,9 @@ class GrpcClient:
         def ended(request: Message, server: str, answers: Any, counted: Counted[Answer]) -> list[Answer]:
             try:
                 return self._taken(answers, counted, None)
-            except grpc.RpcError:
+            except grpc.RpcError as error:
+                if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                    self.unreachable(error, [server])
                 return self.stream(method, request, answer, None, server)
 
         taken: list[list[Answer]] = []
