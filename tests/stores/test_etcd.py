@@ -184,6 +184,35 @@ class TestEtcdsOwn(EtcdFixtures):
             assert store.delete_many(found) == [True] * 130
             assert sent[5:] == [63, 63, 4]
 
+    def test_among_many_at_once_only_what_moved_is_a_conflict(self, open_store: Opener, root: str) -> None:
+        """Each request is all or none; where it is none, its values are set one by one."""
+        paths = [f"{root}/{at:03}" for at in range(200)]
+        with open_store() as store:
+            versions = store.put_many([(path, b"old", ABSENT) for path in paths])
+            writes = [(path, b"new", version or 0) for path, version in zip(paths, versions, strict=True)]
+            for at in (70, 199):
+                writes[at] = (paths[at], b"lost", 1)
+            made = store.put_many(writes)
+            assert [at for at, version in enumerate(made) if version is None] == [70, 199]
+            held = store.read_many(paths)
+            assert [one and one.version for one in held] == [
+                versions[at] if at in (70, 199) else made[at] for at in range(200)
+            ]
+            assert {one.value for one in held if one} == {b"new", b"old"}
+            gone = store.delete_many(
+                [(one.path, one.version - (one.path == paths[3])) for one in held if one]
+            )
+            assert [at for at, done in enumerate(gone) if not done] == [3]
+
+    def test_children_of_many_paths(self, open_store: Opener, root: str) -> None:
+        with open_store() as store:
+            put_all(store, [f"{root}/{at % 150:03}/{at:04}" for at in range(1200)])
+            put_all(store, [f"{root}/007/more-{at:04}/below" for at in range(700)])
+            paths = [root, *(f"{root}/{at:03}" for at in range(160))]
+            names = store.children_many(paths)
+            assert names == [store.children(path) for path in paths]
+            assert [len(names[at]) for at in (0, 1, 8, 151)] == [150, 8, 708, 0]
+
     def test_a_server_that_takes_few_operations(self, tmp_path: Path) -> None:
         with EtcdServer(tmp_path / "etcd", options=("--max-txn-ops", "8")) as few:
             url = f"etcd://{few.address}?timeout=20"
@@ -193,6 +222,7 @@ class TestEtcdsOwn(EtcdFixtures):
                 assert store.put_many([("/1", b"y", 1), ("/2", b"y", made[2] or 0)])[0] is None
                 found = store.read_many([f"/{at}" for at in range(51)])
                 assert [held and held.value for held in found] == [b"x", b"x", b"y", *[b"x"] * 47, None]
+                assert [len(names) for names in store.children_many(["/"] * 20)] == [50] * 20
 
     def test_values_beyond_grpcs_own_limit_are_scanned(self, open_store: Opener, root: str) -> None:
         with open_store() as store:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -13,11 +14,14 @@ from pulsar_meta.codecs.errors import (
 )
 from pulsar_meta.jobs.rewrite.apply import TRIES, Speed
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
+from pulsar_meta.jobs.rewrite.guards import COORDINATOR
 from pulsar_meta.jobs.rewrite.rules import current, put_rule, remove_rule
-from pulsar_meta.jobs.rewrite.undo_log import read_records
+from pulsar_meta.jobs.rewrite.run_files import read_identity
+from pulsar_meta.jobs.rewrite.undo_log import UndoLog, read_records
 from pulsar_meta.jobs.rewrite.worker import read_ahead
-from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.stores.base import ABSENT, Write
 from pulsar_meta.stores.memory import MemoryStore
+from tests import rewrite_runs
 from tests.jobs.rewrite.conftest import MakeRun, all_upper, letters, undo_all, upper
 
 
@@ -138,6 +142,47 @@ def test_a_run_that_is_asked_to_stop_finishes_the_group_and_can_go_on(make_run: 
     assert resumed.apply(all_upper(store), upper).rewritten == 1499
     assert undo_all(make_run(store, name="b"), resumed.undo.path).rewritten == 3000
     assert {held.value for held in store.values.values()} == {b"old"}
+
+
+class Watched(MemoryStore):
+    """Takes groups, and sends the first of them as soon as the guards have looked at the one behind it."""
+
+    sends_groups = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sending, self.sent = False, 0
+        self.looked, self.behind_looked = 0, Event()
+
+    def children(self, path: str) -> list[str]:
+        if path == COORDINATOR:
+            self.looked += 1
+            # Twice for each group: before its undo records are written, and before it is sent.
+            if self.looked == 3:
+                self.behind_looked.set()
+        return super().children(path)
+
+    def put_many(self, writes: Sequence[Write]) -> list[int | None]:
+        assert not self.sending
+        self.sending = True
+        assert self.behind_looked.wait(60)
+        made = super().put_many(writes)
+        self.sending, self.sent = False, self.sent + 1
+        return made
+
+
+def test_the_next_group_is_looked_at_while_one_is_sent_and_never_sent_beside_it(tmp_path: Path) -> None:
+    store = Watched()
+    for number in range(2000):
+        MemoryStore.put(store, f"/v{number:05}", b"old", ABSENT)
+    log = UndoLog(tmp_path / "undo", "test", read_identity(store))
+    tally = rewrite_runs.make_run(store, log).apply(all_upper(store), upper)
+    log.close()
+    assert (tally.rewritten, store.sent) == (2000, 8)
+    # What a reader of the file relies on: the answer to a group stands right behind its records.
+    records = list(read_records(tmp_path / "undo"))
+    assert [record.path for record in records] == [f"/v{number:05}" for number in range(2000)]
+    assert all(record.answered and record.sent is not None for record in records)
 
 
 def test_reading_ahead_keeps_the_order_and_ends_with_its_reader() -> None:
