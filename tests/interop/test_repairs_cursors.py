@@ -232,6 +232,8 @@ def test_cursors_that_could_not_be_loaded_go_on_where_they_stood(stores: Stores)
 
 
 def test_ledgers_that_are_said_to_be_offloaded_are_read_from_bookkeeper(stores: Stores) -> None:
+    for name in ("offload-begun", "offload-lost"):
+        assert stores.before.loads[name] is True, stores.before.loads[name]
     assert stores.before.messages["offload-lost"] is None
     assert [data for _, data in stores.before.messages["offload-begun"] or ()] == EVERY["offload-begun"]
 

@@ -105,6 +105,28 @@ def put_in_rocksdb(directory: str, payloads: dict[str, bytes]) -> None:
         database.close()
 
 
+def forget_bookies(directory: str) -> None:
+    """Remove what says in a stopped standalone's database that its bookies run.
+
+    One that was killed leaves it. The next run removes it while it registers its own, and may take the late
+    notice of that for the loss of its own: then it registers and removes itself for ever, and now and then no
+    ledger can be created (apache/pulsar#17759; some starts in thirty where the machine was busy).
+    """
+    rocksdb = JClass("org.rocksdb.RocksDB")
+    rocksdb.loadLibrary()
+    below, database = b"/ledgers/available/", rocksdb.open(directory)
+    try:
+        entries = database.newIterator()
+        entries.seek(_java_bytes(below))
+        while entries.isValid() and bytes(entries.key()).startswith(below):
+            if bytes(entries.key()) != below + b"readonly":
+                database.delete(entries.key())
+            entries.next()
+        entries.close()
+    finally:
+        database.close()
+
+
 def dump_rocksdb(directory: str) -> list[tuple[str, bytes]]:
     """Return the keys and whole values of a standalone's stopped database, in order."""
     rocksdb = JClass("org.rocksdb.RocksDB")

@@ -137,6 +137,8 @@ class PulsarStandalone(Servers):
         arguments = ["--config", str(self._write_settings()), "-nss", "-nfw", *self._places()]
         self._jvm = Jvm(self.version, heap=self._heap, log=self.log, environment=self._environment)
         try:
+            if self.metadata_dir.exists():
+                self._jvm.call("tests.servers.inside:forget_bookies", str(self.metadata_dir))
             self._jvm.call("tests.servers.inside:start_standalone", arguments)
             self._jvm.process.wait_until(self._ready, START_SECONDS)
         except BaseException:
