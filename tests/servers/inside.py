@@ -110,7 +110,7 @@ def forget_bookies(directory: str) -> None:
 
     One that was killed leaves it. The next run removes it while it registers its own, and may take the late
     notice of that for the loss of its own: then it registers and removes itself for ever, and now and then no
-    ledger can be created (apache/pulsar#17759; some starts in thirty where the machine was busy).
+    ledger can be created (apache/pulsar#17759; four of thirty starts on a busy machine).
     """
     rocksdb = JClass("org.rocksdb.RocksDB")
     rocksdb.loadLibrary()
