@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from jpype import JArray, JByte, JClass, JString
@@ -94,15 +96,10 @@ def init_cluster(uri: str, options: dict[str, str]) -> None:
 
 def put_in_rocksdb(directory: str, payloads: dict[str, bytes]) -> None:
     """Replace what is behind the header of values in a standalone's database; no header moves."""
-    rocksdb = JClass("org.rocksdb.RocksDB")
-    rocksdb.loadLibrary()
-    database = rocksdb.open(directory)
-    try:
+    with _database(directory) as database:
         for path, payload in payloads.items():
             old = bytes(database.get(_java_bytes(path.encode())))
             database.put(_java_bytes(path.encode()), _java_bytes(old[:41] + payload))
-    finally:
-        database.close()
 
 
 def forget_bookies(directory: str) -> None:
@@ -112,36 +109,39 @@ def forget_bookies(directory: str) -> None:
     notice of that for the loss of its own: then it registers and removes itself for ever, and now and then no
     ledger can be created (apache/pulsar#17759; four of thirty starts on a busy machine).
     """
-    rocksdb = JClass("org.rocksdb.RocksDB")
-    rocksdb.loadLibrary()
-    below, database = b"/ledgers/available/", rocksdb.open(directory)
-    try:
-        entries = database.newIterator()
-        entries.seek(_java_bytes(below))
-        while entries.isValid() and bytes(entries.key()).startswith(below):
-            if bytes(entries.key()) != below + b"readonly":
-                database.delete(entries.key())
-            entries.next()
-        entries.close()
-    finally:
-        database.close()
+    below = b"/ledgers/available/"
+    with _database(directory) as database:
+        for key, _ in _values(database):
+            if key.startswith(below) and key != below + b"readonly":
+                database.delete(_java_bytes(key))
 
 
 def dump_rocksdb(directory: str) -> list[tuple[str, bytes]]:
     """Return the keys and whole values of a standalone's stopped database, in order."""
+    with _database(directory, read_only=True) as database:
+        return [(key.decode(errors="replace"), value) for key, value in _values(database)]
+
+
+@contextmanager
+def _database(directory: str, *, read_only: bool = False) -> Iterator[Any]:
+    """Give a stopped standalone's database."""
     rocksdb = JClass("org.rocksdb.RocksDB")
     rocksdb.loadLibrary()
-    database, found = rocksdb.openReadOnly(directory), []
+    database = rocksdb.openReadOnly(directory) if read_only else rocksdb.open(directory)
     try:
-        entries = database.newIterator()
-        entries.seekToFirst()
-        while entries.isValid():
-            found.append((bytes(entries.key()).decode(errors="replace"), bytes(entries.value())))
-            entries.next()
-        entries.close()
+        yield database
     finally:
         database.close()
-    return found
+
+
+def _values(database: Any) -> Iterator[tuple[bytes, bytes]]:
+    """Yield every key and value, in order, as of now."""
+    entries = database.newIterator()
+    entries.seekToFirst()
+    while entries.isValid():
+        yield bytes(entries.key()), bytes(entries.value())
+        entries.next()
+    entries.close()
 
 
 def _java_bytes(data: bytes) -> Any:
