@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from threading import Event
 
 import pytest
 
@@ -12,14 +13,14 @@ from pulsar_meta.codecs.errors import (
     NotFoundError,
     UnreachableError,
 )
-from pulsar_meta.jobs.rewrite.apply import TRIES, Speed
-from pulsar_meta.jobs.rewrite.decision import Decided, keep
+from pulsar_meta.jobs.rewrite.apply import GROUP_VALUES, TRIES, Speed
+from pulsar_meta.jobs.rewrite.decision import Decided, keep, write
 from pulsar_meta.jobs.rewrite.guards import COORDINATOR
 from pulsar_meta.jobs.rewrite.rules import current, put_rule, remove_rule
 from pulsar_meta.jobs.rewrite.run_files import read_identity
-from pulsar_meta.jobs.rewrite.undo_log import UndoLog, read_records
+from pulsar_meta.jobs.rewrite.undo_log import ANSWERED_GROUPS, UndoLog, read_records
 from pulsar_meta.jobs.rewrite.worker import read_ahead
-from pulsar_meta.stores.base import ABSENT, Write
+from pulsar_meta.stores.base import ABSENT, Versioned, Write
 from pulsar_meta.stores.memory import MemoryStore
 from tests import rewrite_runs
 from tests.jobs.rewrite.conftest import MakeRun, all_upper, letters, undo_all, upper
@@ -145,44 +146,67 @@ def test_a_run_that_is_asked_to_stop_finishes_the_group_and_can_go_on(make_run: 
 
 
 class Watched(MemoryStore):
-    """Takes groups, and sends the first of them as soon as the guards have looked at the one behind it."""
+    """Takes groups, and sends the first of them as soon as the one behind it is in the undo file."""
 
     sends_groups = True
 
-    def __init__(self) -> None:
+    def __init__(self, undo: Path) -> None:
         super().__init__()
-        self.sending, self.sent = False, 0
-        self.looked, self.behind_looked = 0, Event()
+        self.undo = undo
+        self.sending, self.sent, self.looked = False, 0, 0
 
     def children(self, path: str) -> list[str]:
-        if path == COORDINATOR:
-            self.looked += 1
-            # Twice for each group: before its undo records are written, and before it is sent.
-            if self.looked == 3:
-                self.behind_looked.set()
+        self.looked += path == COORDINATOR
         return super().children(path)
 
     def put_many(self, writes: Sequence[Write]) -> list[int | None]:
         assert not self.sending
         self.sending = True
-        assert self.behind_looked.wait(60)
+        if not self.sent:
+            self.wait_for_records(2 * GROUP_VALUES)
         made = super().put_many(writes)
         self.sending, self.sent = False, self.sent + 1
+        # Each group is looked at before it is sent; the first one before its undo records are made, too.
+        assert self.looked == self.sent + 1
         return made
 
+    def wait_for_records(self, count: int) -> None:
+        deadline = time.monotonic() + 60
+        while sum(1 for _ in read_records(self.undo)) < count:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
-def test_the_next_group_is_looked_at_while_one_is_sent_and_never_sent_beside_it(tmp_path: Path) -> None:
-    store = Watched()
-    for number in range(2000):
+
+def test_the_next_group_is_recorded_while_one_is_sent_and_never_sent_beside_it(tmp_path: Path) -> None:
+    store = Watched(tmp_path / "undo")
+    for number in range(10 * GROUP_VALUES):
         MemoryStore.put(store, f"/v{number:05}", b"old", ABSENT)
     log = UndoLog(tmp_path / "undo", "test", read_identity(store))
     tally = rewrite_runs.make_run(store, log).apply(all_upper(store), upper)
     log.close()
-    assert (tally.rewritten, store.sent) == (2000, 8)
-    # What a reader of the file relies on: the answer to a group stands right behind its records.
+    assert (tally.rewritten, store.sent) == (10 * GROUP_VALUES, 10)
     records = list(read_records(tmp_path / "undo"))
-    assert [record.path for record in records] == [f"/v{number:05}" for number in range(2000)]
+    assert [record.path for record in records] == [f"/v{number:05}" for number in range(10 * GROUP_VALUES)]
     assert all(record.answered and record.sent is not None for record in records)
+    # What a reader holds in memory: the records in front of an answer.
+    answers = [len(json.loads(line)["sent"]) for line in lines_with(tmp_path / "undo", b'{"sent":')]
+    assert GROUP_VALUES < max(answers) <= ANSWERED_GROUPS * GROUP_VALUES
+
+
+def lines_with(path: Path, head: bytes) -> list[bytes]:
+    return [line for line in path.read_bytes().splitlines() if line.startswith(head)]
+
+
+def test_groups_of_what_comes_or_goes_are_not_mixed(tmp_path: Path) -> None:
+    """They are undone in the order of the file, so that what lies below a value is never above it."""
+    store = Watched(tmp_path / "undo")
+    store.sent, store.looked = 1, 1
+    log = UndoLog(tmp_path / "undo", "test", read_identity(store))
+    places = [Versioned(f"/v{number:05}", b"", ABSENT) for number in range(3 * GROUP_VALUES)]
+    rewrite_runs.make_run(store, log).apply([(seen, write(seen, b"new")) for seen in places], upper)
+    log.close()
+    answers = [len(json.loads(line)["sent"]) for line in lines_with(tmp_path / "undo", b'{"sent":')]
+    assert answers == [GROUP_VALUES] * 3
 
 
 def test_reading_ahead_keeps_the_order_and_ends_with_its_reader() -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -150,6 +150,37 @@ def test_owners_are_looked_at_again_before_each_group(make_run: MakeRun) -> None
 
     tally = make_run(store).apply(decisions(), lambda seen: write(seen, PLAIN))
     assert (tally.rewritten, tally.skipped_for["loaded"]) == (512, 988)
+
+
+def test_what_the_last_look_found_lets_through_and_never_refuses() -> None:
+    store, asked = MemoryStore(), list[str]()
+    owner = "/namespace/public/default/0x00000000_0xffffffff"
+    held, other = guards(store), TopicName.parse("public/other/t")
+    topics = held.topics_of([change()])
+
+    def children(paths: Sequence[str]) -> list[list[str]]:
+        asked.extend(paths)
+        return [store.children(path) for path in paths]
+
+    assert held.recall(topics, children) == {}
+    seen = len(asked)
+    assert held.recall(topics, children) == {}
+    assert len(asked) == seen == 3
+    # Another namespace was not looked at, and what was is asked for once more.
+    assert held.recall({"/other": other}, children) == {}
+    assert len(asked) == 2 * seen
+    store.put(owner, b"{}", ABSENT)
+    assert held.look(topics, children)[change().path].reason == "loaded"
+    assert held.recall(topics, children)[change().path].reason == "loaded"
+    store.delete(owner, 0)
+    assert held.recall(topics, children) == {}
+    store.put(MIGRATION, b'{"phase":"COPYING"}', ABSENT)
+    assert held.recall(topics, children) == {}
+    for _ in range(2):
+        with pytest.raises(GuardError, match="is being migrated"):
+            held.look(topics, children)
+        with pytest.raises(GuardError, match="is being migrated"):
+            held.recall(topics, children)
 
 
 def test_a_broker_that_comes_while_a_group_is_written_keeps_the_rest_of_it_from_us(make_run: MakeRun) -> None:

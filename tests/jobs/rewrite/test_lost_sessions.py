@@ -17,7 +17,7 @@ from kazoo.client import KazooClient
 
 from pulsar_meta.codecs.errors import UnreachableError
 from pulsar_meta.codecs.metadata.cursor import decode_cursor
-from pulsar_meta.jobs.rewrite.apply import Speed
+from pulsar_meta.jobs.rewrite.apply import GROUP_VALUES, Speed
 from pulsar_meta.jobs.rewrite.batches import Batches, chunks
 from pulsar_meta.jobs.rewrite.rules import Recompression
 from pulsar_meta.jobs.rewrite.run_files import read_identity
@@ -234,11 +234,12 @@ def test_a_broker_that_takes_the_bundle_while_undo_records_are_written(
     broker.start(timeout=10)
 
     class Log(UndoLog):
-        def append(self, lines: Sequence[bytes]) -> None:
-            super().append(lines)
+        def append(self, lines: Sequence[bytes]) -> int:
+            number = super().append(lines)
             if any(b'cursor-00600"' in line for line in lines):
                 owner = "/namespace/public/default/0x00000000_0xffffffff"
                 broker.create(owner, b'{"nativeUrl":"pulsar://b1:6650"}', ephemeral=True, makepath=True)
+            return number
 
     with open_store(url_of(server), read_only=False) as store:
         log, stated = Log(tmp_path / "undo", "test", read_identity(store)), list[str]()
@@ -247,11 +248,12 @@ def test_a_broker_that_takes_the_bundle_while_undo_records_are_written(
         log.close()
     broker.stop()
     broker.close()
-    # The first two groups were written before.
-    assert (tally.rewritten, tally.skipped_for["loaded"]) == (512, CURSORS - 512)
-    assert tally.conflicts == 0
+    # The first group was written before, and the second one where it was looked at before.
+    written = tally.rewritten
+    assert written in (GROUP_VALUES, 2 * GROUP_VALUES)
+    assert (tally.skipped_for["loaded"], tally.conflicts) == (CURSORS - written, 0)
     assert all("pulsar://b1:6650" in line for line in stated)
     now = values_in(server)
-    assert check_nothing_is_lost(before, now) == 512
-    assert all(now[path] == before[path] for path in sorted(before)[512:])
-    assert sum(record.sent is not None for record in read_records(tmp_path / "undo")) == 512
+    assert check_nothing_is_lost(before, now) == written
+    assert all(now[path] == before[path] for path in sorted(before)[written:])
+    assert sum(record.sent is not None for record in read_records(tmp_path / "undo")) == written

@@ -3,16 +3,26 @@ from __future__ import annotations
 import json
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UnreachableError, UsageError
 from pulsar_meta.jobs.rewrite.decision import Change, digest, keep
 from pulsar_meta.jobs.rewrite.run_files import StoreIdentity
-from pulsar_meta.jobs.rewrite.undo_log import UndoLog, UndoRecord, read_header, read_records, undo_line
+from pulsar_meta.jobs.rewrite.undo_log import (
+    ANSWERED_BYTES,
+    ANSWERED_GROUPS,
+    UndoLog,
+    UndoRecord,
+    read_backwards,
+    read_header,
+    read_records,
+    undo_line,
+)
 from pulsar_meta.jobs.rewrite.undo_paths import undo_path
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore
@@ -53,7 +63,7 @@ def test_no_file_is_made_where_nothing_is_written(make_run: MakeRun) -> None:
 def test_a_last_line_cut_short_is_no_record(tmp_path: Path) -> None:
     log = UndoLog(tmp_path / "u", "c", STORE)
     log.append([undo_line(Change("/a", 0, b"1", b"2"))])
-    log.answer([1])
+    log.answer(0, [1])
     log.close()
     whole = (tmp_path / "u").read_bytes()
     with (tmp_path / "u").open("ab") as file:
@@ -67,6 +77,52 @@ def test_a_last_line_cut_short_is_no_record(tmp_path: Path) -> None:
         ("/a", True, b"1"),
         ("/c", False, None),
     ]
+
+
+def test_groups_that_are_under_way_at_once_are_answered_by_one_line(tmp_path: Path) -> None:
+    log = UndoLog(tmp_path / "u", "c", STORE)
+    first, second = (log.append([undo_line(Change(path, 0, b"1", b"2"))]) for path in ("/a", "/b"))
+    log.answer(second, [8])
+    assert [record.answered for record in read_records(tmp_path / "u")] == [False, False]
+    log.answer(first, [7])
+    third = log.append([undo_line(Change("/c", 0, b"1", b"2"))])
+    assert [record.sent for record in read_records(tmp_path / "u")] == [7, 8, None]
+    log.answer(third, [9])
+    log.close()
+    whole = list(read_records(tmp_path / "u"))
+    assert [(record.path, record.sent) for record in whole] == [("/a", 7), ("/b", 8), ("/c", 9)]
+    assert list(read_backwards(tmp_path / "u")) == whole[::-1]
+
+
+@pytest.mark.parametrize(("size", "groups"), [(1, ANSWERED_GROUPS), (ANSWERED_BYTES // 2, 2)])
+def test_what_is_not_answered_is_bounded(tmp_path: Path, size: int, groups: int) -> None:
+    log = UndoLog(tmp_path / "u", "c", STORE)
+    line = undo_line(Change("/a", 0, b"1" * size, b"2"))
+    numbers = []
+    while not log.full:
+        numbers.append(log.append([line]))
+    assert len(numbers) == groups
+    for number in numbers:
+        log.answer(number, [1])
+    assert not log.full
+    log.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_after_a_record_that_found_no_room_nothing_is_answered(tmp_path: Path) -> None:
+    """An answer would stand behind half a line, of which nobody could say what it is."""
+    log = UndoLog(tmp_path / "u", "c", STORE)
+    first = log.append([undo_line(Change("/a", 0, b"1", b"2"))])
+    before = (tmp_path / "u").read_bytes()
+    with Path("/dev/full").open("wb") as full, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log, "_file", full)
+        with pytest.raises(UnreachableError, match="cannot be written: No space left"):
+            log.append([undo_line(Change("/b", 0, b"1", b"2"))])
+        with suppress(OSError):
+            full.close()
+    log.answer(first, [1])
+    log.close()
+    assert (tmp_path / "u").read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import IO, TYPE_CHECKING, Any, Final, Generic
+from typing import IO, Any, Final, Generic
 
 from pulsar_meta.access.processes import start_module
 from pulsar_meta.codecs.errors import UnreachableError
@@ -36,11 +36,6 @@ from pulsar_meta.jobs.processes.messages import (
     Work,
     Write,
 )
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
-    Talk = Connection[object, object]
 
 DISK: Final = "bookie-disk:"
 PROGRAM: Final = "pulsar_meta.jobs.processes.worker"
@@ -104,16 +99,8 @@ class _Worker:
     """A process that works for this one. OSError where there can be none."""
 
     def __init__(self, start: Start, out: IO[bytes] | None) -> None:
-        import socket
-        from multiprocessing.connection import Connection
-        from subprocess import DEVNULL
-
-        ours, theirs = socket.socketpair()
-        with ours, theirs, _copied(out) as copy:
-            numbers = [theirs.fileno(), *copy]
-            words = map(str, numbers)
-            self._process = start_module(PROGRAM, *words, stdin=DEVNULL, stdout=DEVNULL, pass_fds=numbers)
-            self.talk: Talk = Connection(ours.detach())
+        with _copied(out) as copy:
+            self._process, self.talk = start_module(PROGRAM, *copy)
         self.is_ready = False
         self.slot: _Slot | None = None
         self._send(start)

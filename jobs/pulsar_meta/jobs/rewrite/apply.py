@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pulsar_meta.codecs.errors import GuardError
 from pulsar_meta.jobs.rewrite.batches import Batches, level_by_level
 from pulsar_meta.jobs.rewrite.decision import Anew, Change, Decided, Decision, Summary, content
-from pulsar_meta.jobs.rewrite.guards import Guards, Refusal
+from pulsar_meta.jobs.rewrite.guards import Guards, Refusal, Topics
 from pulsar_meta.jobs.rewrite.undo_log import UndoLog, undo_line
-from pulsar_meta.stores.base import Versioned
+from pulsar_meta.stores.base import ABSENT, Versioned
 
 GROUP_VALUES: Final = 256
 GROUP_BYTES: Final = 4 << 20
@@ -48,12 +48,23 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What the guards let through of `count` values: decisions, the writes they come to, their undo lines."""
+    """What the guards let through of `count` values: decisions, the writes they come to, their undo lines.
+
+    `topics`: whose values these are, by path, for the guards' next look. `number`: the group's in the undo
+    file, None while its lines are not there.
+    """
 
     count: int
     decided: list[Decided]
     changes: list[Change]
+    topics: Topics
     lines: list[bytes]
+    number: int | None = None
+
+    @property
+    def only_replaces(self) -> bool:
+        """Whether no value comes or goes, so that it does not matter what is written first."""
+        return all(change.new is not None and change.version != ABSENT for change in self.changes)
 
 
 @dataclass(slots=True)
@@ -61,9 +72,9 @@ class Sender:
     """Writes what was decided, in groups.
 
     Where a store takes groups, or is on a network, one group is filled while the one before is looked at by
-    the guards, and the one before that is sent; two are never sent at once. `warn` gets a sentence for each
-    value that is left alone and should not be, `advance` the number of values that are done. `strict`: a
-    refused value ends the run with GuardError instead of being counted.
+    the guards and comes into the undo file, and the one before that is sent; two are never sent at once.
+    `warn` gets a sentence for each value that is left alone and should not be, `advance` the number of values
+    that are done. `strict`: a refused value ends the run with GuardError instead of being counted.
     """
 
     batches: Batches
@@ -126,10 +137,10 @@ class Sender:
         """Send what there is; an error of the group before is raised here."""
         group, self._group, self._bytes = level_by_level(self._group), [], 0
         if self._threads is None:
-            self._deliver(self._admit(group))
+            self._deliver(self._recorded(self._admit(group)))
         else:
             self._hand_on()
-            self._admitted = self._threads.submit(self._admit, group)
+            self._admitted = self._threads.submit(self._admit_ahead, group)
 
     def _hand_on(self) -> None:
         """Have the group sent that the guards have looked at, once the one before is done."""
@@ -137,7 +148,7 @@ class Sender:
         if admitted is not None and self._threads is not None:
             ready = admitted.result()
             self._settle()
-            self._sent = self._threads.submit(self._deliver, ready)
+            self._sent = self._threads.submit(self._deliver, self._recorded(ready))
 
     def _settle(self) -> None:
         """Return when nothing is under way."""
@@ -151,7 +162,7 @@ class Sender:
         for _ in range(TRIES - 1):
             if not pending:
                 break
-            pending = self._decide_anew(self._send(self._admit(pending)))
+            pending = self._decide_anew(self._send(self._recorded(self._admit(pending))))
         for _, decision in pending:
             self.summary.lose(decision)
         self.advance(admitted.count)
@@ -159,14 +170,13 @@ class Sender:
     def _send(self, admitted: Admitted) -> list[tuple[Decided, Versioned]]:
         """Write a group; return those that met a conflict, each with the value that is there now."""
         changes = admitted.changes
-        if not changes:
+        if admitted.number is None:
             return []
         self._wait(len(changes))
         self.prepare(changes)
-        self.undo.append(admitted.lines)
-        versions, refused = self._write(changes)
+        versions, refused = self._write(changes, admitted.topics)
         found = self._look_again(changes, versions, refused)
-        self.undo.answer(versions)
+        self.undo.answer(admitted.number, versions)
         for (seen, decision), version in zip(admitted.decided, versions, strict=True):
             if version is not None:
                 self.summary.rewrite(decision)
@@ -174,7 +184,7 @@ class Sender:
                 self._refuse(seen, decision, refused[seen.path])
         return [(admitted.decided[at], now) for at, now in found.items() if versions[at] is None]
 
-    def _write(self, changes: list[Change]) -> tuple[list[int | None], dict[str, Refusal]]:
+    def _write(self, changes: list[Change], topics: Topics) -> tuple[list[int | None], dict[str, Refusal]]:
         """Write what no broker has loaded meanwhile: the undo records took their time.
 
         Looks again ahead of as many writes as are sent at once, so that none of them waits for another
@@ -183,7 +193,8 @@ class Sender:
         versions: list[int | None] = []
         refused: dict[str, Refusal] = {}
         for part in self.batches.sendings(changes):
-            late = self.guards.look(part, self.batches.children)
+            whose = {change.path: topics[change.path] for change in part if change.path in topics}
+            late = self.guards.look(whose, self.batches.children)
             done = iter(self.batches.write([change for change in part if change.path not in late]))
             versions += [None if change.path in late else next(done) for change in part]
             refused |= late
@@ -209,7 +220,8 @@ class Sender:
     def _admit(self, group: list[Decided]) -> Admitted:
         """Return what the guards let through of a group; the rest is counted as refused."""
         changes = [Change.of(seen, decision) for seen, decision in group]
-        refused = self.guards.look(changes, self.batches.children) | self.guards.of_values(changes)
+        topics = self.guards.topics_of(changes)
+        refused = self.guards.recall(topics, self.batches.children) | self.guards.of_values(changes)
         refused |= {seen.path: EPHEMERAL for seen, _ in group if seen.ephemeral}
         refused |= self.guards.of_parents(changes, refused)
         for seen, decision in group:
@@ -217,7 +229,21 @@ class Sender:
                 self._refuse(seen, decision, refused[seen.path])
         allowed = [one for one in group if one[0].path not in refused]
         changes = [change for change in changes if change.path not in refused]
-        return Admitted(len(group), allowed, changes, [*map(undo_line, changes)])
+        return Admitted(len(group), allowed, changes, topics, [*map(undo_line, changes)])
+
+    def _admit_ahead(self, group: list[Decided]) -> Admitted:
+        """Do what can be done of a group while the one before is sent.
+
+        Values that come or go are undone in the order of the file, so that their groups are not mixed.
+        """
+        admitted = self._admit(group)
+        return self._recorded(admitted) if admitted.only_replaces and not self.undo.full else admitted
+
+    def _recorded(self, admitted: Admitted) -> Admitted:
+        """Put the undo records of what is to be sent onto the disk, unless they are there."""
+        if admitted.number is not None or not admitted.changes:
+            return admitted
+        return replace(admitted, number=self.undo.append(admitted.lines))
 
     def _refuse(self, seen: Versioned, decision: Decision, refusal: Refusal) -> None:
         if self.strict:

@@ -28,6 +28,8 @@ FLAG: Final = "migration"
 MIGRATION: Final = f"{COORDINATOR}/{FLAG}"
 # Lists the children of several paths, best all at once.
 Children = Callable[[Sequence[str]], list[list[str]]]
+# Topics by the path of a change.
+Topics = Mapping[str, TopicName]
 RUNNING: Final = ("PREPARATION", "COPYING", "COMPLETED")
 EXTENSIBLE: Final = "Extensible"
 OWNERS: Final = "/namespace"
@@ -77,7 +79,7 @@ class Guards:
     """Looks at a store before each group of writes.
 
     `locked`: the store is a database whose own lock we hold, which proves that no broker lives; owners
-    that a killed broker left in it do not count.
+    that a killed broker left in it do not count. What a look found is kept until the next one, for `recall`.
     """
 
     store: Store
@@ -87,6 +89,8 @@ class Guards:
     _managers: dict[str, bool] = field(default_factory=dict)
     # What was not to come into being.
     _uncreated: set[str] = field(default_factory=set)
+    # What the last look found, by path.
+    _listed: Mapping[str, list[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, store: Store, overrides: Overrides, readers: Readers) -> Guards:
@@ -102,19 +106,36 @@ class Guards:
 
     def refusals(self, changes: Sequence[Change]) -> dict[str, Refusal]:
         """Return, by path, why changes must not be made as the store is now, a migration left aside."""
-        topics = self._topics(changes)
+        topics = self.topics_of(changes)
         return self._of_loaded(topics, self._children(_where(topics))) | self.of_values(changes)
 
-    def look(self, changes: Sequence[Change], children: Children) -> dict[str, Refusal]:
+    def topics_of(self, changes: Sequence[Change]) -> Topics:
+        """Return, by path, of which topics the changes are, as far as it matters who serves these."""
+        if self.locked or self.overrides.loaded:
+            return {}
+        places = {
+            change.path: managed_place(change.path, change.new or change.old or b"") for change in changes
+        }
+        return {path: place[0] for path, place in places.items() if place is not None}
+
+    def look(self, topics: Topics, children: Children) -> dict[str, Refusal]:
         """Return, by path, which changes are of topics that a broker may have loaded by now.
 
         GuardError as of `check_migration`. All is asked for at once.
         """
-        topics = self._topics(changes)
-        coordinator, *found = children([COORDINATOR, *_where(topics)])
-        if FLAG in coordinator:
-            self.check_migration()
-        return self._of_loaded(topics, found)
+        where = [COORDINATOR, *_where(topics)]
+        self._listed = dict(zip(where, children(where), strict=True))
+        return self._judge(topics, self._listed)
+
+    def recall(self, topics: Topics, children: Children) -> dict[str, Refusal]:
+        """Return what `look` does, without asking where the last look saw all and found nothing to refuse.
+
+        For what is looked at once more before it is sent.
+        """
+        known = self._listed
+        if any(path not in known for path in [COORDINATOR, *_where(topics)]) or self._judge(topics, known):
+            return self.look(topics, children)
+        return {}
 
     def of_values(self, changes: Sequence[Change]) -> dict[str, Refusal]:
         """Return, by path, which changes the server would not take or the brokers could not read."""
@@ -136,22 +157,19 @@ class Guards:
             if (above := next((one for one in parents_of(path) if one in self._uncreated), None)) is not None
         }
 
-    def _topics(self, changes: Sequence[Change]) -> dict[str, TopicName]:
-        if self.locked or self.overrides.loaded:
-            return {}
-        places = {
-            change.path: managed_place(change.path, change.new or change.old or b"") for change in changes
-        }
-        return {path: place[0] for path, place in places.items() if place is not None}
+    def _judge(self, topics: Topics, listed: Mapping[str, list[str]]) -> dict[str, Refusal]:
+        if FLAG in listed[COORDINATOR]:
+            self.check_migration()
+        return self._of_loaded(topics, [listed[path] for path in _where(topics)])
 
-    def _of_loaded(self, topics: dict[str, TopicName], found: Sequence[Sequence[str]]) -> dict[str, Refusal]:
+    def _of_loaded(self, topics: Topics, found: Sequence[Sequence[str]]) -> dict[str, Refusal]:
         if not topics:
             return {}
         brokers, *owned = found
         if self._blind(brokers):
             return {path: _hidden(topic) for path, topic in topics.items()}
         bundles = {name: bundles_named(names) for name, names in zip(_namespaces(topics), owned, strict=True)}
-        return self._of_owners(topics, bundles)
+        return self._of_owners(topics, bundles) if any(bundles.values()) else {}
 
     def _of_value(self, change: Change) -> Refusal | None:
         if change.new is None:
@@ -184,9 +202,7 @@ class Guards:
             return error.message
         return None
 
-    def _of_owners(
-        self, topics: dict[str, TopicName], bundles: dict[str, list[Bundle]]
-    ) -> dict[str, Refusal]:
+    def _of_owners(self, topics: Topics, bundles: dict[str, list[Bundle]]) -> dict[str, Refusal]:
         owners: dict[tuple[str, Bundle], str] = {}
         refused = {}
         for path, topic in topics.items():
@@ -219,11 +235,11 @@ class Guards:
             return False
 
 
-def _namespaces(topics: dict[str, TopicName]) -> list[str]:
+def _namespaces(topics: Topics) -> list[str]:
     return sorted({topic.namespace_name for topic in topics.values()})
 
 
-def _where(topics: dict[str, TopicName]) -> list[str]:
+def _where(topics: Topics) -> list[str]:
     """Return the paths below which the owners of these topics are registered."""
     return [BROKERS, *map(owners_path, _namespaces(topics))] if topics else []
 

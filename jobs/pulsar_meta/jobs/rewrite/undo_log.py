@@ -3,10 +3,11 @@
 NDJSON. The first line is `{"undo": 1, "command", "codec", "store", "created"}`. Then, a group at a time, a
 line for each value, `{"path", "version", "old_sha256", "new_sha256", "old" (base64)}` (no `old`: there was
 nothing; no `new_sha256`: it was deleted), and after the group was sent `{"sent": […]}`: for each of its
-values the new version (-1: deleted), null where the write met a conflict. The last line of a run that was
-not interrupted is `{"end": true}`. A run that goes on after a crash adds to the file. A last line that is
-cut short was never followed by a write, so that a file without a whole line means that nothing happened.
-While a run writes to the file it holds a lock on it (flock).
+values the new version (-1: deleted), null where the write met a conflict. Where the records of a group came
+to the disk while the group before was sent, one such line answers both, or more of them. The last line of a
+run that was not interrupted is `{"end": true}`. A run that goes on after a crash adds to the file. A last
+line that is cut short was never followed by a write, so that a file without a whole line means that nothing
+happened. While a run writes to the file it holds a lock on it (flock).
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ import time
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NotRequired, TypedDict
+from threading import Lock
+from typing import Any, BinaryIO, Final, NotRequired, TypedDict
 
 from pulsar_meta.access.locks import locked_now
 from pulsar_meta.codecs.errors import DecodeError, UnreachableError, UsageError, decoding, unreadable
@@ -40,6 +43,9 @@ MODE = 0o600
 _BEGINNING = b'{"undo":'
 # What the line after a group begins with.
 _ANSWER = b'{"sent":'
+# How much is answered by one line: a reader holds that in memory.
+ANSWERED_GROUPS: Final = 8
+ANSWERED_BYTES: Final = 16 << 20
 # One encoder for all records: a new one for each takes a third of the record's time.
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -94,7 +100,10 @@ class UndoEnd(TypedDict):
 
 
 class UndoLog:
-    """Appends to an undo file, which is made when the first group comes."""
+    """Appends to an undo file, which is made when the first group comes.
+
+    One thread may append a group while another answers the one before.
+    """
 
     def __init__(
         self,
@@ -118,6 +127,11 @@ class UndoLog:
             "created": 0,
         }
         self._file: BinaryIO | None = None
+        self._lock = Lock()
+        # Of the groups since the last line that answered any, the answers as far as they are known, and how
+        # many bytes their records have.
+        self._answers: dict[int, Sequence[int | None] | None] = {}
+        self._unanswered = 0
         if path.exists() and not (path.is_file() and is_unused(path)):
             if not resume:
                 raise UsageError(f"{path} exists; an undo file is never overwritten (--resume continues it)")
@@ -128,21 +142,39 @@ class UndoLog:
         """Whether there is a file that holds records."""
         return self._file is not None or (self.path.is_file() and not is_unused(self.path))
 
-    def append(self, lines: Sequence[bytes]) -> None:
-        """Put the lines of a group (`undo_line`) onto the disk; returns when they are there.
+    @property
+    def full(self) -> bool:
+        """Whether all groups should be answered before the next one is appended."""
+        return len(self._answers) >= ANSWERED_GROUPS or self._unanswered >= ANSWERED_BYTES
 
-        UnreachableError where there is no room for them: the group must not be sent then.
+    def append(self, lines: Sequence[bytes]) -> int:
+        """Put the lines of a group (`undo_line`) onto the disk; returns its number when they are there.
+
+        UnreachableError where there is no room for them: the group must not be sent then, and nothing is
+        answered any more.
         """
-        self._write(lines, sync=True)
+        with self._lock:
+            number = len(self._answers)
+            self._answers[number] = None
+            self._unanswered += sum(map(len, lines))
+            self._write(lines)
+        self._sync()
+        return number
 
-    def answer(self, versions: Sequence[int | None]) -> None:
-        """Note what became of the group appended last."""
-        self._write([_line(UndoAnswer(sent=list(versions)))])
+    def answer(self, number: int, versions: Sequence[int | None]) -> None:
+        """Note what became of a group."""
+        with self._lock:
+            self._answers[number] = versions
+            known = [answer for answer in self._answers.values() if answer is not None]
+            if len(known) == len(self._answers):
+                self._write([_line(UndoAnswer(sent=list(chain.from_iterable(known))))])
+                self._answers, self._unanswered = {}, 0
 
     def finish(self) -> None:
         """Note that the run came to its end."""
         if self.written:
-            self._write([_line(UndoEnd(end=True))], sync=True)
+            self._write([_line(UndoEnd(end=True))])
+            self._sync()
 
     def close(self) -> None:
         """Close the file."""
@@ -152,14 +184,21 @@ class UndoLog:
             with suppress(OSError):
                 file.close()
 
-    def _write(self, lines: Sequence[bytes], *, sync: bool = False) -> None:
-        file = self._open()
-        try:
+    def _write(self, lines: Sequence[bytes]) -> None:
+        with self._writing():
             # At once: each write lets the other threads have the interpreter, and waits to get it back.
+            file = self._open()
             file.write(b"".join(lines))
             file.flush()
-            if sync:
-                os.fsync(file.fileno())
+
+    def _sync(self) -> None:
+        with self._writing():
+            os.fsync(self._open().fileno())
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             text = f"the undo file cannot be written: {error.strerror}"
             raise UnreachableError(text, source=str(self.path)) from error
@@ -172,7 +211,7 @@ class UndoLog:
     def _reopen(self) -> BinaryIO:
         """Open the file for appending, without what a crash left of its last line."""
         file = self.path.open("r+b")
-        self._lock(file)
+        self._claim(file)
         end = sum(len(line) for line in file if line.endswith(b"\n"))
         file.seek(end)
         file.truncate()
@@ -188,11 +227,11 @@ class UndoLog:
             raise UsageError(f"cannot make the undo file: {error.strerror}", source=str(self.path)) from error
         _sync_directory(self.path.parent)
         file = os.fdopen(handle, "wb")
-        self._lock(file)
+        self._claim(file)
         self._begin(file)
         return file
 
-    def _lock(self, file: BinaryIO) -> None:
+    def _claim(self, file: BinaryIO) -> None:
         if not locked_now(file):
             file.close()
             raise UsageError("another run is writing to this undo file", source=str(self.path))
@@ -242,12 +281,12 @@ def read_header(path: Path) -> dict[str, Any]:
 
 
 def read_records(path: Path) -> Iterator[UndoRecord]:
-    """Yield the records of an undo file; one group at most is held in memory."""
+    """Yield the records of an undo file; what one line answers at most is held in memory."""
     return _paired(_lines(path), path)
 
 
 def read_backwards(path: Path) -> Iterator[UndoRecord]:
-    """Yield the records of an undo file, the last one first; one group at most is held in memory."""
+    """Yield the records of an undo file, the last one first; what one line answers is held in memory."""
     begins, end = _group_begins(path)
     with path.open("rb") as file:
         for offset, number in reversed(begins):

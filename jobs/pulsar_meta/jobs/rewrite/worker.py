@@ -2,25 +2,28 @@
 
 A thread reads ahead. Parsing, packing and checking hold the interpreter's lock for longer than all the rest
 of a run, so that beyond some values a process of its own decides: a value's bytes and its decision travel
-through its standard input and output. It ends with its input, so also when this process is killed.
+through a connection, whole lists at once. It ends with that, so also when this process is killed.
 """
 
 from __future__ import annotations
 
-import pickle
-import subprocess
 import sys
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, suppress
+from pickle import UnpicklingError
 from queue import Empty, Queue
-from select import select
 from threading import Event, Thread
-from typing import IO, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pulsar_meta.access.processes import cores, portable, start_module
 from pulsar_meta.codecs.errors import UnreachableError
 from pulsar_meta.jobs.rewrite.decision import Decided, Decision, Rule
 from pulsar_meta.stores.base import Versioned
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+    from pulsar_meta.access.processes import Talk
 
 T = TypeVar("T")
 
@@ -102,7 +105,7 @@ class Decider:
     def __init__(self, rule: Rule) -> None:
         """Nothing is started yet."""
         self.rule = rule
-        self._process: subprocess.Popen[bytes] | None = None
+        self._started: tuple[Popen[bytes], Talk] | None = None
         self._ready = False
 
     def __enter__(self) -> Decider:
@@ -110,16 +113,13 @@ class Decider:
 
     def __exit__(self, *error: object) -> None:
         self.end()
-        if self._process is not None:
-            for pipe in self._pipes():
-                # What it was still to be given is for nobody.
-                with suppress(OSError):
-                    pipe.close()
+        if self._started is not None:
+            self._started[1].close()
 
     def end(self) -> None:
         """End the process, whatever it is at. Safe to call twice."""
-        process = self._process
-        if process is not None:
+        if self._started is not None:
+            process, _ = self._started
             process.kill()
             process.wait()
 
@@ -147,74 +147,71 @@ class Decider:
         Nobody waits for it: until then everything is decided here. The machine may have no process to give,
         or its Python not this package (a zipped program).
         """
-        pipe = subprocess.PIPE
         try:
-            if self._process is None:
-                self._process = start_module("pulsar_meta.jobs.rewrite.worker", stdin=pipe, stdout=pipe)
+            if self._started is None:
+                self._started = start_module("pulsar_meta.jobs.rewrite.worker")
                 self._give(self.rule)
-            elif select([self._pipes()[1]], [], [], 0)[0]:
+            elif self._started[1].poll():
                 self.answer()
                 self._ready = True
         except OSError:
             return False
         except (UnreachableError, ImportError):
             self.__exit__()
-            self._process = None
+            self._started = None
             return False
         return True
 
     def _give(self, something: Rule | list[Versioned]) -> None:
         try:
-            _send(something, self._pipes()[0])
-        except (OSError, ValueError):
+            self._talk.send(something)
+        except OSError:
             raise self._ended() from None
 
     def _answer(self) -> Any:
         try:
-            return pickle.load(self._pipes()[1])
-        except (EOFError, pickle.UnpicklingError):
+            return self._talk.recv()
+        except (EOFError, OSError, UnpicklingError):
             raise self._ended() from None
 
-    def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
-        assert process.stdout is not None
-        return process.stdin, process.stdout
+    @property
+    def _talk(self) -> Talk:
+        assert self._started is not None
+        return self._started[1]
 
     def _ended(self) -> UnreachableError:
-        assert self._process is not None
+        from subprocess import TimeoutExpired
+
+        assert self._started is not None
+        process, _ = self._started
         try:
-            code = self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
+            code = process.wait(END_SECONDS)
+        except TimeoutExpired:
             # It answered with something else, and lives.
             self.end()
             return UnreachableError("the process that decides about the values does not answer as it should")
         return UnreachableError(f"the process that decides about the values ended (exit code {code})")
 
 
-def _send(something: object, pipe: IO[bytes]) -> None:
-    pickle.dump(something, pipe, pickle.HIGHEST_PROTOCOL)
-    pipe.flush()
-
-
-def _decide_until_the_end(given: IO[bytes], answers: IO[bytes]) -> None:
+def _decide_until_the_end(talk: Talk) -> None:
     """Answer each list of values with a list of decisions, until there is no more of either."""
-    # Whoever was killed in the middle of a part leaves it cut.
-    with suppress(EOFError, BrokenPipeError, pickle.UnpicklingError):
+    try:
+        rule: Any = talk.recv()
+    except ImportError as error:
+        talk.send(portable(error))
+        return
+    talk.send([])
+    while True:
+        part: Any = talk.recv()
         try:
-            rule: Rule = pickle.load(given)
-        except ImportError as error:
-            _send(portable(error), answers)
-            return
-        _send([], answers)
-        while True:
-            part: list[Versioned] = pickle.load(given)
-            try:
-                _send(list(map(rule, part)), answers)
-            except Exception as error:  # noqa: BLE001 - raised again by who asked
-                _send(portable(error), answers)
+            talk.send(list(map(rule, part)))
+        except Exception as error:  # noqa: BLE001 - raised again by who asked
+            talk.send(portable(error))
 
 
 if __name__ == "__main__":
-    _decide_until_the_end(sys.stdin.buffer, sys.stdout.buffer)
+    from multiprocessing.connection import Connection
+
+    # Whoever was killed in the middle of a part leaves it cut.
+    with suppress(EOFError, ConnectionError):
+        _decide_until_the_end(Connection(int(sys.argv[1])))
