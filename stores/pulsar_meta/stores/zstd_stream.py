@@ -43,7 +43,8 @@ class ZstdStream(io.RawIOBase):
             self._ready = memoryview(self._unpack(piece))
         target = memoryview(buffer).cast("B")
         size = min(len(target), len(self._ready))
-        target[:size], self._ready = self._ready[:size], self._ready[size:]
+        # An empty view would keep what it is a part of.
+        target[:size], self._ready = self._ready[:size], self._ready[size:] or memoryview(b"")
         return size
 
     def close(self) -> None:

@@ -243,7 +243,7 @@ class Sender:
         """Put the undo records of what is to be sent onto the disk, unless they are there."""
         if admitted.number is not None or not admitted.changes:
             return admitted
-        return replace(admitted, number=self.undo.append(admitted.lines))
+        return replace(admitted, number=self.undo.append(admitted.lines), lines=[])
 
     def _refuse(self, seen: Versioned, decision: Decision, refusal: Refusal) -> None:
         if self.strict:
