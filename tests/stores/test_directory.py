@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from pulsar_meta.codecs.errors import ConflictError, GuardError, NotFoundError, UnreachableError, UsageError
 from pulsar_meta.stores import registry
 from pulsar_meta.stores.base import ABSENT, Store
+from pulsar_meta.stores.directory import content_version
 from tests.contracts.store import Opener, StoreContract
 
 
@@ -136,6 +138,47 @@ def test_one_of_many_writers_wins(tree: Path) -> None:
         won = list(pool.map(create, range(40)))
     assert won.count(True) == 1
     assert (tree / "a" / ".value").read_text() == str(won.index(True))
+
+
+def test_a_group_is_written_but_for_what_moved(tree: Path) -> None:
+    with registry.open_store(f"dir:{tree}", read_only=False) as store:
+        versions = store.put_many([(f"/a/{at}", b"x", ABSENT) for at in range(200)])
+        (tree / "a" / "100" / ".value").write_bytes(b"by hand")
+        done = store.put_many([(f"/a/{at}", b"y", version or 0) for at, version in enumerate(versions)])
+        assert [at for at, version in enumerate(done) if version is None] == [100]
+        assert [store.read(f"/a/{at}").version for at in range(200) if at != 100] == [
+            *done[:100],
+            *done[101:],
+        ]
+        assert store.read("/a/100").value == b"by hand"
+        assert store.read("/a/199").value == b"y"
+    assert not list(tree.rglob(".value.new"))
+
+
+def test_a_path_may_come_twice_in_a_group(tree: Path) -> None:
+    with registry.open_store(f"dir:{tree}", read_only=False) as store:
+        first = store.put("/a", b"1", ABSENT)
+        second = content_version(b"2")
+        writes = [("/a", b"2", first), ("/b", b"x", ABSENT), ("/a", b"3", first), ("/a", b"4", second)]
+        assert store.put_many(writes) == [second, content_version(b"x"), None, content_version(b"4")]
+        assert store.put_many([]) == []
+
+
+def test_a_full_disk_leaves_every_value_whole(tree: Path) -> None:
+    with registry.open_store(f"dir:{tree}", read_only=False) as store:
+        versions = store.put_many([(f"/{at}", b"old", ABSENT) for at in range(10)])
+        # No file of this process may be longer now, as on a disk that is full.
+        held = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, held[1]))
+        try:
+            with pytest.raises(UnreachableError, match="/5: File too large"):
+                store.put_many(
+                    [(f"/{at}", bytes(at // 5 * 1001), version or 0) for at, version in enumerate(versions)]
+                )
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, held)
+        assert {held.value for held in store.scan()} == {b"old"}
+    assert not list(tree.rglob(".value.new"))
 
 
 def test_a_half_written_value_of_a_killed_writer_is_no_value(tree: Path) -> None:

@@ -10,17 +10,20 @@ import errno
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
+from typing import IO, Final
 
 from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import ConflictError, GuardError, NotFoundError, UnreachableError, UsageError
-from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, behind, checked, joined, prefixed
+from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, Write, behind, checked, joined, prefixed
 
 VALUE = ".value"
 UNFINISHED = ".value.new"
+# So many files are open and on their way to the disk at once.
+AT_ONCE: Final = 64
 
 
 def content_version(value: bytes) -> int:
@@ -73,30 +76,42 @@ class DirectoryStore(BaseStore):
 
     def put(self, path: str, value: bytes, expected: int) -> int:
         """Write if the content is still that of `expected` and return the new version."""
-        self.check_write(path, value)
-        directory = self._directory(path)
-        with self._locked(path, expected):
-            try:
-                directory.mkdir(parents=True, exist_ok=True)
-                self._replace(directory, value)
-            except OSError as error:
-                raise UnreachableError(f"{path}: {error.strerror}", source=self.url) from error
-        return content_version(value)
+        (version,) = self.put_many([(path, value, expected)])
+        if version is None:
+            raise _moved(path, self.url)
+        return version
+
+    def put_many(self, writes: Sequence[Write]) -> list[int | None]:
+        """Make each (path, value, expected) as `put` does; return new versions, None for a conflict.
+
+        Some are on their way to the disk at once: one turn of its journal carries them all.
+        """
+        for path, value, _ in writes:
+            self.check_write(path, value)
+        return [version for group in _groups(writes) for version in self._put_group(group)]
+
+    def _put_group(self, writes: Sequence[Write]) -> list[int | None]:
+        with self._locked():
+            held = [self._holds(path, expected) for path, _, expected in writes]
+            self._replace([write for write, holds in zip(writes, held, strict=True) if holds])
+        return [
+            content_version(value) if holds else None
+            for (_, value, _), holds in zip(writes, held, strict=True)
+        ]
 
     def delete(self, path: str, expected: int) -> None:
         """Delete if the content is still that of `expected`; directories that become empty go too."""
         self.check_write(path)
         directory = self._directory(path)
         self.read(path)
-        with self._locked(path, expected):
-            try:
-                (directory / VALUE).unlink()
-                _sync(directory)
-                while directory != self.root and not any(directory.iterdir()):
-                    directory.rmdir()
-                    directory = directory.parent
-            except OSError as error:
-                raise UnreachableError(f"{path}: {error.strerror}", source=self.url) from error
+        with self._locked(), self._reached(path):
+            if not self._holds(path, expected):
+                raise _moved(path, self.url)
+            (directory / VALUE).unlink()
+            _sync(directory)
+            while directory != self.root and not any(directory.iterdir()):
+                directory.rmdir()
+                directory = directory.parent
 
     def close(self) -> None:
         """Keep everything: no file stays open."""
@@ -142,26 +157,77 @@ class DirectoryStore(BaseStore):
         return Versioned(path, value, content_version(value), None, status.st_mtime_ns // 1_000_000)
 
     @contextmanager
-    def _locked(self, path: str, expected: int) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         root = os.open(self.root, os.O_RDONLY)
         try:
             fcntl.flock(root, fcntl.LOCK_EX)
-            held = self._read(path, self._directory(path) / VALUE)
-            if (ABSENT if held is None else held.version) != expected:
-                raise ConflictError(f"{path}: changed since it was read", source=self.url)
             yield
         finally:
             os.close(root)
 
-    def _replace(self, directory: Path, value: bytes) -> None:
-        unfinished = directory / UNFINISHED
-        unfinished.unlink(missing_ok=True)
-        with unfinished.open("xb") as file:
-            file.write(value)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(directory / VALUE)
-        _sync(directory)
+    @contextmanager
+    def _reached(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UnreachableError(f"{path}: {error.strerror}", source=self.url) from error
+
+    def _holds(self, path: str, expected: int) -> bool:
+        held = self._read(path, self._directory(path) / VALUE)
+        return (ABSENT if held is None else held.version) == expected
+
+    def _replace(self, writes: Sequence[Write]) -> None:
+        """Replace the values, each whole or not at all; returns when all are on the disk."""
+        directories = {path: self._directory(path) for path, _, _ in writes}
+        with ExitStack() as files:
+            opened = [(path, files.enter_context(self._begun(path, value))) for path, value, _ in writes]
+            for path, file in opened:
+                with self._reached(path):
+                    os.fsync(file.fileno())
+        for path, directory in directories.items():
+            with self._reached(path):
+                (directory / UNFINISHED).replace(directory / VALUE)
+        for path, directory in directories.items():
+            with self._reached(path):
+                _sync(directory)
+
+    @contextmanager
+    def _begun(self, path: str, value: bytes) -> Iterator[IO[bytes]]:
+        """Give the file that is to take the place of a value, with all that it is to hold."""
+        unfinished = self._directory(path) / UNFINISHED
+        with self._reached(path):
+            unfinished.parent.mkdir(parents=True, exist_ok=True)
+            unfinished.unlink(missing_ok=True)
+            with _removed_on_failure(unfinished), unfinished.open("xb") as file:
+                file.write(value)
+                file.flush()
+                yield file
+
+
+@contextmanager
+def _removed_on_failure(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            file.unlink()
+        raise
+
+
+def _moved(path: str, source: str) -> ConflictError:
+    return ConflictError(f"{path}: changed since it was read", source=source)
+
+
+def _groups(writes: Sequence[Write]) -> Iterator[list[Write]]:
+    """Yield the writes in groups that have no path twice."""
+    group: dict[str, Write] = {}
+    for write in writes:
+        if len(group) == AT_ONCE or write[0] in group:
+            yield list(group.values())
+            group = {}
+        group[write[0]] = write
+    if group:
+        yield list(group.values())
 
 
 def _sync(directory: Path) -> None:
