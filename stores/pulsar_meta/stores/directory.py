@@ -10,8 +10,9 @@ import errno
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
 from typing import IO, Final
@@ -22,8 +23,8 @@ from pulsar_meta.stores.base import ABSENT, BaseStore, Versioned, Write, behind,
 
 VALUE = ".value"
 UNFINISHED = ".value.new"
-# So many files are open and on their way to the disk at once.
-AT_ONCE: Final = 64
+# So many files are on their way to the disk at once.
+AT_ONCE: Final = 8
 
 
 def content_version(value: bytes) -> int:
@@ -88,16 +89,15 @@ class DirectoryStore(BaseStore):
         """
         for path, value, _ in writes:
             self.check_write(path, value)
-        return [version for group in _groups(writes) for version in self._put_group(group)]
-
-    def _put_group(self, writes: Sequence[Write]) -> list[int | None]:
         with self._locked():
-            held = [self._holds(path, expected) for path, _, expected in writes]
-            self._replace([write for write, holds in zip(writes, held, strict=True) if holds])
-        return [
-            content_version(value) if holds else None
-            for (_, value, _), holds in zip(writes, held, strict=True)
-        ]
+            return [version for group in _groups(writes) for version in self._put_group(group)]
+
+    def _put_group(self, writes: Collection[Write]) -> list[int | None]:
+        held = [self._holds(path, expected) for path, _, expected in writes]
+        allowed = [(path, value) for (path, value, _), holds in zip(writes, held, strict=True) if holds]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            versions = pool.map(self._replace, allowed)
+            return [next(versions) if holds else None for holds in held]
 
     def delete(self, path: str, expected: int) -> None:
         """Delete if the content is still that of `expected`; directories that become empty go too."""
@@ -176,41 +176,39 @@ class DirectoryStore(BaseStore):
         held = self._read(path, self._directory(path) / VALUE)
         return (ABSENT if held is None else held.version) == expected
 
-    def _replace(self, writes: Sequence[Write]) -> None:
-        """Replace the values, each whole or not at all; returns when all are on the disk."""
-        directories = {path: self._directory(path) for path, _, _ in writes}
-        with ExitStack() as files:
-            opened = [(path, files.enter_context(self._begun(path, value))) for path, value, _ in writes]
-            for path, file in opened:
-                with self._reached(path):
-                    os.fsync(file.fileno())
-        for path, directory in directories.items():
-            with self._reached(path):
-                (directory / UNFINISHED).replace(directory / VALUE)
-        for path, directory in directories.items():
-            with self._reached(path):
-                _sync(directory)
-
-    @contextmanager
-    def _begun(self, path: str, value: bytes) -> Iterator[IO[bytes]]:
-        """Give the file that is to take the place of a value, with all that it is to hold."""
-        unfinished = self._directory(path) / UNFINISHED
+    def _replace(self, write: tuple[str, bytes]) -> int:
+        """Replace a value whole or not at all; return its version when it is on the disk."""
+        path, value = write
+        place = f"{self.root}{path}".removesuffix("/")
+        unfinished = f"{place}/{UNFINISHED}"
         with self._reached(path):
-            unfinished.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.unlink(missing_ok=True)
-            with _removed_on_failure(unfinished), unfinished.open("xb") as file:
+            with _removed_on_failure(unfinished), _made(unfinished) as file:
                 file.write(value)
                 file.flush()
-                yield file
+                os.fsync(file.fileno())
+            os.replace(unfinished, f"{place}/{VALUE}")
+            _sync(place)
+        return content_version(value)
+
+
+def _made(file: str) -> IO[bytes]:
+    """Create a file; one that a killed writer left goes."""
+    try:
+        return open(file, "xb")
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+    except FileExistsError:
+        os.unlink(file)
+    return open(file, "xb")
 
 
 @contextmanager
-def _removed_on_failure(file: Path) -> Iterator[None]:
+def _removed_on_failure(file: str) -> Iterator[None]:
     try:
         yield
     except BaseException:
         with suppress(OSError):
-            file.unlink()
+            os.unlink(file)
         raise
 
 
@@ -218,19 +216,18 @@ def _moved(path: str, source: str) -> ConflictError:
     return ConflictError(f"{path}: changed since it was read", source=source)
 
 
-def _groups(writes: Sequence[Write]) -> Iterator[list[Write]]:
+def _groups(writes: Sequence[Write]) -> Iterator[Collection[Write]]:
     """Yield the writes in groups that have no path twice."""
     group: dict[str, Write] = {}
     for write in writes:
-        if len(group) == AT_ONCE or write[0] in group:
-            yield list(group.values())
+        if write[0] in group:
+            yield group.values()
             group = {}
         group[write[0]] = write
-    if group:
-        yield list(group.values())
+    yield group.values()
 
 
-def _sync(directory: Path) -> None:
+def _sync(directory: str | Path) -> None:
     number = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(number)
