@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from pulsar_meta.codecs.errors import ConflictError, GuardError, UnreachableError
-from pulsar_meta.stores import registry
+from pulsar_meta.proto.Etcd_pb2 import RangeResponse
+from pulsar_meta.stores import etcd as etcd_module
+from pulsar_meta.stores import etcd_ranges, registry
 from pulsar_meta.stores.base import ABSENT, Store
 from pulsar_meta.stores.grpc_client import GrpcClient
 from tests.contracts.store import Opener, ServerContract, StoreContract, put_all
@@ -228,6 +230,28 @@ class TestEtcdsOwn(EtcdFixtures):
         with open_store() as store:
             put_all(store, [f"{root}/{at}" for at in range(8)], lambda path: path.encode() * 100_000)
             assert [len(held.value) for held in store.scan(root)] == [len(f"{root}/0") * 100_000] * 8
+
+    def test_a_scan_in_narrow_ranges(
+        self, open_store: Opener, root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(etcd_ranges, "COUNTED", 40)
+        monkeypatch.setattr(etcd_module, "MAX_PAGE", 16)
+        paths = sorted(f"{root}/ns-{at // 100}/topic-{at // 10}/c-{at}" for at in range(1000))
+        with open_store() as store:
+            store.put_many([(path, b"x", ABSENT) for path in paths])
+            asked: list[RangeResponse] = []
+            page = store._page  # type: ignore[attr-defined]
+
+            def noted(*at: object, **how: object) -> RangeResponse:
+                asked.append(page(*at, **how))
+                return asked[-1]
+
+            monkeypatch.setattr(store, "_page", noted)
+            assert [held.path for held in store.scan(root)] == paths
+            assert [held.path for held in store.scan(root, after=paths[499])] == paths[500:]
+        # etcd says how many there are: a few are counted for each question, not all.
+        assert max(one.count for one in asked) >= 1000
+        assert sum(one.count for one in asked) / len(asked) < 150
 
     def test_children_jump_over_what_is_below_them(self, open_store: Opener, root: str) -> None:
         with open_store() as store:

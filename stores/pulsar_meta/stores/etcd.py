@@ -33,6 +33,7 @@ from pulsar_meta.stores import etcd_groups
 from pulsar_meta.stores.base import ABSENT, BaseStore, Change, Deletion, Versioned, Write, prefixed
 from pulsar_meta.stores.etcd_groups import OPERATIONS, TOO_MANY, Compared
 from pulsar_meta.stores.etcd_history import Changes, CompactedError
+from pulsar_meta.stores.etcd_ranges import Reach
 from pulsar_meta.stores.grpc_client import GrpcClient, TooLargeError
 
 # etcd's default for --max-request-bytes; a compare-and-set carries the key twice, and a few numbers.
@@ -112,9 +113,10 @@ class EtcdStore(BaseStore):
             yield own
         start = below if after is None else max(below, after.encode() + b"\0")
         limit, revision = MIN_PAGE, self._revision
+        reach = Reach(below, below[:-1] + AFTER_SLASH)
         while True:
             try:
-                page = self._page(start, below[:-1] + AFTER_SLASH, limit, revision=revision)
+                page = self._page(start, reach.end, limit, revision=revision)
             except TooLargeError:
                 if limit == 1:
                     raise
@@ -125,10 +127,15 @@ class EtcdStore(BaseStore):
                 found = self._versioned(held)
                 size += len(found.path) + len(found.value)
                 yield found
-            if not page.more:
-                return
             revision = revision or page.header.revision
-            start = page.kvs[-1].key + b"\0"
+            if page.more:
+                start = page.kvs[-1].key + b"\0"
+                reach.narrow(page.count, page.kvs[0].key, page.kvs[-1].key)
+            elif reach.end == reach.last:
+                return
+            else:
+                start = reach.end
+                reach.widen()
             # As many as fit into about PAGE_BYTES, seen from this page: its ByteSize() would encode it anew.
             limit = max(MIN_PAGE, min(MAX_PAGE, limit * PAGE_BYTES // size))
 
