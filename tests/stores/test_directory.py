@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import stat
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.errors import ConflictError, GuardError, NotFoundError, UnreachableError, UsageError
-from pulsar_meta.stores import registry
+from pulsar_meta.stores import directory, registry
 from pulsar_meta.stores.base import ABSENT, Store
 from pulsar_meta.stores.directory import content_version
 from tests.contracts.store import Opener, StoreContract
@@ -179,6 +180,24 @@ def test_a_full_disk_leaves_every_value_whole(tree: Path) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, held)
         assert [store.read(f"/{at}").value for at in range(10)] == [b""] * 5 + [b"old"] * 5
     assert not list(tree.rglob(".value.new"))
+
+
+def test_a_tree_that_is_gone(tree: Path) -> None:
+    with registry.open_store(f"dir:{tree}", read_only=False) as store:
+        tree.rmdir()
+        with pytest.raises(UnreachableError, match="cannot be locked: No such file"):
+            store.put_many([("/a", b"x", ABSENT)])
+
+
+def test_a_writer_that_stays(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "LOCK_SECONDS", 0.05)
+    other = os.open(tree, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    with registry.open_store(f"dir:{tree}", read_only=False) as store:
+        with pytest.raises(UnreachableError, match="another process has been writing"):
+            store.put("/a", b"x", ABSENT)
+        os.close(other)
+        assert store.put("/a", b"x", ABSENT) == content_version(b"x")
 
 
 def test_a_half_written_value_of_a_killed_writer_is_no_value(tree: Path) -> None:

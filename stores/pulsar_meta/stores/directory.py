@@ -10,9 +10,10 @@ import errno
 import fcntl
 import hashlib
 import os
+import time
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
 from typing import IO, Final
@@ -25,6 +26,7 @@ VALUE = ".value"
 UNFINISHED = ".value.new"
 # So many files are on their way to the disk at once.
 AT_ONCE: Final = 8
+LOCK_SECONDS: Final = 60.0
 
 
 def content_version(value: bytes) -> int:
@@ -93,11 +95,8 @@ class DirectoryStore(BaseStore):
             return [version for group in _groups(writes) for version in self._put_group(group)]
 
     def _put_group(self, writes: Collection[Write]) -> list[int | None]:
-        held = [self._holds(path, expected) for path, _, expected in writes]
-        allowed = [(path, value) for (path, value, _), holds in zip(writes, held, strict=True) if holds]
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            versions = pool.map(self._replace, allowed)
-            return [next(versions) if holds else None for holds in held]
+            return list(pool.map(lambda write: self._swap(*write), writes))
 
     def delete(self, path: str, expected: int) -> None:
         """Delete if the content is still that of `expected`; directories that become empty go too."""
@@ -158,12 +157,17 @@ class DirectoryStore(BaseStore):
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        root = os.open(self.root, os.O_RDONLY)
-        try:
-            fcntl.flock(root, fcntl.LOCK_EX)
+        with ExitStack() as held:
+            try:
+                root = os.open(self.root, os.O_RDONLY)
+                held.callback(os.close, root)
+                _lock(root)
+            except BlockingIOError as error:
+                text = f"another process has been writing for {LOCK_SECONDS:.0f} seconds"
+                raise UnreachableError(text, source=self.url) from error
+            except OSError as error:
+                raise UnreachableError(f"cannot be locked: {error.strerror}", source=self.url) from error
             yield
-        finally:
-            os.close(root)
 
     @contextmanager
     def _reached(self, path: str) -> Iterator[None]:
@@ -176,13 +180,14 @@ class DirectoryStore(BaseStore):
         held = self._read(path, self._directory(path) / VALUE)
         return (ABSENT if held is None else held.version) == expected
 
-    def _replace(self, write: tuple[str, bytes]) -> int:
-        """Replace a value whole or not at all; return its version when it is on the disk."""
-        path, value = write
+    def _swap(self, path: str, value: bytes, expected: int) -> int | None:
+        """Replace a value, whole or not at all; returns its version when that is on the disk, or None."""
+        if not self._holds(path, expected):
+            return None
         place = f"{self.root}{path}".removesuffix("/")
         unfinished = f"{place}/{UNFINISHED}"
-        with self._reached(path):
-            with _removed_on_failure(unfinished), _made(unfinished) as file:
+        with self._reached(path), _removed_on_failure(unfinished):
+            with _made(unfinished) as file:
                 file.write(value)
                 file.flush()
                 os.fsync(file.fileno())
@@ -225,6 +230,20 @@ def _groups(writes: Sequence[Write]) -> Iterator[Collection[Write]]:
             group = {}
         group[write[0]] = write
     yield group.values()
+
+
+def _lock(root: int) -> None:
+    """Keep other writers out; BlockingIOError where one stays for too long."""
+    until = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(root, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _sync(directory: str | Path) -> None:

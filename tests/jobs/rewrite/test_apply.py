@@ -15,7 +15,7 @@ from pulsar_meta.codecs.errors import (
 )
 from pulsar_meta.jobs.rewrite.apply import GROUP_VALUES, TRIES, Speed
 from pulsar_meta.jobs.rewrite.decision import Decided, keep, write
-from pulsar_meta.jobs.rewrite.guards import COORDINATOR
+from pulsar_meta.jobs.rewrite.guards import COORDINATOR, owners_path
 from pulsar_meta.jobs.rewrite.rules import current, put_rule, remove_rule
 from pulsar_meta.jobs.rewrite.run_files import read_identity
 from pulsar_meta.jobs.rewrite.undo_log import ANSWERED_GROUPS, UndoLog, read_records
@@ -23,6 +23,7 @@ from pulsar_meta.jobs.rewrite.worker import read_ahead
 from pulsar_meta.stores.base import ABSENT, Versioned, Write
 from pulsar_meta.stores.memory import MemoryStore
 from tests import rewrite_runs
+from tests.chaos.actors import cursor
 from tests.jobs.rewrite.conftest import MakeRun, all_upper, letters, undo_all, upper
 
 
@@ -191,6 +192,32 @@ def test_the_next_group_is_recorded_while_one_is_sent_and_never_sent_beside_it(t
     # What a reader holds in memory: the records in front of an answer.
     answers = [len(json.loads(line)["sent"]) for line in lines_with(tmp_path / "undo", b'{"sent":')]
     assert GROUP_VALUES < max(answers) <= ANSWERED_GROUPS * GROUP_VALUES
+
+
+class LoadedForAMoment(MemoryStore):
+    """A broker owns all topics when the guards look for the second time, and none after that."""
+
+    looked = 0
+
+    def children(self, path: str) -> list[str]:
+        if path != owners_path("t/n"):
+            return super().children(path)
+        self.looked += 1
+        return ["0x00000000_0xffffffff"] if self.looked == 2 else []
+
+
+def test_below_a_topic_that_was_refused_late_nothing_comes_into_being(tmp_path: Path) -> None:
+    """Some stores make what is missing above a value: a topic without ledgers."""
+    store = LoadedForAMoment()
+    topic = "/managed-ledgers/t/n/persistent/topic"
+    values = {topic: b"", f"{topic}/cursor": cursor(1, 3)}
+    log = UndoLog(tmp_path / "undo", "test", read_identity(store))
+    run = rewrite_runs.make_run(store, log)
+    seen = {path: Versioned(path, b"", ABSENT) for path in values}
+    summary = run.apply([(seen[path], write(seen[path], new)) for path, new in values.items()], upper)
+    log.close()
+    assert dict(summary.skipped_for) == {"loaded": 1, "parent-refused": 1}
+    assert store.values == {}
 
 
 def lines_with(path: Path, head: bytes) -> list[bytes]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -123,6 +124,27 @@ def test_after_a_record_that_found_no_room_nothing_is_answered(tmp_path: Path) -
     log.answer(first, [1])
     log.close()
     assert (tmp_path / "u").read_bytes() == before
+
+
+def test_nothing_comes_behind_a_line_that_was_cut(tmp_path: Path) -> None:
+    """Room that returns is of no use: a file with half a line in its middle could not be undone."""
+    log = UndoLog(tmp_path / "u", "c", STORE)
+    first = log.append([undo_line(Change("/a", 0, b"1", b"2"))])
+    held = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "u").stat().st_size + 9000, held[1]))
+    try:
+        with pytest.raises(UnreachableError, match="cannot be written: File too large"):
+            log.append([undo_line(Change(f"/{at}", 0, bytes(3000), b"2")) for at in range(5)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, held)
+    cut = (tmp_path / "u").read_bytes()
+    log.answer(first, [1])
+    with pytest.raises(UnreachableError, match="cannot be written: File too large"):
+        log.append([undo_line(Change("/b", 0, b"1", b"2"))])
+    log.close()
+    assert (tmp_path / "u").read_bytes() == cut
+    assert not cut.endswith(b"\n")
+    assert next(read_records(tmp_path / "u")).path == "/a"
 
 
 @pytest.mark.parametrize(

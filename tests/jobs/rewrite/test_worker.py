@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.access.processes import cores
+from pulsar_meta.access.processes import cores, start_module
 from pulsar_meta.codecs.errors import UnreachableError
 from pulsar_meta.jobs.rewrite import worker
 from pulsar_meta.jobs.rewrite.decision import Decision, Rule
@@ -189,6 +190,15 @@ def test_a_rule_that_another_process_cannot_load_is_asked_here(capfd: pytest.Cap
 
 
 @two_processors
+def test_a_process_whose_values_are_cut_ends_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
+    process, talk = start_module("pulsar_meta.jobs.rewrite.worker")
+    # A message of a million bytes, of which ten come: who sent it was killed.
+    os.write(talk.fileno(), struct.pack("!i", 1_000_000) + bytes(10))
+    talk.close()
+    assert process.wait(60) == 0
+    assert capfd.readouterr().err == ""
+
+
 def test_the_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
     script = """
 from tests.jobs.rewrite.test_worker import *

@@ -146,8 +146,9 @@ class Sender:
         """Have the group sent that the guards have looked at, once the one before is done."""
         admitted, self._admitted = self._admitted, None
         if admitted is not None and self._threads is not None:
-            ready = admitted.result()
+            # What became of the group before is worth more than why this one is not sent.
             self._settle()
+            ready = admitted.result()
             self._sent = self._threads.submit(self._deliver, self._recorded(ready))
 
     def _settle(self) -> None:
@@ -195,6 +196,7 @@ class Sender:
         for part in self.batches.sendings(changes):
             whose = {change.path: topics[change.path] for change in part if change.path in topics}
             late = self.guards.look(whose, self.batches.children)
+            late |= self.guards.of_parents(part, late)
             done = iter(self.batches.write([change for change in part if change.path not in late]))
             versions += [None if change.path in late else next(done) for change in part]
             refused |= late

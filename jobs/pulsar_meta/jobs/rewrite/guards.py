@@ -128,7 +128,7 @@ class Guards:
         return self._judge(topics, self._listed)
 
     def recall(self, topics: Topics, children: Children) -> dict[str, Refusal]:
-        """Return what `look` does, without asking where the last look saw all and found nothing to refuse.
+        """Return what `look` does, or nothing, unasked, where the last look saw all and refused nothing.
 
         For what is looked at once more before it is sent.
         """

@@ -132,6 +132,7 @@ class UndoLog:
         # many bytes their records have.
         self._answers: dict[int, Sequence[int | None] | None] = {}
         self._unanswered = 0
+        self._failed: UnreachableError | None = None
         if path.exists() and not (path.is_file() and is_unused(path)):
             if not resume:
                 raise UsageError(f"{path} exists; an undo file is never overwritten (--resume continues it)")
@@ -150,8 +151,8 @@ class UndoLog:
     def append(self, lines: Sequence[bytes]) -> int:
         """Put the lines of a group (`undo_line`) onto the disk; returns its number when they are there.
 
-        UnreachableError where there is no room for them: the group must not be sent then, and nothing is
-        answered any more.
+        UnreachableError where there is no room for them: the group must not be sent then, and nothing more is
+        appended or answered, since it would come behind a line that may be cut.
         """
         with self._lock:
             number = len(self._answers)
@@ -197,11 +198,14 @@ class UndoLog:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
+        if self._failed is not None:
+            raise self._failed
         try:
             yield
         except OSError as error:
             text = f"the undo file cannot be written: {error.strerror}"
-            raise UnreachableError(text, source=str(self.path)) from error
+            self._failed = UnreachableError(text, source=str(self.path))
+            raise self._failed from error
 
     def _open(self) -> BinaryIO:
         if self._file is None:

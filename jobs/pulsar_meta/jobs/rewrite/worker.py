@@ -118,10 +118,11 @@ class Decider:
 
     def end(self) -> None:
         """End the process, whatever it is at. Safe to call twice."""
-        if self._started is not None:
-            process, _ = self._started
-            process.kill()
-            process.wait()
+        # The reading thread may be giving it up.
+        started = self._started
+        if started is not None:
+            started[0].kill()
+            started[0].wait()
 
     def offered(self, parts: Iterable[list[Versioned]]) -> Iterator[tuple[list[Versioned], bool]]:
         """Yield the parts, and whether the process has been given them; waits while it is busy."""
@@ -212,6 +213,6 @@ def _decide_until_the_end(talk: Talk) -> None:
 if __name__ == "__main__":
     from multiprocessing.connection import Connection
 
-    # Whoever was killed in the middle of a part leaves it cut.
-    with suppress(EOFError, ConnectionError):
+    # Whoever was killed in the middle of a part leaves it cut, which is an OSError of no kind.
+    with suppress(EOFError, OSError):
         _decide_until_the_end(Connection(int(sys.argv[1])))
