@@ -225,5 +225,6 @@ def _skip_or_fail_without_jars() -> Generator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what did not run, and why."""
+    """Say what did not run, and what failed before it passed, and why."""
     report.did_not_run(terminalreporter)
+    report.failed_first(terminalreporter)

@@ -24,9 +24,9 @@ ENCRYPTED = "persistent://public/default/encrypted"
 LOST = {f"persistent://public/default/{name}" for name in ("marks", "compacted", "delayed-buckets")}
 
 
-def unloadable(pulsar: PulsarStandalone, topics: set[str]) -> set[str]:
-    """Return which of the topics the broker fails to load."""
-    failed = set()
+def unloadable(pulsar: PulsarStandalone, topics: set[str]) -> dict[str, str]:
+    """Return which of the topics the broker fails to load, and what it says."""
+    failed = {}
     for topic in topics:
         try:
             domain, name = topic.split("://")
@@ -36,7 +36,7 @@ def unloadable(pulsar: PulsarStandalone, topics: set[str]) -> set[str]:
         except AdminError as error:
             if error.status != 500:
                 raise
-            failed.add(topic)
+            failed[topic] = str(error)
     return failed
 
 
@@ -75,7 +75,8 @@ def test_the_outage_is_healed_and_the_healing_undone(capture: Callable[[str], Pa
     transactions = {"transactionCoordinatorEnabled": "true"}
     with PulsarStandalone(VERSION, data=data, settings=transactions) as pulsar:
         store = f"rocksdb:{pulsar.metadata_dir}"
-        assert unloadable(pulsar, LOST | others) == LOST
+        failed = unloadable(pulsar, LOST | others)
+        assert failed.keys() == LOST, failed
         running = pulsar_meta("compress-cursors", "--store", store, "--compression", "none", "--yes", env=env)
         assert running.returncode == 7, "a broker holds the database"
         pulsar.stop()
@@ -99,7 +100,7 @@ def test_the_outage_is_healed_and_the_healing_undone(capture: Callable[[str], Pa
         shutil.copytree(pulsar.metadata_dir, healed)
 
         pulsar.start()
-        assert unloadable(pulsar, LOST | others) == set()
+        assert unloadable(pulsar, LOST | others) == {}
         for truth, topics in (("truth-after-revert.json", LOST), ("truth.json", others)):
             for topic in topics:
                 assert read_all(pulsar, topic) == promised(data / truth, topic), topic
@@ -114,4 +115,5 @@ def test_the_outage_is_healed_and_the_healing_undone(capture: Callable[[str], Pa
         assert undone.returncode == 0, undone.stderr
         assert values(pulsar.metadata_dir) == before
         pulsar.start()
-        assert unloadable(pulsar, LOST | others) == LOST
+        failed = unloadable(pulsar, LOST | others)
+        assert failed.keys() == LOST, failed

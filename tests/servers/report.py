@@ -1,4 +1,4 @@
-"""What did not run, by reason; as a pytest plugin (`make interop`) it resolves the jars first."""
+"""What did not run or failed at its first try; as a plugin of `make interop` it resolves the jars first."""
 
 from __future__ import annotations
 
@@ -31,6 +31,13 @@ def did_not_run(terminal: pytest.TerminalReporter) -> None:
         terminal.section(f"DID NOT RUN: {missed.total()} TESTS", sep="!", red=True, bold=True)
         for reason, count in sorted(missed.items()):
             terminal.line(f"{count} tests: {reason}")
+
+
+def failed_first(terminal: pytest.TerminalReporter) -> None:
+    """Print how tests failed that were run a second time."""
+    for failed in terminal.getreports("rerun"):
+        terminal.section(f"FAILED AT FIRST TRY: {failed.nodeid}", sep="!", red=True, bold=True)
+        terminal.write_line(failed.longreprtext)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
