@@ -47,7 +47,10 @@ def read_all(pulsar: PulsarStandalone, topic: str) -> list[tuple[int, int, int, 
     import pulsar as client
 
     found = []
-    connected = client.Client(pulsar.service_url, logger=client.ConsoleLogger(client.LoggerLevel.Error))
+    # The first reader may wait half a minute, as long as the broker waits for snapshots of transactions that
+    # compaction has removed (apache/pulsar#18833); then the topic is loaded anew, and the reader answered.
+    errors = client.ConsoleLogger(client.LoggerLevel.Error)
+    connected = client.Client(pulsar.service_url, operation_timeout_seconds=90, logger=errors)
     reader = connected.create_reader(topic, client.MessageId.earliest)
     while reader.has_message_available():
         message = reader.read_next(20_000)
