@@ -16,10 +16,12 @@ from pathlib import Path
 import orjson
 import pytest
 
+from pulsar_meta.codecs.columns.column import decode_row
+from pulsar_meta.codecs.frames.batch import join_batch
 from pulsar_meta.codecs.frames.frame import encode_frame
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
+from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata, SingleMessageMetadata
 from tests.cli.program import as_text, pulsar_meta_here
 from tests.entry_truth import CHUNKED, ENCRYPTED, SAME, TRANSACTION, compare
 
@@ -404,3 +406,31 @@ def test_frames_are_read_from_a_regular_file(tmp_path: Path) -> None:
     done = run("--entries", f"frames:{tmp_path}")
     assert (done.returncode, done.stdout) == (2, "")
     assert "no regular file" in done.stderr
+
+
+def write_frames(file: Path, *frames: bytes) -> None:
+    file.write_bytes(b"".join(len(frame).to_bytes(4) + frame for frame in frames))
+
+
+def test_a_compression_that_pulsar_has_not_assigned_is_unknown(tmp_path: Path) -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
+    metadata.MergeFromString(bytes([8 << 3, 9]))
+    frame = encode_frame(metadata, b"payload")
+    write_frames(tmp_path / "frames", frame)
+    done = run("-o", "plain", "--entries", f"frames:{tmp_path / 'frames'}")
+    assert done.stdout.split("\t")[7] == "unknown(9)"
+    assert decode_row(memoryview(frame), bookie=False)["compression"] == "unknown(9)"
+
+
+def test_an_index_smaller_than_its_batch_is_counted_as_clients_do(tmp_path: Path) -> None:
+    batch = join_batch([(SingleMessageMetadata(), b"x")] * 3)
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, num_messages_in_batch=3)
+    frame = encode_frame(metadata, batch, broker_metadata=BrokerEntryMetadata(index=1))
+    write_frames(tmp_path / "frames", frame)
+    (shown,) = dump("--deep", "--entries", f"frames:{tmp_path / 'frames'}")
+    assert (shown["first_index"], shown["last_index"]) == (-1, 1)
+    assert [message["index"] for message in shown["messages"]] == [-1, 0, 1]
+    assert decode_row(memoryview(frame), bookie=False)["first_index"] == -1
+    done = run("-o", "plain", "--entries", f"frames:{tmp_path / 'frames'}")
+    assert done.stdout.split("\t")[1] == "-1-1"
+    assert "index 1 is smaller than its batch" in done.stdout

@@ -11,6 +11,8 @@ from typing import Any
 import orjson
 import pytest
 
+from pulsar_meta.codecs.frames.frame import encode_frame
+from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
 from tests.cli.program import as_text, pulsar_meta_here
 
 Capture = Callable[[str], Path]
@@ -110,3 +112,17 @@ def test_where_spark_does_not_go(capture: Capture, arguments: list[str], tmp_pat
     done = dump(capture("pulsar-4.2.4"), "orders", *arguments, "--output", str(tmp_path / "out"))
     assert (done.returncode, done.stdout) == (2, "")
     assert "--engine" in done.stderr
+
+
+def test_unreadable_frames_give_the_exit_code_that_they_give_without_a_filter(tmp_path: Path) -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
+    metadata.properties.add(key="region", value="eu")
+    frame = encode_frame(metadata, b"payload")
+    wrong_checksum = bytearray(frame)
+    wrong_checksum[-1] ^= 1
+    file = tmp_path / "frames"
+    for broken, code in ((b"no frame at all", 4), (bytes(wrong_checksum), 4), (frame, 0)):
+        file.write_bytes(b"".join(len(one).to_bytes(4) + one for one in (frame, broken, frame)))
+        for more in ((), ("--where", "region=eu"), ("--where", "region=us"), ("--where", "region", "--deep")):
+            done = pulsar_meta_here("dump-entries", *more, "--entries", f"frames:{file}", "-o", "ndjson")
+            assert done.returncode == code, more

@@ -59,18 +59,30 @@ class TestCounted(EntrySourceContract):
             yield source
 
 
-def test_truncated_at_every_length(tmp_path: Path) -> None:
+def test_a_file_cut_at_any_length_keeps_its_complete_frames(tmp_path: Path) -> None:
     path = tmp_path / "some.frames"
-    write(path)
+    write(path, [(7, 4), (7, 5), (7, 6)])
     whole = path.read_bytes()
     for length in range(30):
         path.write_bytes(whole[:length])
-        if length in (0, 7, 11):
-            with open_entries([f"frames:{path}"]) as source:
-                assert (source.last_entry(0) or 0) <= 1
-        else:
+        complete = (length >= 7) + (length >= 11)
+        if not complete and length:
             with pytest.raises(DecodeError, match="claims"):
                 open_entries([f"frames:{path}"])
+            continue
+        with open_entries([f"frames:{path}"]) as source:
+            assert [entry.entry_id for entry in source.read_many(7)] == [4, 5, 6][:complete]
+            assert len(source.faults) == (length not in (0, 7, 11))
+
+
+def test_a_cut_file_is_shown_up_to_the_cut_and_the_command_fails(tmp_path: Path) -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
+    frame = encode_frame(metadata, b"payload")
+    file = tmp_path / "frames"
+    file.write_bytes((len(frame).to_bytes(4, "big") + frame) * 3 + len(frame).to_bytes(4, "big") + frame[:9])
+    done = pulsar_meta_here("dump-entries", "--entries", f"frames:{file}", "-o", "ndjson")
+    assert (done.returncode, done.stdout.count(b"\n")) == (4, 3)
+    assert b"a frame claims" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ class Matches:
         if self.engine.engine is Engine.SPARK:
             raise UsageError("-o raw goes without Spark: leave --engine out")
         entries = read_entries(places, source, store, self.faults, self.coverage)
-        found = matching_entries(entries, self.chosen, self.counts)
+        found = matching_entries(entries, self.chosen, self.counts, self.faults)
         return islice(((entry, form) for entry, form, _ in found), self.count)
 
     def _by_spark(

@@ -7,7 +7,6 @@ Without it they are the entries 0, 1, 2 … of ledger 0.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +26,10 @@ class FramesFile(LocatedEntries):
     whole_ledgers = False
 
     def __init__(self, url: str) -> None:
-        """Map the file; NotFoundError, UsageError (no regular file), DecodeError (sizes, positions)."""
+        """Map the file. What follows the last complete frame is one of `faults`.
+
+        Raises NotFoundError, UsageError (no regular file), DecodeError (no frame is complete, positions).
+        """
         path = Path(url.partition(":")[2])
         if not path.exists():
             raise NotFoundError("no such file", source=str(path))
@@ -35,8 +37,9 @@ class FramesFile(LocatedEntries):
             raise UsageError("no regular file: frames are read from one", source=str(path))
         index = TableLocations()
         super().__init__(url, index, DataFiles({0: path}))
-        offsets = list(self._frames())
-        for offset, (ledger_id, entry_id) in zip(offsets, _positions(path, len(offsets)), strict=True):
+        offsets = self._frames()
+        positions = _positions(path, len(offsets), cut=bool(self.faults))
+        for offset, (ledger_id, entry_id) in zip(offsets, positions, strict=False):
             index.add(ledger_id, entry_id, offset)
 
     def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> None:
@@ -49,21 +52,23 @@ class FramesFile(LocatedEntries):
         self.files.check(0)
         return RawEntry(ledger_id, entry_id, data, bookie=False)
 
-    def _frames(self) -> Iterator[int]:
-        """Yield the offset of each frame, past its size."""
+    def _frames(self) -> list[int]:
+        """Return the offset of each complete frame, past its size; DecodeError if there is none."""
         view, at = self.files.view(0), 0
+        offsets: list[int] = []
         while at < len(view):
             left = len(view) - at - 4
             size = _SIZE.unpack_from(view, at)[0] if left >= 0 else 0
             if size > left:
-                raise DecodeError(
-                    f"a frame claims {size} bytes, {max(left, 0)} are left",
-                    offset=at,
-                    source=self.files.name(0),
-                )
-            yield at + 4
+                text = f"a frame claims {size} bytes, {max(left, 0)} are left"
+                self.faults.append(DecodeError(text, offset=at, source=self.files.name(0)))
+                break
+            offsets.append(at + 4)
             at += 4 + size
         self.files.check(0)
+        if self.faults and not offsets:
+            raise self.faults[0]
+        return offsets
 
 
 def open_frames_file(url: str) -> FramesFile:
@@ -73,8 +78,8 @@ def open_frames_file(url: str) -> FramesFile:
     return FramesFile(url)
 
 
-def _positions(path: Path, count: int) -> list[tuple[int, int]]:
-    """Return (ledger, entry) of each frame, from FILE.idx or counted."""
+def _positions(path: Path, count: int, *, cut: bool) -> list[tuple[int, int]]:
+    """Return (ledger, entry) of each frame, from FILE.idx or counted; of a `cut` file there may be more."""
     index = path.with_name(path.name + ".idx")
     if not index.is_file():
         return [(0, entry_id) for entry_id in range(count)]
@@ -84,7 +89,7 @@ def _positions(path: Path, count: int) -> list[tuple[int, int]]:
             found = [(_id(row["ledger"]), _id(row["entry"])) for row in rows]
         except (DecodeError, ValueError, KeyError) as error:
             raise DecodeError('expected lines {"ledger": N, "entry": N}', source=str(index)) from error
-    if len(found) != count:
+    if len(found) < count or (len(found) > count and not cut):
         raise DecodeError(f"expected {count} positions, one a frame, found {len(found)}", source=str(index))
     return found
 

@@ -10,6 +10,7 @@ from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.render.text import json_line
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import iso_time
+from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
 
 ENTRY_COLUMNS: Final = (
     "position", "index", "time", "producer", "sequence", "messages", "size (bytes)", "codec", "checksum",
@@ -120,7 +121,7 @@ def _entry_row(document: Document) -> list[str]:
         str(metadata.get("sequence_id", NONE)),
         str(metadata.get("num_messages_in_batch", 1 if metadata else NONE)),
         str(document["size"]),
-        metadata.get("compression", "NONE").lower(),
+        _compression(metadata),
         document["frame_checksum"],
         document["digest"],
         _properties(metadata),
@@ -147,6 +148,15 @@ def _message_row(document: Document) -> list[str]:
         str(message.get("payload", message.get("payload_sha256", message.get("payload_file", NONE)))),
         _note(document, own),
     ]
+
+
+def _compression(metadata: Document) -> str:
+    """Return the name of the compression; a number that Pulsar has not assigned is an unknown field."""
+    for field in metadata.get("unknown_fields", ()):
+        if field["number"] == MessageMetadata.COMPRESSION_FIELD_NUMBER:
+            return f"unknown({field['value']})"
+    name: str = metadata.get("compression", "NONE")
+    return name.lower()
 
 
 def _index_range(document: Document) -> str:
@@ -186,6 +196,8 @@ def _note(document: Document, own: Document | None = None) -> str:
     notes += _readable(document)
     if own is not None:
         notes += [word for word in ("compacted_out", "null_value") if own.get(word)]
+    if document.get("first_index", 0) < 0:
+        notes.append(f"index {document['index']} is smaller than its batch")
     if "broker_metadata" in document:
         numbers = (str(field["number"]) for field in document["broker_metadata"]["unknown_fields"])
         notes.append(f"unknown broker fields {', '.join(numbers)}")

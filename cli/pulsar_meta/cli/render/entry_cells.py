@@ -193,7 +193,7 @@ class BlockCells(FieldCells):
     def first_index(self) -> Positions:
         """Return the index of each entry's first message."""
         last = self.field("index").values.view(np.int64)
-        first: Positions = np.maximum(last - self.headers.index_widths() + 1, 0)
+        first: Positions = last - self.headers.index_widths() + 1
         return first
 
     def times(self) -> Positions:

@@ -126,7 +126,7 @@ class OpenedBlock:
         last = self.cells.field("index").values.view(np.int64)[entries]
         before = np.maximum(headers.index_widths()[entries] - 1 - found.places, 0)
         own.rows = found.whole[found.rows]
-        return Kind(self.cells, own, entries, found.places, np.maximum(last - before, 0), found.payload_sizes)
+        return Kind(self.cells, own, entries, found.places, last - before, found.payload_sizes)
 
     def _alone(self) -> Kind:
         last = self.cells.field("index").values.view(np.int64)

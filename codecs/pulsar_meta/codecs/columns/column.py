@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from pulsar_meta.codecs.checksum import Verdict
 from pulsar_meta.codecs.columns.words import Rows
 from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.frames.batch import unknown_compression
 from pulsar_meta.codecs.frames.bookie_entry import DigestType, decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import Frame, decode_frame
+from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
 
 ColumnType = Literal["integer", "boolean", "text"]
 
@@ -159,11 +161,16 @@ def _frame_columns(frame: Frame) -> Row:
         "publish_time": metadata.publish_time,
         "producer_name": _text(metadata.producer_name),
         "sequence_id": metadata.sequence_id,
-        "compression": COMPRESSIONS[metadata.compression],
+        "compression": _compression(metadata),
         "encrypted": bool(metadata.encryption_keys),
         "has_metadata": frame.broker_metadata is not None,
         "frame_checksum": frame.checksum,
     }
+
+
+def _compression(metadata: MessageMetadata) -> str:
+    number = unknown_compression(metadata)
+    return COMPRESSIONS[metadata.compression] if number is None else f"unknown({number})"
 
 
 def _text(value: str | bytes) -> str:

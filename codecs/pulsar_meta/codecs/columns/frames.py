@@ -263,7 +263,7 @@ def _message_count(run: EntryRun) -> Positions:
 def _first_index(run: EntryRun) -> Column:
     index, transaction = run.frames.fields["index"], run.frames.fields["txnid_most_bits"]
     width = np.where(transaction.present, 1, _message_count(run))
-    return Column(np.maximum(index.values.view(np.int64) - width + 1, 0), index.present)
+    return Column(index.values.view(np.int64) - width + 1, index.present)
 
 
 def _last_index(run: EntryRun) -> Column:

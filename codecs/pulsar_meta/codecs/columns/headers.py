@@ -103,7 +103,7 @@ class HeaderReader:
                 break
             self._widths = self._widths[1:]
         heads, frames = self._with_long_ones(data, offsets, held, heads, frames)
-        whole = safe & ~frames.odd & ~_unsafe(frames)
+        whole = safe & ~frames.odd & ~_unsafe(frames) & ~_index_too_small(frames)
         rows = np.flatnonzero(whole)
         whole[rows] = self._sums_fit(data, offsets, sizes, heads, frames, rows)
         payload_at = np.broadcast_to(frames.payload_at, sizes.shape)
@@ -178,6 +178,13 @@ def _unsafe(frames: FrameColumns) -> Rows:
     for name in _WIDE_FIELDS:
         unsafe |= frames.fields[name].values > MAX_SAFE_INTEGER
     return unsafe
+
+
+def _index_too_small(frames: FrameColumns) -> Rows:
+    """Find entries whose index is smaller than their batch, so that the first message's is negative."""
+    index, count = frames.fields["index"], frames.fields["num_messages_in_batch"]
+    small: Rows = index.present & count.present & (index.values + 1 < count.values)
+    return small
 
 
 def _before_covered(heads: Heads, rows: Positions, data_at: int, covered_at: Positions) -> Sums:

@@ -68,13 +68,24 @@ class OpenedEntry:
 
 def compression_name(metadata: MessageMetadata) -> str:
     """Return none, lz4, zlib, zstd or snappy; DecodeError for a number that Pulsar has not assigned."""
-    if not metadata.HasField("compression"):
-        # A number that the enum does not have is kept as an unknown field.
-        unknowns = UnknownFieldSet(metadata)
-        for unknown in (unknowns[at] for at in range(len(unknowns))):
-            if unknown.field_number == MessageMetadata.COMPRESSION_FIELD_NUMBER:
-                raise DecodeError(f"no compression has the number {unknown.data}")
+    number = unknown_compression(metadata)
+    if number is not None:
+        raise DecodeError(f"no compression has the number {number}")
     return CompressionType.Name(metadata.compression).lower()
+
+
+def unknown_compression(metadata: MessageMetadata) -> int | None:
+    """Return the number of a compression that Pulsar has not assigned, None for one that it has.
+
+    protobuf keeps a number that the enum does not have as an unknown field.
+    """
+    if metadata.HasField("compression"):
+        return None
+    unknowns = UnknownFieldSet(metadata)
+    for unknown in (unknowns[at] for at in range(len(unknowns))):
+        if unknown.field_number == MessageMetadata.COMPRESSION_FIELD_NUMBER:
+            return int(unknown.data)
+    return None
 
 
 def why_unopened(metadata: MessageMetadata) -> str | None:
@@ -189,7 +200,7 @@ def _number(frame: Frame, found: list[_Found], places: Sequence[int]) -> Iterato
     """Give each message its place in the batch and its index."""
     last, width = frame.index, frame.index_width
     for place, (metadata, payload) in zip(places, found, strict=True):
-        index = None if last is None else max(0, last - max(0, width - 1 - place))
+        index = None if last is None else last - max(0, width - 1 - place)
         yield Message(place, index, metadata, payload)
 
 

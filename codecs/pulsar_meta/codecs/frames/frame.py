@@ -74,9 +74,13 @@ class Frame:
 
     @property
     def index_range(self) -> tuple[int, int] | None:
-        """The indexes of the first and the last message, None without an index."""
+        """The indexes of the first and the last message, None without an index.
+
+        The first one is negative if the entry's index is smaller than its batch: clients subtract in the
+        same way (MessageImpl.getIndex).
+        """
         last = self.index
-        return None if last is None else (max(0, last - self.index_width + 1), last)
+        return None if last is None else (last - self.index_width + 1, last)
 
 
 def decode_frame(data: Buffer, *, verify: bool = True) -> Frame:

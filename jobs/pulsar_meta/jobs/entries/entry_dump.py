@@ -89,19 +89,28 @@ def describe(entry: DataEntry, form: EntryFormat, look: DumpOptions, report: Rep
         "digest": entry.digest,
         **_records(entry, frame, form, faults),
     }
+    _report_frame(frame, reason, entry, form, report)
     if frame is None:
-        if form.content is None and (form.frames or entry.digest != "ok"):
-            faults.add(f"no frame can be read in it: {reason}")
         messages: OpenedFacts = {"messages": []} if look.deep else {}
         return {**head, "metadata": {}, **messages, "unopened": f"no frame: {reason}"}
-    if frame.checksum == "bad":
-        faults.add("the checksum of its frame does not fit")
     document: EntryDocument = {**head, **frame_to_json(frame)}
     if compacted_from is not None:
         document["compacted_from"] = compacted_from
     if look.deep:
         document |= _opened(entry, frame, form, look, faults)
     return document
+
+
+def _report_frame(
+    frame: Frame | None, reason: str | None, entry: DataEntry, form: EntryFormat, report: Report
+) -> None:
+    """Report an entry that should hold a frame and does not (`reason`), or a frame with a bad checksum."""
+    faults = _Faults(f"entry {entry.ledger_id}:{entry.entry_id}", report)
+    if frame is not None:
+        if frame.checksum == "bad":
+            faults.add("the checksum of its frame does not fit")
+    elif form.content is None and (form.frames or entry.digest != "ok"):
+        faults.add(f"no frame can be read in it: {reason}")
 
 
 def write_payloads(directory: Path, entry: DataEntry, opened: OpenedEntry) -> list[str]:
@@ -178,17 +187,22 @@ def _add_snapshots(
 
 
 def matching_entries(
-    entries: Iterable[Readable], chosen: EntryFilter, counts: FilterCounts
+    entries: Iterable[Readable], chosen: EntryFilter, counts: FilterCounts, report: Report
 ) -> Iterator[tuple[DataEntry, EntryFormat, FilterVerdict]]:
-    """Yield the entries that match and why; every one is counted, but for those that never are messages."""
+    """Yield the entries that match, and why. Count all entries but those that never hold messages.
+
+    A damaged frame that does not match is reported, because `describe` never gets it.
+    """
     for entry, form in entries:
         if form.content is not None:
             continue
-        frame, _, _ = find_frame(entry.data, form)
+        frame, _, reason = find_frame(entry.data, form)
         verdict = FilterVerdict(False, None, why="have no frame") if frame is None else chosen.decide(frame)
         counts.add(verdict)
         if verdict.matches:
             yield entry, form, verdict
+        else:
+            _report_frame(frame, reason, entry, form, report)
 
 
 def describe_matching(
@@ -203,7 +217,7 @@ def describe_matching(
 
     Where messages of a batch were looked at, only those that match are left in `messages`.
     """
-    for entry, form, verdict in islice(matching_entries(entries, chosen, counts), count):
+    for entry, form, verdict in islice(matching_entries(entries, chosen, counts, report), count):
         document = describe(entry, form, look, report)
         document["where"] = verdict.document()
         if verdict.messages is not None and "messages" in document:

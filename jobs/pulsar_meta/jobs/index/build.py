@@ -47,7 +47,8 @@ def first_index(source: EntrySource, ledger_id: int) -> int | str:
         return UNREADABLE
     if reading.state is State.MISSING:
         return MISSING
-    return NO_INDEX if reading.first_index is None else reading.first_index
+    # An index smaller than its batch makes the first one negative, which no property can hold.
+    return NO_INDEX if reading.first_index is None else max(0, reading.first_index)
 
 
 @dataclass(slots=True)
