@@ -83,6 +83,11 @@ class EntrySource(Protocol):
         ...
 
     @property
+    def index_fault(self) -> DecodeError | None:
+        """Why the index of a directory is not used, so that its entry logs are scanned; None if it is."""
+        ...
+
+    @property
     def notes(self) -> Sequence[str]:
         """What came up while reading that a person should know, and that is no fault."""
         ...
@@ -178,6 +183,7 @@ class BaseSource(Closing):
     cookies: Mapping[str, bytes] = MappingProxyType({})
     sees_open_ledgers: bool = False
     entry_logs: DataFiles | None = None
+    index_fault: DecodeError | None = None
     notes: Sequence[str] = ()
     faults: Sequence[DecodeError] = ()
 

@@ -80,6 +80,7 @@ def _open_ledger_dir(url: str, bookie: BookieLayout, directory: Path, scan: bool
         part.index = _with_fallback(part, partial(RocksdbLocations, database), scanned)
     elif files.paths:
         part.notes.append(f"{directory}: no index, its entry logs are scanned")
+        part.index_fault = DecodeError("there is none", source=str(directory))
         part.index = scanned()
     return part
 
@@ -116,6 +117,7 @@ def _with_fallback(
     part: LocatedEntries, index: Callable[[], LocationIndex], scanned: Callable[[], LocationIndex]
 ) -> FallbackLocations:
     def note(error: DecodeError) -> None:
+        part.index_fault = error
         part.notes.append(f"the index cannot be used, entry logs are scanned: {error}")
 
     return FallbackLocations(index, scanned, note)

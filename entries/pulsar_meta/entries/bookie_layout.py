@@ -33,7 +33,10 @@ LARGEST_COOKIE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class BookieLayout:
-    """The `current` directories of one bookie, and its cookie, with its id and lists, where it has one."""
+    """The `current` directories of one bookie, and its cookie, with its id and lists, where it has one.
+
+    `directories` are all of them, empty ones included.
+    """
 
     ledger_dirs: tuple[Path, ...]
     index_dirs: tuple[Path, ...]
@@ -43,6 +46,7 @@ class BookieLayout:
     ledger_list: tuple[Path, ...] = ()
     index_list: tuple[Path, ...] = ()
     journal_list: tuple[Path, ...] = ()
+    directories: tuple[Path, ...] = ()
 
     @property
     def interleaved(self) -> bool:
@@ -149,6 +153,7 @@ def _layout(text: str, found: Iterable[Path], alone: bool) -> BookieLayout:
         ledger_list=ledger_list,
         index_list=index_list or ledger_list,
         journal_list=journal_list,
+        directories=mine,
     )
 
 

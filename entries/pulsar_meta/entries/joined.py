@@ -64,6 +64,11 @@ class JoinedEntries(Closing):
         return None
 
     @property
+    def index_fault(self) -> DecodeError | None:
+        """The first of the sources' faults."""
+        return next((one for source in self.sources if (one := source.index_fault) is not None), None)
+
+    @property
     def behind(self) -> bool:
         """Whether one of the sources is."""
         return any(source.behind for source in self.sources)

@@ -23,6 +23,7 @@ class LocatedEntries(BaseSource):
         self.files = files
         self.ledger_notes: LedgerNotes = NoNotes()
         self.stamps = Stamps(())
+        self.index_fault: DecodeError | None = None
         self.notes: list[str] = []
         self.faults: list[DecodeError] = []
 

@@ -1,0 +1,222 @@
+"""How complete the given sources are: a bookie's directories, index, journals and entry logs, and a store.
+
+An entry that no source has is missing only if every place that could hold it was given and could be read.
+Everything that was not given, or could not be read, is a `Gap`.
+
+Sources: apache/bookkeeper Cookie.java (ledgerDirs, indexDirs, journalDir), DbLedgerStorage.java (one ledger
+is in one directory), EntryLogManagerBase.java (numbers of entry logs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
+from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.bookie_layout import NOWHERE, BookieLayout, find_bookies, place, split_url
+from pulsar_meta.stores.base import Store
+
+DISK: Final = "bookie-disk:"
+Part = Literal["cookie", "directory", "index", "journal", "entry log"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A part of a bookie that was not given, or that cannot be read.
+
+    `place` is a directory or file as the bookie names it. `why` says what is wrong with it.
+    """
+
+    bookie: str | None
+    part: Part
+    place: str
+    why: str = "not given"
+
+    def __str__(self) -> str:
+        whose = "a bookie without a VERSION file" if self.bookie is None else f"bookie {self.bookie}"
+        return f"{whose}, {self.part} {self.place} {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class MissingLog:
+    """An entry log that a bookie's index refers to and that is not there.
+
+    `entry_ids` are the entries of one ledger that the index says are in it.
+    """
+
+    bookie: str | None
+    directory: str
+    number: int
+    ledger_id: int
+    entry_ids: tuple[int, ...] = field(repr=False)
+
+    @property
+    def file(self) -> str:
+        """The path of the file, as far as the directory is known."""
+        return f"{self.directory}/{self.number:x}.log"
+
+    @property
+    def gap(self) -> Gap:
+        """The same as a gap in what was given."""
+        return Gap(self.bookie, "entry log", self.file, "does not exist, and the index refers to it")
+
+
+@dataclass(frozen=True, slots=True)
+class Completeness:
+    """What is known about how complete the disks of some bookies are. `gaps` are grouped by bookie.
+
+    `lives` says that bookies were asked over the network: what they answer is complete.
+    """
+
+    bookies: frozenset[str] = frozenset()
+    gaps: Mapping[str | None, tuple[Gap, ...]] = field(default_factory=dict)
+    lives: bool = False
+
+    @property
+    def every_gap(self) -> list[Gap]:
+        """All gaps, ordered by bookie."""
+        names = sorted(self.gaps, key=lambda bookie: bookie or "")
+        return [gap for name in names for gap in self.gaps[name]]
+
+    def of(self, members: Iterable[str]) -> list[Gap]:
+        """Return the gaps that may hide entries of a ledger with these ensemble members.
+
+        A disk without a VERSION file may belong to any bookie. Bookies of which nothing was given are not
+        among the gaps: which entries they alone should have is known from the ensemble.
+        """
+        wanted = [bookie for bookie in dict.fromkeys(members) if bookie in self.gaps]
+        names: list[str | None] = [*wanted, *([None] if None in self.gaps else [])]
+        return [gap for name in names for gap in self.gaps[name]]
+
+
+COMPLETE: Final = Completeness()
+
+
+def completeness_of(source: EntrySource | None, urls: Sequence[str] = ()) -> Completeness:
+    """Return how complete the disks behind `source` are.
+
+    `urls` are the URLs that `source` was opened from; the default is the URLs of its parts.
+    UnreachableError if a directory cannot be listed.
+    """
+    if source is None:
+        return COMPLETE
+    given = list(urls) or list(dict.fromkeys(part.url for part in source.parts))
+    gaps: dict[str | None, list[Gap]] = {}
+    known = set[str]()
+    for layout in _layouts(given):
+        known.update(() if layout.bookie_id is None else [layout.bookie_id])
+        for gap in layout_gaps(layout):
+            gaps.setdefault(gap.bookie, []).append(gap)
+    for gap in _unreadable(source):
+        gaps.setdefault(gap.bookie, []).append(gap)
+    lives = any(url.partition(":")[0] == "bookie" for url in given)
+    return Completeness(
+        frozenset(known), {name: tuple(dict.fromkeys(some)) for name, some in gaps.items()}, lives
+    )
+
+
+def layout_gaps(layout: BookieLayout) -> Iterator[Gap]:
+    """Yield the directories of a bookie's cookie that were not found.
+
+    Copied disks are at other paths than the bookie had them, so names are compared from their ends.
+    """
+    if layout.bookie_id is None:
+        yield Gap(None, "cookie", f"{_first(layout)}/VERSION", "does not exist or cannot be read")
+        return
+    given = layout.directories
+    yield from _not_given(layout.bookie_id, "directory", layout.ledger_list, given)
+    if layout.index_list != layout.ledger_list:
+        yield from _not_given(layout.bookie_id, "index", layout.index_list, given)
+    apart = [one for one in layout.journal_list if one not in layout.ledger_list]
+    if len(apart) == len(layout.journal_list):
+        # A directory that is a ledger directory by its name may be the journal's only if it has journals.
+        mine = [one for one in given if place(one, layout.ledger_list) == NOWHERE]
+        journals = list(dict.fromkeys((*layout.journal_dirs, *mine)))
+        yield from _not_given(layout.bookie_id, "journal", layout.journal_list, journals)
+
+
+def missing_logs(source: EntrySource, ledger_id: int, last: int | None = None) -> Iterator[MissingLog]:
+    """Yield the entry logs that the index names for a ledger and that do not exist. Needs NumPy."""
+    import numpy as np
+
+    for part in source.parts:
+        for files, table in part.located(ledger_id, 0, last) or ():
+            numbers = np.frombuffer(table.locations, np.int64) >> 32
+            for number in np.unique(numbers).tolist():
+                path = files.paths.get(number)
+                if path is not None and path.exists():
+                    continue
+                entry_ids = np.frombuffer(table.entry_ids, np.int64)[numbers == number]
+                parents = dict.fromkeys(str(one.parent) for one in files.paths.values())
+                bookie = next(iter(part.bookies or ()), None)
+                directory = str(path.parent) if path is not None else next(iter(parents), part.url)
+                yield MissingLog(bookie, directory, number, ledger_id, tuple(entry_ids.tolist()))
+
+
+def store_gaps(store: Store) -> dict[str, str]:
+    """Return what a store lacks by its own account, and why: then a missing record proves nothing."""
+    gaps = {}
+    origin = store.origin
+    if origin.get("redacted"):
+        gaps["values with secrets"] = "this copy is redacted: they were emptied or masked"
+    if "partial" in store.url.partition("?")[2]:
+        gaps["records after the end of the copy"] = "this copy was cut short"
+    if not store.children(MANAGED_LEDGERS) and store.children(LEDGERS):
+        gaps["topics and cursors"] = f"this store has nothing below {MANAGED_LEDGERS}"
+    return gaps
+
+
+def _layouts(urls: Iterable[str]) -> Iterator[BookieLayout]:
+    for url in urls:
+        if not url.startswith(DISK):
+            continue
+        try:
+            path, options = split_url(url)
+            index = options.get("index")
+            yield from find_bookies(
+                path,
+                Path(options["journal"]) if "journal" in options else None,
+                Path(index) if index and index != "scan" else None,
+            )
+        except (NotFoundError, UsageError, UnreachableError):
+            # Whoever opened the source has reported it.
+            continue
+
+
+def _unreadable(source: EntrySource) -> Iterator[Gap]:
+    """Yield the indexes that are not used, and the journals that cannot be read to their end."""
+    for part in source.parts:
+        bookie = next(iter(part.bookies or ()), None)
+        if part.index_fault is not None:
+            yield Gap(bookie, "index", *_place_of(part.index_fault, part))
+        if part.bookies is not None and part.entry_logs is None:
+            for fault in part.faults:
+                yield Gap(bookie, "journal", *_place_of(fault, part))
+
+
+def _place_of(fault: DecodeError, part: EntrySource) -> tuple[str, str]:
+    return fault.source or part.url, f"cannot be used: {fault.message}"
+
+
+def _not_given(bookie: str, part: Part, listed: Sequence[Path], given: Sequence[Path]) -> Iterator[Gap]:
+    """Yield the listed directories that none of the given ones is, if fewer were given than are listed."""
+    places = [place(directory, listed) for directory in given]
+    found = {number for number in places if number != NOWHERE}
+    unknown = sum(number == NOWHERE for number in places)
+    left = [path for number, path in enumerate(listed) if number not in found]
+    # A directory whose name says nothing is one of those that are left.
+    if len(left) <= unknown:
+        return
+    if unknown:
+        yield Gap(bookie, part, f"{len(left) - unknown} of {', '.join(map(str, left))}")
+        return
+    for path in left:
+        yield Gap(bookie, part, str(path))
+
+
+def _first(layout: BookieLayout) -> Path:
+    return next(iter((*layout.ledger_dirs, *layout.journal_dirs, *layout.index_dirs)), Path("current"))

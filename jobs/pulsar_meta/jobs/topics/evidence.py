@@ -1,0 +1,405 @@
+"""Everything that is known about a ledger, and what of it supports or contradicts a claim.
+
+A claim such as "ledger 7 belongs to the topic orders" is never decided by one record. Each piece of evidence
+names its witness: the topic's list, BookKeeper's metadata, the entries on disks, the cursors, other clusters.
+Two pieces from one record count once, because the same damage may have changed both.
+
+Sources: apache/pulsar ManagedLedgerImpl (a topic closes a ledger before it creates the next one),
+LedgerMetadataUtils.java (custom metadata).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final, TypedDict
+
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.names import ledger_path
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, bookkeeper_ledger_of
+from pulsar_meta.jobs.topics.completeness import COMPLETE, Completeness, Gap, MissingLog, missing_logs
+from pulsar_meta.jobs.topics.disk_ledger import DiskLedger, fits_between, read_disk_ledger
+from pulsar_meta.jobs.topics.other_clusters import OtherClusters, OtherOwner
+from pulsar_meta.jobs.topics.owners import Owner, owner_in_custom
+from pulsar_meta.jobs.topics.topic import Ledger, Metadata
+from pulsar_meta.stores.base import Store
+
+# Brokers' clocks may differ by so much, and closing a ledger takes a moment.
+SLACK_MS: Final = 60_000
+# So many ledgers are remembered of those that were read last.
+_REMEMBERED: Final = 4096
+
+
+class Witness(StrEnum):
+    """Where a piece of evidence comes from. Pieces from one witness are not independent."""
+
+    LIST = "list"
+    METADATA = "metadata"
+    DISKS = "disks"
+    CURSORS = "cursors"
+    OTHER_CLUSTER = "other-cluster"
+    STORE = "store"
+    TIERED = "tiered-storage"
+
+
+class PieceDocument(TypedDict):
+    """A piece of evidence: where it comes from, and what it says."""
+
+    source: str
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One thing that one witness says."""
+
+    witness: Witness
+    says: str
+
+    def document(self) -> PieceDocument:
+        """Return the piece as JSON has it."""
+        return {"source": str(self.witness), "says": self.says}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A claim, what supports it and what contradicts it.
+
+    `other_reading` is what is true if the claim is not. `next_step` is what to look at if the evidence does
+    not decide. `only_witness` says that a second independent piece cannot exist.
+    """
+
+    claim: str
+    supports: tuple[Piece, ...] = ()
+    contradicts: tuple[Piece, ...] = ()
+    other_reading: str = ""
+    next_step: str = ""
+    only_witness: bool = False
+
+    @property
+    def witnesses(self) -> frozenset[Witness]:
+        """The independent witnesses that support the claim."""
+        return frozenset(piece.witness for piece in self.supports)
+
+    @property
+    def allows_repair(self) -> bool:
+        """Whether nothing contradicts the claim, and two witnesses support it (or the only possible one)."""
+        enough = len(self.witnesses) >= 2 or (self.only_witness and bool(self.supports))
+        return enough and not self.contradicts
+
+    @property
+    def is_likely(self) -> bool:
+        """Whether more independent witnesses support the claim than contradict it."""
+        return len(self.witnesses) > len({piece.witness for piece in self.contradicts})
+
+    def doubt(self) -> str:
+        """Return the two readings, which one is more likely and why, and what to look at; "" for no doubt."""
+        if self.allows_repair:
+            return ""
+        likely, other = self.claim, self.other_reading or f"not so: {self.claim}"
+        reasons = self.supports
+        if not self.is_likely and self.contradicts:
+            likely, other, reasons = other, likely, self.contradicts
+        if not self.contradicts:
+            text = f"not certain: only one witness says that {self.claim}"
+        else:
+            why = "; ".join(piece.says for piece in reasons)
+            text = f"more likely: {likely}{f' ({why})' if why else ''}. Less likely: {other}"
+        return f"{text}. {self.next_step}".rstrip(". ")
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEvidence:
+    """Everything that is known about one ledger.
+
+    `metadata` says whether BookKeeper has metadata of it, `bookkeeper` what it says; `created` is when it was
+    created (ms), by its metadata or else by the store. `twin` is another ledger of which this metadata is a
+    copy, byte for byte. `disk` is None if no given disk has an entry; `gaps` are the
+    parts of its bookies that were not given or cannot be read, `missing_logs` the entry logs that an index
+    names for it. `other_clusters` are records of other clusters that name it.
+    """
+
+    ledger_id: int
+    metadata: Metadata = "unread"
+    bookkeeper: BookkeeperLedger | None = None
+    created: int | None = None
+    twin: int | None = None
+    disk: DiskLedger | None = None
+    disks_given: bool = False
+    gaps: tuple[Gap, ...] = ()
+    missing_logs: tuple[MissingLog, ...] = ()
+    tiered: bool = False
+    other_clusters: tuple[OtherOwner, ...] = ()
+
+    @property
+    def owner(self) -> Owner | None:
+        """For whom it was created, by its custom metadata; None if that is not its own or does not say."""
+        if self.bookkeeper is None or self.twin is not None:
+            return None
+        return owner_in_custom(self.ledger_id, self.bookkeeper.custom)
+
+    @property
+    def is_nowhere(self) -> bool:
+        """Whether it is certain that no bookie has an entry: all its bookies were given, complete."""
+        return self.disks_given and self.disk is None and not self.gaps and not self.missing_logs
+
+
+@dataclass(slots=True)
+class EvidenceReader:
+    """Reads what is known about suspected ledgers, each once. Every method raises UnreachableError.
+
+    `complete` says how complete the disks of `source` are, `tiered` which ledgers tiered storage has.
+    """
+
+    store: Store
+    source: EntrySource | None = None
+    complete: Completeness = COMPLETE
+    others: OtherClusters | None = None
+    tiered: frozenset[int] = frozenset()
+    _read: dict[int, LedgerEvidence] = field(default_factory=dict)
+    _disks: dict[int, DiskLedger | None] = field(default_factory=dict)
+
+    def ledger(
+        self, ledger_id: int, relatives: Iterable[int] = (), entries: int | None = None
+    ) -> LedgerEvidence:
+        """Return what is known about a ledger.
+
+        `relatives` may have the same metadata by mistake. `entries` is the count of a list that names it.
+        """
+        known = self._read.get(ledger_id)
+        if known is None:
+            if len(self._read) >= _REMEMBERED:
+                self._read.clear()
+            known = self._read[ledger_id] = self._gather(ledger_id)
+        if known.bookkeeper is None or not _may_be_copy(known, entries):
+            return known
+        return replace(known, twin=self.twin(ledger_id, relatives))
+
+    def disk(self, ledger_id: int) -> DiskLedger | None:
+        """Return what disks have of a ledger."""
+        if self.source is None:
+            return None
+        if ledger_id not in self._disks:
+            if len(self._disks) >= _REMEMBERED:
+                self._disks.clear()
+            self._disks[ledger_id] = read_disk_ledger(self.source, ledger_id)
+        return self._disks[ledger_id]
+
+    def twin(self, ledger_id: int, relatives: Iterable[int]) -> int | None:
+        """Return a relative whose metadata is the same byte for byte; None if there is none."""
+        wanted = [one for one in dict.fromkeys(relatives) if one != ledger_id and one >= 0]
+        own, *records = self.store.read_many([ledger_path(one) for one in (ledger_id, *wanted)])
+        found = zip(wanted, records, strict=True)
+        return next(
+            (
+                one
+                for one, record in found
+                if own is not None and record is not None and record.value == own.value
+            ),
+            None,
+        )
+
+    def _gather(self, ledger_id: int) -> LedgerEvidence:
+        metadata: Metadata = "absent"
+        bookkeeper: BookkeeperLedger | None = None
+        created: int | None = None
+        record = self.store.read_many([ledger_path(ledger_id)])[0] if ledger_id >= 0 else None
+        if record is not None:
+            try:
+                metadata, bookkeeper = "known", bookkeeper_ledger_of(ledger_id, record)
+                created = bookkeeper.created or record.created
+            except DecodeError:
+                metadata = "broken"
+        members = () if bookkeeper is None else [one for part in bookkeeper.segments for one in part.members]
+        gaps = self.complete.of(members) if members else self.complete.every_gap
+        logs = () if self.source is None else tuple(missing_logs(self.source, ledger_id))
+        others = {} if self.others is None else self.others.owners([ledger_id])
+        return LedgerEvidence(
+            ledger_id,
+            metadata,
+            bookkeeper,
+            created,
+            disk=self.disk(ledger_id),
+            disks_given=self.source is not None,
+            gaps=tuple(gaps),
+            missing_logs=logs,
+            tiered=ledger_id in self.tiered,
+            other_clusters=tuple(others.get(ledger_id, ())),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLedgers:
+    """What a topic's record and cursors say about its ledgers.
+
+    `ledgers` is its list in order. `created` returns when a ledger was created. `cursors` has by subscription
+    the ledgers in which it acknowledged something.
+    """
+
+    name: str
+    ledgers: Sequence[Ledger]
+    created: Callable[[int], int | None] = lambda ledger_id: None
+    cursors: Mapping[str, Collection[int]] = field(default_factory=dict)
+
+    @property
+    def ids(self) -> list[int]:
+        """The ids of its list, in order."""
+        return [ledger.ledger_id for ledger in self.ledgers]
+
+    def neighbours(self, ledger_id: int) -> tuple[Ledger | None, Ledger | None]:
+        """Return the ledgers with entries before and after an id; the ledger itself is neither."""
+        before = [one for one in self.ledgers if one.ledger_id < ledger_id and one.entries != 0]
+        after = [one for one in self.ledgers if one.ledger_id > ledger_id and one.entries != 0]
+        return before[-1] if before else None, after[0] if after else None
+
+
+def membership(
+    reader: EvidenceReader, topic: TopicLedgers, ledger_id: int, *, listed_by: Collection[str] = ()
+) -> Case:
+    """Return the case for "a ledger belongs to a topic". `listed_by` are other topics whose lists name it."""
+    count = next((one.counted for one in topic.ledgers if one.ledger_id == ledger_id), 0)
+    ledger = reader.ledger(ledger_id, topic.ids, count or None)
+    pieces = [
+        *_by_lists(topic, ledger_id, listed_by),
+        *_by_metadata(topic, ledger),
+        *_by_time(topic, ledger),
+        *_by_disks(reader, topic, ledger),
+        *_by_cursors(topic, ledger_id),
+        *((False, Piece(Witness.OTHER_CLUSTER, f"{one} names it")) for one in ledger.other_clusters),
+    ]
+    others = " or ".join(dict.fromkeys(_other_owners(topic, ledger, listed_by)))
+    return Case(
+        f"ledger {ledger_id} belongs to {topic.name}",
+        tuple(piece for supports, piece in pieces if supports),
+        tuple(piece for supports, piece in pieces if not supports),
+        other_reading=f"ledger {ledger_id} belongs to {others or 'another topic'}",
+        next_step=_next_step(reader, ledger),
+    )
+
+
+def foreignness(case: Case) -> Case:
+    """Return the case for "a listed ledger is not the topic's", given the one that it is.
+
+    That the list names it is the question itself, and no evidence.
+    """
+    against = tuple(piece for piece in case.supports if piece.says != NAMED)
+    return Case(
+        f"not so: {case.claim}",
+        case.contradicts,
+        against,
+        other_reading=case.claim,
+        next_step=case.next_step,
+    )
+
+
+NAMED: Final = "its list names the ledger"
+_Pieces = Iterator[tuple[bool, Piece]]
+
+
+def _by_lists(topic: TopicLedgers, ledger_id: int, listed_by: Collection[str]) -> _Pieces:
+    if ledger_id in topic.ids:
+        yield True, Piece(Witness.LIST, NAMED)
+    for name in sorted(listed_by):
+        yield False, Piece(Witness.LIST, f"the list of {name} names it")
+
+
+def _by_metadata(topic: TopicLedgers, ledger: LedgerEvidence) -> _Pieces:
+    if ledger.twin is not None:
+        says = f"its metadata is a copy of that of ledger {ledger.twin}, byte for byte, or the reverse"
+        yield False, Piece(Witness.METADATA, says)
+        return
+    owner = ledger.owner
+    if owner is None:
+        return
+    mine = owner.role == "data" and owner.name == topic.name
+    says = "it was created for the topic" if mine else f"it was created as {owner.role} of {owner.name}"
+    yield mine, Piece(Witness.METADATA, f"by its custom metadata {says}")
+
+
+def _by_time(topic: TopicLedgers, ledger: LedgerEvidence) -> _Pieces:
+    if ledger.twin is not None:
+        return
+    before, after = topic.neighbours(ledger.ledger_id)
+    if before is None or after is None or not (_has_own_time(topic, before) and _has_own_time(topic, after)):
+        return
+    found = fits_by_time(ledger.created, before.closed_at, topic.created(after.ledger_id))
+    if found is not None:
+        yield found[0], Piece(Witness.LIST, found[1])
+
+
+def _has_own_time(topic: TopicLedgers, ledger: Ledger) -> bool:
+    """Return whether a ledger was created before it was closed; after a restore the store's time is later."""
+    created = topic.created(ledger.ledger_id)
+    return created is not None and (ledger.closed_at is None or created <= ledger.closed_at + SLACK_MS)
+
+
+def fits_by_time(
+    created: int | None, closed_before: int | None, created_after: int | None
+) -> tuple[bool, str] | None:
+    """Tell whether a ledger was created while a topic had no other ledger open: (whether it was, why).
+
+    `closed_before` is when the topic's ledger before it was closed, `created_after` when the next one was
+    created. None if the times are not known or decide nothing.
+    """
+    if created is None or closed_before is None or created_after is None:
+        return None
+    if created < closed_before - SLACK_MS or created > created_after + SLACK_MS:
+        return False, "it was created when the topic had another ledger open"
+    if created_after - closed_before <= SLACK_MS:
+        # The next ledger was created at once, as usual: within the slack nothing can be told.
+        return None
+    return True, "it was created after the ledger before it was closed and before the next one was created"
+
+
+def _by_disks(reader: EvidenceReader, topic: TopicLedgers, ledger: LedgerEvidence) -> _Pieces:
+    if ledger.disk is None:
+        known = ledger.bookkeeper
+        if ledger.is_nowhere and known is not None and (known.last_entry or 0) >= 0:
+            yield False, Piece(Witness.DISKS, "no bookie has an entry of it")
+        return
+    before, after = topic.neighbours(ledger.ledger_id)
+    beside = [None if one is None else reader.disk(one.ledger_id) for one in (before, after)]
+    for supports, says in fits_between(ledger.disk, beside[0], beside[1]):
+        yield supports, Piece(Witness.DISKS, says)
+
+
+def _by_cursors(topic: TopicLedgers, ledger_id: int) -> _Pieces:
+    for name, ledgers in topic.cursors.items():
+        if ledger_id in ledgers:
+            yield True, Piece(Witness.CURSORS, f"the subscription {name} acknowledged entries of it")
+            return
+
+
+def _other_owners(topic: TopicLedgers, ledger: LedgerEvidence, listed_by: Collection[str]) -> Iterator[str]:
+    yield from sorted(listed_by)
+    yield from map(str, ledger.other_clusters)
+    if ledger.owner is not None and ledger.owner.name != topic.name:
+        yield ledger.owner.name
+
+
+def _next_step(reader: EvidenceReader, ledger: LedgerEvidence) -> str:
+    if reader.source is None:
+        return "Give the bookies' disks (--entries bookie-disk:PATH): the indexes of the messages tell"
+    if ledger.gaps:
+        return f"Give what is missing: {ledger.gaps[0]}"
+    return f"Compare the messages: dump-entries {ledger.ledger_id}, and the ledgers beside it"
+
+
+def _may_be_copy(ledger: LedgerEvidence, entries: int | None) -> bool:
+    """Return whether metadata that equals another ledger's must be a copy of it.
+
+    Two ledgers are never created in the same millisecond for one owner. Metadata without that time may be
+    equal by chance, unless disks or the topic's list contradict it.
+    """
+    known = ledger.bookkeeper
+    if known is None or known.created is not None:
+        return known is not None
+    if known.last_entry is None:
+        return False
+    if entries is not None and entries != known.last_entry + 1:
+        return True
+    if ledger.disk is None:
+        return ledger.is_nowhere and known.last_entry >= 0
+    return not ledger.gaps and ledger.disk.last_entry != known.last_entry

@@ -1,0 +1,202 @@
+"""Other clusters that keep their ledgers in the same BookKeeper, and which ledgers they name.
+
+Clusters share a BookKeeper if their metadata is below a root of its own in the same store, such as
+`/west/managed-ledgers` beside `/managed-ledgers`, or in a store of its own. The ledgers of the other clusters
+look like orphans, or like ledgers that a topic of the same name has lost.
+
+Source: Pulsar's documentation of `metadataStoreUrl` (a root path after the servers) and
+`bookkeeperMetadataServiceUri`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from pulsar_meta.access.urls import redact
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS
+from pulsar_meta.jobs.topics.owners import SCHEMAS, Owner, named_by
+from pulsar_meta.stores.base import Store, Versioned
+from pulsar_meta.stores.routed import RoutedStore
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+# Nodes of Pulsar, BookKeeper and ZooKeeper themselves, below which no other cluster has its root.
+_OWN: Final = frozenset(
+    {
+        *("managed-ledgers", "ledgers", "admin", "schemas", "namespace", "loadbalance"),
+        *("zookeeper", "counters", "topics"),
+    }
+)
+# A root of three names, such as /clusters/eu/west, is looked for; nodes with more children are no roots.
+_DEPTH: Final = 3
+_WIDEST: Final = 200
+# So many records that are equal in value and version tell that two addresses lead to one store.
+_COMPARED: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The root of another cluster's metadata: a path in a store, "" for the root of the store itself."""
+
+    store: Store
+    root: str
+
+    @property
+    def label(self) -> str:
+        """How messages name it: the path in the same store, or the URL of the other store."""
+        return self.root or redact(self.store.url)
+
+    def records(self) -> Iterator[Versioned]:
+        """Yield the records that may name ledgers, with paths as its own cluster has them."""
+        for parent in (MANAGED_LEDGERS, SCHEMAS):
+            for record in self.store.scan(f"{self.root}{parent}"):
+                yield record._replace(path=record.path.removeprefix(self.root))
+
+
+@dataclass(frozen=True, slots=True)
+class OtherOwner:
+    """A record of another cluster that names a ledger. `cluster` is the label of its tree."""
+
+    cluster: str
+    owner: Owner
+
+    def __str__(self) -> str:
+        whose = (
+            f"{self.owner.name}, subscription {self.owner.cursor}" if self.owner.cursor else self.owner.name
+        )
+        return f"{whose} of {self.cluster}"
+
+
+@dataclass(slots=True)
+class OtherClusters:
+    """Which ledgers other clusters name. The trees are read when the first ledger is asked for.
+
+    Memory: 8 bytes per ledger that another cluster names. `broken` counts records that cannot be decoded and
+    may name any ledger. `report` is called with each of them.
+    """
+
+    store: Store
+    others: Sequence[Store] = ()
+    report: Callable[[DecodeError], None] = lambda error: None
+    broken: int = 0
+    _trees: list[Tree] | None = None
+    _named: NDArray[np.int64] | None = None
+    _owners: dict[int, list[OtherOwner]] = field(default_factory=dict)
+
+    @property
+    def trees(self) -> list[Tree]:
+        """The roots of the other clusters."""
+        if self._trees is None:
+            self._trees = list(self._find_trees())
+        return self._trees
+
+    @property
+    def named(self) -> NDArray[np.int64]:
+        """The ids of all ledgers that another cluster names, ascending, each once. Needs NumPy."""
+        import numpy as np
+
+        if self._named is None:
+            ids = array("q")
+            for tree in self.trees:
+                ids.extend(owner.ledger_id for owner in self._owners_in(tree))
+            self._named = np.unique(np.frombuffer(ids, np.int64)) if ids else np.empty(0, np.int64)
+        return self._named
+
+    def names(self, ledger_id: int) -> bool:
+        """Return whether another cluster names a ledger."""
+        if not self.trees:
+            return False
+        at = int(self.named.searchsorted(ledger_id))
+        return at < len(self.named) and int(self.named[at]) == ledger_id
+
+    def owners(self, ledger_ids: Iterable[int]) -> dict[int, list[OtherOwner]]:
+        """Return who names each of these ledgers in another cluster; ledgers that none names are left out.
+
+        Reads the trees once more if a ledger is among those that they name.
+        """
+        wanted = {one for one in ledger_ids if self.names(one)}
+        unread = wanted - self._owners.keys()
+        if unread:
+            self._owners |= {one: [] for one in unread}
+            for tree in self.trees:
+                for owner in self._owners_in(tree):
+                    if owner.ledger_id in unread:
+                        self._owners[owner.ledger_id].append(OtherOwner(tree.label, owner))
+        return {one: self._owners[one] for one in sorted(wanted)}
+
+    def owner(self, ledger_id: int) -> OtherOwner | None:
+        """Return the first record of another cluster that names a ledger, None for none."""
+        return next(iter(self.owners([ledger_id]).get(ledger_id, ())), None)
+
+    def _find_trees(self) -> Iterator[Tree]:
+        """Yield the trees beside the cluster's own one that do not have a BookKeeper to themselves."""
+        yield from (tree for tree in _trees_below(self.store) if not has_ledgers(tree))
+        bookkeeper = self.store.ledgers if isinstance(self.store, RoutedStore) else None
+        for other in (*([] if bookkeeper is None else [bookkeeper]), *self.others):
+            below = (tree for tree in _trees_below(other) if not has_ledgers(tree))
+            for tree in (Tree(other, ""), *below):
+                if not _is_same(tree, self.store):
+                    yield tree
+
+    def _owners_in(self, tree: Tree) -> Iterator[Owner]:
+        for record in tree.records():
+            try:
+                yield from named_by(record, None, lambda path, why: None)
+            except DecodeError as error:
+                self.broken += 1
+                self.report(error)
+
+
+def cluster_roots(store: Store) -> list[str]:
+    """Return the paths below which other clusters have their metadata, such as `/west`."""
+    found: list[str] = []
+    level = [""]
+    for _ in range(_DEPTH):
+        below = [
+            f"{parent}/{name}"
+            for parent, names in zip(level, _children(store, level), strict=True)
+            for name in names
+            if parent or name not in _OWN
+        ]
+        roots = [
+            path
+            for path, names in zip(below, _children(store, below), strict=True)
+            if MANAGED_LEDGERS[1:] in names
+        ]
+        found += roots
+        level = [path for path in below if path not in roots]
+        if not level:
+            break
+    return sorted(found)
+
+
+def _children(store: Store, paths: Sequence[str]) -> list[list[str]]:
+    """Return the children of each path; none for a node with so many that it is no root."""
+    found = store.children_many([path or "/" for path in paths]) if paths else []
+    return [names if len(names) <= _WIDEST else [] for names in found]
+
+
+def has_ledgers(tree: Tree) -> bool:
+    """Return whether a tree has metadata of ledgers itself, so that its ids are those of other ledgers."""
+    return any(name.isdecimal() for name in tree.store.children(f"{tree.root}{LEDGERS}"))
+
+
+def _trees_below(store: Store) -> list[Tree]:
+    return [Tree(store, root) for root in cluster_roots(store)]
+
+
+def _is_same(tree: Tree, store: Store) -> bool:
+    """Return whether a tree in another store is the cluster itself, reached by another address."""
+    first = list(islice(tree.records(), _COMPARED))
+    mine = store.read_many([record.path for record in first])
+    return bool(first) and all(
+        own is not None and (own.value, own.version) == (record.value, record.version)
+        for record, own in zip(first, mine, strict=True)
+    )

@@ -1,0 +1,92 @@
+"""What is missing of bookies' disks is found by their cookies and indexes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.topics.completeness import completeness_of, missing_logs, store_gaps
+from pulsar_meta.stores.memory import MemoryStore
+
+Capture = Callable[[str], Path]
+COOKIE = '4\nbookieHost: "b:3181"\njournalDir: "/j"\nledgerDirs: "3\\t/data/l1\\t/data/l2\\t/data/l3"\n'
+
+
+@pytest.fixture
+def disk(capture: Capture, tmp_path: Path) -> Path:
+    """A copy of the disk of a bookie with one directory."""
+    return Path(shutil.copytree(capture("pulsar-4.2.4") / "bookie0", tmp_path / "bookie0"))
+
+
+def gaps_of(path: Path, options: str = "") -> list[str]:
+    """Return the gaps in a bookie's disks."""
+    url = f"bookie-disk:{path}{options}"
+    with open_entries([url]) as source:
+        for ledger_id in source.ledgers():
+            source.last_entry(ledger_id)
+        return [str(gap) for gap in completeness_of(source, [url]).every_gap]
+
+
+@pytest.mark.parametrize("name", ["pulsar-2.8.2", "pulsar-4.0.7", "pulsar-4.2.4-3bookies"])
+def test_what_brokers_left_is_complete(capture: Capture, name: str) -> None:
+    assert gaps_of(capture(name)) == []
+
+
+def test_a_directory_of_the_cookie_that_was_not_given_is_named(disk: Path) -> None:
+    (disk / "current" / "VERSION").write_text(COOKIE)
+    # The first directory has everything, the second one is new and empty, the third one is not there.
+    (disk / "l1").mkdir()
+    (disk / "current").rename(disk / "l1" / "current")
+    (disk / "l2" / "current").mkdir(parents=True)
+    (disk / "l2" / "current" / "VERSION").write_text(COOKIE)
+    assert gaps_of(disk) == ["bookie b:3181, directory /data/l3 not given"]
+    for journal in (disk / "l1" / "current").glob("*.txn"):
+        journal.unlink()
+    assert gaps_of(disk) == [
+        "bookie b:3181, directory /data/l3 not given",
+        "bookie b:3181, journal /j not given",
+    ]
+
+
+def test_a_disk_without_a_cookie_is_nobodys(disk: Path) -> None:
+    (disk / "current" / "VERSION").unlink()
+    assert [gap.partition(",")[0] for gap in gaps_of(disk)] == ["a bookie without a VERSION file"]
+
+
+def test_an_index_that_cannot_be_used_is_a_gap(disk: Path) -> None:
+    for table in (disk / "current" / "locations").glob("*.sst"):
+        table.write_bytes(b"")
+    found = gaps_of(disk)
+    assert len(found) == 1
+    assert "index" in found[0]
+    shutil.rmtree(disk / "current" / "locations")
+    assert "there is none" in gaps_of(disk)[0]
+
+
+def test_entry_logs_that_the_index_names_and_that_are_gone_are_found(disk: Path) -> None:
+    url = f"bookie-disk:{disk}"
+    with open_entries([url]) as source:
+        before = {one: list(missing_logs(source, one)) for one in source.ledgers()}
+        assert not any(before.values())
+        places = {one: next(iter(source.located(one) or ()), None) for one in source.ledgers()}
+    ledger_id, number = next(
+        (ledger_id, place[1].locations[0] >> 32) for ledger_id, place in places.items() if place is not None
+    )
+    (disk / "current" / f"{number:x}.log").unlink()
+    with open_entries([url]) as source:
+        found = list(missing_logs(source, ledger_id))
+    assert [(one.number, one.file) for one in found] == [(number, str(disk / "current" / f"{number:x}.log"))]
+    assert found[0].entry_ids
+    assert "the index refers to it" in str(found[0].gap)
+
+
+def test_a_redacted_copy_is_not_complete() -> None:
+    class Redacted(MemoryStore):
+        origin = {"redacted": True}  # noqa: RUF012
+
+    assert list(store_gaps(Redacted())) == ["values with secrets"]
+    assert store_gaps(MemoryStore()) == {}
