@@ -21,6 +21,7 @@ from pulsar_meta.codecs.bookie_files.entry_log import HEADER_SIZE
 from pulsar_meta.codecs.frames.batch import join_batch
 from pulsar_meta.codecs.frames.bookie_entry import DigestType, encode_bookie_entry
 from pulsar_meta.codecs.frames.frame import encode_checksum, encode_prefix
+from pulsar_meta.jobs import entry_reader
 from pulsar_meta.jobs.entries import entry_blocks
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata, SingleMessageMetadata
 from tests.cli.program import pulsar_meta_here
@@ -59,7 +60,7 @@ def both(*words: str) -> None:
     """Run a command row by row, and in blocks from the first entry on; both have to print the same."""
     with one_by_one(2**62):
         rows = pulsar_meta_here(*words)
-    with one_by_one(0), patch.object(entry_blocks, "ROWS_AT_ONCE", 1000):
+    with one_by_one(0), patch.object(entry_reader, "ROWS_AT_ONCE", 1000):
         found = pulsar_meta_here(*words)
     assert (found.stdout, found.stderr, found.returncode) == (rows.stdout, rows.stderr, rows.returncode)
 
@@ -212,7 +213,7 @@ def test_hostile_entries_look_the_same_in_blocks(
 ) -> None:
     folder = tmp_path_factory.mktemp("odd") / "current"
     write_log(folder, random.Random(seed), digest)
-    with patch.object(entry_blocks, "BYTES_AT_ONCE", 3000 + seed % 20_000):
+    with patch.object(entry_reader, "BYTES_AT_ONCE", 3000 + seed % 20_000):
         for words in COMMANDS.values():
             both(*words, f"--entries=bookie-disk:{folder}")
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from pulsar_meta.codecs.bookie_files.entry_log import Damage, Record, scan_records
 from pulsar_meta.codecs.columns.column import Column, decode_row, wrapped
-from pulsar_meta.codecs.columns.entries import WIDTHS, decode_entry_columns
+from pulsar_meta.codecs.columns.entries import decode_entry_columns
+from pulsar_meta.codecs.columns.headers import WIDTHS
 from pulsar_meta.codecs.columns.records import find_records
 from pulsar_meta.codecs.columns.words import EVERY, LONGEST_VARINT, MARGIN, Heads
 from pulsar_meta.codecs.errors import UsageError

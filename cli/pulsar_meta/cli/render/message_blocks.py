@@ -43,7 +43,8 @@ from pulsar_meta.codecs.columns.words import Positions, Rows
 from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER
 from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.jobs.entries.block_check import closed_rows, opened_payloads, opened_sizes
-from pulsar_meta.jobs.entries.entry_blocks import PresentBlock, bounded
+from pulsar_meta.jobs.entries.entry_blocks import PresentBlock
+from pulsar_meta.jobs.entry_reader import bounded
 from pulsar_meta.proto.PulsarApi_pb2 import SingleMessageMetadata
 
 # About so many bytes a message's line has beside what the message says itself.

@@ -1,35 +1,38 @@
-"""The headers of many entries as columns, decoded all at once: no Python object per entry.
+"""The headers of many entries as columns: one array per value, no Python object per entry.
 
     columns = decode_entry_columns(log, offsets, sizes, ["ledger_id", "entry_id", "last_index"])
     columns["last_index"].values, columns["last_index"].present
 
-What the columns are and mean stands in `column`; both agree on every entry. Import this module only
-where columns are wanted: it needs NumPy.
+`column` lists the columns and says what each one means. Rows that `headers` cannot decode together with
+the others are decoded by `column.decode_row`. Needs NumPy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import numpy as np
 
-from pulsar_meta.codecs.columns.column import COLUMN_TYPES, VERDICTS, Column, decode_row, join_columns
-from pulsar_meta.codecs.columns.frames import EntryRun, Layout
-from pulsar_meta.codecs.columns.words import Heads, Positions, Rows
+from pulsar_meta.codecs.columns.column import (
+    COLUMN_TYPES,
+    COMPRESSIONS,
+    VERDICTS,
+    Column,
+    Row,
+    decode_row,
+    join_columns,
+)
+from pulsar_meta.codecs.columns.headers import EntryHeaders, HeaderReader
+from pulsar_meta.codecs.columns.words import Positions, Rows, number_texts
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.frames.bookie_entry import DigestType
 from pulsar_meta.codecs.reader import Buffer, byte_view
 
-# Rows that are worked on together: enough to forget the calls, few enough for the processor's cache.
+# Entries that are decoded together: enough to amortize the calls, few enough for the processor's cache.
 ROWS_AT_ONCE: Final = 8192
 
-# So many bytes of each entry are looked at; the next number where more than one entry in LONG_ONE_IN has
-# longer metadata, else those few are read one by one.
-WIDTHS: Final = (192, 768, 3072)
-LONG_ONE_IN: Final = 32
-
-_VERDICTS: Final = frozenset({"digest", "frame_checksum"})
+_INT32: Final = frozenset({"marker_type", "chunk_id"})
 
 
 def decode_entry_columns(
@@ -42,81 +45,138 @@ def decode_entry_columns(
     digest_type: DigestType | None = None,
     verify: bool = False,
 ) -> dict[str, Column]:
-    """Return the wanted columns of the entries that lie at `offsets` of `data` with `sizes` bytes each.
+    """Decode columns of the entries at `offsets` of `data`, with `sizes` bytes each.
 
-    Entries are bookie entries, or frames where `bookie` is false. Without `digest_type` it is detected.
-    What no wanted column needs is not looked at: ask for `broken` to have MessageMetadata examined.
-    Checksums are computed with `verify` only. UsageError for an unknown column.
+    Entries are bookie entries, or frames if `bookie` is false. Without `digest_type` it is detected.
+    Only the fields that the columns need are decoded: ask for `broken` to have MessageMetadata examined.
+    Checksums are computed only with `verify`. Raises UsageError for an unknown column.
     """
-    wanted = tuple(dict.fromkeys(columns))
-    for name in wanted:
+    names = tuple(dict.fromkeys(columns))
+    reader = reader_for(names, bookie=bookie, digest_type=digest_type, verify=verify)
+    view = byte_view(data)
+    if not len(offsets):
+        return {name: _empty(name) for name in names}
+
+    def decode(offsets: Positions, sizes: Positions) -> dict[str, Column]:
+        def row(at: int) -> Row:
+            start, end = int(offsets[at]), int(offsets[at] + sizes[at])
+            return decode_row(view[start:end], bookie=bookie, digest_type=digest_type, verify=verify)
+
+        headers = reader.read(view, offsets, sizes)
+        return columns_of(headers, names, headers.whole, row)
+
+    starts = range(0, len(offsets), ROWS_AT_ONCE)
+    runs = [decode(offsets[at : at + ROWS_AT_ONCE], sizes[at : at + ROWS_AT_ONCE]) for at in starts]
+    return {name: join_columns([run[name] for run in runs]) for name in names}
+
+
+def reader_for(
+    names: Sequence[str], *, bookie: bool = True, digest_type: DigestType | None = None, verify: bool = False
+) -> HeaderReader:
+    """Return the reader that decodes what these columns need; UsageError for an unknown column."""
+    for name in names:
         if name not in COLUMN_TYPES:
-            raise UsageError(f"no such column: {name!r}; there are {', '.join(COLUMN_TYPES)}")
-    decoder = _Decoder(byte_view(data), Layout(bookie, digest_type), wanted, verify)
-    starts = range(0, max(1, len(offsets)), ROWS_AT_ONCE)
-    runs = [decoder.decode(offsets[at : at + ROWS_AT_ONCE], sizes[at : at + ROWS_AT_ONCE]) for at in starts]
-    return {name: join_columns([run[name] for run in runs]) for name in wanted}
+            raise UsageError(f"no such column: {name!r}; choose from {', '.join(COLUMN_TYPES)}")
+    fields: set[str] = set().union(*(_FIELDS.get(name, (name,)) for name in names))
+    return HeaderReader(bookie=bookie, digest_type=digest_type, fields=fields, verify=verify)
 
 
-class _Decoder:
-    """Decodes runs of entries, and again by the codec for one entry what stands out."""
-
-    def __init__(self, view: memoryview, layout: Layout, wanted: tuple[str, ...], verify: bool) -> None:
-        self._view, self._layout = view, layout
-        self._wanted, self._verify = wanted, verify
-        self._widths: tuple[int, ...] = WIDTHS
-
-    def decode(self, offsets: Positions, sizes: Positions) -> dict[str, Column]:
-        safe = self._safe(offsets, sizes)
-        if not safe.any():
-            columns = {name: _nothing(name, len(offsets)) for name in self._wanted}
-            return self._reread(columns, offsets, sizes, ~safe, self._wanted)
-        run = self._run(offsets, sizes, safe)
-        if len(self._widths) > 1 and np.count_nonzero(run.frames.long) * LONG_ONE_IN > len(offsets):
-            self._widths = self._widths[1:]
-            return self.decode(offsets, sizes)
-        columns = {name: run.column(name) for name in self._wanted}
-        columns = self._reread(columns, offsets, sizes, ~safe | run.odd, self._wanted)
-        if self._verify:
-            columns = self._reread(columns, offsets, sizes, run.every, _VERDICTS.intersection(self._wanted))
+def columns_of(
+    headers: EntryHeaders, names: Sequence[str], whole: Rows, row: Callable[[int], Row]
+) -> dict[str, Column]:
+    """Return columns by name; rows that are not `whole` have the values that `row` returns for them."""
+    columns = {name: column_of(headers, name) for name in names}
+    numbers = np.flatnonzero(~whole).tolist()
+    if not numbers:
         return columns
-
-    def _safe(self, offsets: Positions, sizes: Positions) -> Rows:
-        """Return which entries are long enough, and have enough bytes after them, to be read together."""
-        needed = np.maximum(sizes, self._widths[0])
-        safe: Rows = (sizes >= self._layout.head + 4) & (offsets + needed <= len(self._view))
-        return safe
-
-    def _run(self, offsets: Positions, sizes: Positions, safe: Rows) -> EntryRun:
-        """Decode the safe rows together; one that is not is read as if it were the first that is."""
-        if not safe.all():
-            known = np.where(safe, np.arange(len(safe)), np.argmax(safe))
-            offsets, sizes = offsets[known], sizes[known]
-        return EntryRun(self._layout, Heads(self._view, offsets, self._widths[0]), sizes, self._wanted)
-
-    def _reread(
-        self,
-        columns: dict[str, Column],
-        offsets: Positions,
-        sizes: Positions,
-        rows: Rows,
-        names: Collection[str],
-    ) -> dict[str, Column]:
-        """Take the columns `names` of some rows from the codec for one entry."""
-        numbers = np.flatnonzero(rows).tolist()
-        if not numbers or not names:
-            return columns
-        bookie, digest = self._layout.bookie, self._layout.digest_type
-        read = [
-            decode_row(self._view[at : at + size], bookie=bookie, digest_type=digest, verify=self._verify)
-            for at, size in zip(offsets[rows].tolist(), sizes[rows].tolist(), strict=True)
-        ]
-        changed = {name: columns[name].with_values(numbers, [row[name] for row in read]) for name in names}
-        return columns | changed
+    rows = [row(number) for number in numbers]
+    return {
+        name: column.with_values(numbers, [values[name] for values in rows])
+        for name, column in columns.items()
+    }
 
 
-def _nothing(name: str, count: int) -> Column:
-    """Return a column of the right type without a value."""
+def column_of(headers: EntryHeaders, name: str) -> Column:
+    """Return one column; it means nothing in rows that are not `whole`."""
+    if name in _COMPUTED:
+        return _COMPUTED[name](headers)
+    field = headers.fields[name]
+    values = field.values.view(np.int64)
+    return Column(values.astype(np.int32).astype(np.int64) if name in _INT32 else values, field.present)
+
+
+def _empty(name: str) -> Column:
     kind = COLUMN_TYPES[name]
-    names = None if kind != "text" else VERDICTS if name in _VERDICTS else ("",)
-    return Column(np.zeros(count, bool if kind == "boolean" else np.int64), np.zeros(count, bool), names)
+    values = np.zeros(0, bool if kind == "boolean" else np.int64)
+    return Column(values, np.zeros(0, bool), ("",) if kind == "text" else None)
+
+
+def _from_header(offset: int) -> Callable[[EntryHeaders], Column]:
+    return lambda headers: Column(headers.header(offset), headers.every & headers.bookie)
+
+
+def _in_every_row(values: Callable[[EntryHeaders], Positions | Rows]) -> Callable[[EntryHeaders], Column]:
+    return lambda headers: Column(values(headers), headers.every)
+
+
+def _producer_name(headers: EntryHeaders) -> Column:
+    name = headers.fields["producer_name"]
+    at = name.values.view(np.int64)
+    numbers, names = number_texts(headers.heads, at, name.sizes, name.present & headers.whole)
+    return Column(numbers, headers.every, names)
+
+
+def _first_index(headers: EntryHeaders) -> Column:
+    index = headers.fields["index"]
+    return Column(index.values.view(np.int64) - headers.index_widths() + 1, index.present)
+
+
+def _last_index(headers: EntryHeaders) -> Column:
+    index = headers.fields["index"]
+    return Column(index.values.view(np.int64), index.present)
+
+
+def _compression(headers: EntryHeaders) -> Column:
+    return Column(headers.fields["compression"].values.view(np.int64), headers.every, COMPRESSIONS)
+
+
+def _digest(headers: EntryHeaders) -> Column:
+    verdict = VERDICTS.index("ok" if headers.verified else "unchecked")
+    return Column(np.full(len(headers.sizes), verdict), headers.every & headers.bookie, VERDICTS)
+
+
+def _frame_checksum(headers: EntryHeaders) -> Column:
+    verdict, absent = VERDICTS.index("ok" if headers.verified else "unchecked"), VERDICTS.index("absent")
+    return Column(np.where(headers.has_checksum, verdict, absent), headers.every, VERDICTS)
+
+
+# Columns that are not simply the field of their name.
+_COMPUTED: Final[dict[str, Callable[[EntryHeaders], Column]]] = {
+    "ledger_id": _from_header(0),
+    "entry_id": _from_header(8),
+    "size": _in_every_row(lambda headers: headers.sizes - headers.data_at),
+    "broken": _in_every_row(lambda headers: ~headers.every),
+    "has_metadata": _in_every_row(lambda headers: headers.has_metadata),
+    "encrypted": _in_every_row(lambda headers: headers.fields["encryption_keys"].present),
+    "num_messages": _in_every_row(EntryHeaders.message_counts),
+    "first_index": _first_index,
+    "last_index": _last_index,
+    "compression": _compression,
+    "producer_name": _producer_name,
+    "digest": _digest,
+    "frame_checksum": _frame_checksum,
+}
+# The fields that these are computed from. A required field has MessageMetadata decoded at all.
+_FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "ledger_id": (),
+    "entry_id": (),
+    "size": (),
+    "has_metadata": (),
+    "digest": (),
+    "broken": ("sequence_id", "compression"),
+    "frame_checksum": ("sequence_id",),
+    "first_index": ("index", "num_messages_in_batch", "txnid_most_bits"),
+    "last_index": ("index",),
+    "num_messages": ("num_messages_in_batch",),
+    "encrypted": ("encryption_keys",),
+}

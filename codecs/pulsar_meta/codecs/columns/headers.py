@@ -1,8 +1,8 @@
-"""All that the headers of many entries say, and whether their checksums fit: for rows that are to be shown.
+"""The headers of many entries decoded together, and their digests and checksums verified.
 
-`HeaderReader.read` speaks for the rows that are `whole`: there it has every field of both messages, digest
-and checksum fit (a frame may lack its checksum), and nothing in them is out of the ordinary. Every other row
-has to be read by the codec for one entry, which is the truth for both.
+`HeaderReader.read` decodes the rows that are `whole`: nothing in them is out of the ordinary, and their
+digest and checksum are right if they were verified (a frame may have no checksum). Every other row has to
+be decoded by the codec for one entry, which defines what both return.
 
 Needs NumPy. Sources: apache/pulsar Commands.java, PulsarApi.proto; apache/bookkeeper DigestManager.java.
 """
@@ -10,15 +10,15 @@ Needs NumPy. Sources: apache/pulsar Commands.java, PulsarApi.proto; apache/bookk
 from __future__ import annotations
 
 import zlib
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 
-from pulsar_meta.codecs.columns.entries import LONG_ONE_IN, WIDTHS
 from pulsar_meta.codecs.columns.fields import Found, Inner, sized_tag
-from pulsar_meta.codecs.columns.frames import FrameColumns, read_whole_frames
+from pulsar_meta.codecs.columns.frames import FrameColumns, read_frames, read_whole_frames
 from pulsar_meta.codecs.columns.sums import Sums, crc32c_of, crc32c_of_words, joined
 from pulsar_meta.codecs.columns.words import Heads, Positions, Rows, WordReader
 from pulsar_meta.codecs.frames.bookie_entry import DIGEST_SIZES, HEADER, DigestType
@@ -26,7 +26,11 @@ from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER
 from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 
-# So many bytes have to follow each entry in what `HeaderReader.read` is given.
+# So many bytes of each entry are read at first; the next number if more than one entry in LONG_ONE_IN has
+# longer metadata, else only those few are read again.
+WIDTHS: Final = (192, 768, 3072)
+LONG_ONE_IN: Final = 32
+# So many bytes should follow each entry in what `HeaderReader.read` is given.
 PADDING: Final = WIDTHS[-1]
 # The digests that are computed for many entries; with None they are CRC32C where that fits.
 DIGESTS: Final[tuple[DigestType | None, ...]] = (None, "CRC32C", "CRC32")
@@ -46,20 +50,29 @@ _WIDE_FIELDS: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class EntryHeaders:
-    """What entries say; rows that are not `whole` mean nothing.
+    """What entries say of themselves. Rows that are not `whole` mean nothing.
 
-    `fields` by their names in both messages; integers are the bits of the varint. `data_at` and `payload_at`
-    count bytes from the start of an entry; `lengths` are those of BookKeeper's header, as the two ids.
+    `fields` are those of both protobuf messages by name; an integer is the bits of its varint. `data_at` and
+    `payload_at` count bytes from the start of an entry. `bookie`: entries have BookKeeper's header and
+    digest. `verified`: digests and checksums of the rows that are `whole` are right.
     """
 
     heads: Heads
     sizes: Positions
     whole: Rows
     fields: dict[str, Found]
+    has_metadata: Rows
     has_checksum: Rows
     data_at: int
     payload_at: Positions
+    bookie: bool
+    verified: bool
     properties: list[Inner] = field(default_factory=list)
+
+    @property
+    def every(self) -> Rows:
+        """A mask that selects all rows."""
+        return np.ones(len(self.sizes), bool)
 
     def header(self, offset: int) -> Positions:
         """Return the number at `offset` of the bookie entry's header."""
@@ -71,69 +84,121 @@ class EntryHeaders:
         return numbers
 
     def message_counts(self) -> Positions:
-        """Return how many messages each entry says it holds."""
-        return np.where(
-            self.fields["num_messages_in_batch"].present,
-            np.maximum(self.int32("num_messages_in_batch"), 1),
-            1,
-        )
+        """Return how many messages each entry says it holds: 1 without a batch, or with an empty one."""
+        # The value of an absent field is 0.
+        return np.maximum(self.int32("num_messages_in_batch"), 1)
 
     def index_widths(self) -> Positions:
-        """Return by how many each entry moved the topic's index."""
+        """Return how far each entry advanced the topic's index."""
         return np.where(self.fields["txnid_most_bits"].present, 1, self.message_counts())
 
 
 class HeaderReader:
-    """Reads the headers of a ledger's entries, run by run."""
+    """Decodes the headers of many entries of a ledger at once."""
 
-    def __init__(self, *, bookie: bool = True, digest_type: DigestType | None = None) -> None:
-        """Entries are bookie entries with this digest (one of DIGESTS), or frames where `bookie` is false."""
+    def __init__(
+        self,
+        *,
+        bookie: bool = True,
+        digest_type: DigestType | None = None,
+        fields: Collection[str] | None = None,
+        verify: bool = True,
+    ) -> None:
+        """Entries are bookie entries with this digest (one of DIGESTS), or frames if `bookie` is false.
+
+        With `fields` only these are decoded. Without, all fields and properties are, and a row is `whole`
+        only if it can be shown: no field that the schema does not know, no number too large for JSON.
+        `verify` computes digests and checksums.
+        """
         self._bookie, self._digest_type = bookie, digest_type
+        self._fields, self._verify = fields, verify
         self.data_at = HEADER.size + DIGEST_SIZES[digest_type or "CRC32C"] if bookie else 0
         self._widths: tuple[int, ...] = WIDTHS
 
     def read(self, data: Buffer, offsets: Positions, sizes: Positions) -> EntryHeaders:
-        """Return what the entries say that lie at `offsets` of `data`, PADDING bytes after each."""
-        safe = sizes >= self.data_at + 4
-        held = np.where(safe, sizes, self.data_at + 4)
+        """Decode the entries at `offsets` of `data`.
+
+        Entries that are followed by fewer than PADDING bytes may not be `whole`.
+        """
         while True:
-            heads = Heads(data, offsets, self._widths[0])
-            frames = read_whole_frames(heads, self.data_at, held)
+            safe = self._safe(data, offsets, sizes)
+            if not safe.any():
+                data, offsets = bytes(PADDING), np.zeros_like(offsets)
+            places, ends = self._places(offsets, sizes, safe)
+            heads = Heads(data, places, self._widths[0])
+            frames = self._frames(heads, ends)
             if len(self._widths) == 1 or np.count_nonzero(frames.long) * LONG_ONE_IN <= len(offsets):
                 break
             self._widths = self._widths[1:]
-        heads, frames = self._with_long_ones(data, offsets, held, heads, frames)
-        whole = safe & ~frames.odd & ~_unsafe(frames) & ~_index_too_small(frames)
-        rows = np.flatnonzero(whole)
-        whole[rows] = self._sums_fit(data, offsets, sizes, heads, frames, rows)
+        heads, frames = self._with_long_ones(data, places, ends, heads, frames)
+        whole = safe & ~frames.odd & ~self._looks_like_crc32(heads)
+        if self._fields is None:
+            whole &= ~_unsafe(frames) & ~_index_too_small(frames)
+        if self._verify:
+            rows = np.flatnonzero(whole)
+            whole[rows] = self._sums_fit(data, offsets, sizes, heads, frames, rows)
         payload_at = np.broadcast_to(frames.payload_at, sizes.shape)
         return EntryHeaders(
             heads,
             sizes,
             whole,
             frames.fields,
+            frames.has_metadata,
             frames.has_checksum,
             self.data_at,
             payload_at,
+            self._bookie,
+            self._verify,
             frames.properties,
         )
 
+    def _safe(self, data: Buffer, offsets: Positions, sizes: Positions) -> Rows:
+        """Find the entries that are long enough, and have enough bytes after them, to be read together."""
+        needed = np.maximum(sizes, self._widths[0])
+        safe: Rows = (sizes >= self.data_at + 4) & (offsets + needed <= memoryview(data).nbytes)
+        return safe
+
+    def _places(self, offsets: Positions, sizes: Positions, safe: Rows) -> tuple[Positions, Positions]:
+        """Return places and sizes to read at: an entry that is not safe is read as the first safe one."""
+        if safe.all():
+            return offsets, sizes
+        if not safe.any():
+            return offsets, np.full_like(sizes, self.data_at + 4)
+        rows = np.where(safe, np.arange(len(safe)), np.argmax(safe))
+        return offsets[rows], sizes[rows]
+
+    def _frames(self, heads: Heads, ends: Positions) -> FrameColumns:
+        if self._fields is None:
+            return read_whole_frames(heads, self.data_at, ends)
+        return read_frames(heads, self.data_at, ends, self._fields)
+
     def _with_long_ones(
-        self, data: Buffer, offsets: Positions, held: Positions, heads: Heads, frames: FrameColumns
+        self, data: Buffer, offsets: Positions, ends: Positions, heads: Heads, frames: FrameColumns
     ) -> tuple[Heads, FrameColumns]:
-        """Return the same with more bytes of those entries whose metadata is longer than the heads."""
+        """Read more bytes of the entries whose metadata is longer than the heads."""
         for width in self._widths[1:]:
-            long = np.flatnonzero(frames.long)
+            long = np.flatnonzero(frames.long & (offsets + width <= memoryview(data).nbytes))
             if not long.size:
                 break
             wider = Heads(data, offsets[long], width)
-            more = read_whole_frames(wider, self.data_at, held[long])
+            more = self._frames(wider, ends[long])
             heads, frames = heads.with_rows(long, wider), frames.with_rows(long, more)
         return heads, frames
 
+    def _looks_like_crc32(self, heads: Heads) -> Rows:
+        """Find entries whose digest seems to be a CRC32: eight bytes, the first four of them zeros.
+
+        With `verify` the digest itself says so.
+        """
+        if self._verify or not self._bookie or self._digest_type is not None:
+            return np.zeros(heads.count, bool)
+        zeros: Rows = (heads.words(HEADER.size) << np.uint64(32)) == 0
+        return zeros
+
     def digests_fit(self, data: Buffer, offsets: Positions, sizes: Positions) -> Rows:
-        """Return whose digest fits; nothing else is looked at."""
-        fit = sizes >= self.data_at
+        """Find the entries whose digest is right, looking at nothing else."""
+        # The header is read by words of eight bytes.
+        fit = (sizes >= self.data_at) & (offsets + self.data_at + 8 <= memoryview(data).nbytes)
         if not fit.any():
             return fit
         starts, ends = offsets[fit], (offsets + sizes)[fit]

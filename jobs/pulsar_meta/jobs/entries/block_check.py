@@ -18,7 +18,7 @@ from pulsar_meta.codecs.columns.words import Positions, Rows
 from pulsar_meta.codecs.compression import decompress
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.reader import Buffer
-from pulsar_meta.jobs.entries.entry_blocks import Block, bounded
+from pulsar_meta.jobs.entry_reader import Block, bounded
 
 # Batches that are split together: enough to forget the calls, few enough for the processor's cache.
 BATCHES_AT_ONCE: Final = 2048

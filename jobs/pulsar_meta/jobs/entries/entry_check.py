@@ -23,7 +23,7 @@ from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import Frame
 from pulsar_meta.codecs.transactions.log_entries import LogKind, decode_log_entry
 from pulsar_meta.entries.base import EntrySource, Outcome, RawEntry, entry_of, outcome_of
-from pulsar_meta.jobs.entries.entry_blocks import Block, Patience, read_blocks
+from pulsar_meta.jobs.entries.entry_blocks import Patience, read_blocks
 from pulsar_meta.jobs.entries.entry_choice import (
     METADATA,
     NO_METADATA,
@@ -44,6 +44,7 @@ from pulsar_meta.stores.base import Store
 if TYPE_CHECKING:
     from pulsar_meta.codecs.columns.words import Positions
     from pulsar_meta.jobs.entries.block_check import Soundness
+    from pulsar_meta.jobs.entry_reader import Block
 
 
 # What of an entry, or of a ledger, a fault is in.
@@ -139,10 +140,10 @@ def check_range(
     try:
         ledger_id, patience = part.ledger.ledger_id, patience or Patience()
         for held in read_blocks(source, ledger_id, part.first, part.last, form, patience):
-            if isinstance(held, Block):
-                expected = check.block(held, source, expected)
-            else:
+            if isinstance(held, tuple):
                 expected = check.next(*held, expected)
+            else:
+                expected = check.block(held, source, expected)
     except DecodeError as error:
         # The source itself says what cannot be: more entries than anybody has.
         check.report.faults.append(Fault(part.ledger.ledger_id, -1, "ledger", error.message))

@@ -13,13 +13,14 @@ from typing import Final
 
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.entries.entry_blocks import ROWS_AT_ONCE
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Place, Range
 from pulsar_meta.jobs.entries.entry_reading import Presence, parts_of
 from pulsar_meta.jobs.topics.placement import placement
 from pulsar_meta.jobs.topics.topic import Ledger, Report
 from pulsar_meta.stores.base import Store
 
+# About so many entries are a piece of a ledger.
+ROWS_AT_ONCE: Final = 32768
 # So many ranges of a portion, of many small ledgers; the first portions have fewer, to begin at once.
 MOST_RANGES: Final = 64
 # Ids may be far apart, above all wrong ones: of a ledger there are at most so many pieces, longer ones then.

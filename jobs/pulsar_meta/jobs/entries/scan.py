@@ -12,7 +12,7 @@ from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Place
 from pulsar_meta.jobs.entries.entry_reading import Presence, parts_of
-from pulsar_meta.jobs.ledger_columns import read_columns
+from pulsar_meta.jobs.entry_reader import read_columns
 from pulsar_meta.jobs.topics.topic import Report
 from pulsar_meta.stores.base import Store
 

@@ -11,7 +11,7 @@ import numpy as np
 from pulsar_meta.codecs.columns.column import Column, join_columns
 from pulsar_meta.codecs.columns.words import Positions, Rows
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.ledger_columns import read_columns
+from pulsar_meta.jobs.entry_reader import read_columns
 from pulsar_meta.jobs.topics.placement import Placement, placement
 from pulsar_meta.jobs.topics.topic import Ledger
 

@@ -108,7 +108,7 @@ class Chunks:
 
     def _heads(self, ledger: Ledger, first: int, last: int | None) -> list[tuple[int, int | None, str, int]]:
         """Return (entry, chunk, producer, sequence id) of a ledger's entries, in order."""
-        from pulsar_meta.jobs.ledger_columns import read_columns
+        from pulsar_meta.jobs.entry_reader import read_columns
 
         rows: list[tuple[int, int | None, str, int]] = []
         for columns in read_columns(self._source, ledger.ledger_id, _COLUMNS, first, last):

@@ -15,7 +15,7 @@ from pulsar_meta.codecs.columns.column import Column
 from pulsar_meta.codecs.frames.bookie_entry import DigestType
 from pulsar_meta.codecs.transactions.log_entries import TxnId
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.ledger_columns import read_columns
+from pulsar_meta.jobs.entry_reader import read_columns
 from pulsar_meta.jobs.rebuild.kinds import Kind
 from pulsar_meta.jobs.rebuild.replication import (
     LOOKED_AT,

@@ -13,7 +13,7 @@ from pulsar_meta.codecs.columns.column import COLUMN_TYPES
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
 from pulsar_meta.jobs.entries.entry_sources import LIVE, Opened, Sources
 from pulsar_meta.jobs.entries.scan import COLUMNS, TOPIC, record_batch
-from pulsar_meta.jobs.ledger_columns import read_columns
+from pulsar_meta.jobs.entry_reader import read_columns
 from pulsar_meta.jobs.spark.options import several, truth, whole_number
 from pulsar_meta.jobs.spark.pushdown import Wanted, wanted_by
 from pulsar_meta.jobs.topics.scope import chosen_topics

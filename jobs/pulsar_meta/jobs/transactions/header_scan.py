@@ -10,7 +10,7 @@ import numpy as np
 from pulsar_meta.codecs.columns.column import join_columns
 from pulsar_meta.codecs.transactions.log_entries import TxnId
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.ledger_columns import read_columns
+from pulsar_meta.jobs.entry_reader import read_columns
 from pulsar_meta.jobs.topics.topic import Ledger, Position
 from pulsar_meta.jobs.transactions.topic_entries import gaps_in
 
