@@ -19,8 +19,8 @@ from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
 from tests.cli.program import pulsar_meta_here
-from tests.wounds import healthy
-from tests.wounds.late import close_last_ledger, hide_journals, write_journals
+from tests.damage import healthy_store
+from tests.damage.late_entries import close_last_ledger, hide_journals, write_journals
 
 
 def test_entries_that_come_after_the_opening_are_not_missing(
@@ -94,7 +94,7 @@ def test_a_ledger_that_is_trimmed_meanwhile_is_not_without_metadata(
     capture: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     folder = capture("pulsar-4.2.4")
-    store = TrimmedStore(dict(healthy(folder).values), TopicName.parse("plain"))
+    store = TrimmedStore(dict(healthy_store(folder).values), TopicName.parse("plain"))
     monkeypatch.setattr("pulsar_meta.cli.shell.open_store", lambda url, **_: store)
     given = ("--store", f"dir:{tmp_path}", "--entries", f"bookie-disk:{folder}")
     done = pulsar_meta_here(command, "plain", *given, "-o", "json")

@@ -14,7 +14,7 @@ from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
 from tests.cli.program import as_text, environment, pulsar_meta_here
-from tests.wounds import healthy, of_ledgers, of_records, wounded
+from tests.damage import damaged, healthy_store, ledger_damage, record_damage
 
 PARTED = "/admin/partitioned-topics/public/default/persistent/parted"
 
@@ -22,7 +22,7 @@ PARTED = "/admin/partitioned-topics/public/default/persistent/parted"
 @pytest.fixture
 def store(capture: Callable[[str], Path], tmp_path: Path) -> str:
     """The URL of a store with what a stopped 4.2.4 left."""
-    return written(healthy(capture("pulsar-4.2.4")), tmp_path / "store")
+    return written(healthy_store(capture("pulsar-4.2.4")), tmp_path / "store")
 
 
 def written(store: MemoryStore, folder: Path) -> str:
@@ -131,12 +131,17 @@ def test_the_commands_that_check_names_repair_what_it_found(
     capture: Callable[[str], Path], tmp_path: Path
 ) -> None:
     made = (
-        *(of_ledgers.metadata_gone, of_ledgers.last_metadata_gone, of_ledgers.metadata_garbage),
-        *(of_records.topic_garbage, of_records.topic_gone, of_records.topic_is_a_cursor),
-        *(of_ledgers.end_differs, of_ledgers.counts_zero, of_ledgers.not_listed, of_ledgers.in_two_topics),
-        *(of_ledgers.foreign, of_ledgers.terminated, of_records.parent_gone),
+        *(ledger_damage.metadata_gone, ledger_damage.last_metadata_gone, ledger_damage.metadata_garbage),
+        *(record_damage.topic_garbage, record_damage.topic_gone, record_damage.topic_is_a_cursor),
+        *(
+            ledger_damage.end_differs,
+            ledger_damage.counts_zero,
+            ledger_damage.not_listed,
+            ledger_damage.in_two_topics,
+        ),
+        *(ledger_damage.foreign, ledger_damage.terminated, record_damage.parent_gone),
     )
-    patient = wounded(healthy(capture("pulsar-4.2.4")), Random(5), made)
+    patient = damaged(healthy_store(capture("pulsar-4.2.4")), Random(5), made)
     url, env = written(patient.store, tmp_path / "store"), environment(tmp_path)
 
     def found() -> list[dict[str, str]]:

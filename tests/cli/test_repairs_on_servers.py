@@ -16,12 +16,25 @@ from pulsar_meta.stores.base import ABSENT, Store
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
 from tests.cli.program import as_text, environment, pulsar_meta_here
-from tests.wounds import Patient, healthy, of_cursors, of_ledgers, of_records, of_rest, wounded
+from tests.damage import (
+    Patient,
+    cluster_damage,
+    cursor_damage,
+    damaged,
+    healthy_store,
+    ledger_damage,
+    record_damage,
+)
 
-WOUNDS = (
-    *(of_ledgers.metadata_gone, of_records.topic_garbage, of_ledgers.in_two_topics, of_ledgers.counts_zero),
-    *(of_ledgers.terminated, of_records.parent_gone, of_cursors.cursor_ledger_foreign),
-    *(of_cursors.compacted_ledger_gone, of_rest.schema_ledger_gone, of_rest.offload_begun),
+DAMAGE = (
+    *(
+        ledger_damage.metadata_gone,
+        record_damage.topic_garbage,
+        ledger_damage.in_two_topics,
+        ledger_damage.counts_zero,
+    ),
+    *(ledger_damage.terminated, record_damage.parent_gone, cursor_damage.cursor_ledger_foreign),
+    *(cursor_damage.compacted_ledger_gone, cluster_damage.schema_ledger_gone, cluster_damage.offload_begun),
 )
 VERBS = {
     *("ledger-metadata", "topic-record", "missing-ledger", "count", "termination", "partitions", "cursor"),
@@ -32,9 +45,9 @@ VERBS = {
 @pytest.fixture(scope="module")
 def patient(capture: Callable[[str], Path]) -> Patient:
     """A wound for each verb, on topics of their own."""
-    store = healthy(capture("pulsar-4.2.4"))
+    store = healthy_store(capture("pulsar-4.2.4"))
     for seed in range(100):
-        done = wounded(store, Random(seed), WOUNDS)
+        done = damaged(store, Random(seed), DAMAGE)
         codes = {one.code for one in done.expected}
         if {"schema-ledger-missing", "compaction-ledger-missing"} <= codes and not any(
             one.code == "system-topic-unreadable" for one in done.expected

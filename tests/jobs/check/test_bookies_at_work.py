@@ -17,8 +17,8 @@ from pulsar_meta.jobs.check.known import CheckOptions
 from pulsar_meta.jobs.check.run import Checkup, checkup
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
-from tests.wounds import healthy
-from tests.wounds.late import LAST_WORDS, close_last_ledger, hide_journals, write_journals
+from tests.damage import healthy_store
+from tests.damage.late_entries import LAST_WORDS, close_last_ledger, hide_journals, write_journals
 
 
 @pytest.fixture
@@ -33,12 +33,12 @@ class Served(MemoryStore):
 def closed(folder: Path, kind: type[MemoryStore]) -> MemoryStore:
     """Return the store with the topic's last ledger closed behind what only the journal has."""
     store = kind()
-    store.values = dict(healthy(folder).values)
+    store.values = dict(healthy_store(folder).values)
     close_last_ledger(store, folder)
     return store
 
 
-def examined(store: MemoryStore, source: EntrySource, folder: Path) -> tuple[list[Finding], Checkup]:
+def check_findings(store: MemoryStore, source: EntrySource, folder: Path) -> tuple[list[Finding], Checkup]:
     run = checkup(store, source, (str(LAST_WORDS),), CheckOptions(), urls=[f"bookie-disk:{folder}"])
     found = list(run.findings())
     return [one for one in found if one.ledger_id is not None], run
@@ -48,34 +48,34 @@ def test_what_came_since_the_opening_is_there(folder: Path) -> None:
     store = closed(folder, Served)
     hide_journals(folder)
     with open_entries([f"bookie-disk:{folder}"]) as source:
-        found, _ = examined(store, source, folder)
+        found, _ = check_findings(store, source, folder)
         # Nothing is written: the entries are lost.
         assert {one.severity for one in found} >= {Severity.ERROR}
         assert not source.behind
         write_journals(folder)
         assert source.behind
-        assert examined(store, source, folder)[0] == []
+        assert check_findings(store, source, folder)[0] == []
 
 
 def test_what_is_lost_though_the_bookie_writes_is_lost(folder: Path) -> None:
     store = closed(folder, Served)
     hide_journals(folder)
     with open_entries([f"bookie-disk:{folder}"]) as source:
-        still, _ = examined(store, source, folder)
+        still, _ = check_findings(store, source, folder)
         [mark] = folder.rglob("lastMark")
         mark.write_bytes(mark.read_bytes())
         assert source.behind
-        assert examined(store, source, folder)[0] == still
+        assert check_findings(store, source, folder)[0] == still
 
 
 def test_beside_a_copy_nobody_can_decide(folder: Path) -> None:
     store = closed(folder, MemoryStore)
     hide_journals(folder)
     with open_entries([f"bookie-disk:{folder}"]) as source:
-        assert Severity.ERROR in {one.severity for one in examined(store, source, folder)[0]}
+        assert Severity.ERROR in {one.severity for one in check_findings(store, source, folder)[0]}
         [mark] = folder.rglob("lastMark")
         mark.write_bytes(mark.read_bytes())
-        found, _ = examined(store, source, folder)
+        found, _ = check_findings(store, source, folder)
     assert {one.severity for one in found} == {Severity.WARNING}
     assert any("undecided" in one.message for one in found)
 
@@ -87,7 +87,7 @@ def test_disks_that_are_gone_at_the_second_look_are_not_well(folder: Path) -> No
         for current in folder.rglob("current"):
             if current.parent.name.startswith("bookie"):
                 current.rename(current.with_name("elsewhere"))
-        found, run = examined(store, source, folder)
+        found, run = check_findings(store, source, folder)
     assert found == []
     assert "no second look" in run.not_checked["entries of 1 topics"]
 

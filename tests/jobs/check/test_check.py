@@ -22,16 +22,16 @@ from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
-from tests.wounds import examined, healthy, place_of
-from tests.wounds.disks import TIERED, Damage
+from tests.damage import as_expected, check_findings, healthy_store
+from tests.damage.damaged_disks import TIERED, EntryDamage
 
 Capture = Callable[[str], Path]
 PLAIN = "persistent://public/default/plain"
 
 
 def new_in(found: list[Finding], before: list[Finding]) -> list[Finding]:
-    known = set(map(place_of, before))
-    return [one for one in found if place_of(one) not in known]
+    known = set(map(as_expected, before))
+    return [one for one in found if as_expected(one) not in known]
 
 
 class ChangingStore(MemoryStore):
@@ -52,20 +52,20 @@ class ChangingStore(MemoryStore):
 
 
 def test_what_is_well_again_at_the_second_look_is_not_reported(capture: Capture) -> None:
-    store = healthy(capture("pulsar-4.2.4"))
+    store = healthy_store(capture("pulsar-4.2.4"))
     path = ledger_path(25)
     kept = store.values.pop(path)
 
     def comes_back(changing: MemoryStore) -> None:
         changing.values[path] = kept
 
-    assert [one.ledger_id for one in examined(store) if one.code == "ledger-without-metadata"] == [25]
-    live = examined(ChangingStore(store, comes_back))
+    assert [one.ledger_id for one in check_findings(store) if one.code == "ledger-without-metadata"] == [25]
+    live = check_findings(ChangingStore(store, comes_back))
     assert "ledger-without-metadata" not in {one.code for one in live}
 
 
 def test_a_topic_that_is_trimmed_meanwhile_is_well(capture: Capture) -> None:
-    store = healthy(capture("pulsar-4.2.4"))
+    store = healthy_store(capture("pulsar-4.2.4"))
     topic = TopicName.parse(PLAIN)
     before = store.values.pop(ledger_path(24))
     trimmed = store.values[topic.path]
@@ -74,7 +74,7 @@ def test_a_topic_that_is_trimmed_meanwhile_is_well(capture: Capture) -> None:
         # The record went first, and the listing was made between the two.
         changing.values[topic.path] = trimmed._replace(value=_without_first(trimmed.value))
 
-    found = examined(ChangingStore(store, trims))
+    found = check_findings(ChangingStore(store, trims))
     assert before is not None
     assert "ledger-without-metadata" not in {one.code for one in found}
 
@@ -97,14 +97,14 @@ class DeletingStore(MemoryStore):
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_not_lost(capture: Capture) -> None:
-    store = healthy(capture("pulsar-4.2.4"))
+    store = healthy_store(capture("pulsar-4.2.4"))
     topic = TopicName.parse(PLAIN)
     record = store.values.pop(topic.path)
     ids = [ledger.ledgerId for ledger in decode_managed_ledger(record.value).ledgerInfo]
-    assert "topic-record-lost" in {one.code for one in examined(store)}
-    deleted = examined(DeletingStore(store, [*map(ledger_path, ids)]))
+    assert "topic-record-lost" in {one.code for one in check_findings(store)}
+    deleted = check_findings(DeletingStore(store, [*map(ledger_path, ids)]))
     assert "topic-record-lost" not in {one.code for one in deleted}
-    kept = examined(DeletingStore(store, []))
+    kept = check_findings(DeletingStore(store, []))
     assert "topic-record-lost" in {one.code for one in kept}
 
 
@@ -116,19 +116,19 @@ def _without_first(value: bytes) -> bytes:
 
 def test_entries_that_are_not_on_the_disks(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4-3bookies")
-    store = healthy(folder)
+    store = healthy_store(folder)
     whole, one = f"bookie-disk:{folder}", f"bookie-disk:{folder}/bookie0"
     with open_entries([whole]) as all_disks, open_entries([one]) as one_disk:
         # One of three disks has two thirds of the entries: the others are not missing, they are elsewhere.
-        assert new_in(examined(store, one_disk), examined(store)) == []
+        assert new_in(check_findings(store, one_disk), check_findings(store)) == []
         path = ledger_path(24)
-        before = examined(store, all_disks)
+        before = check_findings(store, all_disks)
         # A ledger of another id has its metadata: no disk has entries of it.
         topic = TopicName.parse(PLAIN)
         record = store.values[topic.path]
         store.values[ledger_path(777)] = store.values.pop(path)._replace(path=ledger_path(777))
         store.values[topic.path] = record._replace(value=_renamed(record.value, 24, 777))
-        [found] = new_in(examined(store, all_disks), before)
+        [found] = new_in(check_findings(store, all_disks), before)
     assert (found.code, found.ledger_id, found.severity) == ("ledger-without-entries", 777, Severity.ERROR)
     assert found.evidence == {"expected": 50, "found": 0, "last_entry": 49}
 
@@ -136,13 +136,13 @@ def test_entries_that_are_not_on_the_disks(capture: Capture) -> None:
 def test_an_entry_log_that_is_cut_though_its_index_is_whole(capture: Capture, tmp_path: Path) -> None:
     folder = tmp_path / "cluster"
     shutil.copytree(capture("pulsar-4.2.4"), folder)
-    store, urls = healthy(folder), [f"bookie-disk:{folder}/bookie0"]
+    store, urls = healthy_store(folder), [f"bookie-disk:{folder}/bookie0"]
     with open_entries(urls) as source:
-        before = examined(store, source)
+        before = check_findings(store, source)
     log = max(folder.glob("bookie0/current/*.log"), key=lambda path: path.stat().st_size)
     os.truncate(log, log.stat().st_size // 2)
     with open_entries(urls) as source:
-        found = new_in(examined(store, source), before)
+        found = new_in(check_findings(store, source), before)
         # What can be read is what is not missing, to the entry.
         for one in found:
             ids = range(one.evidence["last_entry"] + 1)
@@ -153,7 +153,7 @@ def test_an_entry_log_that_is_cut_though_its_index_is_whole(capture: Capture, tm
     assert {"ledger-end-differs", "ledger-without-entries"} <= {one.code for one in found}
     log.unlink()
     with open_entries(urls) as source:
-        gone = new_in(examined(store, source), before)
+        gone = new_in(check_findings(store, source), before)
     assert {"ledger-without-entries"} <= {one.code for one in gone}
     assert {one.ledger_id for one in found} <= {one.ledger_id for one in gone}
 
@@ -173,18 +173,20 @@ def registered(store: MemoryStore, *bookies: str) -> None:
 
 
 def test_bookies_that_are_down_are_not_missing(capture: Capture) -> None:
-    store = healthy(capture("pulsar-4.2.4-3bookies"))
+    store = healthy_store(capture("pulsar-4.2.4-3bookies"))
     ids = sorted(path.rpartition("/")[2] for path in store.values if path.startswith("/ledgers/cookies/"))
-    [stopped] = [one for one in examined(store) if one.code == "bookie-unreachable"]
+    [stopped] = [one for one in check_findings(store) if one.code == "bookie-unreachable"]
     assert (stopped.severity, stopped.evidence["bookies"]) == (Severity.NOTE, ids)
     registered(store, *ids[:2])
     # Two copies of everything: one bookie may be down.
-    [down] = [one for one in examined(store) if one.code == "bookie-unreachable"]
+    [down] = [one for one in check_findings(store) if one.code == "bookie-unreachable"]
     assert (down.severity, down.evidence["bookie"]) == (Severity.WARNING, ids[2])
     store.values.pop(f"/ledgers/available/{ids[1]}")
-    assert {one.severity for one in examined(store) if one.code == "bookie-unreachable"} == {Severity.ERROR}
+    assert {one.severity for one in check_findings(store) if one.code == "bookie-unreachable"} == {
+        Severity.ERROR
+    }
     registered(store, *ids)
-    assert [one for one in examined(store) if one.code.startswith("bookie")] == []
+    assert [one for one in check_findings(store) if one.code.startswith("bookie")] == []
 
 
 def test_a_generator_that_was_set_back(capture: Capture) -> None:
@@ -195,12 +197,12 @@ def test_a_generator_that_was_set_back(capture: Capture) -> None:
             return self.following
 
     store = Counting()
-    store.values = healthy(capture("pulsar-4.2.4")).values
+    store.values = healthy_store(capture("pulsar-4.2.4")).values
     highest = max(list_ledgers(store.scan(LEDGERS)).ids)
     store.following = int(highest) + 1
-    assert "ledger-id-ahead" not in {one.code for one in examined(store)}
+    assert "ledger-id-ahead" not in {one.code for one in check_findings(store)}
     store.following = int(highest)
-    [found] = [one for one in examined(store) if one.code == "ledger-id-ahead"]
+    [found] = [one for one in check_findings(store) if one.code == "ledger-id-ahead"]
     assert found.evidence == {"next": highest, "highest": highest}
 
 
@@ -213,19 +215,19 @@ def test_the_generator_of_a_standalone_is_ahead_of_its_ledgers(capture: Capture,
 
 
 def test_orphans_have_to_be_old_and_are_only_notes_in_a_snapshot(capture: Capture) -> None:
-    store = healthy(capture("pulsar-4.0.7"))
+    store = healthy_store(capture("pulsar-4.0.7"))
     young = checkup(store, None, (), CheckOptions())
     assert "orphan-ledger" not in {one.code for one in young.findings()}
     [why] = [why for what, why in young.not_checked.items() if what == "3 ledgers that nobody names"]
     assert why == "younger than --min-age, somebody may still name them"
-    old = [one for one in examined(store) if one.code == "orphan-ledger"]
+    old = [one for one in check_findings(store) if one.code == "orphan-ledger"]
     assert [(one.ledger_id, one.severity) for one in old] == [(one, Severity.NOTE) for one in (9, 52, 206)]
-    live = examined(ChangingStore(store, lambda changing: None))
+    live = check_findings(ChangingStore(store, lambda changing: None))
     assert {one.severity for one in live if one.code == "orphan-ledger"} == {Severity.WARNING}
 
 
 def test_a_store_without_ledgers_is_not_checked_for_them(capture: Capture) -> None:
-    store = healthy(capture("pulsar-4.2.4"))
+    store = healthy_store(capture("pulsar-4.2.4"))
     store.values = {path: value for path, value in store.values.items() if not path.startswith("/ledgers")}
     run = checkup(store, None, (), CheckOptions())
     assert {one.severity for one in run.findings()} <= {Severity.NOTE}
@@ -241,7 +243,7 @@ def test_disks_whose_cookie_is_another_one(capture: Capture) -> None:
             run = checkup(store, source, (), CheckOptions(frozenset({"cookie-differs"})), urls=urls)
             return list(run.findings())
 
-    store = healthy(folder)
+    store = healthy_store(folder)
     assert found_in(store) == []
     [path] = [path for path in store.values if path.startswith("/ledgers/cookies/")]
     cookie = store.values[path]
@@ -254,14 +256,14 @@ def test_disks_whose_cookie_is_another_one(capture: Capture) -> None:
 
 
 def test_offloads_that_did_not_end(capture: Capture, tmp_path: Path) -> None:
-    store = healthy(capture("pulsar-4.2.4"))
+    store = healthy_store(capture("pulsar-4.2.4"))
     topic = TopicName.parse(PLAIN)
-    record, before = store.values[topic.path], examined(store)
+    record, before = store.values[topic.path], check_findings(store)
     info = decode_managed_ledger(record.value)
     context = info.ledgerInfo[0].offloadContext
     context.uidMsb, context.uidLsb, context.timestamp = 1, 2, 1795240941033
     store.values[topic.path] = record._replace(value=info.SerializeToString())
-    [begun] = new_in(examined(store), before)
+    [begun] = new_in(check_findings(store), before)
     assert (begun.code, begun.ledger_id, begun.severity) == ("offload-unfinished", 24, Severity.NOTE)
     assert begun.evidence["begun_at"] == 1795240941033
     # Younger than a day, by the newest time in the store.
@@ -271,7 +273,7 @@ def test_offloads_that_did_not_end(capture: Capture, tmp_path: Path) -> None:
     context.complete = context.bookkeeperDeleted = True
     store.values[topic.path] = record._replace(value=info.SerializeToString())
     store.values.pop(ledger_path(24))
-    assert new_in(examined(store), before) == []
+    assert new_in(check_findings(store), before) == []
     (tmp_path / "frames").write_bytes(b"")
     with open_entries([f"frames:{tmp_path}/frames"]) as source:
         run = checkup(store, source, (), CheckOptions(), urls=["offload:somewhere"])
@@ -280,19 +282,19 @@ def test_offloads_that_did_not_end(capture: Capture, tmp_path: Path) -> None:
 
 
 def test_subscriptions_that_nobody_uses(capture: Capture) -> None:
-    store = healthy(capture("pulsar-4.2.4"))
+    store = healthy_store(capture("pulsar-4.2.4"))
     run = checkup(store, None, ("plain-old", "empty", "compacted"), CheckOptions(idle=1000))
     idle = [one for one in run.findings() if one.code == "cursor-idle"]
     # One holds nothing, one is the compaction's own.
     assert [(one.topic, one.cursor, one.evidence["bytes"]) for one in idle] == [
         ("persistent://public/default/plain-old", "s1", 26483)
     ]
-    assert "cursor-idle" not in {one.code for one in examined(store)}
+    assert "cursor-idle" not in {one.code for one in check_findings(store)}
 
 
 def test_bookies_that_do_not_answer_hide_nothing_of_the_store(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4")
-    store = healthy(folder)
+    store = healthy_store(folder)
     store.values.pop(ledger_path(25))
     with open_entry_sources(["bookie:"], store) as source:
         run = checkup(store, source, ("plain", "strings"), CheckOptions(), urls=["bookie:"])
@@ -303,11 +305,11 @@ def test_bookies_that_do_not_answer_hide_nothing_of_the_store(capture: Capture) 
 
 
 def test_tiered_storage_alone_says_nothing_of_what_bookies_have(capture: Capture, tmp_path: Path) -> None:
-    store = healthy(capture("pulsar-4.2.4"))
+    store = healthy_store(capture("pulsar-4.2.4"))
     (tmp_path / "frames").write_bytes(b"")
     with open_entries([f"frames:{tmp_path}/frames"]) as bookies:
-        tiered = Damage().done_to(JoinedEntries([]))
-        both = Damage().done_to(bookies)
+        tiered = EntryDamage().apply_to(JoinedEntries([]))
+        both = EntryDamage().apply_to(bookies)
         for source, why in (
             (None, "no --entries"),
             (tiered, "no --entries of bookies"),

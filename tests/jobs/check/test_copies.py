@@ -15,15 +15,15 @@ from pulsar_meta.jobs.check.codes import Finding, Severity
 from pulsar_meta.jobs.check.known import CheckOptions
 from pulsar_meta.jobs.check.run import checkup
 from pulsar_meta.stores.memory import MemoryStore
-from tests.wounds import healthy
-from tests.wounds.disks import Damage, Lost
+from tests.damage import healthy_store
+from tests.damage.damaged_disks import EntryDamage, Lost
 
 Capture = Callable[[str], Path]
 LEDGER = 24
 
 
 def found(store: MemoryStore, source: EntrySource, losing: str, lost: Lost) -> list[Finding]:
-    left = Damage({(losing, LEDGER): lost}).left_of(source)
+    left = EntryDamage({(losing, LEDGER): lost}).remaining(source)
     options = CheckOptions(frozenset({"ledger-under-replicated", "ledger-below-ack-quorum"}))
     return list(checkup(store, left, ("public/default/plain",), options).findings())
 
@@ -42,7 +42,7 @@ def with_ack_quorum(store: MemoryStore, quorum: int) -> MemoryStore:
 
 
 def test_copies_are_counted(folder: Path) -> None:
-    store = healthy(folder)
+    store = healthy_store(folder)
     with open_entries([f"bookie-disk:{folder}"]) as source:
         bookie = sorted(source.bookies or ())[0]
         assert found(store, source, bookie, lambda entry_id: False) == []
@@ -61,4 +61,4 @@ def test_copies_are_counted(folder: Path) -> None:
 
 def test_disks_that_were_not_given_may_have_theirs(folder: Path) -> None:
     with open_entries([f"bookie-disk:{folder}/bookie0", f"bookie-disk:{folder}/bookie1"]) as source:
-        assert found(healthy(folder), source, "nobody", lambda entry_id: False) == []
+        assert found(healthy_store(folder), source, "nobody", lambda entry_id: False) == []

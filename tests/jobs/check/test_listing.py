@@ -17,7 +17,7 @@ from pulsar_meta.codecs.names import LEDGERS
 from pulsar_meta.jobs.check import listing, rooms
 from pulsar_meta.jobs.check.listing import joined, list_ledgers
 from tests.cli.program import as_text, pulsar_meta_here
-from tests.wounds import healthy
+from tests.damage import healthy_store
 
 Capture = Callable[[str], Path]
 
@@ -30,7 +30,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_many_ledgers_lie_in_files(capture: Capture, request: pytest.FixtureRequest) -> None:
-    records = list(healthy(capture("pulsar-4.2.4-3bookies")).scan(LEDGERS))
+    records = list(healthy_store(capture("pulsar-4.2.4-3bookies")).scan(LEDGERS))
     in_memory = list_ledgers(records)
     request.getfixturevalue("small")
     Random(1).shuffle(records)

@@ -11,12 +11,12 @@ from pulsar_meta.jobs.check.known import CheckOptions
 from pulsar_meta.jobs.check.run import checkup
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store
+from tests.damage import healthy_store
 from tests.servers.zookeeper import ZookeeperServer
-from tests.wounds import healthy
 
 
 def test_a_zookeeper(capture: Callable[[str], Path], zookeeper_server: ZookeeperServer, root: str) -> None:
-    values = healthy(capture("pulsar-2.8.2")).values
+    values = healthy_store(capture("pulsar-2.8.2")).values
     url = f"zk://{zookeeper_server.address}{root}"
     with open_store(f"zk://{zookeeper_server.address}", read_only=False) as whole:
         whole.put(root, b"", ABSENT)

@@ -16,7 +16,7 @@ from pulsar_meta.jobs.check.known import CheckOptions
 from pulsar_meta.jobs.check.run import checkup
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
 from pulsar_meta.stores.memory import MemoryStore
-from tests.wounds import examined, healthy
+from tests.damage import check_findings, healthy_store
 
 Capture = Callable[[str], Path]
 PLAIN = TopicName.parse("public/default/plain")
@@ -25,7 +25,7 @@ UUIDS = ("6e9bfcb2-1f3a-4b8e-9d45-000000000001", "6e9bfcb2-1f3a-4b8e-9d45-000000
 
 @pytest.fixture
 def store(capture: Capture) -> MemoryStore:
-    return healthy(capture("pulsar-4.2.4"))
+    return healthy_store(capture("pulsar-4.2.4"))
 
 
 def of_code(code: str, found: list[Finding]) -> list[Finding]:
@@ -33,17 +33,17 @@ def of_code(code: str, found: list[Finding]) -> list[Finding]:
 
 
 def test_a_namespace_whose_policies_are_gone(store: MemoryStore) -> None:
-    assert of_code("leftover", examined(store)) == []
+    assert of_code("leftover", check_findings(store)) == []
     del store.values["/admin/policies/public/zero"]
-    [found] = of_code("leftover", examined(store))
+    [found] = of_code("leftover", check_findings(store))
     assert (found.path, found.severity) == ("/admin/policies/public/zero", Severity.NOTE)
     assert found.evidence["namespace"] == "public/zero"
     # Brokers make heartbeat topics in namespaces that nobody made.
     del store.values["/admin/policies/pulsar/system"]
-    assert len(of_code("leftover", examined(store))) == 1
+    assert len(of_code("leftover", check_findings(store))) == 1
     # Policies may lie in a configuration store of their own.
     store.values = {path: one for path, one in store.values.items() if not path.startswith("/admin/policies")}
-    assert of_code("leftover", examined(store)) == []
+    assert of_code("leftover", check_findings(store)) == []
 
 
 def test_a_topic_whose_deletion_was_cut_short(store: MemoryStore) -> None:
@@ -52,10 +52,10 @@ def test_a_topic_whose_deletion_was_cut_short(store: MemoryStore) -> None:
     ids = [one.ledgerId for one in decode_managed_ledger(store.values[PLAIN.path].value).ledgerInfo]
     for ledger_id in ids[:-1]:
         del store.values[ledger_path(ledger_id)]
-    found = examined(store)
+    found = check_findings(store)
     assert {one.ledger_id for one in of_code("ledger-without-metadata", found)} == set(ids[:-1])
     store.values.pop(ledger_path(ids[-1]))
-    found = examined(store)
+    found = check_findings(store)
     assert of_code("ledger-without-metadata", found) == []
     [left] = of_code("leftover", found)
     assert (left.topic, left.severity) == (str(PLAIN), Severity.WARNING)

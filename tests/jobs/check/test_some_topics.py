@@ -15,7 +15,7 @@ from pulsar_meta.jobs.check.known import CheckOptions
 from pulsar_meta.jobs.check.run import UNLISTED, checkup
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.memory import MemoryStore
-from tests.wounds import WOUNDS, NotHereError, examined, healthy, place_of, wounded
+from tests.damage import DAMAGE, NotApplicableError, as_expected, check_findings, damaged, healthy_store
 
 Capture = Callable[[str], Path]
 PLAIN = "persistent://public/default/plain"
@@ -38,7 +38,7 @@ class CountingStore(MemoryStore):
 
 @pytest.fixture
 def store(capture: Capture) -> CountingStore:
-    return CountingStore(healthy(capture("pulsar-4.2.4")))
+    return CountingStore(healthy_store(capture("pulsar-4.2.4")))
 
 
 @pytest.mark.parametrize("name", [PLAIN, "public/default"])
@@ -57,19 +57,19 @@ def test_the_ledgers_are_not_listed(store: CountingStore, name: str) -> None:
 
 def test_only_the_list_says_what_a_topic_without_a_record_had(store: CountingStore) -> None:
     del store.values[TopicName.parse(PLAIN).path]
-    [found] = examined(store, None, PLAIN)
+    [found] = check_findings(store, None, PLAIN)
     assert (found.code, found.topic, store.lists) == ("topic-record-lost", PLAIN, 1)
 
 
-@pytest.mark.parametrize("wound", sorted(WOUNDS))
-def test_nothing_is_made_up_and_only_what_needs_the_list_is_missed(capture: Capture, wound: str) -> None:
-    held = healthy(capture("pulsar-4.2.4"))
+@pytest.mark.parametrize("damage", sorted(DAMAGE))
+def test_nothing_is_made_up_and_only_what_needs_the_list_is_missed(capture: Capture, damage: str) -> None:
+    held = healthy_store(capture("pulsar-4.2.4"))
     for number in range(2):
-        with suppress(NotHereError):
-            patient = wounded(held, Random(f"{wound} {number}"), [WOUNDS[wound]])
+        with suppress(NotApplicableError):
+            patient = damaged(held, Random(f"{damage} {number}"), [DAMAGE[damage]])
             names = {name for name in patient.touched if "://" in name}
-            whole = {place_of(one) for one in examined(patient.store) if one.topic in names}
-            some = {place_of(one) for name in names for one in examined(patient.store, None, name)}
+            whole = {as_expected(one) for one in check_findings(patient.store) if one.topic in names}
+            some = {as_expected(one) for name in names for one in check_findings(patient.store, None, name)}
             some = {one for one in some if one.where in names}
             assert some <= whole
             assert {one.code for one in whole - some} <= BY_LIST
@@ -85,6 +85,6 @@ def test_the_first_answer_does_not_wait_for_the_list(
     both = [first, *findings]
     assert store.lists == 1
     monkeypatch.setattr(run, "EARLY", 0)
-    late = examined(store)
+    late = check_findings(store)
     assert sorted(map(str, both)) == sorted(str(one) for one in late if one in both)
     assert len({one.place for one in late}) == len(late)

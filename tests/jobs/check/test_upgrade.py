@@ -18,7 +18,7 @@ from pulsar_meta.jobs.check.upgrade import is_live_step, survey
 from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
-from tests.wounds import healthy
+from tests.damage import healthy_store
 
 Capture = Callable[[str], Path]
 PLAIN = TopicName.parse("public/default/plain").path
@@ -52,13 +52,13 @@ def test_captures(capture: Capture, name: str, version: str, expected: str, reas
 
 
 def test_what_nobody_tried_is_unknown(capture: Capture) -> None:
-    found, why = verdict(healthy(capture("pulsar-4.2.4-3bookies")), "6.1.0")
+    found, why = verdict(healthy_store(capture("pulsar-4.2.4-3bookies")), "6.1.0")
     assert (found, why["release-untried"]["verdict"]) == ("unknown", "unknown")
 
 
 def test_states_in_ledgers_are_looked_at_where_entries_are_given(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4-killed")
-    store = healthy(folder)
+    store = healthy_store(folder)
     assert verdict(store, "3.0.7")[1]["cursor-states-unseen"]["count"] == 1
     assert "cursor-states-unseen" not in verdict(store, "4.0.7")[1]
     with open_entries([f"bookie-disk:{folder}"]) as source:
@@ -67,7 +67,7 @@ def test_states_in_ledgers_are_looked_at_where_entries_are_given(capture: Captur
 
 
 def test_partitions_need_their_record_from_4_1_on(capture: Capture) -> None:
-    store = healthy(capture("pulsar-4.2.4-3bookies"))
+    store = healthy_store(capture("pulsar-4.2.4-3bookies"))
     del store.values["/admin/partitioned-topics/public/default/persistent/parted"]
     assert verdict(store, "4.0.7")[0] != "not-safe"
     found, why = verdict(store, "4.2.4")
@@ -144,14 +144,14 @@ def _copied(store: MemoryStore, path: str) -> None:
 def test_what_decides(
     capture: Capture, change: Callable[[MemoryStore], None], version: str, reason: str, expected: str
 ) -> None:
-    store = healthy(capture("pulsar-4.2.4-3bookies"))
+    store = healthy_store(capture("pulsar-4.2.4-3bookies"))
     assert reason not in verdict(store, version)[1]
     change(store)
     assert verdict(store, version)[1][reason]["verdict"] == expected
 
 
 def test_scalable_topics_do_not_go_below_5(capture: Capture) -> None:
-    store = healthy(capture("pulsar-5.0.0-M1-scalable"))
+    store = healthy_store(capture("pulsar-5.0.0-M1-scalable"))
     assert verdict(store, "4.2.4")[1]["scalable-topic"]["verdict"] == "not-safe"
     assert "scalable-topic" not in verdict(store, "5.0.0-M1")[1]
 

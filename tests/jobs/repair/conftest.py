@@ -17,12 +17,12 @@ from pulsar_meta.jobs.rewrite.guards import Overrides
 from pulsar_meta.jobs.rewrite.run import Listener, Terms, run
 from pulsar_meta.jobs.rewrite.undo import put_back
 from pulsar_meta.stores.memory import MemoryStore
-from tests.wounds import Patient as Wounded
-from tests.wounds import examined, healthy
+from tests.damage import Patient as DamagedStore
+from tests.damage import check_findings, healthy_store
 
 
 @dataclass
-class Patient(Wounded):
+class Patient(DamagedStore):
     """A store in memory; `folder` takes undo files."""
 
     store: MemoryStore
@@ -35,7 +35,7 @@ class Patient(Wounded):
 
     def findings(self, *names: str, source: EntrySource | None = None) -> list[Finding]:
         """Return what the doctor finds of topics, but for notes."""
-        found = examined(self.store, source, *names, every_ledger=True)
+        found = check_findings(self.store, source, *names, every_ledger=True)
         return [one for one in found if one.severity != "note"]
 
     def values(self) -> dict[str, bytes]:
@@ -64,4 +64,4 @@ class Patient(Wounded):
 @pytest.fixture
 def patient(capture: Callable[[str], Path], tmp_path: Path) -> Patient:
     """The store of a stopped 4.2.4, to be wounded."""
-    return Patient(healthy(capture("pulsar-4.2.4")), Random(1), folder=tmp_path)
+    return Patient(healthy_store(capture("pulsar-4.2.4")), Random(1), folder=tmp_path)

@@ -16,8 +16,8 @@ from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.repair.compaction import repair_compaction
 from pulsar_meta.jobs.repair.repair import Repair
 from pulsar_meta.jobs.rewrite.readable import Readers
+from tests.damage import GARBAGE
 from tests.jobs.repair.conftest import Patient
-from tests.wounds import GARBAGE
 
 COMPACTED = TopicName.parse("compacted")
 PATH = COMPACTED.cursor_path("__compaction")
@@ -56,14 +56,14 @@ def cursor_gone(patient: Patient) -> None:
     del patient.store.values[PATH]
 
 
-@pytest.mark.parametrize("wound", [property_lost, garbage, cursor_gone])
+@pytest.mark.parametrize("damage", [property_lost, garbage, cursor_gone])
 @pytest.mark.parametrize("with_entries", [True, False])
 def test_the_pointer_comes_back(
-    patient: Patient, disk: EntrySource, wound: Callable[[Patient], None], with_entries: bool
+    patient: Patient, disk: EntrySource, damage: Callable[[Patient], None], with_entries: bool
 ) -> None:
     healthy = decode_cursor(patient.values()[PATH])
-    wound(patient)
-    wounded = patient.values()
+    damage(patient)
+    damaged = patient.values()
     assert patient.found(str(COMPACTED))
     repair = repaired(patient, disk if with_entries else None)
     assert patient.apply(repair).rewritten == 1
@@ -75,12 +75,12 @@ def test_the_pointer_comes_back(
         healthy.markDeleteEntryId,
     )
     patient.take_back()
-    assert patient.values() == wounded
+    assert patient.values() == damaged
 
 
 def test_a_pointer_to_a_ledger_that_is_gone_is_taken_away(patient: Patient) -> None:
     del patient.store.values[ledger_path(LEDGER)]
-    wounded = patient.values()
+    damaged = patient.values()
     assert patient.found(str(COMPACTED)) == [("compaction-ledger-missing", LEDGER)]
     with pytest.raises(UsageError, match="no ledger has compacted data of this topic: --drop"):
         repaired(patient)
@@ -91,7 +91,7 @@ def test_a_pointer_to_a_ledger_that_is_gone_is_taken_away(patient: Patient) -> N
     assert patient.apply(repaired(patient, drop=True)).kept_for == {"already": 1}
     patient.undo_files.pop()
     patient.take_back()
-    assert patient.values() == wounded
+    assert patient.values() == damaged
 
 
 def test_what_is_given_up_has_to_be_confirmed(patient: Patient) -> None:

@@ -42,7 +42,7 @@ def end_at(patient: Patient, last: int) -> None:
     def change(metadata: LedgerMetadataFormat) -> None:
         metadata.lastEntryId = last
 
-    patient.metadata(second(patient), change)
+    patient.change_metadata(second(patient), change)
 
 
 def count_as(patient: Patient, entries: int) -> None:
@@ -57,7 +57,7 @@ def count_as(patient: Patient, entries: int) -> None:
 def test_with_disks_both_get_what_is_there(patient: Patient, disks: EntrySource, last: int) -> None:
     before = ends(patient)
     end_at(patient, last)
-    wounded = patient.values()
+    damaged = patient.values()
     assert patient.found(str(PLAIN))
     repair = repair_count(patient.store, disks, PLAIN)
     assert (repair.confirm, repair.losses) == (None, ())
@@ -65,7 +65,7 @@ def test_with_disks_both_get_what_is_there(patient: Patient, disks: EntrySource,
     assert ends(patient) == before
     assert patient.found(str(PLAIN)) == []
     patient.take_back()
-    assert patient.values() == wounded
+    assert patient.values() == damaged
 
 
 @pytest.mark.parametrize("last", [20, 60])
@@ -93,7 +93,7 @@ def test_a_count_of_zero_of_an_open_ledger_needs_the_disks(patient: Patient, dis
 
     before = ends(patient)
     count_as(patient, 0)
-    patient.metadata(second(patient), reopen)
+    patient.change_metadata(second(patient), reopen)
     assert repair_count(patient.store, None, PLAIN).decided[-1][1].reason == "undecided"
     patient.apply(repair_count(patient.store, disks, PLAIN))
     assert ends(patient) == before

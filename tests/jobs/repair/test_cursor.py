@@ -20,8 +20,8 @@ from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.topics.cursors import cursor_state
 from pulsar_meta.jobs.topics.topic import Position, read_topic
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
+from tests.damage import GARBAGE, healthy_store
 from tests.jobs.repair.conftest import Patient
-from tests.wounds import GARBAGE, healthy
 
 ACKED = TopicName.parse("persistent://public/default/acked")
 CURSOR = "some"
@@ -32,7 +32,7 @@ RELEASES = Readers(("4.2.4",))
 @pytest.fixture
 def killed(capture: Callable[[str], Path], tmp_path: Path) -> Patient:
     """The store of a killed 4.2.4, the states of its cursors in their ledgers as bit sets."""
-    store = healthy(capture("pulsar-4.2.4-batch-acks-killed-long-arrays"))
+    store = healthy_store(capture("pulsar-4.2.4-batch-acks-killed-long-arrays"))
     # What the killed broker owned is still written down there.
     store.values = {path: held for path, held in store.values.items() if not held.ephemeral}
     return Patient(store, Random(1), folder=tmp_path)
@@ -88,7 +88,7 @@ def anothers_ledger(patient: Patient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wound", "code"),
+    ("damage", "code"),
     [
         (garbage, "record-undecodable"),
         (cut, "record-undecodable"),
@@ -99,13 +99,13 @@ def anothers_ledger(patient: Patient) -> None:
     ],
 )
 def test_the_whole_state_comes_from_the_cursors_ledger(
-    killed: Patient, disk: EntrySource, wound: Callable[[Patient], None], code: str
+    killed: Patient, disk: EntrySource, damage: Callable[[Patient], None], code: str
 ) -> None:
     true = cursor_state(killed.store, disk, ACKED, CURSOR)
     assert true.state is not None
     before, properties = killed.found(str(ACKED), source=disk), record(killed).cursorProperties
-    wound(killed)
-    wounded = killed.values()
+    damage(killed)
+    damaged = killed.values()
     assert code in [one for one, _ in killed.found(str(ACKED), source=disk)]
     assert killed.apply(repaired(killed, disk)).rewritten == 1
     assert [one for one in killed.found(str(ACKED), source=disk) if one not in before] == []
@@ -114,7 +114,7 @@ def test_the_whole_state_comes_from_the_cursors_ledger(
     assert Position(held.markDeleteLedgerId, held.markDeleteEntryId) == true.mark_delete
     assert acks_of(held).entries == acks_of(true.state).entries
     killed.take_back()
-    assert killed.values() == wounded
+    assert killed.values() == damaged
 
 
 def test_a_record_that_is_gone_comes_back_by_its_ledger(killed: Patient, disk: EntrySource) -> None:

@@ -18,8 +18,8 @@ from pulsar_meta.jobs.repair.repair import Repair
 from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, read_bookkeeper_ledger
 from pulsar_meta.jobs.topics.topic import read_topic
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
+from tests.damage import GARBAGE, healthy_store
 from tests.jobs.repair.conftest import Patient
-from tests.wounds import GARBAGE, healthy
 
 PLAIN = TopicName.parse("plain")
 ROLES = ("pulsar/cursor", "pulsar/schemaId", "pulsar/compactedTopic")
@@ -43,23 +43,23 @@ def said_by(patient: Patient, ledger_id: int) -> BookkeeperLedger:
     return read_bookkeeper_ledger(patient.store, ledger_id)
 
 
-@pytest.mark.parametrize("wound", [None, GARBAGE])
+@pytest.mark.parametrize("damage", [None, GARBAGE])
 @pytest.mark.parametrize("by", ["topic", "number"])
-def test_it_says_again_what_it_said(patient: Patient, wound: bytes | None, by: str) -> None:
+def test_it_says_again_what_it_said(patient: Patient, damage: bytes | None, by: str) -> None:
     before = {one: said_by(patient, one) for one in ledgers(patient)[:3]}
     for ledger_id in before:
         path = ledger_path(ledger_id)
-        if wound is None:
+        if damage is None:
             patient.remove(path)
         else:
-            patient.put(path, wound)
-    wounded = patient.values()
+            patient.put(path, damage)
+    damaged = patient.values()
     assert len(patient.found(str(PLAIN))) == 3
     patient.apply(repaired(patient, *([PLAIN] if by == "topic" else before)))
     assert {one: said_by(patient, one) for one in before} == before
     assert patient.found(str(PLAIN)) == []
     patient.take_back()
-    assert patient.values() == wounded
+    assert patient.values() == damaged
 
 
 def test_the_last_ledger_is_open_so_that_it_is_recovered(patient: Patient) -> None:
@@ -72,7 +72,7 @@ def test_the_last_ledger_is_open_so_that_it_is_recovered(patient: Patient) -> No
 
 def test_disks_of_three_bookies_say_all_of_it(capture: Capture, tmp_path: Path) -> None:
     folder = capture("pulsar-4.2.4-3bookies")
-    patient = Patient(healthy(folder), Random(1), folder=tmp_path)
+    patient = Patient(healthy_store(folder), Random(1), folder=tmp_path)
     chosen = ledgers(patient)[:2]
     before = {one: said_by(patient, one) for one in chosen}
     for ledger_id in chosen:
@@ -90,7 +90,7 @@ def test_disks_of_three_bookies_say_all_of_it(capture: Capture, tmp_path: Path) 
 
 
 def test_without_disks_all_bookies_are_asked(capture: Capture, tmp_path: Path) -> None:
-    patient = Patient(healthy(capture("pulsar-4.2.4-3bookies")), Random(1), folder=tmp_path)
+    patient = Patient(healthy_store(capture("pulsar-4.2.4-3bookies")), Random(1), folder=tmp_path)
     first = ledgers(patient)[0]
     before = said_by(patient, first)
     patient.remove(ledger_path(first))

@@ -23,8 +23,8 @@ from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.topics.cursors import state_of
 from pulsar_meta.jobs.topics.topic import Ledger, read_topic
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
+from tests.damage import healthy_store
 from tests.jobs.repair.conftest import Patient
-from tests.wounds import healthy
 
 PLAIN = TopicName.parse("plain")
 
@@ -57,7 +57,7 @@ def test_a_ledger_goes_and_cursors_in_it_go_on_behind_it(patient: Patient) -> No
     before = subscribe(patient, "before", (first, 3), (first, 5, 6), (second, 0, 2))
     behind = subscribe(patient, "behind", (third, 1))
     patient.remove(ledger_path(second))
-    wounded = patient.values()
+    damaged = patient.values()
     assert ("ledger-without-metadata", second) in patient.found(str(PLAIN))
     repair = drop_ledger(patient.store, PLAIN, second)
     assert repair.confirm == str(PLAIN)
@@ -69,7 +69,7 @@ def test_a_ledger_goes_and_cursors_in_it_go_on_behind_it(patient: Patient) -> No
     assert stands(patient, behind) == ((third, 1), {})
     assert patient.found(str(PLAIN)) == []
     patient.take_back()
-    assert patient.values() == wounded
+    assert patient.values() == damaged
 
 
 def test_the_last_ledger_goes_and_cursors_stand_at_the_end_that_is_left(patient: Patient) -> None:
@@ -125,7 +125,7 @@ def test_a_state_in_a_ledger_moves_into_the_record_where_it_can_be_read(
     capture: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folder = capture("pulsar-4.2.4-killed")
-    patient = Patient(healthy(folder), Random(1), folder=tmp_path)
+    patient = Patient(healthy_store(folder), Random(1), folder=tmp_path)
     with open_entries([f"bookie-disk:{folder}"]) as source:
         topic, path = next(
             place

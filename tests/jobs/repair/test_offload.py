@@ -56,13 +56,13 @@ def offloaded(patient: Patient) -> list[int]:
 def test_an_offload_that_did_not_end_is_forgotten(patient: Patient, ledgers: list[int]) -> None:
     healthy = decode_managed_ledger(patient.values()[PLAIN.path])
     offload(patient, ledgers[0], complete=False)
-    wounded = patient.values()
+    damaged = patient.values()
     repair = repaired(patient, None)
     assert "00000000-0000-0005-0000-000000000006" in repair.said[0]
     assert patient.apply(repair).rewritten == 1
     assert decode_managed_ledger(patient.values()[PLAIN.path]) == healthy
     patient.take_back()
-    assert patient.values() == wounded
+    assert patient.values() == damaged
 
 
 def test_a_ledger_whose_object_is_gone_is_read_from_bookkeeper(

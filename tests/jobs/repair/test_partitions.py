@@ -16,18 +16,18 @@ PATH = PARTED.partitioned_path
 NAMES = tuple(str(PARTED.with_partition(number)) for number in range(3))
 
 
-@pytest.mark.parametrize("wound", [None, b'{"partitions"', b'{"partitions":2,"properties":{"a":"b"}}'])
-def test_the_record_comes_back_and_goes_again(patient: Patient, wound: bytes | None) -> None:
+@pytest.mark.parametrize("damage", [None, b'{"partitions"', b'{"partitions":2,"properties":{"a":"b"}}'])
+def test_the_record_comes_back_and_goes_again(patient: Patient, damage: bytes | None) -> None:
     healthy = patient.values()
-    if wound is None:
+    if damage is None:
         del patient.store.values[PATH]
     else:
-        patient.store.values[PATH] = patient.store.values[PATH]._replace(value=wound)
-    wounded = patient.values()
+        patient.store.values[PATH] = patient.store.values[PATH]._replace(value=damage)
+    damaged = patient.values()
     assert patient.found("public/default")
     patient.apply(repair_partitions(patient.store, PARTED))
     assert patient.found(*NAMES) == []
-    kept = {"properties": {"a": "b"}} if wound and b"properties" in wound else {}
+    kept = {"properties": {"a": "b"}} if damage and b"properties" in damage else {}
     assert json.loads(patient.values()[PATH]) | {"deleted": False} == {
         "partitions": 3,
         "deleted": False,
@@ -35,7 +35,7 @@ def test_the_record_comes_back_and_goes_again(patient: Patient, wound: bytes | N
     }
     assert kept or patient.values() == healthy
     patient.take_back()
-    assert patient.values() == wounded
+    assert patient.values() == damaged
 
 
 def test_what_is_right_stays_and_what_is_higher_too(patient: Patient) -> None:

@@ -14,8 +14,8 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.repair.schema import Wanted, repair_schema, schema_of
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
+from tests.damage import GARBAGE
 from tests.jobs.repair.conftest import Patient
-from tests.wounds import GARBAGE
 
 STRINGS = TopicName.parse("strings")
 PATH = STRINGS.schema_path
@@ -55,7 +55,7 @@ def test_lost_versions_go_the_others_stay(
 ) -> None:
     for version in lost:
         del patient.store.values[ledger_path(several[version])]
-    wounded = patient.values()
+    damaged = patient.values()
     missing = {ledger for code, ledger in patient.found() if code == "schema-ledger-missing"}
     assert missing == {several[version] for version in lost}
     repair = repair_schema(patient.store, None, STRINGS)
@@ -67,7 +67,7 @@ def test_lost_versions_go_the_others_stay(
     own = [one for one in patient.findings() if one.path == PATH]
     assert own == []
     patient.take_back()
-    assert patient.values() == wounded
+    assert patient.values() == damaged
 
 
 def test_without_any_version_left_the_record_goes(patient: Patient, disk: EntrySource) -> None:

@@ -30,13 +30,13 @@ def terminate(patient: Patient, name: TopicName = PLAIN, entry_id: int = 3) -> i
 def test_the_position_goes(patient: Patient) -> None:
     before = patient.values()
     ledger_id = terminate(patient)
-    wounded = patient.values()
+    damaged = patient.values()
     assert patient.found(str(PLAIN)) == [("terminated-before-end", ledger_id)]
     patient.apply(repair_termination(patient.store, None, PLAIN))
     assert patient.values() == before
     assert patient.found(str(PLAIN)) == []
     patient.take_back()
-    assert patient.values() == wounded
+    assert patient.values() == damaged
     # Nothing is left to do.
     patient.apply(repair_termination(patient.store, None, PLAIN))
     assert patient.apply(repair_termination(patient.store, None, PLAIN)).rewritten == 0
@@ -60,7 +60,7 @@ def test_where_an_open_ledger_ends_nobody_knows(patient: Patient) -> None:
         metadata.ClearField("lastEntryId")
         metadata.state = LedgerMetadataFormat.OPEN
 
-    patient.metadata(last, reopen)
+    patient.change_metadata(last, reopen)
     repair = repair_termination(patient.store, None, PLAIN, at_end=True)
     assert repair.decided[0][1].reason == "undecided"
     assert "--entries" in repair.said[0]

@@ -17,8 +17,8 @@ from pulsar_meta.jobs.repair.repair import Repair
 from pulsar_meta.jobs.repair.topic_record import repair_topic_record
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
+from tests.damage import GARBAGE, NOWHERE
 from tests.jobs.repair.conftest import Patient
-from tests.wounds import GARBAGE, NOWHERE
 
 PLAIN = TopicName.parse("plain")
 PATH = PLAIN.path
@@ -38,14 +38,14 @@ def counts(patient: Patient, path: str = PATH) -> dict[int, tuple[int, int]]:
 def test_each_kind_of_loss_is_made_good(patient: Patient) -> None:
     before, healthy = counts(patient), patient.values()[PATH]
     plain = decode_managed_ledger(healthy).SerializeToString()
-    for wound in (None, b"", GARBAGE, healthy[:40], plain[:25], CURSOR):
-        patient.remove(PATH) if wound is None else patient.put(PATH, wound)
-        assert patient.found(str(PLAIN)), wound
+    for damage in (None, b"", GARBAGE, healthy[:40], plain[:25], CURSOR):
+        patient.remove(PATH) if damage is None else patient.put(PATH, damage)
+        assert patient.found(str(PLAIN)), damage
         patient.apply(repaired(patient))
         assert counts(patient) == before
         assert patient.found(str(PLAIN)) == []
         patient.take_back()
-        assert patient.values().get(PATH) == wound
+        assert patient.values().get(PATH) == damage
         patient.store.values.pop(PATH, None)
         patient.store.put(PATH, healthy, -1)
 

@@ -22,8 +22,8 @@ from pulsar_meta.jobs.spark.check import passes_by_spark, pieces
 from pulsar_meta.jobs.topics.owners import SCHEMAS
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
+from tests.damage import healthy_store
 from tests.large_store import write_rocksdb
-from tests.wounds import healthy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,11 +62,11 @@ def test_a_capture_with_its_entries(
     session: SparkSession, capture: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folder = capture("pulsar-4.2.4")
-    wounded = tmp_path / "wounded.ndjson"
+    damaged = tmp_path / "damaged.ndjson"
     held = (folder / "metadata.ndjson").read_text(encoding="utf-8").splitlines(keepends=True)
     gone = (f'"{ledger_path(25)}"', f'"{TopicName.parse("public/default/strings").path}"')
-    wounded.write_text("".join(line for line in held if not any(path in line for path in gone)))
-    with open_store(f"snapshot:{wounded}") as store:
+    damaged.write_text("".join(line for line in held if not any(path in line for path in gone)))
+    with open_store(f"snapshot:{damaged}") as store:
         here = lines(store, (f"bookie-disk:{folder / 'bookie0'}",), spark=False)
         assert lines(store, (f"bookie-disk:{folder / 'bookie0'}",), spark=True) == here
     assert sum("ledger-without-metadata" in line or "topic-record-lost" in line for line in here) == 2
@@ -75,7 +75,7 @@ def test_a_capture_with_its_entries(
 @pytest.mark.parametrize("top", [ADMIN, LEDGERS, SCHEMAS, MANAGED_LEDGERS])
 @pytest.mark.parametrize("wanted", [1, 3, 20, 1000])
 def test_pieces_have_each_value_once(capture: Callable[[str], Path], top: str, wanted: int) -> None:
-    store = healthy(capture("pulsar-2.8.2"))
+    store = healthy_store(capture("pulsar-2.8.2"))
     parts = pieces(store, top, wanted)
     found = [record for part in parts for record in check.records_of(store, part)]
     assert sorted(found) == sorted(store.scan(top))

@@ -1,9 +1,8 @@
-"""Wounds made on copies of captures, one at a time and in pairs, and what the doctor says of them.
+"""Damage copies of captures, once and in pairs, and compare the report of `check` with the expected one.
 
-    python -m tests.wounds FOLDER... [--seed N] [--count N] [--store-only]
+    python -m tests.damage FOLDER... [--seed N] [--count N] [--store-only]
 
-FOLDER is an unpacked capture, its disks in it. Ends with exit code 1 where a finding is missing, or one is
-there that nothing explains.
+FOLDER is an unpacked capture with its disks. Exits with 1 if a finding is missing or unexplained.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from pathlib import Path
 
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.check.codes import Severity
-from tests.wounds import WOUNDS, Disks, examined, healthy, trials
-from tests.wounds.harmless import HARMLESS
-from tests.wounds.of_segments import OF_SEGMENTS, OF_SHADOWS
+from tests.damage import DAMAGE, Disks, check_findings, healthy_store, trials
+from tests.damage.harmless import HARMLESS
+from tests.damage.scalable_damage import SCALABLE_DAMAGE, SHADOW_DAMAGE
 
 
 def main() -> None:
-    """Try wounds on captures."""
+    """Run the trials on the captures that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--seed", type=int, default=1)
@@ -30,20 +29,22 @@ def main() -> None:
     options = parser.parse_args()
     wrong = 0
     for folder in options.folders:
-        store, urls = healthy(folder), (f"bookie-disk:{folder}",)
+        store, urls = healthy_store(folder), (f"bookie-disk:{folder}",)
         with ExitStack() as stack:
             opened = None if options.store_only else stack.enter_context(open_entries(urls))
             disks = None if opened is None else Disks(opened, urls)
-            errors = [one for one in examined(store, opened) if one.severity is Severity.ERROR]
+            errors = [
+                finding for finding in check_findings(store, opened) if finding.severity is Severity.ERROR
+            ]
             print(f"{folder.name}: {len(errors)} errors in the capture itself")
             tried = 0
-            for one in trials(
-                store, options.seed, options.count, WOUNDS | HARMLESS | OF_SEGMENTS | OF_SHADOWS, disks
+            for trial in trials(
+                store, options.seed, options.count, DAMAGE | HARMLESS | SCALABLE_DAMAGE | SHADOW_DAMAGE, disks
             ):
                 tried += 1
-                wrong += bool(one.faults)
-                for fault in one.faults:
-                    print(f"  {one.name}: {fault}")
+                wrong += bool(trial.faults)
+                for fault in trial.faults:
+                    print(f"  {trial.name}: {fault}")
         print(f"{folder.name}: {tried} tried")
     print(f"wrong: {wrong}")
     sys.exit(wrong > 0)

@@ -1,4 +1,4 @@
-"""Wounds of what belongs to no single topic: schemas, bookies, tiered storage, orphans, the generator."""
+"""Damage outside any single topic: schemas, bookies, tiered storage, orphan ledgers and the id generator."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pulsar_meta.jobs.topics.owners import named_by
 from pulsar_meta.jobs.topics.topic import read_topic
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import OffloadContext
-from tests.wounds.patient import GARBAGE, NOWHERE, NotHereError, Patient, by_name, counted, has_data
+from tests.damage.patient import GARBAGE, NOWHERE, NotApplicableError, Patient, by_name, counted, has_data
 
 COOKIES = "/ledgers/cookies/"
 AVAILABLE = "/ledgers/available/"
-# Of which every message names a version.
+# Every message of these topics has a schema version.
 WITH_VERSIONS = ("public/default/strings",)
 
 
 def schema_ledger_gone(patient: Patient) -> None:
-    """The ledger with a schema is gone, or the schema's record is garbage."""
+    """Remove the ledger that stores a schema, or corrupt the schema's record."""
     paths = [path for path, record in patient.store.values.items() if record.value]
     path = patient.rng.choice([path for path in paths if path.startswith("/schemas/public/")])
-    patient.once(path)
+    patient.claim(path)
     [owner] = named_by(patient.store.values[path], None, lambda path, why: None)
     if patient.rng.random() < 0.5:
         patient.remove(ledger_path(owner.ledger_id))
@@ -34,18 +34,18 @@ def schema_ledger_gone(patient: Patient) -> None:
 
 
 def schema_gone(patient: Patient) -> None:
-    """The record of a schema is gone that messages name."""
+    """Remove the record of a schema that messages refer to."""
     patient.need_entries()
     name = TopicName.parse(patient.rng.choice(WITH_VERSIONS))
     path = name.schema_path
-    patient.once(path)
-    patient.once(str(name))
-    others = [one for one in patient.store.values if one.startswith("/schemas/public/")]
-    if path not in others or not any(patient.store.values[one].value for one in others if one != path):
-        raise NotHereError
+    patient.claim(path)
+    patient.claim(str(name))
+    others = [value for value in patient.store.values if value.startswith("/schemas/public/")]
+    if path not in others or not any(patient.store.values[other].value for other in others if other != path):
+        raise NotApplicableError
     owners = list(named_by(patient.store.values[path], None, lambda path, why: None))
     patient.remove(path)
-    first = next(one.ledger_id for one in read_topic(patient.store, name).ledgers if one.counted)
+    first = next(ledger.ledger_id for ledger in read_topic(patient.store, name).ledgers if ledger.counted)
     patient.expect("schema-version-missing", str(name), first)
     for owner in owners:
         where = ledger_path(owner.ledger_id)
@@ -53,14 +53,14 @@ def schema_gone(patient: Patient) -> None:
 
 
 def orphan(patient: Patient) -> None:
-    """A ledger that nobody names, whoever made it."""
-    patient.once("orphan")
+    """Add a ledger that no record refers to."""
+    patient.claim("orphan")
     topic = patient.choose(has_data)
     value = patient.store.values[ledger_path(topic.ledgers[-1].ledger_id)].value
     decoded = decode_ledger_metadata(value)
     match patient.rng.randrange(3):
         case 0:
-            # Created by a broker that was killed before it named it.
+            # A broker created it and was killed before it wrote the ledger's id to a record.
             decoded.metadata.state = LedgerMetadataFormat.OPEN
             decoded.metadata.ClearField("lastEntryId")
         case 1:
@@ -72,8 +72,8 @@ def orphan(patient: Patient) -> None:
 
 
 def bookie_unknown(patient: Patient) -> None:
-    """A ledger lies on a bookie of which there is no cookie."""
-    patient.once("bookie-unknown")
+    """Put a ledger on a bookie that has no cookie."""
+    patient.claim("bookie-unknown")
     topic = patient.choose(has_data)
     ledger_id = patient.rng.choice(counted(topic))
     copies = patient.bookkeeper(ledger_id).write_quorum
@@ -81,14 +81,14 @@ def bookie_unknown(patient: Patient) -> None:
     def rename(metadata: LedgerMetadataFormat) -> None:
         metadata.segment[0].ensembleMember[0] = "nobody:3181"
 
-    patient.metadata(ledger_id, rename)
+    patient.change_metadata(ledger_id, rename)
     severity = Severity.ERROR if copies < 2 else Severity.WARNING
     patient.expect("bookie-unknown", topic, ledger_id, severity)
 
 
 def bookie_stopped(patient: Patient) -> None:
-    """A bookie that has ledgers is not registered, another one is."""
-    patient.once("bookies")
+    """Unregister a bookie that stores ledgers and register another one."""
+    patient.claim("bookies")
     known = sorted(path for path in patient.store.values if path.startswith(COOKIES))
     bookies = [path.removeprefix(COOKIES) for path in known]
     stopped = patient.rng.choice(bookies)
@@ -102,9 +102,9 @@ def bookie_stopped(patient: Patient) -> None:
 
 
 def cookie_differs(patient: Patient) -> None:
-    """The store has another directory in a bookie's cookie than the disk."""
+    """Change a directory in the cookie that the store keeps for a bookie."""
     patient.need_entries()
-    patient.once("cookie")
+    patient.claim("cookie")
     path = patient.rng.choice(sorted(path for path in patient.store.values if path.startswith(COOKIES)))
     value = patient.store.values[path].value
     patient.put(path, value.replace(b'journalDir: "', b'journalDir: "/elsewhere'))
@@ -112,7 +112,7 @@ def cookie_differs(patient: Patient) -> None:
 
 
 def offload(patient: Patient, *, complete: bool, deleted: bool) -> tuple[str, int, str]:
-    """Have a ledger of a topic offloaded; return the topic, the ledger and the offload's id."""
+    """Mark a ledger of a topic as offloaded and return (topic name, ledger id, UUID of the offload)."""
     topic = patient.choose(has_data)
     info, at = patient.info(topic), patient.rng.randrange(len(counted(topic)))
     uuid = UUID(int=patient.rng.getrandbits(126))
@@ -129,13 +129,13 @@ def offload(patient: Patient, *, complete: bool, deleted: bool) -> tuple[str, in
 
 
 def offload_begun(patient: Patient) -> None:
-    """An offload did not end."""
+    """Mark an offload as begun and not completed."""
     topic, ledger_id, _ = offload(patient, complete=False, deleted=False)
     patient.expect("offload-unfinished", topic, ledger_id)
 
 
 def object_gone(patient: Patient) -> None:
-    """The object of an offloaded ledger is gone."""
+    """Mark a ledger as offloaded although tiered storage has no object for it."""
     patient.need_entries()
     deleted = patient.rng.random() < 0.5
     topic, ledger_id, _ = offload(patient, complete=True, deleted=deleted)
@@ -143,21 +143,21 @@ def object_gone(patient: Patient) -> None:
 
 
 def object_unnamed(patient: Patient) -> None:
-    """Tiered storage has an object that nobody names, of a ledger that is there or of one that is not."""
+    """Add an object to tiered storage that no record refers to."""
     patient.need_entries()
-    patient.once("object")
+    patient.claim("object")
     patient.damage.objects.add((NOWHERE, str(UUID(int=7))))
     patient.expect("offload-object-orphan", "", NOWHERE)
 
 
 def generator_back(patient: Patient) -> None:
-    """The generator of ids gives out ids again."""
-    patient.once("generator")
-    vars(patient.store)["following"] = 1
+    """Move the ledger id generator back to ids that are already in use."""
+    patient.claim("generator")
+    vars(patient.store)["next_id"] = 1
     patient.expect("ledger-id-ahead", "/ledgers/idgen")
 
 
-WOUNDS = by_name(
+DAMAGE = by_name(
     *(schema_ledger_gone, schema_gone, orphan, bookie_unknown, bookie_stopped, cookie_differs, offload_begun),
     *(object_gone, object_unnamed, generator_back),
 )

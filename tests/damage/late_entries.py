@@ -1,4 +1,4 @@
-"""A ledger whose newest entries come into a bookie's journal after its metadata says that it is closed."""
+"""A ledger whose newest entries reach a bookie's journal after its metadata is closed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pulsar_meta.jobs.topics.topic import read_topic
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.stores.base import Store
 
-# The topic of the capture `pulsar-4.2.4-killed` whose last entries are in a journal alone.
+# In the capture `pulsar-4.2.4-killed`, the last entries of this topic are only in a journal.
 LAST_WORDS: Final = TopicName.parse("last-words")
 
 
 def close_last_ledger(store: Store, folder: Path) -> None:
-    """Close the last ledger of `LAST_WORDS` behind what only the journals of `folder` have."""
+    """Close the last ledger of `LAST_WORDS` at the last entry that the journals in `folder` have."""
     ledger_id = read_topic(store, LAST_WORDS).ledgers[-1].ledger_id
     with open_entries([f"bookie-disk:{folder}"]) as source:
         last = source.last_entry(ledger_id)
@@ -28,12 +28,12 @@ def close_last_ledger(store: Store, folder: Path) -> None:
 
 
 def hide_journals(folder: Path) -> None:
-    """Have the bookie's journals not be there yet."""
+    """Hide the bookie's journals, as if they were not written yet."""
     for journal in folder.rglob("*.txn"):
         journal.rename(journal.with_suffix(".txn-hidden"))
 
 
 def write_journals(folder: Path) -> None:
-    """Have the bookie write what its hidden journals have."""
+    """Show the hidden journals again, as if the bookie had just written them."""
     for journal in folder.rglob("*.txn-hidden"):
         journal.rename(journal.with_suffix(".txn"))

@@ -1,4 +1,4 @@
-"""Wounds of cursors, and of what only cursors point to: compacted data, indexes of delayed messages."""
+"""Damage to cursors and to ledgers that only cursors refer to: compacted data, delayed-message buckets."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pulsar_meta.jobs.check.codes import Severity
 from pulsar_meta.jobs.topics.owners import bucket_ledgers
 from pulsar_meta.jobs.topics.topic import Topic
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
-from tests.wounds.of_ledgers import take_out
-from tests.wounds.patient import (
+from tests.damage.ledger_damage import take_out
+from tests.damage.patient import (
     GARBAGE,
     NOWHERE,
-    NotHereError,
+    NotApplicableError,
     Patient,
     by_name,
     counted,
@@ -22,17 +22,17 @@ from tests.wounds.patient import (
 )
 
 
-def _one(patient: Patient) -> tuple[Topic, str, ManagedCursorInfo]:
-    """Return a topic, and the path and record of one of its cursors that has its state there."""
+def _choose_cursor(patient: Patient) -> tuple[Topic, str, ManagedCursorInfo]:
+    """Choose a cursor whose state is in its record; return its topic, its path and its record."""
     topic = patient.choose(lambda topic: has_data(topic) and bool(patient.cursors(topic)))
     return topic, *patient.rng.choice(patient.cursors(topic))
 
 
 def cursor_beyond(patient: Patient) -> None:
-    """A cursor stands behind the end of its topic."""
-    topic, path, info = _one(patient)
+    """Move a cursor past the end of its topic."""
+    topic, path, info = _choose_cursor(patient)
     last = topic.ledgers[-1].ledger_id
-    # Where an open ledger ends nobody can say.
+    # The end of an open ledger is unknown, so a position in it can't be reported.
     inside = [] if patient.bookkeeper(last).last_entry is None else [(last, 17)]
     info.markDeleteLedgerId, info.markDeleteEntryId = patient.rng.choice([*inside, (last + 5, 3)])
     del info.individualDeletedMessages[:]
@@ -41,8 +41,8 @@ def cursor_beyond(patient: Patient) -> None:
 
 
 def cursor_past_a_ledger(patient: Patient) -> None:
-    """A cursor stands behind the end of a ledger in the middle."""
-    topic = patient.choose(lambda one: has_many(one) and bool(patient.cursors(one)))
+    """Move a cursor past the end of a ledger that is followed by others."""
+    topic = patient.choose(lambda topic: has_many(topic) and bool(patient.cursors(topic)))
     path, info = patient.rng.choice(patient.cursors(topic))
     ledger = topic.ledgers[0]
     info.markDeleteLedgerId, info.markDeleteEntryId = ledger.ledger_id, ledger.counted + 3
@@ -52,7 +52,7 @@ def cursor_past_a_ledger(patient: Patient) -> None:
 
 
 def cursor_in_vanished(patient: Patient) -> None:
-    """A cursor stands in a ledger that was taken out of the list, and of BookKeeper."""
+    """Move a cursor into a ledger that neither the topic nor BookKeeper has."""
     topic = patient.choose(lambda topic: has_many(topic) and len(patient.cursors(topic)) == 1)
     [(path, info)] = patient.cursors(topic)
     info.markDeleteLedgerId, info.markDeleteEntryId = counted(topic)[1], 3
@@ -64,8 +64,8 @@ def cursor_in_vanished(patient: Patient) -> None:
 
 
 def ranges(patient: Patient) -> None:
-    """Acknowledged ranges lie before the position, in a ledger that is not listed, or beyond an end."""
-    topic, path, info = _one(patient)
+    """Acknowledge a range before the mark-delete position, in an unlisted ledger, or past a ledger's end."""
+    topic, path, info = _choose_cursor(patient)
     first = topic.ledgers[0]
     info.markDeleteLedgerId, info.markDeleteEntryId = first.ledger_id, first.counted - 1
     del info.individualDeletedMessages[:]
@@ -80,11 +80,11 @@ def ranges(patient: Patient) -> None:
 
 
 def idle(patient: Patient) -> None:
-    """Nobody used a subscription for long."""
+    """Make a subscription look unused for a long time."""
     if not any(record.modified for record in patient.store.values.values()):
-        raise NotHereError("nothing says when the capture was made")
-    topic = patient.choose(lambda topic: has_data(topic) and bool(_of_users(patient, topic)))
-    path, info = patient.rng.choice(_of_users(patient, topic))
+        raise NotApplicableError("nothing says when the capture was made")
+    topic = patient.choose(lambda topic: has_data(topic) and bool(_user_cursors(patient, topic)))
+    path, info = patient.rng.choice(_user_cursors(patient, topic))
     info.lastActive = 1_600_000_000_000
     info.markDeleteLedgerId, info.markDeleteEntryId = topic.ledgers[0].ledger_id, -1
     del info.individualDeletedMessages[:]
@@ -92,48 +92,52 @@ def idle(patient: Patient) -> None:
     patient.expect("cursor-idle", topic)
 
 
-def _of_users(patient: Patient, topic: Topic) -> list[tuple[str, ManagedCursorInfo]]:
-    return [one for one in patient.cursors(topic) if "/__" not in one[0] and "/pulsar." not in one[0]]
+def _user_cursors(patient: Patient, topic: Topic) -> list[tuple[str, ManagedCursorInfo]]:
+    return [
+        cursor for cursor in patient.cursors(topic) if "/__" not in cursor[0] and "/pulsar." not in cursor[0]
+    ]
 
 
 def cursor_ledger_gone(patient: Patient) -> None:
-    """A cursor's state lies in a ledger that there is not."""
-    topic, path, info = _one(patient)
+    """Point a cursor to a cursor ledger that does not exist."""
+    topic, path, info = _choose_cursor(patient)
     info.cursorsLedgerId = NOWHERE
     patient.put(path, info.SerializeToString())
     patient.expect("cursor-ledger-missing", topic, NOWHERE)
 
 
 def cursor_ledger_foreign(patient: Patient) -> None:
-    """A cursor's state should lie in a data ledger."""
-    topic, path, info = _one(patient)
+    """Point a cursor to a data ledger instead of a cursor ledger."""
+    topic, path, info = _choose_cursor(patient)
     info.cursorsLedgerId = counted(topic)[0]
     patient.put(path, info.SerializeToString())
     patient.expect("cursor-ledger-foreign", topic, counted(topic)[0])
 
 
 def _state_ledger(patient: Patient) -> tuple[Topic, int, int]:
-    """Return a topic, the ledger of one of its cursors and that ledger's last entry."""
+    """Choose a cursor ledger; return its topic, its id and its last entry."""
 
-    def held(topic: Topic) -> list[int]:
+    def state_ledgers(topic: Topic) -> list[int]:
         states = [state for state in patient.states(topic) if state.ledger_id is not None]
-        return [one.ledger_id for one in states if one.state is not None and one.ledger_id is not None]
+        return [
+            state.ledger_id for state in states if state.state is not None and state.ledger_id is not None
+        ]
 
     entries = patient.need_entries()
-    topic = patient.choose(lambda topic: "__" not in topic.name and bool(held(topic)))
-    ledger_id = patient.rng.choice(held(topic))
+    topic = patient.choose(lambda topic: "__" not in topic.name and bool(state_ledgers(topic)))
+    ledger_id = patient.rng.choice(state_ledgers(topic))
     return topic, ledger_id, entries.last_entry(ledger_id) or 0
 
 
 def cursor_entries_gone(patient: Patient) -> None:
-    """No bookie has an entry of the ledger with a cursor's state."""
+    """Lose every entry of a cursor ledger on all bookies."""
     topic, ledger_id, _ = _state_ledger(patient)
     patient.damage.lost[None, ledger_id] = lambda entry_id: True
     patient.expect("cursor-ledger-missing", topic, ledger_id)
 
 
 def cursor_entry_garbage(patient: Patient) -> None:
-    """The newest state of a cursor makes no sense, or its digest is wrong."""
+    """Replace the newest entry of a cursor ledger by garbage, or break its digest."""
     topic, ledger_id, last = _state_ledger(patient)
     garbage = encode_bookie_entry(ledger_id, last, last - 1, 30, GARBAGE)
     position = PositionInfo(ledgerId=1, entryId=1).SerializeToString()
@@ -143,7 +147,7 @@ def cursor_entry_garbage(patient: Patient) -> None:
 
 
 def cursors_alone(patient: Patient) -> None:
-    """A topic and its ledgers are gone, its cursors are there."""
+    """Remove a topic's record and its ledgers and leave its cursors."""
     topic = patient.choose(lambda topic: has_data(topic) and bool(patient.cursors(topic)))
     patient.remove(topic.path)
     for ledger in topic.ledgers:
@@ -152,12 +156,12 @@ def cursors_alone(patient: Patient) -> None:
 
 
 def cursor_at(path: str, patient: Patient) -> ManagedCursorInfo:
-    """Return the record of a cursor."""
+    """Decode the cursor record at a path."""
     return decode_cursor(patient.store.values[path].value)
 
 
 def compacted(patient: Patient) -> tuple[Topic, str]:
-    """Return a topic that points to compacted data, and the path of its compaction cursor."""
+    """Choose a topic with compacted data; return it with the path of its compaction cursor."""
 
     def points(topic: Topic) -> bool:
         path = f"{topic.path}/__compaction"
@@ -168,13 +172,13 @@ def compacted(patient: Patient) -> tuple[Topic, str]:
 
 
 def compaction_gone(patient: Patient) -> None:
-    """The compaction cursor, or its pointer, is gone."""
+    """Remove the compaction cursor, or its pointer to the compacted ledger."""
     topic, path = compacted(patient)
     info = cursor_at(path, patient)
     ledger_id = info.properties[0].value
     end = patient.bookkeeper(ledger_id).compacted_to
     if end is None or info.cursorsLedgerId != -1:
-        raise NotHereError
+        raise NotApplicableError
     kept = end >= (topic.ledgers[0].ledger_id, 0)
     if patient.rng.random() < 0.5 and kept:
         patient.remove(path)
@@ -186,7 +190,7 @@ def compaction_gone(patient: Patient) -> None:
 
 
 def compacted_ledger_gone(patient: Patient) -> None:
-    """The ledger with the compacted data is gone, or its entries."""
+    """Remove the compacted ledger, or its entries."""
     topic, path = compacted(patient)
     ledger_id = cursor_at(path, patient).properties[0].value
     if patient.disks is None or patient.rng.random() < 0.5:
@@ -199,7 +203,7 @@ def compacted_ledger_gone(patient: Patient) -> None:
 
 
 def bucket_gone(patient: Patient) -> None:
-    """An index of delayed messages is gone, or nobody names it."""
+    """Remove a delayed-message bucket, or the cursor property that refers to it."""
     topic = patient.choose(
         lambda topic: (
             topic.name.endswith("delayed-buckets")
@@ -213,14 +217,14 @@ def bucket_gone(patient: Patient) -> None:
         patient.remove(ledger_path(ledger_id))
         patient.expect("bucket-ledger-missing", topic, ledger_id)
     else:
-        kept = [one for one in info.cursorProperties if one.value != str(ledger_id)]
+        kept = [prop for prop in info.cursorProperties if prop.value != str(ledger_id)]
         del info.cursorProperties[:]
         info.cursorProperties.extend(kept)
         patient.put(path, info.SerializeToString())
         patient.expect("orphan-bucket", ledger_path(ledger_id), ledger_id, Severity.NOTE)
 
 
-WOUNDS = by_name(
+DAMAGE = by_name(
     *(cursor_beyond, cursor_past_a_ledger, cursor_in_vanished, ranges, idle, cursor_ledger_gone),
     *(cursor_ledger_foreign, cursor_entries_gone, cursor_entry_garbage, cursors_alone, compaction_gone),
     *(compacted_ledger_gone, bucket_gone),

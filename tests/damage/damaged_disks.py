@@ -1,4 +1,4 @@
-"""Entries of a capture as a wounded patient has them: some lost, some damaged; and its tiered storage."""
+"""Entry sources that lose or change entries of a capture, and simulated tiered storage."""
 
 from __future__ import annotations
 
@@ -16,29 +16,31 @@ TIERED = "offload:memory"
 
 
 @dataclass
-class Damage:
-    """What became of the entries: which are `lost`, by bookie (None: all) and ledger; which bytes `changed`.
+class EntryDamage:
+    """Which entries are missing or changed, and what tiered storage has.
 
-    `objects` are the ledgers in tiered storage, by the UUIDs of their offloads.
+    `lost` decides by (bookie, ledger) which entries are missing; the bookie None means all bookies. `changed`
+    maps (ledger, entry) to other bytes. `objects` are the (ledger, UUID of the offload) pairs in tiered
+    storage.
     """
 
     lost: dict[tuple[str | None, int], Lost] = field(default_factory=dict)
     changed: dict[tuple[int, int], bytes] = field(default_factory=dict)
     objects: set[tuple[int, str]] = field(default_factory=set)
 
-    def done_to(self, source: EntrySource) -> EntrySource:
-        """Return what is left of a source, and tiered storage beside it."""
-        return JoinedEntries([self.left_of(source), Tiered(self)], source.url)
+    def apply_to(self, source: EntrySource) -> EntrySource:
+        """Return the source without the lost entries, joined with the tiered storage."""
+        return JoinedEntries([self.remaining(source), Tiered(self)], source.url)
 
-    def left_of(self, source: EntrySource) -> EntrySource:
-        """Return what is left of disks."""
+    def remaining(self, source: EntrySource) -> EntrySource:
+        """Return the source without the lost entries."""
         return JoinedEntries([Disk(part, self) for part in source.parts], source.url)
 
 
 class Disk(BaseSource):
-    """A disk that has lost entries."""
+    """A disk that has lost or changed entries."""
 
-    def __init__(self, part: EntrySource, damage: Damage) -> None:
+    def __init__(self, part: EntrySource, damage: EntryDamage) -> None:
         self.url, self.bookies, self._part, self._damage = part.url, part.bookies, part, damage
         self.whole_ledgers, self.cookies = part.whole_ledgers, part.cookies
 
@@ -48,12 +50,12 @@ class Disk(BaseSource):
         return next((lost[owner, ledger_id] for owner in owners if (owner, ledger_id) in lost), None)
 
     def ledgers(self) -> list[int]:
-        return [one for one in self._part.ledgers() if self.last_entry(one) is not None]
+        return [ledger for ledger in self._part.ledgers() if self.last_entry(ledger) is not None]
 
     def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
         lost = self._lost(ledger_id)
-        held = self._part.entry_ids(ledger_id, first, last)
-        return held if lost is None else (one for one in held if not lost(one))
+        entry_ids = self._part.entry_ids(ledger_id, first, last)
+        return entry_ids if lost is None else (entry_id for entry_id in entry_ids if not lost(entry_id))
 
     def last_entry(self, ledger_id: int) -> int | None:
         if self._lost(ledger_id) is None:
@@ -69,25 +71,27 @@ class Disk(BaseSource):
         return raw if changed is None else RawEntry(ledger_id, entry_id, changed, raw.bookie)
 
     def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
-        return (self.read(ledger_id, one) for one in self.entry_ids(ledger_id, first, last))
+        return (self.read(ledger_id, entry_id) for entry_id in self.entry_ids(ledger_id, first, last))
 
     def located(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[Located] | None:
-        found, lost = self._part.located(ledger_id, first, last), self._lost(ledger_id)
-        if found is None or lost is None:
-            return found
-        gone = array("q", (one for one in self._part.entry_ids(ledger_id, first, last) if lost(one)))
-        return ((files, table.without(gone)) for files, table in found)
+        locations, lost = self._part.located(ledger_id, first, last), self._lost(ledger_id)
+        if locations is None or lost is None:
+            return locations
+        gone = array(
+            "q", (entry_id for entry_id in self._part.entry_ids(ledger_id, first, last) if lost(entry_id))
+        )
+        return ((files, table.without(gone)) for files, table in locations)
 
     def ledger_note(self, ledger_id: int) -> LedgerNote | None:
         return self._part.ledger_note(ledger_id)
 
 
 class Tiered(BaseSource):
-    """Tiered storage, of which only is known what it has."""
+    """Tiered storage that lists its objects and has no readable entries."""
 
     url = TIERED
 
-    def __init__(self, damage: Damage) -> None:
+    def __init__(self, damage: EntryDamage) -> None:
         self._damage = damage
 
     def ledgers(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""Wounds of ledgers: BookKeeper's metadata, and the list in a topic's record."""
+"""Damage to ledgers: their metadata in BookKeeper, and the ledger list in a topic's record."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.jobs.check.codes import Severity
 from pulsar_meta.jobs.topics.topic import Topic
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
-from tests.wounds.patient import GARBAGE, NotHereError, Patient, by_name, counted, has_data, has_many
+from tests.damage.patient import GARBAGE, NotApplicableError, Patient, by_name, counted, has_data, has_many
 
 
 def metadata_gone(patient: Patient) -> None:
-    """A ledger with a count is gone from BookKeeper."""
+    """Remove the BookKeeper metadata of a ledger that has a count in the list."""
     topic = patient.choose(has_data)
     ledger_id = patient.rng.choice(counted(topic))
     patient.remove(ledger_path(ledger_id))
-    patient.expect("ledger-without-metadata", topic, ledger_id, patient.if_read(topic, ledger_id))
+    patient.expect("ledger-without-metadata", topic, ledger_id, patient.severity_of_loss(topic, ledger_id))
 
 
 def last_metadata_gone(patient: Patient) -> None:
-    """The last ledger, whose count nobody wrote down, is gone from BookKeeper."""
+    """Remove the BookKeeper metadata of the last ledger, which has no count yet."""
     topic = patient.choose(has_data)
     last = topic.ledgers[-1].ledger_id
     patient.remove(ledger_path(last))
-    read = [one.mark_delete.entry_id for one in patient.states(topic) if one.mark_delete.ledger_id == last]
+    read = [
+        state.mark_delete.entry_id for state in patient.states(topic) if state.mark_delete.ledger_id == last
+    ]
     had = patient.entries is not None and patient.entries.last_entry(last) is not None
     if had or max(read, default=-1) >= 0:
         patient.expect("ledger-without-metadata", topic, last)
@@ -31,7 +33,7 @@ def last_metadata_gone(patient: Patient) -> None:
 
 
 def metadata_garbage(patient: Patient) -> None:
-    """A ledger's metadata is garbage, cut, or empty."""
+    """Replace a ledger's metadata by garbage, by a cut value, or by nothing."""
     topic = patient.choose(has_data)
     ledger_id = patient.rng.choice(counted(topic))
     path = ledger_path(ledger_id)
@@ -41,7 +43,7 @@ def metadata_garbage(patient: Patient) -> None:
 
 
 def open_behind(patient: Patient) -> None:
-    """BookKeeper has a ledger open that the list has closed."""
+    """Reopen a ledger in BookKeeper that the list shows as closed."""
     topic = patient.choose(has_data)
     ledger_id = patient.rng.choice(counted(topic))
 
@@ -50,12 +52,12 @@ def open_behind(patient: Patient) -> None:
         metadata.ClearField("lastEntryId")
         metadata.length = 0
 
-    patient.metadata(ledger_id, reopen)
+    patient.change_metadata(ledger_id, reopen)
     patient.expect("ledger-open-behind", topic, ledger_id)
 
 
 def end_differs(patient: Patient) -> None:
-    """BookKeeper's last entry is lower or higher than the count of the list."""
+    """Move BookKeeper's last entry below or above the count in the list."""
     topic = patient.choose(lambda topic: has_data(topic) and topic.ledgers[0].counted > 2)
     ledger = topic.ledgers[0]
     low = patient.rng.random() < 0.5
@@ -63,12 +65,12 @@ def end_differs(patient: Patient) -> None:
     def move(metadata: LedgerMetadataFormat) -> None:
         metadata.lastEntryId += -1 - patient.rng.randrange(ledger.counted - 1) if low else 10
 
-    patient.metadata(ledger.ledger_id, move)
+    patient.change_metadata(ledger.ledger_id, move)
     patient.expect("ledger-end-low" if low else "ledger-end-high", topic, ledger.ledger_id)
 
 
 def list_is_short(patient: Patient) -> None:
-    """The list counts fewer entries than BookKeeper closed the ledger with, and they are there."""
+    """Lower a ledger's count in the list although BookKeeper has all of its entries."""
     topic = patient.choose(lambda topic: has_data(topic) and topic.ledgers[0].counted > 2)
     info = patient.info(topic)
     info.ledgerInfo[0].entries -= 1
@@ -78,7 +80,7 @@ def list_is_short(patient: Patient) -> None:
 
 
 def counts_zero(patient: Patient) -> None:
-    """The list has no entries of a ledger in the middle."""
+    """Set the counts of a ledger in the list to zero."""
     topic = patient.choose(has_data)
     info, at = patient.info(topic), patient.rng.randrange(len(counted(topic)))
     for name in ("entries", "size", "timestamp"):
@@ -88,7 +90,7 @@ def counts_zero(patient: Patient) -> None:
 
 
 def take_out(patient: Patient, topic: Topic, ledger_id: int) -> None:
-    """Take a ledger out of a topic's list."""
+    """Remove a ledger from a topic's list."""
     info = patient.info(topic)
     kept = [ledger for ledger in info.ledgerInfo if ledger.ledgerId != ledger_id]
     del info.ledgerInfo[:]
@@ -97,42 +99,42 @@ def take_out(patient: Patient, topic: Topic, ledger_id: int) -> None:
 
 
 def not_listed(patient: Patient) -> None:
-    """A ledger of the middle is not in the list."""
+    """Remove a ledger after the first one from the list."""
     topic = patient.choose(has_many)
     ledger_id = patient.rng.choice(counted(topic)[1:])
     take_out(patient, topic, ledger_id)
     patient.expect("ledger-not-listed", topic, ledger_id)
 
 
-def _put_in(patient: Patient, topic: Topic, other: Topic, ledger_id: int) -> None:
-    """Put a ledger of another topic into a list."""
+def _insert(patient: Patient, topic: Topic, other: Topic, ledger_id: int) -> None:
+    """Add a ledger of topic `other` to a topic's list."""
     info = patient.info(topic)
-    ledger = next(one for one in patient.info(other).ledgerInfo if one.ledgerId == ledger_id)
+    ledger = next(ledger for ledger in patient.info(other).ledgerInfo if ledger.ledgerId == ledger_id)
     info.ledgerInfo.add().CopyFrom(ledger)
-    info.ledgerInfo.sort(key=lambda one: one.ledgerId)
+    info.ledgerInfo.sort(key=lambda ledger: ledger.ledgerId)
     patient.put(topic.path, info.SerializeToString())
 
 
 def in_two_topics(patient: Patient) -> None:
-    """A ledger of another topic is in the list, too."""
+    """List a ledger of another topic, which keeps it in its own list."""
     topic, other = patient.choose(has_data), patient.choose(has_data)
     ledger_id = patient.rng.choice(counted(other))
-    _put_in(patient, topic, other, ledger_id)
+    _insert(patient, topic, other, ledger_id)
     patient.expect("ledger-in-two-topics", topic, ledger_id)
 
 
 def foreign(patient: Patient) -> None:
-    """A ledger of another topic is in the list, and in no other."""
+    """Move a ledger from another topic's list to this one."""
     topic, other = patient.choose(has_data), patient.choose(has_many)
     ledger_id = patient.rng.choice(counted(other)[1:])
-    _put_in(patient, topic, other, ledger_id)
+    _insert(patient, topic, other, ledger_id)
     take_out(patient, other, ledger_id)
     patient.expect("ledger-foreign", topic, ledger_id)
     patient.expect("ledger-not-listed", other, ledger_id)
 
 
 def terminated(patient: Patient) -> None:
-    """The topic was terminated in its middle."""
+    """Terminate a topic before its last entry."""
     topic = patient.choose(has_data)
     info, ledger = patient.info(topic), patient.rng.choice(topic.ledgers[: len(counted(topic))])
     at = patient.rng.randrange(-1, ledger.counted - 1)
@@ -142,7 +144,7 @@ def terminated(patient: Patient) -> None:
 
 
 def twice(patient: Patient) -> None:
-    """The list has a ledger twice."""
+    """List a ledger twice."""
     topic = patient.choose(has_data)
     info = patient.info(topic)
     info.ledgerInfo.insert(0, info.ledgerInfo[0])
@@ -151,27 +153,27 @@ def twice(patient: Patient) -> None:
 
 
 def unordered(patient: Patient) -> None:
-    """The list is in another order."""
+    """Reverse the order of the ledger list."""
     topic = patient.choose(has_data)
     info = patient.info(topic)
-    info.ledgerInfo.sort(key=lambda one: -one.ledgerId)
+    info.ledgerInfo.sort(key=lambda ledger: -ledger.ledgerId)
     patient.put(topic.path, info.SerializeToString())
     patient.expect("ledger-unordered", topic)
 
 
 def policies_lost(patient: Patient) -> None:
-    """A ledger of the topic with the policies of a namespace is gone."""
+    """Remove a ledger of the topic that stores a namespace's policies."""
     name = "/__change_events"
     topic = patient.choose(lambda topic: topic.name.endswith(name) and bool(counted(topic)))
     ledger_id = patient.rng.choice(counted(topic))
-    if patient.if_read(topic, ledger_id) is Severity.NOTE:
-        raise NotHereError
+    if patient.severity_of_loss(topic, ledger_id) is Severity.NOTE:
+        raise NotApplicableError
     patient.remove(ledger_path(ledger_id))
     patient.expect("ledger-without-metadata", topic, ledger_id)
     patient.expect("system-topic-unreadable", topic)
 
 
-WOUNDS = by_name(
+DAMAGE = by_name(
     *(metadata_gone, last_metadata_gone, metadata_garbage, open_behind, end_differs, list_is_short),
     *(counts_zero, not_listed, in_two_topics, foreign, terminated, twice, unordered, policies_lost),
 )

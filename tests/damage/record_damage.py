@@ -1,4 +1,4 @@
-"""Wounds of records: garbage, emptiness, other kinds, what a deletion or a restore leaves."""
+"""Damage to records: garbage, empty values, other kinds of records, half-finished deletions."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from pulsar_meta.jobs.check.codes import Severity
 from pulsar_meta.jobs.rewrite.readable import registered_versions
 from pulsar_meta.jobs.topics.topic import Topic
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
-from tests.wounds.patient import GARBAGE, NotHereError, Patient, by_name, counted, has_data
+from tests.damage.patient import GARBAGE, NotApplicableError, Patient, by_name, counted, has_data
 
 POLICIES = "/admin/policies/"
 
 
 def _choose_to_break(patient: Patient) -> Topic:
-    """Return a topic whose record will say nothing: it may name any object in tiered storage."""
+    """Choose a topic whose record becomes unreadable.
+
+    After that, `check` can't know which objects in tiered storage the record referred to.
+    """
     patient.undecided.add("offload-object-orphan")
     return patient.choose(has_data)
 
 
 def topic_garbage(patient: Patient) -> None:
-    """A topic's record is cut or garbage."""
+    """Cut a topic's record or replace it by garbage."""
     topic = _choose_to_break(patient)
     cut = patient.store.values[topic.path].value[:-3]
     patient.put(topic.path, patient.rng.choice([GARBAGE, cut]))
@@ -30,7 +33,7 @@ def topic_garbage(patient: Patient) -> None:
 
 
 def topic_gone(patient: Patient) -> None:
-    """A topic's record is gone, or empty."""
+    """Remove or empty a topic's record."""
     topic = _choose_to_break(patient)
     if patient.rng.random() < 0.5:
         patient.put(topic.path, b"")
@@ -40,7 +43,7 @@ def topic_gone(patient: Patient) -> None:
 
 
 def topic_is_a_cursor(patient: Patient) -> None:
-    """A topic's record has the bytes of a cursor's."""
+    """Replace a topic's record by a cursor's."""
     topic = _choose_to_break(patient)
     info = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=5, markDeleteEntryId=7, lastActive=1)
     patient.put(topic.path, info.SerializeToString())
@@ -48,7 +51,7 @@ def topic_is_a_cursor(patient: Patient) -> None:
 
 
 def cursor_broken(patient: Patient) -> None:
-    """A cursor's record is empty, or garbage."""
+    """Empty a cursor's record or replace it by garbage."""
     topic = patient.choose(lambda topic: has_data(topic) and bool(patient.cursors(topic)))
     path, _ = patient.rng.choice(patient.cursors(topic))
     empty = patient.rng.random() < 0.5
@@ -57,8 +60,8 @@ def cursor_broken(patient: Patient) -> None:
 
 
 def near_limit(patient: Patient) -> None:
-    """A record is almost as big as the server takes."""
-    patient.once("limit")
+    """Grow a record almost to the largest value that the server accepts."""
+    patient.claim("limit")
     topic = patient.choose(has_data)
     patient.store.max_value_size = 0xFFFFF
     info = patient.info(topic)
@@ -68,53 +71,53 @@ def near_limit(patient: Patient) -> None:
 
 
 def unreadable(patient: Patient) -> None:
-    """A cursor's record is compressed: 4.2.4 cannot load it with properties, releases before 2.10 never."""
-    topic = patient.choose(lambda topic: has_data(topic) and bool(_plain(patient, topic)))
-    path, info = patient.rng.choice(_plain(patient, topic))
+    """Compress a cursor's record with properties: 4.2.4 can't load that; before 2.10 no release can."""
+    topic = patient.choose(lambda topic: has_data(topic) and bool(_uncompressed_cursors(patient, topic)))
+    path, info = patient.rng.choice(_uncompressed_cursors(patient, topic))
     info.properties.add(name="a", value=1)
     patient.put(path, wrap_envelope(info.SerializeToString(), "lz4"))
-    # Where no broker is registered nobody says which release is to load it.
+    # Without a registered broker, `check` doesn't know which release will load the record.
     severity = Severity.WARNING if registered_versions(patient.store) else Severity.NOTE
     patient.expect("record-unreadable", topic, severity=severity)
 
 
-def _plain(patient: Patient, topic: Topic) -> list[tuple[str, ManagedCursorInfo]]:
-    """Return the cursors of a topic where none is compressed."""
-    found = patient.cursors(topic)
-    packed = [path for path, _ in found if open_envelope(patient.store.values[path].value) is not None]
-    return [] if packed else found
+def _uncompressed_cursors(patient: Patient, topic: Topic) -> list[tuple[str, ManagedCursorInfo]]:
+    """Return the topic's cursors, or none if one of them is compressed."""
+    cursors = patient.cursors(topic)
+    compressed = [path for path, _ in cursors if open_envelope(patient.store.values[path].value) is not None]
+    return [] if compressed else cursors
 
 
-def _parent(patient: Patient) -> tuple[TopicName, int]:
-    """Return a partitioned topic that no other wound will touch, and how many partitions it has."""
+def _partitioned_topic(patient: Patient) -> tuple[TopicName, int]:
+    """Reserve the partitioned topic and return its name and its number of partitions."""
     base = TopicName.parse("public/default/parted")
     if base.partitioned_path not in patient.store.values:
-        raise NotHereError
-    patient.once(str(base))
+        raise NotApplicableError
+    patient.claim(str(base))
     count = json.loads(patient.store.values[base.partitioned_path].value)["partitions"]
     patient.touched |= {str(base.with_partition(number)) for number in range(count)}
     return base, count
 
 
 def parent_gone(patient: Patient) -> None:
-    """The record of a partitioned topic is gone."""
-    base, count = _parent(patient)
+    """Remove the record of a partitioned topic."""
+    base, count = _partitioned_topic(patient)
     patient.remove(base.partitioned_path)
     for number in range(count):
         place = str(base.with_partition(number))
-        patient.expect("partition-without-parent", place, severity=_since_pip_414(patient))
+        patient.expect("partition-without-parent", place, severity=_severity_of_missing_parent(patient))
 
 
 def parent_low(patient: Patient) -> None:
-    """The record of a partitioned topic has too low a number."""
-    base, count = _parent(patient)
+    """Lower the number of partitions in the record."""
+    base, count = _partitioned_topic(patient)
     patient.put(base.partitioned_path, b'{"partitions":%d,"deleted":false}' % (count - 1))
     patient.expect("partition-beyond-count", str(base.with_partition(count - 1)))
 
 
 def parent_broken(patient: Patient) -> None:
-    """The record of a partitioned topic is garbage, empty, or says that the topic is deleted."""
-    path = _parent(patient)[0].partitioned_path
+    """Replace the record of a partitioned topic by garbage or nothing, or mark the topic as deleted."""
+    path = _partitioned_topic(patient)[0].partitioned_path
     value, code = patient.rng.choice(
         [
             (b'{"partitions"', "record-undecodable"),
@@ -126,26 +129,26 @@ def parent_broken(patient: Patient) -> None:
     patient.expect(code, path)
 
 
-def _since_pip_414(patient: Patient) -> Severity:
-    """Return how bad a missing record is: releases before 4.1 load the partitions."""
+def _severity_of_missing_parent(patient: Patient) -> Severity:
+    """Return a note for releases before 4.1 (PIP-414), which load the partitions anyway, else a warning."""
     releases = registered_versions(patient.store)
-    old = bool(releases) and all(one.startswith(("2.", "3.", "4.0.")) for one in releases)
+    old = bool(releases) and all(release.startswith(("2.", "3.", "4.0.")) for release in releases)
     return Severity.NOTE if old else Severity.WARNING
 
 
 def namespace_half_deleted(patient: Patient) -> None:
-    """The policies of a namespace are gone, its topics are there."""
+    """Remove the policies of a namespace and leave its topics."""
     paths = [path for path in patient.store.values if path.startswith(f"{POLICIES}public/")]
     name = patient.rng.choice(paths).removeprefix(POLICIES)
     if not any(path.startswith(f"/managed-ledgers/{name}/") for path in patient.store.values):
-        raise NotHereError
-    patient.once(f"{POLICIES}{name}")
+        raise NotApplicableError
+    patient.claim(f"{POLICIES}{name}")
     patient.remove(f"{POLICIES}{name}")
     patient.expect("leftover", f"{POLICIES}{name}")
 
 
 def topic_half_deleted(patient: Patient) -> None:
-    """The cursors and the ledgers of a topic are gone, its record is there."""
+    """Remove the cursors and ledgers of a topic and leave its record."""
     topic = patient.choose(lambda topic: has_data(topic) and bool(counted(topic)))
     for path in [path for path in patient.store.values if path.startswith(f"{topic.path}/")]:
         patient.remove(path)
@@ -154,7 +157,7 @@ def topic_half_deleted(patient: Patient) -> None:
     patient.expect("leftover", topic, severity=Severity.WARNING)
 
 
-WOUNDS = by_name(
+DAMAGE = by_name(
     *(topic_garbage, topic_gone, topic_is_a_cursor, cursor_broken, near_limit, unreadable, parent_gone),
     *(parent_low, parent_broken, namespace_half_deleted, topic_half_deleted),
 )

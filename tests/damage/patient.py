@@ -1,4 +1,4 @@
-"""A copy of a captured cluster that is wounded, and what the doctor has to find of it."""
+"""A copy of a captured cluster that tests damage, and the findings that `check` must then report."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedger
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
-from tests.wounds.disks import TIERED, Damage
+from tests.damage.damaged_disks import TIERED, EntryDamage
 
 GARBAGE = b"\xff\xfe\xfd garbage \x00\x01"
 NOWHERE = 987_654
 
 
-class NotHereError(Exception):
-    """The capture has nothing that could be wounded so."""
+class NotApplicableError(Exception):
+    """The capture has nothing that can be damaged in this way."""
 
 
 class Expected(NamedTuple):
-    """A finding: its code, its topic (or the path where it is no topic's), its ledger, how bad it is."""
+    """An expected finding. `where` is the topic's name, or the path if the finding is about no topic."""
 
     code: str
     where: str
@@ -46,26 +46,28 @@ class Expected(NamedTuple):
 
 
 class Disks(NamedTuple):
-    """The disks of a cluster that was stopped, and the URLs that they were opened from."""
+    """The disks of a stopped cluster, and the URLs that they were opened from."""
 
     source: EntrySource
     urls: tuple[str, ...]
 
 
-class Copy(MemoryStore):
-    """A store whose generator of ids can be wounded; `following` is the next one, None for unknown."""
+class StoreWithIdGenerator(MemoryStore):
+    """A store with a ledger id generator; `next_id` is the next id, or None if it is unknown."""
 
-    following: int | None = None
+    next_id: int | None = None
 
     def next_sequence(self, parent: str) -> int | None:
-        return self.following
+        return self.next_id
 
 
 @dataclass
 class Patient:
-    """A copy of a store that is wounded, with the topics that can be; `disks` where entries are looked at.
+    """A copy of a store to be damaged, and the findings expected of the damage so far.
 
-    `undecided` are codes that nobody can decide about after what was done.
+    `touched` names the topics that are already damaged, so that no second damage hides the first. `disks` are
+    set if entries are checked, and `damage` is what happened to them. Findings with a code in `undecided` are
+    ignored, because the damage makes both results right.
     """
 
     store: MemoryStore
@@ -73,35 +75,42 @@ class Patient:
     expected: set[Expected] = field(default_factory=set)
     touched: set[str] = field(default_factory=set)
     disks: Disks | None = None
-    damage: Damage = field(default_factory=Damage)
+    damage: EntryDamage = field(default_factory=EntryDamage)
     undecided: set[str] = field(default_factory=set)
 
     @property
     def entries(self) -> EntrySource | None:
-        """What is left of the entries."""
-        return None if self.disks is None else self.damage.done_to(self.disks.source)
+        """The entries that are left."""
+        return None if self.disks is None else self.damage.apply_to(self.disks.source)
 
     def need_entries(self) -> EntrySource:
-        """Return what is left of the entries; NotHereError where none were given."""
+        """Return the entries that are left.
+
+        Raises NotApplicableError if the trial has no disks.
+        """
         if self.entries is None:
-            raise NotHereError
+            raise NotApplicableError
         return self.entries
 
     def topics(self) -> list[Topic]:
-        """Return the topics that nothing was done to yet."""
+        """Return the topics that are not damaged yet."""
         places = [split_managed_ledger_path(path) for path in self.store.values]
         names = [place[0] for place in places if place and place[1] is None]
         return [read_topic(self.store, name) for name in names if str(name) not in self.touched]
 
     def choose(self, fitting: Callable[[Topic], bool]) -> Topic:
-        """Return one of the topics that fit, which no other wound will touch.
+        """Choose a fitting topic that is not damaged yet, and reserve it.
 
-        What is done to a topic with shadows, to a shadow or to a segment shows at other topics, too: these
-        have wounds of their own.
+        Shadow topics, their sources and segments are left out, because damage to one of them shows at other
+        topics too. They have damage functions of their own.
         """
         sources = ShadowSources(self.store)
-        found = {one.name: sources.of(TopicName.parse(one.name), one.properties) for one in self.topics()}
-        shadows = {name: str(TopicName.parse(source)) for name, source in found.items() if source is not None}
+        source_names = {
+            topic.name: sources.of(TopicName.parse(topic.name), topic.properties) for topic in self.topics()
+        }
+        shadows = {
+            name: str(TopicName.parse(source)) for name, source in source_names.items() if source is not None
+        }
         shared = {*shadows, *shadows.values()}
         alone = [
             topic
@@ -110,40 +119,42 @@ class Patient:
         ]
         possible = [topic for topic in alone if fitting(topic)]
         if not possible:
-            raise NotHereError
+            raise NotApplicableError
         chosen = self.rng.choice(possible)
         self.touched.add(chosen.name)
         return chosen
 
-    def once(self, name: str) -> None:
-        """Have no other wound do the same, where there is one of its kind in a cluster."""
+    def claim(self, name: str) -> None:
+        """Reserve a part of the cluster for this damage.
+
+        Raises NotApplicableError if other damage has reserved it.
+        """
         if name in self.touched:
-            raise NotHereError
+            raise NotApplicableError
         self.touched.add(name)
 
     def put(self, path: str, value: bytes) -> None:
-        """Write a value whatever was there."""
-        held = self.store.values.get(path)
-        created, modified = (None, None) if held is None else (held.created, held.modified)
+        """Write a value, with or without an earlier one."""
+        earlier = self.store.values.get(path)
+        created, modified = (None, None) if earlier is None else (earlier.created, earlier.modified)
         self.store.values[path] = Versioned(path, value, 1, created, modified)
 
     def remove(self, path: str) -> None:
-        """Remove a value."""
         del self.store.values[path]
 
     def expect(
         self, code: str, topic: Topic | str, ledger_id: int | None = None, severity: Severity | None = None
     ) -> None:
-        """Note what the doctor has to find; as bad as the code can be unless `severity` says otherwise."""
+        """Expect a finding; its severity is the code's own unless `severity` is given."""
         where = topic if isinstance(topic, str) else topic.name
         self.expected.add(Expected(code, where, ledger_id, severity or CODES[code].severity))
 
     def info(self, topic: Topic) -> ManagedLedgerInfo:
-        """Return the message of a topic's record."""
+        """Decode a topic's record."""
         return decode_managed_ledger(self.store.values[topic.path].value)
 
-    def metadata(self, ledger_id: int, change: Callable[[LedgerMetadataFormat], None]) -> None:
-        """Change what BookKeeper says of a ledger."""
+    def change_metadata(self, ledger_id: int, change: Callable[[LedgerMetadataFormat], None]) -> None:
+        """Apply `change` to a ledger's metadata in BookKeeper."""
         path = ledger_path(ledger_id)
         decoded = decode_ledger_metadata(self.store.values[path].value)
         change(decoded.metadata)
@@ -159,85 +170,87 @@ class Patient:
         return [(path, info) for path, info in self.records(topic) if state_of(info, None).state is not None]
 
     def states(self, topic: Topic) -> list[CursorState]:
-        """Return the states of a topic's cursors, as far as they are known."""
+        """Return the known states of a topic's cursors."""
         return [state_of(info, self.entries) for _, info in self.records(topic)]
 
-    def if_read(self, topic: Topic, ledger_id: int) -> Severity:
-        """Return how bad it is to lose a ledger: a note where every subscription is past it."""
-        entries = next(one.counted for one in topic.ledgers if one.ledger_id == ledger_id)
+    def severity_of_loss(self, topic: Topic, ledger_id: int) -> Severity:
+        """Return a note if every subscription has passed the ledger, else an error."""
+        entries = next(ledger.counted for ledger in topic.ledgers if ledger.ledger_id == ledger_id)
         states = self.states(topic)
-        past = [one.state is not None and one.mark_delete >= (ledger_id, entries - 1) for one in states]
+        past = [state.state is not None and state.mark_delete >= (ledger_id, entries - 1) for state in states]
         return Severity.NOTE if past and all(past) else Severity.ERROR
 
     def bookkeeper(self, ledger_id: int) -> BookkeeperLedger:
-        """Return what BookKeeper says of a ledger."""
+        """Read a ledger's metadata from BookKeeper."""
         return read_bookkeeper_ledger(self.store, ledger_id)
 
 
-Wound = Callable[[Patient], None]
+DamageFunction = Callable[[Patient], None]
 
 
-def by_name(*wounds: Wound) -> dict[str, Wound]:
-    """Return wounds by the names of their functions."""
-    return {wound.__name__: wound for wound in wounds}
+def by_name(*kinds: DamageFunction) -> dict[str, DamageFunction]:
+    """Map damage functions by their names."""
+    return {damage.__name__: damage for damage in kinds}
 
 
 def counted(topic: Topic) -> list[int]:
-    """Return the ids of the ledgers of which the list has a count."""
+    """Return the ids of the ledgers that have a count in the list."""
     return [ledger.ledger_id for ledger in topic.ledgers if ledger.counted]
 
 
 def ordinary(topic: Topic) -> bool:
-    """Return whether a topic is no system topic and not terminated."""
+    """Return True if a topic is neither a system topic nor terminated."""
     return "__" not in topic.name and topic.terminated is None
 
 
 def has_data(topic: Topic) -> bool:
-    """Return whether a topic has closed ledgers with entries before its last one."""
+    """Return True if a topic has closed ledgers with entries before its last, empty one."""
     return ordinary(topic) and bool(counted(topic)) and topic.ledgers[-1].counted == 0
 
 
 def has_many(topic: Topic) -> bool:
-    """Return whether a topic has at least three such ledgers."""
+    """Return True if a topic has at least three closed ledgers with entries."""
     return has_data(topic) and len(counted(topic)) >= 3
 
 
-def healthy(folder: Path) -> MemoryStore:
-    """Return a copy of a capture's store."""
+def healthy_store(folder: Path) -> MemoryStore:
+    """Load the store of an unpacked capture into memory."""
     store = MemoryStore()
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as snapshot:
         store.values = {record.path: record for record in snapshot.scan()}
     return store
 
 
-def wounded(store: MemoryStore, rng: Random, wounds: Sequence[Wound], disks: Disks | None = None) -> Patient:
-    """Return a copy of a store with wounds."""
-    copy = Copy()
+def damaged(
+    store: MemoryStore, rng: Random, kinds: Sequence[DamageFunction], disks: Disks | None = None
+) -> Patient:
+    """Return a damaged copy of a store."""
+    copy = StoreWithIdGenerator()
     copy.values = dict(store.values)
     patient = Patient(copy, rng, disks=disks)
-    for wound in wounds:
-        wound(patient)
+    for damage in kinds:
+        damage(patient)
     return patient
 
 
-def examined(
+def check_findings(
     store: MemoryStore,
     source: EntrySource | None = None,
     *names: str,
     urls: Sequence[str] = (),
     every_ledger: bool = False,
 ) -> list[Finding]:
-    """Return what the doctor finds."""
+    """Run `check` and return its findings."""
     options = CheckOptions(min_age=0, every_ledger=every_ledger)
     return list(checkup(store, source, names, options, urls=urls).findings())
 
 
-def examined_whole(patient: Patient) -> list[Finding]:
-    """Return what the doctor finds with all that a patient has: disks, and tiered storage."""
+def all_findings(patient: Patient) -> list[Finding]:
+    """Run `check` on the store, the disks and the tiered storage of a patient."""
     urls = () if patient.disks is None else (*patient.disks.urls, TIERED)
-    return examined(patient.store, patient.entries, urls=urls)
+    return check_findings(patient.store, patient.entries, urls=urls)
 
 
-def place_of(finding: Finding) -> Expected:
-    """Return a finding as it is expected."""
+def as_expected(finding: Finding) -> Expected:
+    """Reduce a finding to the fields that tests compare."""
     return Expected(finding.code, finding.topic or finding.path or "", finding.ledger_id, finding.severity)
