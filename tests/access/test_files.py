@@ -1,4 +1,4 @@
-"""Small files read whole, and temporary directories that killed processes leave."""
+"""Reading small files, and removing the temporary directories that killed processes leave."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_only_ordinary_files_of_a_sensible_size_are_read(tmp_path: Path) -> None
         read_regular(tmp_path / "none", 5)
 
 
-def test_a_secret_without_an_end() -> None:
+def test_a_secret_file_without_an_end_is_refused() -> None:
     with pytest.raises(UsageError, match="sensible size"):
         read_secret("file:/dev/zero")
 
@@ -53,12 +53,12 @@ CHILD = (
 )
 
 
-def test_what_a_killed_process_left_goes_at_the_next_start(temporary: Path) -> None:
+def test_the_next_start_removes_the_directory_of_a_killed_process(temporary: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", CHILD], stdout=subprocess.PIPE)
     assert child.stdout is not None
     assert child.stdout.readline() == b"made\n"
     own = ScratchDirectory()
-    # That of a process that lives stays, our own as well.
+    # Directories of running processes stay, our own included.
     another = ScratchDirectory()
     assert len(list(temporary.glob(PREFIX + "*"))) == 3
     another.cleanup()
@@ -74,7 +74,9 @@ def test_what_a_killed_process_left_goes_at_the_next_start(temporary: Path) -> N
     assert list(temporary.iterdir()) == []
 
 
-def test_what_is_not_ours_stays(temporary: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_links_and_files_with_the_prefix_are_not_removed(
+    temporary: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "file").write_text("x")
     (temporary / f"{PREFIX}link").symlink_to(elsewhere)

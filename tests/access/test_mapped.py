@@ -1,4 +1,4 @@
-"""Mapped files that are cut off or fail while they are read: an error, never the end of the process."""
+"""A mapped file that is truncated while it is read raises an error and does not kill the process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pulsar_meta.codecs.errors import DecodeError, UnreachableError
 from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
 from pulsar_meta.entries.registry import open_entries
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has SIGBUS replaced")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the SIGBUS handler exists only on Linux")
 
 PAGE = mmap.PAGESIZE
 
@@ -38,7 +38,7 @@ def test_a_file_that_is_cut_off_reads_as_zeros_and_is_named(tmp_path: Path) -> N
     MappedFile(path).check()
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_missing_empty_and_special_files(tmp_path: Path) -> None:
     with pytest.raises(DecodeError, match="gone"):
         MappedFile(tmp_path / "none")
     (tmp_path / "empty").write_bytes(b"")
@@ -47,7 +47,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
         MappedFile(Path("/dev/zero"))
 
 
-def test_the_signal_of_somebody_else_ends_the_process(tmp_path: Path) -> None:
+def test_a_bus_error_in_a_foreign_mapping_kills_the_process(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"\1" * (2 * PAGE))
     code = (
@@ -60,7 +60,7 @@ def test_the_signal_of_somebody_else_ends_the_process(tmp_path: Path) -> None:
 
 
 def entry_log(path: Path, count: int) -> None:
-    """Write an entry log of ledger 5 with entries of a page."""
+    """Write an entry log of ledger 5 whose payloads are one page each."""
     with path.open("wb") as out:
         out.write(b"BKLO" + bytes(1020))
         for entry_id in range(count):
@@ -68,20 +68,20 @@ def entry_log(path: Path, count: int) -> None:
             out.write(struct.pack(">i", len(entry)) + entry)
 
 
-@pytest.mark.parametrize("kept", [PAGE, 3 * PAGE, 1500])
-def test_an_entry_log_that_is_cut_off_while_it_is_read(tmp_path: Path, kept: int) -> None:
+@pytest.mark.parametrize("size", [PAGE, 3 * PAGE, 1500])
+def test_truncating_an_entry_log_during_a_read_raises_an_error(tmp_path: Path, size: int) -> None:
     (tmp_path / "current").mkdir()
     log = tmp_path / "current" / "0.log"
     entry_log(log, 20)
     with open_entries([f"bookie-disk:{tmp_path}?index=scan"]) as source:
         assert source.last_entry(5) == 19
-        os.truncate(log, kept)
+        os.truncate(log, size)
         with pytest.raises(UnreachableError) as caught:
             list(source.read_many(5))
         assert (caught.value.exit_code, caught.value.source) == (6, str(log))
 
 
-def test_a_file_of_frames_that_is_cut_off_while_it_is_read(tmp_path: Path) -> None:
+def test_truncating_a_frames_file_during_a_read_raises_an_error(tmp_path: Path) -> None:
     frames = tmp_path / "frames"
     frames.write_bytes((struct.pack(">I", PAGE) + bytes(PAGE)) * 20)
     with open_entries([f"frames:{frames}"]) as source:

@@ -1,4 +1,4 @@
-"""Connections that end in time, whatever the other side or the resolver does."""
+"""Connections time out even if the server or the resolver never answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pulsar_meta.access.sockets import TimedSocket, nobody_listens, reason
 from tests.servers.scripted import hang_up, nobody, stall, tcp_server
 
 
-def test_a_resolver_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resolver_that_never_answers_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(*arguments: Any, **named: Any) -> Any:
         time.sleep(5)
         raise socket.gaierror("late")
@@ -25,20 +25,20 @@ def test_a_resolver_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> Non
     assert time.monotonic() - begun < 3
 
 
-def test_a_name_with_several_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_with_several_addresses_connects_to_one_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
     real = socket.getaddrinfo
 
     def several(host: str, port: int, *arguments: Any, **named: Any) -> Any:
         if host != "several":
             return real(host, port, *arguments, **named)
-        return [row for one in ("::1", "127.0.0.1") for row in real(one, port, *arguments, **named)]
+        return [row for address in ("::1", "127.0.0.1") for row in real(address, port, *arguments, **named)]
 
     monkeypatch.setattr(socket, "getaddrinfo", several)
     with tcp_server(stall) as port:
         TimedSocket("several", port, seconds=5).close()
 
 
-def test_time_runs_anew_for_each_request() -> None:
+def test_the_timeout_starts_again_with_each_request() -> None:
     with tcp_server(stall) as port:
         connection = TimedSocket("127.0.0.1", port, seconds=0.3)
         for _ in range(2):
@@ -52,17 +52,17 @@ def test_time_runs_anew_for_each_request() -> None:
         connection.close()
 
 
-def test_whether_somebody_listens() -> None:
+def test_addresses_where_no_server_listens_are_explained() -> None:
     closed = nobody()
     with tcp_server(hang_up) as port:
         assert nobody_listens([f"127.0.0.1:{closed}", f"127.0.0.1:{port}"], 2) is None
-    said = nobody_listens([f"127.0.0.1:{closed}", "no-such-host.invalid:1", "[::1]:1", "x:y"], 2)
-    assert said is not None
+    problem = nobody_listens([f"127.0.0.1:{closed}", "no-such-host.invalid:1", "[::1]:1", "x:y"], 2)
+    assert problem is not None
     for words in ("127.0.0.1:", "Connection refused", "no address is known of this host", "not HOST:PORT"):
-        assert words in said
+        assert words in problem
 
 
-def test_reasons() -> None:
+def test_network_errors_are_put_into_words() -> None:
     assert reason(TimeoutError(), 10) == "no answer within 10 seconds"
     assert reason(UnicodeError("label too long"), 1) == "no address is known of this host"
     assert reason(OSError("odd"), 1) == "odd"

@@ -61,7 +61,7 @@ def test_the_slashes_may_be_left_out() -> None:
         "etcds://host?cert=/nowhere/cert.pem",
     ],
 )
-def test_what_cannot_be_meant_is_a_usage_error(url: str) -> None:
+def test_invalid_urls_are_usage_errors(url: str) -> None:
     with pytest.raises(UsageError):
         open_store(url)
 
@@ -120,9 +120,9 @@ def test_userinfo_is_refused_and_redacted() -> None:
     ],
 )
 def test_urls_are_shown_without_credentials(url: str, shown: str) -> None:
-    found = redact(url)
-    assert "s3" + "cret" not in found
-    assert found == shown
+    redacted = redact(url)
+    assert "s3" + "cret" not in redacted
+    assert redacted == shown
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_urls_are_shown_without_credentials(url: str, shown: str) -> None:
     [
         ["dump-entries", "1", "--entries", "offload:http://u:s3cret@127.0.0.1:1/"],
         ["dump-entries", "1", "--entries", "offload:s3x://KEY:s3cret@bucket"],
-        # Not a bucket's name for boto, which repeats all of it.
+        # boto rejects this as a bucket name and repeats all of it in the error.
         ["dump-entries", "1", "--entries", "offload:s3://KEY:s3cret@bucket/x"],
         ["dump-entries", "1", "--entries", "bookie://u:s3cret@h", "--store", "dir:."],
         ["verify-entries", "1", "--entries", "ftp://u:s3cret@h"],
@@ -174,7 +174,7 @@ def test_a_refused_reference_is_not_shown() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["zk", "etcd", "etcds", "oxia"])
-def test_nobody_listens(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_about_a_closed_port_hides_the_secret(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORE_SECRET", f"user:{SECRET}")
     with pytest.raises(UnreachableError) as caught:
         open_store(f"{scheme}://127.0.0.1:1?timeout=0.5&auth=env:STORE_SECRET")
@@ -183,19 +183,19 @@ def test_nobody_listens(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["zk", "etcd", "etcds", "oxia"])
-def test_a_host_that_does_not_exist(scheme: str) -> None:
+def test_an_unknown_host_is_unreachable(scheme: str) -> None:
     with pytest.raises(UnreachableError):
         open_store(f"{scheme}://no-such-host.invalid:1?timeout=0.5")
 
 
 @pytest.mark.parametrize("url", ["snapshot:{}/none", "dir:{}/none", "rocksdb:{}/none", "rocksdb:{}"])
-def test_files_that_are_not_there(url: str, tmp_path: Path) -> None:
+def test_missing_files_are_not_found_and_not_created(url: str, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         open_store(url.format(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_the_store_that_is_asked_for_is_imported(tmp_path: Path) -> None:
+def test_opening_a_store_imports_no_other_stores_library(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     code = (
         "import sys; from pulsar_meta.stores.registry import open_store;"

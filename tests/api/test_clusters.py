@@ -1,4 +1,4 @@
-"""The Python API as a notebook uses it: captures of real clusters through pyarrow, polars and DuckDB."""
+"""Use the Python API as a notebook does, on captures of real clusters with pyarrow, polars and DuckDB."""
 
 from __future__ import annotations
 
@@ -30,21 +30,23 @@ def cluster(folder: Path) -> Iterator[api.Cluster]:
         yield opened
 
 
-def test_a_topic_its_ledgers_and_what_brokers_said_of_them(cluster: api.Cluster, folder: Path) -> None:
+def test_a_topics_ledgers_agree_with_the_brokers_statistics(cluster: api.Cluster, folder: Path) -> None:
     import polars
 
     topic = cluster.topic("orders")
     assert (topic.name, topic.scalable_topic, topic.shadow_of) == (ORDERS, None, None)
-    stated = read_truth(folder)[ORDERS]["internalStats"]["ledgers"]
+    stats = read_truth(folder)[ORDERS]["internalStats"]["ledgers"]
     last = topic.ledgers[-1]
-    assert [one.ledger_id for one in topic.ledgers] == [one["ledgerId"] for one in stated]
+    assert [ledger.ledger_id for ledger in topic.ledgers] == [ledger["ledgerId"] for ledger in stats]
     assert (last.state, last.entries, last.closed_at) == ("open", None, None)
     assert topic.ledgers[0].properties == {"first-index": "0"}
-    frame = polars.DataFrame([{"id": one.ledger_id, "entries": one.entries} for one in topic.ledgers])
-    assert frame["entries"].sum() == sum(one["entries"] for one in stated[:-1])
+    frame = polars.DataFrame(
+        [{"id": ledger.ledger_id, "entries": ledger.entries} for ledger in topic.ledgers]
+    )
+    assert frame["entries"].sum() == sum(ledger["entries"] for ledger in stats[:-1])
 
 
-def test_topics_by_namespace_pattern_and_all(cluster: api.Cluster) -> None:
+def test_topics_can_be_selected_by_namespace_and_pattern(cluster: api.Cluster) -> None:
     everything = {topic.name for topic in cluster.topics()}
     assert ORDERS in everything
     assert {topic.name for topic in cluster.topics("public/default/order*", "marks")} < everything
@@ -52,42 +54,42 @@ def test_topics_by_namespace_pattern_and_all(cluster: api.Cluster) -> None:
         list(cluster.topics("nowhere"))
 
 
-def test_a_partitioned_topic_is_several(cluster: api.Cluster) -> None:
+def test_a_partitioned_topic_yields_its_partitions(cluster: api.Cluster) -> None:
     names = [topic.name for topic in cluster.topics() if "-partition-" in topic.name]
-    whole = names[0].rpartition("-partition-")[0]
+    partitioned = names[0].rpartition("-partition-")[0]
     with pytest.raises(api.UsageError, match="take topics"):
-        cluster.topic(whole)
-    parts = [topic.name for topic in cluster.topics(whole)]
+        cluster.topic(partitioned)
+    parts = [topic.name for topic in cluster.topics(partitioned)]
     assert names[0] in parts
-    assert [answer["topic"] for answer in cluster.seek(whole, index=0)] == parts
+    assert [answer["topic"] for answer in cluster.seek(partitioned, index=0)] == parts
     assert cluster.topic(names[0]).name == names[0]
 
 
-def test_seek_finds_what_the_messages_say(cluster: api.Cluster) -> None:
+def test_seek_finds_the_positions_that_the_messages_have(cluster: api.Cluster) -> None:
     topic = cluster.topic("orders")
     columns = ["ledger_id", "entry_id", "batch_index", "index", "broker_timestamp"]
     rows = topic.messages(columns).read_all().to_pylist()
     for row in rows[:: len(rows) // 7]:
-        found = topic.seek(index=row["index"])
+        answer = topic.seek(index=row["index"])
         batch_index = -1 if row["batch_index"] is None else row["batch_index"]
-        place = found["ledger_id"], found["entry_id"], found["batch_index"]
+        place = answer["ledger_id"], answer["entry_id"], answer["batch_index"]
         assert place == (row["ledger_id"], row["entry_id"], batch_index)
     time = rows[len(rows) // 2]["broker_timestamp"]
     first = next(row for row in rows if row["broker_timestamp"] >= time)
     for text in (time, datetime.fromtimestamp(0, UTC).isoformat(), datetime.fromtimestamp(time / 1000, UTC)):
-        found = topic.seek(time=text)
-        assert found["status"] == "found"
-    assert (found["ledger_id"], found["entry_id"]) == (first["ledger_id"], first["entry_id"])
+        answer = topic.seek(time=text)
+        assert answer["status"] == "found"
+    assert (answer["ledger_id"], answer["entry_id"]) == (first["ledger_id"], first["entry_id"])
     assert topic.seek(index=10**9)["status"] == "after-last"
     for wrong in ({}, {"index": 1, "time": time}, {"time": time // 1000}):
         with pytest.raises(api.UsageError):
             topic.seek(**wrong)
 
 
-def test_messages_are_those_that_pulsars_consumer_read(cluster: api.Cluster, folder: Path) -> None:
+def test_messages_equal_those_that_pulsars_consumer_read(cluster: api.Cluster, folder: Path) -> None:
     expected, _ = rows_of(folder, ["orders"], readable=False)
-    found = cluster.topic("orders").messages().read_all().to_pylist()
-    assert found == list(expected.values())
+    messages = cluster.topic("orders").messages().read_all().to_pylist()
+    assert messages == list(expected.values())
 
 
 def test_messages_in_polars_and_duckdb(cluster: api.Cluster, folder: Path) -> None:
@@ -95,7 +97,7 @@ def test_messages_in_polars_and_duckdb(cluster: api.Cluster, folder: Path) -> No
     import polars
 
     topic = cluster.topic("orders")
-    by_producer = Counter(one["prod"] for one in read_truth(folder)[ORDERS]["messages"])
+    by_producer = Counter(message["prod"] for message in read_truth(folder)[ORDERS]["messages"])
     frame = polars.DataFrame(topic.messages(["producer_name", "payload"]))
     assert dict(frame["producer_name"].value_counts().iter_rows()) == by_producer
     messages = topic.messages(["producer_name"], where="region=eu")
@@ -122,7 +124,7 @@ def test_entries_are_arrow_within_bounds(cluster: api.Cluster) -> None:
         topic.entries(["colour"])
 
 
-def test_cursors_are_the_documents_of_the_contract(cluster: api.Cluster) -> None:
+def test_cursor_lines_are_part_of_the_cursors_document(cluster: api.Cluster) -> None:
     topic = cluster.topic("marks")
     lines = topic.cursors()
     assert lines
@@ -153,26 +155,26 @@ def test_values_are_decoded_and_encoded_to_the_same_bytes(cluster: api.Cluster) 
         cluster.value(f"{path}/nowhere")
 
 
-def test_broken_bytes() -> None:
-    whole = api.encode({"kind": "ManagedCursorInfo", "value": {"cursorsLedgerId": 7}}, codec="none")
+def test_broken_bytes_raise_or_decode_partly() -> None:
+    encoded = api.encode({"kind": "ManagedCursorInfo", "value": {"cursorsLedgerId": 7}}, codec="none")
     with pytest.raises(api.DecodeError):
-        api.decode(whole[:1], kind="ManagedCursorInfo")
-    part = api.decode(whole[:1], kind="ManagedCursorInfo", partly=True)
+        api.decode(encoded[:1], kind="ManagedCursorInfo")
+    part = api.decode(encoded[:1], kind="ManagedCursorInfo", partly=True)
     assert part["error"]["error"] == "decode"
     with pytest.raises(api.UsageError, match="Nonsense"):
-        api.decode(whole, kind="Nonsense")
+        api.decode(encoded, kind="Nonsense")
     with pytest.raises(api.DecodeError):
         api.encode({"kind": "ManagedCursorInfo", "value": {"colour": 7}})
 
 
-def test_what_is_left_out_is_warned_of(capture: Capture, tmp_path: Path) -> None:
+def test_skipped_records_and_missing_entries_raise_warnings(capture: Capture, tmp_path: Path) -> None:
     folder = capture("pulsar-4.2.4-3bookies")
     lines = (folder / "metadata.ndjson").read_text().splitlines(keepends=True)
-    record = next(one for one in lines if '"/managed-ledgers/' in one and "/persistent/" in one)
-    hurt = record.partition('"value": "')[0]
+    record = next(line for line in lines if '"/managed-ledgers/' in line and "/persistent/" in line)
+    damaged = record.partition('"value": "')[0]
     (tmp_path / "hurt.ndjson").write_text(
-        "".join(one for one in lines if one.startswith('{"path"') and not one.startswith(hurt))
-        + f'{hurt}"value": "AQID"}}\n'
+        "".join(line for line in lines if line.startswith('{"path"') and not line.startswith(damaged))
+        + f'{damaged}"value": "AQID"}}\n'
     )
     with api.Cluster(f"snapshot:{tmp_path / 'hurt.ndjson'}", bookie_urls(folder)[:1]) as cluster:
         with pytest.warns(api.Incomplete, match="managed-ledgers"):
@@ -186,7 +188,7 @@ def test_what_is_left_out_is_warned_of(capture: Capture, tmp_path: Path) -> None
                 list(cluster.topics())
 
 
-def test_segments_and_shadows(capture: Capture) -> None:
+def test_segments_and_shadow_topics_are_read(capture: Capture) -> None:
     scalable = capture("pulsar-5.0.0-M1-scalable")
     with api.Cluster(f"snapshot:{scalable / 'metadata.ndjson'}", bookie_urls(scalable)) as cluster:
         segments = [topic for topic in cluster.topics() if topic.scalable_topic is not None]
@@ -204,7 +206,7 @@ def test_segments_and_shadows(capture: Capture) -> None:
         assert set(shadow.entries(["topic"]).read_all()["topic"].to_pylist()) == {shadow.name}
 
 
-def test_what_was_not_opened_is_said(folder: Path) -> None:
+def test_an_error_names_the_source_that_was_not_opened(folder: Path) -> None:
     with api.Cluster(entries=bookie_urls(folder)[0]) as cluster:
         assert cluster.entries(columns=["entry_id"]).read_all().num_rows > 1000
         with pytest.raises(api.UsageError, match="no store was opened"):

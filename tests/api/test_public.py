@@ -1,4 +1,4 @@
-"""What is public keeps its names and signatures: who changes one changes public.txt, and the version."""
+"""The public API keeps its names and signatures. To change one, update public.txt and the version."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from scripts.api_page import members, signature
 from pulsar_meta import api
 
 PUBLIC = Path(__file__).parent / "public.txt"
-# What only who asks for it pays for; what draws, and Spark, never.
+# Callers pay for these libraries when they need them; the API never imports rich, typer or Spark.
 HEAVY = ("duckdb", "grpc", "kazoo", "numpy", "pyarrow", "pyspark", "rich", "rocksdict", "typer")
 
 
 def public() -> Iterator[str]:
     for name in sorted(api.__all__):
-        found = getattr(api, name)
-        if inspect.isfunction(found):
-            yield signature(name, found)
-        elif issubclass(found, Exception):
-            yield f"{name}({found.__base__.__name__})"
+        member = getattr(api, name)
+        if inspect.isfunction(member):
+            yield signature(name, member)
+        elif issubclass(member, Exception):
+            yield f"{name}({member.__base__.__name__})"
         else:
-            yield from (f"{name}.{line}" for line in of_class(found))
+            yield from (f"{name}.{line}" for line in of_class(member))
 
 
-def of_class(found: type) -> Iterator[str]:
-    if is_typeddict(found) or is_dataclass(found):
-        yield from (f"{field}: {kind}" for field, kind in members(found))
-    for method, one in vars(found).items():
-        if isinstance(one, property):
-            yield f"{method}: {inspect.signature(one.fget).return_annotation}"  # type: ignore[arg-type]
-        elif inspect.isfunction(one) and is_for_callers(method, one):
-            yield signature(method, one)
+def of_class(member: type) -> Iterator[str]:
+    if is_typeddict(member) or is_dataclass(member):
+        yield from (f"{field}: {kind}" for field, kind in members(member))
+    for method, attribute in vars(member).items():
+        if isinstance(attribute, property):
+            yield f"{method}: {inspect.signature(attribute.fget).return_annotation}"  # type: ignore[arg-type]
+        elif inspect.isfunction(attribute) and is_for_callers(method, attribute):
+            yield signature(method, attribute)
 
 
-def is_for_callers(method: str, one: Any) -> bool:
+def is_for_callers(method: str, attribute: Any) -> bool:
     if method == "__init__":
-        return one.__doc__ is not None and "Not for callers" not in one.__doc__
+        return attribute.__doc__ is not None and "Not for callers" not in attribute.__doc__
     return not method.startswith("_")
 
 
-def test_names_and_signatures_are_those_that_were_promised() -> None:
+def test_names_and_signatures_match_public_txt() -> None:
     assert "\n".join(public()) + "\n" == PUBLIC.read_text()
 
 
@@ -55,7 +55,7 @@ def test_everything_public_is_documented_and_typed() -> None:
     assert (Path(api.__file__).parent / "py.typed").exists()
 
 
-def test_importing_it_costs_little() -> None:
-    asked = f"import sys, pulsar_meta.api; sys.exit(' '.join(set({HEAVY!r}) & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=60)
+def test_importing_the_api_imports_no_heavy_library() -> None:
+    code = f"import sys, pulsar_meta.api; sys.exit(' '.join(set({HEAVY!r}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stderr.strip() == ""

@@ -21,9 +21,17 @@ def conf(tmp_path: Path, **settings: str) -> Path:
 
 
 def test_the_defaults_of_an_empty_file(tmp_path: Path) -> None:
-    found = read_client_conf(conf(tmp_path))
-    assert (found.service_url, found.credentials.method, found.credentials.secret()) == (None, "none", b"")
-    assert (found.tls.insecure, found.tls.check_hostname, found.tls.trust_certs) == (False, True, None)
+    settings = read_client_conf(conf(tmp_path))
+    assert (settings.service_url, settings.credentials.method, settings.credentials.secret()) == (
+        None,
+        "none",
+        b"",
+    )
+    assert (settings.tls.insecure, settings.tls.check_hostname, settings.tls.trust_certs) == (
+        False,
+        True,
+        None,
+    )
 
 
 def test_tls_settings(tmp_path: Path) -> None:
@@ -36,10 +44,10 @@ def test_tls_settings(tmp_path: Path) -> None:
         authPlugin=PLUGINS + "AuthenticationTls",
         authParams="tlsCertFile:/c.pem,tlsKeyFile:/k.pem",
     )
-    found = read_client_conf(file)
-    assert (found.service_url, found.credentials.method) == ("pulsar+ssl://h:6651/", "tls")
-    assert (found.tls.insecure, found.tls.check_hostname) == (True, False)
-    paths = (found.tls.trust_certs, found.tls.certificate, found.tls.key)
+    settings = read_client_conf(file)
+    assert (settings.service_url, settings.credentials.method) == ("pulsar+ssl://h:6651/", "tls")
+    assert (settings.tls.insecure, settings.tls.check_hostname) == (True, False)
+    paths = (settings.tls.trust_certs, settings.tls.certificate, settings.tls.key)
     assert paths == (Path("/ca.pem"), Path("/c.pem"), Path("/k.pem"))
 
 
@@ -52,13 +60,15 @@ def test_tls_settings(tmp_path: Path) -> None:
         ("AuthenticationBasic", '{"userId": "u", "password": "p"}', "basic", b"u:p"),
     ],
 )
-def test_credentials(tmp_path: Path, plugin: str, parameters: str, method: str, secret: bytes) -> None:
-    found = read_client_conf(conf(tmp_path, authPlugin=PLUGINS + plugin, authParams=parameters))
-    assert (found.credentials.method, found.credentials.secret()) == (method, secret)
-    assert secret.decode() not in repr(found)
+def test_credentials_of_each_plugin_are_read_and_hidden(
+    tmp_path: Path, plugin: str, parameters: str, method: str, secret: bytes
+) -> None:
+    settings = read_client_conf(conf(tmp_path, authPlugin=PLUGINS + plugin, authParams=parameters))
+    assert (settings.credentials.method, settings.credentials.secret()) == (method, secret)
+    assert secret.decode() not in repr(settings)
 
 
-def test_a_token_file_is_read_anew(tmp_path: Path) -> None:
+def test_a_token_file_is_read_again_for_each_use(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("one\n")
     for source in (f"file:{file}", f"file://{file}"):
@@ -75,7 +85,7 @@ def test_a_token_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("source", ["abc", "token:abc", "env:", "env:NOT_THERE_AT_ALL", "file:/not/there"])
-def test_no_secret_to_be_had(source: str) -> None:
+def test_a_missing_secret_is_an_error(source: str) -> None:
     with pytest.raises(UsageError):
         token_credentials(source)
 
@@ -89,7 +99,7 @@ def test_no_secret_to_be_had(source: str) -> None:
         {"authPlugin": PLUGINS + "AuthenticationBasic", "authParams": '{"a": [}'},
     ],
 )
-def test_what_cannot_be_honoured_is_refused(tmp_path: Path, settings: dict[str, str]) -> None:
+def test_unsupported_settings_are_refused(tmp_path: Path, settings: dict[str, str]) -> None:
     with pytest.raises(UsageError):
         read_client_conf(conf(tmp_path, **settings))
 
@@ -107,14 +117,14 @@ def test_what_cannot_be_honoured_is_refused(tmp_path: Path, settings: dict[str, 
         (["--service-url", "pulsar://127.0.0.1:1"], 6, "Connection refused"),
     ],
 )
-def test_the_command_line_of_lookup(arguments: list[str], code: int, words: str) -> None:
+def test_lookup_explains_wrong_arguments(arguments: list[str], code: int, words: str) -> None:
     env = {"PATH": "/usr/bin:/bin"}
     done = pulsar_meta_here("lookup", "t", *arguments, "-o", "json", env=env)
     assert done.returncode == code
     assert words in json.loads(done.stderr)["message"] + str(json.loads(done.stderr).get("source"))
 
 
-def test_what_is_not_read_is_named(tmp_path: Path) -> None:
+def test_ignored_settings_are_named(tmp_path: Path) -> None:
     file = conf(
         tmp_path, lookupProperties="rack=A", listenerName="inner", brokerServiceUrl="pulsar://127.0.0.1:1"
     )

@@ -43,30 +43,30 @@ def response(**members: Any) -> BaseCommand:
     return command
 
 
-def found(url: str = "pulsar://owner:6650", **members: Any) -> BaseCommand:
+def accepted(url: str = "pulsar://owner:6650", **members: Any) -> BaseCommand:
     return response(brokerServiceUrl=url, response=CONNECT, **members)
 
 
 def play(
     request: LookupRequest, replies: Iterable[BaseCommand], addresses: list[BrokerAddress] = START
 ) -> tuple[Hop, list[Any]]:
-    """Run a lookup against scripted replies; return its result and every step that it took."""
-    waiting = iter(replies)
-    talk, steps = look_up(addresses, request), list[Any]()
+    """Run a lookup against scripted replies; return its result and all its steps."""
+    remaining = iter(replies)
+    protocol, steps = look_up(addresses, request), list[Any]()
     sent: Any = None
     try:
         while True:
-            step = talk.send(sent)
+            step = protocol.send(sent)
             steps.append(step)
             sent = step.addresses[0] if isinstance(step, Connect) else None
             if isinstance(step, Ask):
-                sent = next(waiting)
+                sent = next(remaining)
     except StopIteration as end:
-        assert next(waiting, None) is None
+        assert next(remaining, None) is None
         return end.value, steps
 
 
-def asked(steps: list[Any], kind: str) -> list[Any]:
+def commands_of(steps: list[Any], kind: str) -> list[Any]:
     return [
         getattr(step.command, kind) for step in steps if isinstance(step, Ask) and step.command.HasField(kind)
     ]
@@ -74,19 +74,22 @@ def asked(steps: list[Any], kind: str) -> list[Any]:
 
 def test_properties_listener_and_topic_arrive_in_the_command() -> None:
     request = LookupRequest(TOPIC, {"rack": "A", "zone": "ü 1"}, listener_name="inner", authoritative=True)
-    hop, steps = play(request, [connected(), found()])
-    (lookup,) = asked(steps, "lookupTopic")
-    assert [(one.key, one.value) for one in lookup.properties] == [("rack", "A"), ("zone", "ü 1")]
+    hop, steps = play(request, [connected(), accepted()])
+    (lookup,) = commands_of(steps, "lookupTopic")
+    assert [(property.key, property.value) for property in lookup.properties] == [
+        ("rack", "A"),
+        ("zone", "ü 1"),
+    ]
     assert (lookup.topic, lookup.advertised_listener_name, lookup.authoritative) == (TOPIC, "inner", True)
     assert str(next_address(hop)) == "pulsar://owner:6650"
 
 
-def test_the_original_client_is_told_in_both_commands() -> None:
+def test_both_commands_name_the_original_client() -> None:
     request = LookupRequest(TOPIC, original=OriginalClient("me", "secret", "token"))
-    _, steps = play(request, [connected(), found()])
-    for body in asked(steps, "connect") + asked(steps, "lookupTopic"):
-        stated = (body.original_principal, body.original_auth_data, body.original_auth_method)
-        assert stated == ("me", "secret", "token")
+    _, steps = play(request, [connected(), accepted()])
+    for body in commands_of(steps, "connect") + commands_of(steps, "lookupTopic"):
+        original = (body.original_principal, body.original_auth_data, body.original_auth_method)
+        assert original == ("me", "secret", "token")
 
 
 def test_redirects_are_followed_and_carry_authoritative() -> None:
@@ -96,19 +99,19 @@ def test_redirects_are_followed_and_carry_authoritative() -> None:
         connected(),
         response(brokerServiceUrl="pulsar://third", response=REDIRECT),
         connected(),
-        found(),
+        accepted(),
     ]
     hop, steps = play(LookupRequest(TOPIC, {"rack": "A"}), replies)
     addresses = [str(step.addresses[0]) for step in steps if isinstance(step, Connect)]
     assert addresses == ["pulsar://first:6650", "pulsar://second:7000", "pulsar://third:6650"]
-    lookups = asked(steps, "lookupTopic")
+    lookups = commands_of(steps, "lookupTopic")
     assert [lookup.authoritative for lookup in lookups] == [False, True, False]
     assert all(len(lookup.properties) == 1 for lookup in lookups)
     assert [step.answer.response for step in steps if isinstance(step, Hop)] == [REDIRECT, REDIRECT, CONNECT]
     assert str(hop.address) == "pulsar://third:6650"
 
 
-def test_redirects_end() -> None:
+def test_endless_redirects_are_refused() -> None:
     loop = [connected(), response(brokerServiceUrl="pulsar://first", response=REDIRECT)]
     with pytest.raises(UnreachableError, match="more than 3 redirects"):
         play(LookupRequest(TOPIC, max_redirects=3), loop * 4)
@@ -120,21 +123,21 @@ def test_pings_and_challenges_are_answered_at_any_time() -> None:
     challenge.authChallenge.challenge.auth_method_name = "token"
     secrets = iter([b"one", b"two"])
     request = LookupRequest(TOPIC, credentials=Credentials("token", lambda: next(secrets)))
-    _, steps = play(request, [ping, challenge, connected(), ping, found()])
-    assert len(asked(steps, "pong")) == 2
-    assert asked(steps, "connect")[0].auth_data == b"one"
-    (answer,) = asked(steps, "authResponse")
+    _, steps = play(request, [ping, challenge, connected(), ping, accepted()])
+    assert len(commands_of(steps, "pong")) == 2
+    assert commands_of(steps, "connect")[0].auth_data == b"one"
+    (answer,) = commands_of(steps, "authResponse")
     assert (answer.response.auth_method_name, answer.response.auth_data) == ("token", b"two")
 
 
-def test_tls_takes_the_tls_url() -> None:
+def test_a_tls_lookup_uses_the_tls_url() -> None:
     addresses = parse_service_url("pulsar+ssl://first")
     hop, _ = play(
-        LookupRequest(TOPIC), [connected(), found(brokerServiceUrlTls="pulsar+ssl://o:6651")], addresses
+        LookupRequest(TOPIC), [connected(), accepted(brokerServiceUrlTls="pulsar+ssl://o:6651")], addresses
     )
     assert str(next_address(hop)) == "pulsar+ssl://o:6651"
     with pytest.raises(UnreachableError, match="names no TLS URL"):
-        play(LookupRequest(TOPIC), [connected(), found()], addresses)
+        play(LookupRequest(TOPIC), [connected(), accepted()], addresses)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +150,7 @@ def test_tls_takes_the_tls_url() -> None:
         (ServerError.TooManyRequests, UnreachableError),
     ],
 )
-def test_refusals_by_the_broker(error: ServerError, kind: type[Exception]) -> None:
+def test_a_brokers_refusal_becomes_the_matching_error(error: ServerError, kind: type[Exception]) -> None:
     with pytest.raises(kind, match="why"):
         play(LookupRequest(TOPIC), [connected(), response(response=FAILED, error=error, message="why\n not")])
 
@@ -171,12 +174,12 @@ def test_a_refused_connect() -> None:
         [BaseCommand(type=BaseCommand.SUCCESS)],
         [BaseCommand(type=BaseCommand.CONNECTED)],
         [connected(), connected()],
-        [connected(), found("http://x")],
-        [connected(), found("pulsar://")],
-        [connected(), found("pulsar://x:99999")],
+        [connected(), accepted("http://x")],
+        [connected(), accepted("pulsar://")],
+        [connected(), accepted("pulsar://x:99999")],
     ],
 )
-def test_answers_of_nonsense(replies: list[BaseCommand]) -> None:
+def test_nonsensical_answers_are_decode_errors(replies: list[BaseCommand]) -> None:
     with pytest.raises(DecodeError):
         play(LookupRequest(TOPIC), replies)
 
@@ -194,7 +197,7 @@ def test_answers_of_nonsense(replies: list[BaseCommand]) -> None:
     ],
 )
 def test_brokers_too_old_for_properties_are_known(version: str, protocol: int, knows: bool | None) -> None:
-    hop, _ = play(LookupRequest(TOPIC), [connected(version, protocol), found()])
+    hop, _ = play(LookupRequest(TOPIC), [connected(version, protocol), accepted()])
     assert knows_properties(hop) is knows
 
 
@@ -207,13 +210,13 @@ def test_brokers_too_old_for_properties_are_known(version: str, protocol: int, k
         ("pulsar://[::1]:7000", ["pulsar://[::1]:7000"]),
     ],
 )
-def test_service_urls(url: str, addresses: list[str]) -> None:
+def test_service_urls_are_parsed(url: str, addresses: list[str]) -> None:
     assert [str(address) for address in parse_service_url(url)] == addresses
 
 
 @pytest.mark.parametrize(
     "url", ["", "h:1", "http://h", "pulsar://", "pulsar://h:0", "pulsar://h:x", "pulsar://:1"]
 )
-def test_what_is_no_service_url(url: str) -> None:
+def test_invalid_service_urls_are_usage_errors(url: str) -> None:
     with pytest.raises(UsageError):
         parse_service_url(url)

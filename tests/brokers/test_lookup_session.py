@@ -1,4 +1,4 @@
-"""Lookups over real sockets, against servers that misbehave as real ones seldom do on demand."""
+"""Lookups over real sockets, against servers that misbehave in ways that real brokers rarely do."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Behaviour = Callable[[socket.socket], None]
 
 @contextmanager
 def server(behaviour: Behaviour) -> Iterator[int]:
-    """Listen on a port of 127.0.0.1 and let `behaviour` speak with everyone who connects."""
+    """Listen on a port of 127.0.0.1 and call `behaviour` with each connection."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -56,7 +56,7 @@ def lookup(
     return LookupSession(addresses, tls or TlsSettings(), timeout).look_up(request)
 
 
-def ping_for_ever(client: socket.socket) -> None:
+def ping_endlessly(client: socket.socket) -> None:
     while client.recv(65536):
         client.sendall(encode_command(BaseCommand(type=BaseCommand.PING)))
 
@@ -74,8 +74,8 @@ def answer_well(client: socket.socket) -> None:
     hello.connected.server_version, hello.connected.protocol_version = "Pulsar Server3.0.7", 21
     client.sendall(encode_command(hello))
     client.recv(65536)
-    found = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
-    found.lookupTopicResponse.CopyFrom(
+    reply = BaseCommand(type=BaseCommand.LOOKUP_RESPONSE)
+    reply.lookupTopicResponse.CopyFrom(
         CommandLookupTopicResponse(
             request_id=1,
             brokerServiceUrl="pulsar://o:1",
@@ -83,12 +83,12 @@ def answer_well(client: socket.socket) -> None:
             response=CommandLookupTopicResponse.Connect,
         )
     )
-    for byte in encode_command(found):
+    for byte in encode_command(reply):
         client.sendall(bytes([byte]))
 
 
-@pytest.mark.parametrize("behaviour", [lambda client: time.sleep(1), ping_for_ever, drip])
-def test_nothing_hangs(behaviour: Behaviour) -> None:
+@pytest.mark.parametrize("behaviour", [lambda client: time.sleep(1), ping_endlessly, drip])
+def test_a_lookup_never_hangs(behaviour: Behaviour) -> None:
     began = time.monotonic()
     with server(behaviour) as port:
         outcome = lookup(port)
@@ -110,7 +110,9 @@ def test_nothing_hangs(behaviour: Behaviour) -> None:
         (lambda client: client.sendall(b"\0\0\0\x06\0\0\0\x02\x08\xff"), DecodeError, "broken protobuf"),
     ],
 )
-def test_servers_that_are_no_brokers(behaviour: Behaviour, kind: type[Exception], words: str) -> None:
+def test_servers_that_are_not_brokers_are_named_in_the_error(
+    behaviour: Behaviour, kind: type[Exception], words: str
+) -> None:
     def listen_first(client: socket.socket) -> None:
         client.recv(65536)
         behaviour(client)
@@ -123,7 +125,7 @@ def test_servers_that_are_no_brokers(behaviour: Behaviour, kind: type[Exception]
     assert f"127.0.0.1:{port}" in str(outcome.error)
 
 
-def test_an_answer_that_arrives_byte_by_byte_from_a_broker_too_old_for_properties() -> None:
+def test_a_slow_answer_of_a_broker_too_old_for_properties_is_read() -> None:
     with server(answer_well) as port:
         document = lookup(port, timeout=5).document()
     assert (document["status"], document["broker"]) == ("found", "pulsar://o:1")
@@ -134,7 +136,7 @@ def test_an_answer_that_arrives_byte_by_byte_from_a_broker_too_old_for_propertie
     assert any("ignored the properties" in note for note in document["notes"])
 
 
-def test_the_second_host_is_asked_where_the_first_is_down() -> None:
+def test_the_second_host_answers_if_the_first_is_down() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         down = closed.getsockname()[1]
     with server(answer_well) as port:
@@ -146,7 +148,7 @@ def test_the_second_host_is_asked_where_the_first_is_down() -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Return certificate and key of a server that is called localhost, not 127.0.0.1."""
+    """Return the certificate and key of a server whose name is localhost, not 127.0.0.1."""
     folder = tmp_path_factory.mktemp("tls")
     cert, key = folder / "cert.pem", folder / "key.pem"
     subprocess.run(
@@ -168,7 +170,7 @@ def over_tls(certificate: tuple[Path, Path], behaviour: Behaviour) -> Behaviour:
     return serve
 
 
-def test_tls(certificate: tuple[Path, Path]) -> None:
+def test_tls_checks_certificate_and_host_name(certificate: tuple[Path, Path]) -> None:
     trusting = TlsSettings(trust_certs=certificate[0])
     with server(over_tls(certificate, answer_well)) as port:
         assert "not trusted" in str(lookup(port, scheme="pulsar+ssl", timeout=5).error)
@@ -179,13 +181,13 @@ def test_tls(certificate: tuple[Path, Path]) -> None:
             assert outcome.document()["broker"] == "pulsar+ssl://o:2"
 
 
-def test_tls_against_a_server_that_speaks_none() -> None:
+def test_tls_to_a_plain_server_is_unreachable() -> None:
     with server(lambda client: client.sendall(b"no TLS here")) as port:
         assert isinstance(lookup(port, scheme="pulsar+ssl", timeout=5).error, UnreachableError)
 
 
 @pytest.mark.parametrize("name", ["missing.pem", "garbage.pem"])
-def test_certificates_that_cannot_be_read(tmp_path: Path, name: str) -> None:
+def test_unreadable_certificates_are_usage_errors(tmp_path: Path, name: str) -> None:
     (tmp_path / "garbage.pem").write_text("nothing")
     with pytest.raises(UsageError, match=name):
         TlsSettings(trust_certs=tmp_path / name).context()
@@ -193,8 +195,8 @@ def test_certificates_that_cannot_be_read(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", STRANGE_SERVERS)
 @pytest.mark.parametrize("scheme", ["pulsar", "pulsar+ssl"])
-def test_strange_brokers(name: str, scheme: str) -> None:
-    """Also while TLS is being agreed on, where each byte comes in time and the whole does not."""
+def test_misbehaving_servers_are_named_in_a_one_line_error(name: str, scheme: str) -> None:
+    """Includes servers that send the TLS handshake so slowly that it never completes."""
     began = time.monotonic()
     with tcp_server(STRANGE_SERVERS[name]) as port:
         outcome = lookup(port, scheme=scheme, timeout=0.5)
@@ -204,8 +206,7 @@ def test_strange_brokers(name: str, scheme: str) -> None:
     assert len(str(outcome.error).splitlines()) == 1
 
 
-def test_a_handshake_whose_bytes_drip() -> None:
-    """The beginning of a server's answer to TLS, a byte every tenth of a second."""
+def test_a_handshake_that_drips_bytes_times_out() -> None:
     began = time.monotonic()
     with tcp_server(dripping(b"\x16\x03\x03\x40\x00\x02", pause=0.1)) as port:
         outcome = lookup(port, scheme="pulsar+ssl", timeout=0.6)

@@ -1,4 +1,4 @@
-"""How many partitions a topic has: what is asked, and what is not."""
+"""Asking a broker how many partitions a topic has, without creating the topic."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ SUCCESS, FAILED = (
 
 
 def play(replies: list[BaseCommand], request: LookupRequest) -> tuple[PartitionAnswer, list[BaseCommand]]:
-    """Run the question against scripted replies; return the answer and what was sent."""
-    talk, asked = ask_partitions(parse_service_url("pulsar://b"), request), list[BaseCommand]()
-    waiting, sent = iter(replies), cast(Any, None)
+    """Run the question against scripted replies; return the answer and the commands that were sent."""
+    protocol, commands = ask_partitions(parse_service_url("pulsar://b"), request), list[BaseCommand]()
+    remaining, sent = iter(replies), cast(Any, None)
     try:
         while True:
-            step: Any = talk.send(sent)
+            step: Any = protocol.send(sent)
             if isinstance(step, Connect):
                 sent = step.addresses[0]
             else:
-                asked.append(step.command)
-                sent = next(waiting)
+                commands.append(step.command)
+                sent = next(remaining)
     except StopIteration as end:
-        return end.value, asked
+        return end.value, commands
 
 
 def connected(*, knows: bool) -> BaseCommand:
@@ -55,36 +55,36 @@ def answer(**members: Any) -> BaseCommand:
     return command
 
 
-def test_the_question_forbids_to_create() -> None:
+def test_the_question_forbids_creating_the_topic() -> None:
     request = LookupRequest(TOPIC, original=OriginalClient("me"))
-    found, asked = play([connected(knows=True), answer(partitions=3, response=SUCCESS)], request)
-    assert found == PartitionAnswer(3)
-    question = asked[-1].partitionMetadata
+    result, commands = play([connected(knows=True), answer(partitions=3, response=SUCCESS)], request)
+    assert result == PartitionAnswer(3)
+    question = commands[-1].partitionMetadata
     assert question.HasField("metadata_auto_creation_enabled")
     assert question.metadata_auto_creation_enabled is False
     assert (question.topic, question.original_principal) == (TOPIC, "me")
 
 
-def test_a_broker_that_would_create_is_not_asked() -> None:
-    found, asked = play([connected(knows=False)], LookupRequest(TOPIC))
-    assert (found.count, found.refused) == (None, False)
-    assert "2.8.2" in str(found.why)
-    assert [command.type for command in asked] == [BaseCommand.CONNECT]
+def test_a_broker_that_would_create_the_topic_gets_no_question() -> None:
+    result, commands = play([connected(knows=False)], LookupRequest(TOPIC))
+    assert (result.count, result.refused) == (None, False)
+    assert "2.8.2" in str(result.why)
+    assert [command.type for command in commands] == [BaseCommand.CONNECT]
 
 
-def test_a_topic_that_is_not_there_has_none() -> None:
+def test_a_missing_topic_has_no_partitions() -> None:
     missing = answer(response=FAILED, error=ServerError.TopicNotFound, message="no")
     assert play([connected(knows=True), missing], LookupRequest(TOPIC))[0] == PartitionAnswer(0, absent=True)
 
 
-def test_a_refusal_is_told() -> None:
+def test_a_refusal_is_reported() -> None:
     refused = answer(response=FAILED, error=ServerError.AuthorizationError, message="not you")
-    found, _ = play([connected(knows=True), refused], LookupRequest(TOPIC))
-    assert (found.count, found.refused) == (None, True)
-    assert "AuthorizationError: not you" in str(found.why)
+    result, _ = play([connected(knows=True), refused], LookupRequest(TOPIC))
+    assert (result.count, result.refused) == (None, True)
+    assert "AuthorizationError: not you" in str(result.why)
 
 
-def test_nonsense() -> None:
+def test_nonsensical_answers_are_refused() -> None:
     for reply in (answer(partitions=MAX_PARTITIONS + 1, response=SUCCESS), connected(knows=True)):
         with pytest.raises(DecodeError):
             play([connected(knows=True), reply], LookupRequest(TOPIC))

@@ -1,4 +1,4 @@
-"""Names that others have written down are still those of the first release."""
+"""Names that users wrote down for the first release still work."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ FRAMES = f"frames:{FILES / 'frames'}"
 
 
 def sources() -> dict[str, Any]:
-    """Return the Spark sources by their names, as a session gets them."""
-    found: list[Any] = []
+    """Register the Spark sources with a stub session and return them by name."""
+    registered: list[Any] = []
     conf = SimpleNamespace(get=lambda name, default: default)
-    session = SimpleNamespace(conf=conf, dataSource=SimpleNamespace(register=found.append))
+    session = SimpleNamespace(conf=conf, dataSource=SimpleNamespace(register=registered.append))
     register(session)  # type: ignore[arg-type]
-    return {source.name(): source for source in found}
+    return {source.name(): source for source in registered}
 
 
 def columns(schema: str) -> list[str]:
@@ -35,13 +35,12 @@ def columns(schema: str) -> list[str]:
 
 
 def reader(name: str, options: Mapping[str, str], only: list[str] | None = None) -> Any:
-    """Return a source's reader; Spark hands options over whatever their case."""
+    """Create a reader of a Spark source. Spark passes options in lower case."""
     source = sources()[name]({key.lower(): value for key, value in options.items()})
     return source.reader(SimpleNamespace(fieldNames=lambda: only or columns(source.schema())))
 
 
-def test_spark_sources_have_the_old_columns() -> None:
-    """What came later stands behind them."""
+def test_spark_sources_begin_with_the_old_columns() -> None:
     for name, old in OLD["spark"].items():
         assert f"{sources()[name]({}).schema()}, ".startswith(f"{old}, ")
 
@@ -49,23 +48,23 @@ def test_spark_sources_have_the_old_columns() -> None:
 def test_spark_sources_take_the_old_options_of_entries() -> None:
     options = {"entries": FRAMES, "columns": "ledger_id,entry_id,frame_checksum", "verify": "true"}
     assert columns(sources()["pulsar_entries"](options).schema()) == options["columns"].split(",")
-    asked = reader("pulsar_entries", {**options, "entriesPerPartition": "5"}, options["columns"].split(","))
-    partitions = asked.partitions()
+    entries = reader("pulsar_entries", {**options, "entriesPerPartition": "5"}, options["columns"].split(","))
+    partitions = entries.partitions()
     assert len(partitions) == 3
-    rows = [row for part in partitions for batch in asked.read(part) for row in batch.to_pylist()]
+    rows = [row for part in partitions for batch in entries.read(part) for row in batch.to_pylist()]
     positions = [json.loads(line) for line in (FILES / "frames.idx").read_text().splitlines()]
     assert [(row["ledger_id"], row["entry_id"]) for row in rows] == [
-        (one["ledger"], one["entry"]) for one in positions
+        (position["ledger"], position["entry"]) for position in positions
     ]
     assert len({row["frame_checksum"] for row in rows}) == 1
     assert rows[0]["frame_checksum"] is not None
 
 
 def test_spark_sources_take_the_old_options_of_metadata() -> None:
-    asked = reader("pulsar_cursors", {"store": STORE, "topics": "marks orders", "topicsPerPartition": "1"})
-    partitions = asked.partitions()
+    cursors = reader("pulsar_cursors", {"store": STORE, "topics": "marks orders", "topicsPerPartition": "1"})
+    partitions = cursors.partitions()
     assert len(partitions) == 2
-    rows = [row for part in partitions for row in asked.read(part)]
+    rows = [row for part in partitions for row in cursors.read(part)]
     assert {row[0].rpartition("/")[2] for row in rows} == {"marks", "orders"}
     everything = reader("pulsar_ledgers", {"store": STORE})
     topics = {row[0] for part in everything.partitions() for row in everything.read(part)}
@@ -82,5 +81,7 @@ def test_commands_have_the_old_options() -> None:
     commands: Any = typer.main.get_command(build_app())
     for name, options in OLD["options"].items():
         parameters = commands.commands[name].params
-        found = {option for one in parameters for option in (*one.opts, *one.secondary_opts)}
-        assert found >= set(options), name
+        current = {
+            option for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)
+        }
+        assert current >= set(options), name

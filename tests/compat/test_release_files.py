@@ -1,4 +1,4 @@
-"""Files that the first release wrote are undone, resumed, applied and read by this one."""
+"""This release undoes, resumes, applies and reads files that the first release wrote."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def values_in(name: str) -> dict[str, bytes]:
 
 
 class Place:
-    """A directory with the release's files and a `dir:` store, and the program run in it."""
+    """A directory with the old release's files and a `dir:` store, in which the program runs."""
 
     def __init__(self, root: Path) -> None:
         self.root = root / "work"
         shutil.copytree(FILES, self.root)
         self.env = environment(root / "state")
 
-    def hold(self, name: str) -> None:
+    def fill_store(self, name: str) -> None:
         for path, value in values_in(name).items():
             folder = self.root / f"store{path}"
             folder.mkdir(parents=True)
@@ -58,8 +58,8 @@ def place(tmp_path: Path) -> Place:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_what_it_wrote_is_undone(place: Place, run: str) -> None:
-    place.hold(f"after-{run}.ndjson")
+def test_an_old_runs_changes_are_undone(place: Place, run: str) -> None:
+    place.fill_store(f"after-{run}.ndjson")
     changed = {
         path
         for path, value in (values_in("before.ndjson") | values_in(f"after-{run}.ndjson")).items()
@@ -71,18 +71,18 @@ def test_what_it_wrote_is_undone(place: Place, run: str) -> None:
     assert place.values() == values_in("before.ndjson")
 
 
-def test_a_killed_run_is_undone(place: Place) -> None:
-    place.hold("after-half.ndjson")
+def test_an_old_killed_run_is_undone(place: Place) -> None:
+    place.fill_store("after-half.ndjson")
     assert place.values() != values_in("before.ndjson")
     done = place.summary("undo", "undo-half.ndjson", "--yes", "--store", "dir:store")
     assert done["rewritten"] == 3
     assert place.values() == values_in("before.ndjson")
 
 
-# Where the kill may have hit: behind the last answer, before it, within it, within a record.
+# The kill may have hit after the last answer, before it, within it, or within a record.
 @pytest.mark.parametrize("cut", [0, 1, 2, 20, 60, 400])
-def test_a_killed_run_is_resumed_and_then_undone(place: Place, cut: int) -> None:
-    place.hold("after-half.ndjson")
+def test_an_old_killed_run_is_resumed_and_then_undone(place: Place, cut: int) -> None:
+    place.fill_store("after-half.ndjson")
     undo_file = place.root / "undo-half.ndjson"
     lines = undo_file.read_bytes().splitlines(keepends=True)
     os.truncate(undo_file, undo_file.stat().st_size - min(cut, len(lines[-1])))
@@ -95,45 +95,45 @@ def test_a_killed_run_is_resumed_and_then_undone(place: Place, cut: int) -> None
     assert place.values() == values_in("before.ndjson")
 
 
-def test_its_plan_is_applied(place: Place) -> None:
-    place.hold("before.ndjson")
+def test_an_old_plan_is_applied(place: Place) -> None:
+    place.fill_store("before.ndjson")
     lines = [json.loads(line) for line in (FILES / "plan.ndjson").read_text().splitlines()[1:]]
     planned = {line["path"] for line in lines if line["action"] == "rewrite"}
     place.run("compress-cursors", "--plan", "plan.ndjson", "--yes", "--store", "dir:store")
-    found, before, after = place.values(), values_in("before.ndjson"), values_in("after-compress.ndjson")
+    current, before, after = place.values(), values_in("before.ndjson"), values_in("after-compress.ndjson")
     assert planned
-    assert {path for path in before if found[path] != before[path]} == planned
-    assert {path: found[path] for path in planned} == {path: after[path] for path in planned}
+    assert {path for path in before if current[path] != before[path]} == planned
+    assert {path: current[path] for path in planned} == {path: after[path] for path in planned}
 
 
-def test_its_snapshot_and_its_documents_are_read(place: Place) -> None:
+def test_an_old_snapshot_and_old_documents_are_read(place: Place) -> None:
     words = ("--store", "snapshot:before.ndjson", "-o", "json", "--show-passwords")
-    found = json.loads(place.run("decode", *words).stdout)
-    held = json.loads((FILES / "documents.json").read_text())
-    # Packed anew by `encode`: the meaning is the same, the size is not.
+    documents = json.loads(place.run("decode", *words).stdout)
+    old_documents = json.loads((FILES / "documents.json").read_text())
+    # `encode` compresses again, so the size may differ. The meaning may not.
     names = ("path", "version", "kind", "value", "meaning")
-    assert [[document[name] for name in names] for document in found] == [
-        [document[name] for name in names] for document in held
+    assert [[document[name] for name in names] for document in documents] == [
+        [document[name] for name in names] for document in old_documents
     ]
     place.run("encode", "documents.json", "--output", "again.ndjson")
     assert (place.root / "again.ndjson").read_bytes() == (FILES / "before.ndjson").read_bytes()
 
 
-def test_its_frames_are_read(place: Place) -> None:
+def test_old_frames_are_read(place: Place) -> None:
     source = ("--entries", "frames:frames")
-    found = json.loads(place.run("dump-entries", *source, "-o", "json").stdout)
+    entries = json.loads(place.run("dump-entries", *source, "-o", "json").stdout)
     positions = [json.loads(line) for line in (FILES / "frames.idx").read_text().splitlines()]
-    assert [(one["ledger_id"], one["entry_id"]) for one in found] == [
-        (one["ledger"], one["entry"]) for one in positions
+    assert [(entry["ledger_id"], entry["entry_id"]) for entry in entries] == [
+        (position["ledger"], position["entry"]) for position in positions
     ]
-    assert {one["frame_checksum"] for one in found} == {"ok"}
+    assert {entry["frame_checksum"] for entry in entries} == {"ok"}
     place.run("dump-entries", *source, "-o", "raw", "--output", "again")
     for name in ("frames", "frames.idx"):
         assert (place.root / name.replace("frames", "again")).read_bytes() == (FILES / name).read_bytes()
 
 
-def test_its_profiles_hold(place: Place) -> None:
-    place.hold("before.ndjson")
+def test_old_profiles_still_work(place: Place) -> None:
+    place.fill_store("before.ndjson")
     place.env |= {"PULSAR_META_CONFIG": str(place.root / "config.toml")}
     assert b"local-policies" in place.run("ls", "/admin").stdout.split()
     assert (

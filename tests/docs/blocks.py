@@ -1,8 +1,8 @@
-"""The blocks of commands on the pages of the documentation, and what they say is printed.
+"""The command blocks on the pages of the documentation, and the output that the pages show.
 
-A block without a language is one of commands: all its lines, or where lines begin with `$ ` those, and what
-is below each is what it prints. `…` stands for anything in a line, a line of it for any lines. The comment
-`<!-- not run: why -->` before a block says that no test runs it.
+A block without a language holds commands. If lines begin with `$ `, those are the commands, and the lines
+below each are its output; otherwise every line is a command. `…` stands for any text in a line, and a line
+with only `…` stands for any lines. `<!-- not run: why -->` before a block keeps tests from running it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OPERATORS: Final = ("|", "||", ">", ">>", "<", "&&", ";", ")")
 
 @dataclass(frozen=True)
 class Step:
-    """A command as one types it, continued lines joined, and what is said to be printed (None: nothing)."""
+    """A command with continued lines joined, and the output that the page shows (None if it shows none)."""
 
     command: str
     printed: tuple[str, ...] | None = None
@@ -33,7 +33,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Block:
-    """Steps of a page from the line `line` on; `not_run` says why no test can run them."""
+    """The steps of a block, the line where it begins, and why no test can run it (None if tests do)."""
 
     page: Path
     line: int
@@ -42,7 +42,7 @@ class Block:
 
 
 def blocks_of(page: Path) -> Iterator[Block]:
-    """Yield the blocks of commands of a page in its order."""
+    """Yield the blocks of commands of a page in order."""
     why = None
     for token in MarkdownIt().parse(page.read_text(encoding="utf-8")):
         if token.type == "html_block":
@@ -55,7 +55,7 @@ def blocks_of(page: Path) -> Iterator[Block]:
 
 
 def inline_of(page: Path) -> Iterator[str]:
-    """Yield what stands as code within the text and begins with the program's name."""
+    """Yield the inline code that begins with the program's name."""
     for token in MarkdownIt().enable("table").parse(page.read_text(encoding="utf-8")):
         for child in token.children or ():
             if child.type == "code_inline" and child.content.startswith("pulsar-meta "):
@@ -63,26 +63,26 @@ def inline_of(page: Path) -> Iterator[str]:
 
 
 def _steps(lines: list[str]) -> Iterator[Step]:
-    asked, printed = "", list[str]()
+    command, printed = "", list[str]()
     typed_only = not any(line.startswith("$ ") for line in lines)
     for line in lines:
-        if asked.endswith("\\"):
-            asked = f"{asked[:-1].rstrip()} {line.strip()}"
+        if command.endswith("\\"):
+            command = f"{command[:-1].rstrip()} {line.strip()}"
         elif typed_only or line.startswith("$ "):
-            yield from _step(asked, printed)
-            asked, printed = line.removeprefix("$ ").strip(), []
+            yield from _step(command, printed)
+            command, printed = line.removeprefix("$ ").strip(), []
         else:
             printed.append(line)
-    yield from _step(asked, printed)
+    yield from _step(command, printed)
 
 
-def _step(asked: str, printed: list[str]) -> Iterator[Step]:
-    if asked and not asked.startswith("#"):
-        yield Step(asked, tuple(printed) or None)
+def _step(command: str, printed: list[str]) -> Iterator[Step]:
+    if command and not command.startswith("#"):
+        yield Step(command, tuple(printed) or None)
 
 
 def split_at_operator(command: str) -> tuple[list[str], str]:
-    """Return the words of the first simple command of a line, and the rest from its operator on."""
+    """Split a line into the words of its first simple command and the remainder from the operator on."""
     source = StringIO(command)
     lexer = shlex.shlex(source, posix=True, punctuation_chars=True)
     lexer.whitespace_split, lexer.commenters = True, ""
@@ -97,16 +97,16 @@ def split_at_operator(command: str) -> tuple[list[str], str]:
 
 
 def runs_of_program(command: str) -> Iterator[list[str]]:
-    """Yield the arguments of each `pulsar-meta` in a line of shell."""
-    for found in re.finditer(r"(?<![-/\w.])pulsar-meta(?:\.pex)? (?=[a-z-])", command):
-        words, _ = split_at_operator(command[found.end() :])
+    """Yield the arguments of each call of `pulsar-meta` in a line of shell."""
+    for match in re.finditer(r"(?<![-/\w.])pulsar-meta(?:\.pex)? (?=[a-z-])", command):
+        words, _ = split_at_operator(command[match.end() :])
         yield words
 
 
-def is_printed(said: tuple[str, ...], printed: str) -> bool:
-    """Return whether a page says what was printed."""
+def is_printed(shown: tuple[str, ...], printed: str) -> bool:
+    """Return True if the output on a page matches what was printed."""
     pattern = ""
-    for line in said:
+    for line in shown:
         if line.strip() == "…":
             pattern += r"(?:[^\n]*\n)*?"
         else:

@@ -1,4 +1,4 @@
-"""Every command on a page of the documentation runs on a capture, and prints what the page says."""
+"""Every command on a page of the documentation runs on a capture and prints what the page shows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.docs.blocks import (
 CAPTURE: Final = "pulsar-4.2.4"
 STORE: Final = f"rocksdb:{CAPTURE}/rocksdb"
 ENTRIES: Final = f"bookie-disk:{CAPTURE}/bookie0"
-# What a page names, and what a test has in its place.
+# Patterns of the names that pages use, and what tests use instead.
 STAND_INS: Final = [
     (r"\boxia://[^\s]+|\bzk://new:2181", "dir:new"),
     (r"\bzk://[^\s]+|\betcd://[^\s]+", STORE),
@@ -46,7 +46,7 @@ STAND_INS: Final = [
     (r"/var/lib/node_exporter/", ""),
 ]
 LEAVES_AT_ONCE: Final = {"--help", "--version", "--install-completion", "--show-completion"}
-# A check that finds something ends with 1.
+# `check` ends with 1 if it finds anything.
 WELL: Final = (0, 1)
 BLOCKS: Final = {page.relative_to(ROOT): list(blocks_of(page)) for page in PAGES}
 RUN: Final = [page for page, blocks in BLOCKS.items() if any(block.not_run is None for block in blocks)]
@@ -54,7 +54,7 @@ RUN: Final = [page for page, blocks in BLOCKS.items() if any(block.not_run is No
 
 @pytest.fixture
 def folder(tmp_path: Path, capture: Callable[[str], Path]) -> Path:
-    """Where a page's commands run: the capture under its name, its database a copy that may be written."""
+    """A directory for a page's commands: a capture under its name, with a writable copy of its database."""
     own, shared = tmp_path / "page", capture(CAPTURE)
     (own / CAPTURE).mkdir(parents=True)
     (own / "new").mkdir()
@@ -65,7 +65,7 @@ def folder(tmp_path: Path, capture: Callable[[str], Path]) -> Path:
 
 
 @pytest.mark.parametrize("page", RUN, ids=str)
-def test_a_page_prints_what_it_says(page: Path, folder: Path, tmp_path: Path) -> None:
+def test_the_commands_of_a_page_print_what_the_page_shows(page: Path, folder: Path, tmp_path: Path) -> None:
     settings = {"PULSAR_META_STORE": STORE, "PULSAR_META_ENTRIES": ENTRIES}
     env, wrong = environment(tmp_path / "state", **settings), list[str]()
     for block in BLOCKS[page]:
@@ -76,40 +76,40 @@ def test_a_page_prints_what_it_says(page: Path, folder: Path, tmp_path: Path) ->
 
 
 def fault_of(step: Step, env: dict[str, str], folder: Path) -> str | None:
-    """Run one command; return what is wrong with it, or with what the page says that it prints."""
+    """Run one command; return a description of its failure or of wrong output, or None."""
     if step.command.startswith("export "):
         name, _, value = step.command.removeprefix("export ").partition("=")
-        env[name] = stood_in(value)
+        env[name] = substitute(value)
         return None
-    command = stood_in(step.command)
+    command = substitute(step.command)
     if not command.startswith("pulsar-meta "):
-        return "no command of pulsar-meta: mark the block as not run"
-    code, out, said = ran(command, env, folder)
+        return "this is no command of pulsar-meta, so mark the block as not run"
+    code, out, messages = run_command(command, env, folder)
     if code not in WELL:
-        return f"exit code {code}\n{out}{said}"
-    if step.printed is None or is_printed(step.printed, out) or is_printed(step.printed, out + said):
+        return f"exit code {code}\n{out}{messages}"
+    if step.printed is None or is_printed(step.printed, out) or is_printed(step.printed, out + messages):
         return None
-    return f"printed:\n{out}{said}"
+    return f"printed:\n{out}{messages}"
 
 
-def ran(command: str, env: dict[str, str], folder: Path) -> tuple[int, str, str]:
-    """Return exit code and outputs of a command, run in this process; what is behind it runs in a shell."""
-    words, rest = split_at_operator(command)
-    words = [re.sub(r"\$(\w+)", lambda found: env[found[1]], word) for word in words]
+def run_command(command: str, env: dict[str, str], folder: Path) -> tuple[int, str, str]:
+    """Run a command here, and the remainder of its line in a shell; return exit code, stdout and stderr."""
+    words, remainder = split_at_operator(command)
+    words = [re.sub(r"\$(\w+)", lambda match: env[match[1]], word) for word in words]
     done = as_text(pulsar_meta_here(*words[1:], env=env, folder=folder))
-    if not rest:
+    if not remainder:
         return done.returncode, done.stdout, done.stderr
     shell = subprocess.run(
-        ["bash", "-c", f"cat {rest}"],
+        ["bash", "-c", f"cat {remainder}"],
         input=done.stdout, capture_output=True, text=True, cwd=folder, env=env, check=False,
     )  # fmt: skip
     return max(done.returncode, shell.returncode), shell.stdout, shell.stderr + done.stderr
 
 
-def stood_in(command: str) -> str:
-    """Return a command with what a test has in the place of what it names."""
-    for named, ours in STAND_INS:
-        command = re.sub(named, ours, command)
+def substitute(command: str) -> str:
+    """Replace the names in a command by those that the tests use."""
+    for pattern, replacement in STAND_INS:
+        command = re.sub(pattern, replacement, command)
     return command
 
 
@@ -118,77 +118,81 @@ def program() -> Any:
     return get_command(build_app())
 
 
-def usage_fault(words: list[str], whole: bool) -> str | None:
-    """Return what is wrong with a command line that is not run; one that is not `whole` may lack words."""
+def usage_fault(words: list[str], complete: bool) -> str | None:
+    """Return the fault of a command line without running it. Unless it is `complete`, it may lack words."""
     words = [word for word in words if word not in ("…", "...")]
     if not words or LEAVES_AT_ONCE & {*words}:
         return None
     try:
         command, context = program(), program().make_context("pulsar-meta", list(words))
         while hasattr(command, "resolve_command"):
-            name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
-            context = command.make_context(name, rest, parent=context)
+            name, command, arguments = command.resolve_command(
+                context, [*context._protected_args, *context.args]
+            )
+            context = command.make_context(name, arguments, parent=context)
     except TyperUsageError as error:
         missing = (
             type(error).__name__ == "MissingParameter" or "requires an argument" in error.format_message()
         )
-        return None if missing and not whole else f"pulsar-meta {' '.join(words)}: {error.format_message()}"
+        return (
+            None if missing and not complete else f"pulsar-meta {' '.join(words)}: {error.format_message()}"
+        )
     return None
 
 
-def test_what_is_not_run_is_at_least_a_command() -> None:
+def test_commands_that_tests_do_not_run_parse() -> None:
     marked = [block for blocks in BLOCKS.values() for block in blocks if block.not_run is not None]
     faults = [fault for block in marked for fault in usage_faults(block)]
-    inline = [runs_of_program(one) for page in PAGES for one in inline_of(page)]
-    faults += [fault for runs in inline for words in runs if (fault := usage_fault(words, whole=False))]
+    inline = [runs_of_program(code) for page in PAGES for code in inline_of(page)]
+    faults += [fault for runs in inline for words in runs if (fault := usage_fault(words, complete=False))]
     assert len(marked) > 10
     assert not faults, "\n".join(faults)
 
 
 def usage_faults(block: Block) -> list[str]:
     runs = [words for step in block.steps for words in runs_of_program(step.command)]
-    return [fault for words in runs if (fault := usage_fault(words, whole=True))]
+    return [fault for words in runs if (fault := usage_fault(words, complete=True))]
 
 
 @pytest.mark.parametrize(
-    ("said", "printed"),
+    ("shown", "printed"),
     [
         (("a…c", "…", "z"), "abc\nz\n"),
         (("a", "…"), "a\nb\nc"),
         (("…", "c"), "a\tb\nc\n"),
     ],
 )
-def test_dots_stand_for_anything(said: tuple[str, ...], printed: str) -> None:
-    assert is_printed(said, printed)
+def test_dots_stand_for_anything(shown: tuple[str, ...], printed: str) -> None:
+    assert is_printed(shown, printed)
 
 
 @pytest.mark.parametrize(
-    ("said", "printed"), [(("a", "c"), "a\nb\nc\n"), (("a",), "a\nb\n"), (("a…", "…"), "b\n")]
+    ("shown", "printed"), [(("a", "c"), "a\nb\nc\n"), (("a",), "a\nb\n"), (("a…", "…"), "b\n")]
 )
-def test_what_is_not_printed_is_a_fault(said: tuple[str, ...], printed: str) -> None:
-    assert not is_printed(said, printed)
+def test_output_that_differs_does_not_match(shown: tuple[str, ...], printed: str) -> None:
+    assert not is_printed(shown, printed)
 
 
-def test_a_command_that_is_wrong_is_found(folder: Path, tmp_path: Path) -> None:
+def test_a_wrong_command_is_a_fault(folder: Path, tmp_path: Path) -> None:
     env = environment(tmp_path, PULSAR_META_STORE=STORE)
     assert fault_of(Step("pulsar-meta ls -l /admin --no-such-option"), env, folder)
     assert fault_of(Step("pulsar-meta get topic marks | head -1", ("nothing",)), env, folder)
     assert fault_of(Step("make test"), env, folder)
-    assert usage_fault(["check", "--no-such-option"], whole=False)
-    assert usage_fault(["no-such-command"], whole=False)
+    assert usage_fault(["check", "--no-such-option"], complete=False)
+    assert usage_fault(["no-such-command"], complete=False)
 
 
 @pytest.mark.parametrize("name", screens.COMMANDS)
-def test_pictures_show_what_is_printed(name: str, folder: Path, tmp_path: Path) -> None:
+def test_pictures_show_what_their_commands_print(name: str, folder: Path, tmp_path: Path) -> None:
     env = environment(tmp_path / "state", **screens.SETTINGS)
-    steps = [(command, ran(command, env, folder)[1]) for command in screens.COMMANDS[name]]
+    steps = [(command, run_command(command, env, folder)[1]) for command in screens.COMMANDS[name]]
     assert (screens.SCREENS / f"{name}.svg").read_text() == screens.svg(name, steps), (
-        "make site draws it anew"
+        "run `make site` to draw it again"
     )
 
 
 @pytest.mark.parametrize("name", screens.BROWSED)
 def test_pictures_show_the_browser(name: str, folder: Path) -> None:
     assert (screens.SCREENS / f"{name}.svg").read_text() == screens.browsed(name, folder), (
-        "make site draws it anew"
+        "run `make site` to draw it again"
     )

@@ -1,4 +1,4 @@
-"""The notebooks of the documentation run, and find what the truth of a capture says."""
+"""The notebooks of the documentation run, and their results agree with a capture's truth files."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NOTEBOOKS = Path(__file__).parents[2] / "docs" / "notebooks"
 LINE = r"(\d+) ms( +)([\d.]+) +(\d+)  (\S.*\S)  (\S+)"
 
 
-# The kernel's own libraries warn about each other.
+# Libraries of the kernel warn about each other.
 @pytest.mark.filterwarnings("ignore")
-def test_producers_that_lag(
+def test_the_notebook_about_lagging_producers_finds_the_true_lags(
     capture: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import nbformat
@@ -45,10 +45,10 @@ def test_producers_that_lag(
 
 
 def lags(folder: Path) -> dict[tuple[str, str], list[int]]:
-    """Return by topic and producer how long messages took from one clock to the other, by the truth."""
-    found: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for topic, stated in read_truth(folder).items():
-        for one in stated.get("messages", ()):
-            if one["bt"] is not None:
-                found[topic, one["prod"]].append(one["bt"] - one["pt"])
-    return found
+    """Return how long each message took from the producer's clock to the broker's, by topic and producer."""
+    lags_of: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for topic, topic_truth in read_truth(folder).items():
+        for message in topic_truth.get("messages", ()):
+            if message["bt"] is not None:
+                lags_of[topic, message["prod"]].append(message["bt"] - message["pt"])
+    return lags_of

@@ -1,4 +1,4 @@
-"""The site of the documentation: every link leads somewhere, lists are lists, nothing is from elsewhere."""
+"""On the documentation's site, every link works, lists render as lists, and every source is local."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BROKEN: Final = (
 ITEM: Final = re.compile("<li[ >]")
 
 
-def test_links_lists_and_sources(
+def test_links_lists_and_sources_of_the_site(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_MKDOCS_2_WARNING", "1")
@@ -32,10 +32,10 @@ def test_links_lists_and_sources(
     config = load_config(str(ROOT / "mkdocs.yml"), docs_dir=str(docs), site_dir=str(site))
     with caplog.at_level(logging.WARNING, "mkdocs"):
         build(config)
-    said = [record.getMessage() for record in caplog.records if record.name.startswith("mkdocs")]
-    faults = [text for text in said if "nothing" in text.lower()]
+    warnings = [record.getMessage() for record in caplog.records if record.name.startswith("mkdocs")]
+    faults = [text for text in warnings if "nothing" in text.lower()]
     assert len(faults) == 3
-    assert all("questions/broken.md" in text for text in said), said
+    assert all("questions/broken.md" in text for text in warnings), warnings
     for page in docs.rglob("*.md"):
         rendered = (site / page.relative_to(docs).with_suffix("") / "index.html").read_text()
         article = rendered.partition("<article")[2].partition("</article>")[0]
