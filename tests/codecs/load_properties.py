@@ -1,4 +1,4 @@
-"""Runs in a JVM (see `tests.servers.jvm`): files as java.util.Properties loads them."""
+"""Runs in a JVM (see `tests.servers.jvm`) and loads files with java.util.Properties."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from jpype import JArray, JByte, JClass
 
 
 def load_each(files: list[bytes]) -> list[dict[str, str] | None]:
-    """Return the settings of each file, None where Java refuses it."""
+    """Return the settings of each file, or None if Java refuses it."""
     return [_load(data) for data in files]
 
 

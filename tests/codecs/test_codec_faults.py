@@ -1,4 +1,4 @@
-"""Whatever bytes come: a codec answers with a value or with DecodeError, and nothing else."""
+"""For any bytes, a codec returns a value or raises DecodeError."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pulsar_meta.codecs.metadata.cursor import decode_cursor, decode_position_in
 from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
-from tests.codecs.documents.generated import WHOLE, groups, spoiled
+from tests.codecs.documents.generated import VALID, groups, with_hostile_part
 from tests.codecs.documents.golden_values import GOLDEN, JAVA_ZLIB
 
 CURSOR = {"kind": "ManagedCursorInfo", "value": {"cursorsLedgerId": 1}}
@@ -45,7 +45,7 @@ DECODERS: list[Callable[[bytes], Any]] = [
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """Golden bytes with some changed, cut out or put in."""
+    """Golden bytes with some bytes changed, removed or inserted."""
     data = bytearray(draw(st.sampled_from(SEEDS)))
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, len(data)))
@@ -65,7 +65,7 @@ HOSTILE = st.binary(max_size=60) | damaged()
 @example(data=b"BookieMetadataFormatVersion\t3\n\xff\xff\xff\xff\x07")
 @example(data=b"5\n" + b'bookieHost: "\\777"')
 @example(data=b"G")
-def test_a_decoder_raises_nothing_else(decode: Callable[[bytes], Any], data: bytes) -> None:
+def test_a_decoder_raises_only_decode_errors(decode: Callable[[bytes], Any], data: bytes) -> None:
     try:
         decode(data)
     except DecodeError as error:
@@ -75,7 +75,7 @@ def test_a_decoder_raises_nothing_else(decode: Callable[[bytes], Any], data: byt
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=200, deadline=None)
 @given(data=HOSTILE)
-def test_a_document_is_answered_for_any_bytes_and_taken_back(kind: str, data: bytes) -> None:
+def test_any_bytes_give_a_document_that_can_be_encoded(kind: str, data: bytes) -> None:
     decoded = decode_document(data, source="test", options=DecodeOptions(kind=kind, show_secrets=True))
     document = read_json(dumps(decoded.document))
     if decoded.error is not None:
@@ -84,30 +84,32 @@ def test_a_document_is_answered_for_any_bytes_and_taken_back(kind: str, data: by
     encoded = encode_document(document)
     if decoded.same_bytes and document["envelope"] is None:
         assert encoded.data == data
-    again = decode_document(encoded.data, source="test", options=DecodeOptions(kind=kind, show_secrets=True))
-    assert again.error is None
+    decoded_again = decode_document(
+        encoded.data, source="test", options=DecodeOptions(kind=kind, show_secrets=True)
+    )
+    assert decoded_again.error is None
 
 
 @settings(max_examples=300, deadline=None)
 @given(data=HOSTILE)
-def test_the_kind_is_told_asked_for_or_refused(data: bytes) -> None:
+def test_the_kind_of_any_bytes_is_determined_or_refused(data: bytes) -> None:
     try:
         assert kind_of(data) in KINDS
     except (DecodeError, UsageError) as error:
         assert "--type" in error.message or "envelope" in error.message  # noqa: PT017
 
 
-def test_encode_raises_nothing_else() -> None:
-    """Documents of every kind, some spoiled somewhere; most of them have fields that encode."""
-    whole, hostile = _encoded(WHOLE, 700), _encoded(spoiled(), 300)
-    print(f"documents: {dict(whole)}, spoiled: {dict(hostile)}")
-    tried = whole + hostile
+def test_encode_raises_only_decode_and_usage_errors() -> None:
+    """Encodes documents of every kind, some with a hostile value; most have fields that can be encoded."""
+    valid, hostile = _encoded(VALID, 700), _encoded(with_hostile_part(), 300)
+    print(f"documents: {dict(valid)}, hostile: {dict(hostile)}")
+    tried = valid + hostile
     assert tried["encoded, with fields"] > sum(tried.values()) / 2
     assert hostile["refused"] > 75
 
 
 def _encoded(documents: st.SearchStrategy[dict[str, Any]], count: int) -> Counter[str]:
-    """Encode so many documents; return what became of them."""
+    """Encode `count` documents; return how many were encoded and refused."""
     tried: Counter[str] = Counter()
 
     @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck), database=None)
@@ -126,7 +128,7 @@ def _encoded(documents: st.SearchStrategy[dict[str, Any]], count: int) -> Counte
 
 
 @pytest.mark.parametrize("depth", [90, 120, 250, 100_000])
-def test_groups_inside_groups_are_encoded_or_refused(depth: int) -> None:
+def test_nested_groups_are_encoded_or_refused(depth: int) -> None:
     value = {"cursorsLedgerId": -1, "unknown_fields": groups(depth)}
     try:
         encoded = encode_document({"kind": "ManagedCursorInfo", "value": value})
@@ -153,7 +155,7 @@ def test_groups_inside_groups_are_encoded_or_refused(depth: int) -> None:
         ({"kind": "BookieServiceInfo", "value": {"properties": {"a": 1}}}, "value.properties.a"),
     ],
 )
-def test_what_cannot_be_is_named_with_its_place(document: dict[str, Any], place: str) -> None:
+def test_an_error_names_the_place_of_an_invalid_value(document: dict[str, Any], place: str) -> None:
     with pytest.raises(DecodeError, match=re.escape(place)):
         encode_document(document)
 
@@ -175,7 +177,7 @@ def test_what_cannot_be_is_named_with_its_place(document: dict[str, Any], place:
         b'{"a": "\xff"}',
     ],
 )
-def test_hostile_json_is_refused_in_one_line(text: str | bytes) -> None:
+def test_hostile_json_is_refused_with_a_short_error(text: str | bytes) -> None:
     with pytest.raises(DecodeError, match="not JSON") as raised:
         read_json(text, source="somewhere")
     assert raised.value.source == "somewhere"
@@ -183,7 +185,7 @@ def test_hostile_json_is_refused_in_one_line(text: str | bytes) -> None:
     assert len(str(raised.value)) < 200
 
 
-def test_json_is_taken_up_to_the_depth_and_as_objects_only_where_asked() -> None:
+def test_json_is_read_up_to_the_maximum_depth() -> None:
     deep = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     assert dumps(read_json(deep)) == deep
     assert read_json('["' + "[" * 1000 + '"]') == ["[" * 1000]
@@ -195,13 +197,13 @@ def test_json_is_taken_up_to_the_depth_and_as_objects_only_where_asked() -> None
         list(read_json_sequence("1 " + "[" + deep + "]"))
 
 
-def test_what_decode_takes_encode_takes_back() -> None:
-    """The deepest JSON of a store that is decoded is not too deep once it stands in a document, in a list."""
+def test_the_deepest_decodable_json_can_be_encoded() -> None:
+    """In a list of documents, the JSON of a value is nested deeper than in the store."""
     deepest = next(
         depth
         for depth in range(MAX_DEPTH, 0, -1)
         if decode_document(b"[" * depth + b"]" * depth, source="s", path="/x").document["kind"] == "Json"
     )
     decoded = decode_document(b"[" * deepest + b"]" * deepest, source="s", path="/x")
-    (again,) = read_json(dumps([decoded.document]))
-    assert encode_document(again).data == b"[" * deepest + b"]" * deepest
+    (document,) = read_json(dumps([decoded.document]))
+    assert encode_document(document).data == b"[" * deepest + b"]" * deepest

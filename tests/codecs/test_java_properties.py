@@ -1,4 +1,4 @@
-"""broker.conf and client.conf as Java reads them."""
+"""broker.conf and client.conf, read like Java reads them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pulsar_meta.codecs.java_properties import Property, decode_properties, last
 from tests.servers.jvm import Jvm
 from tests.servers.restartable import skip_or_fail
 
-# Each as java.util.Properties of Java 17 loads it.
+# The expected settings are those of java.util.Properties in Java 17.
 CASES = [
     (b"a=b", {"a": "b"}),
     (b"a = b ", {"a": "b "}),
@@ -53,16 +53,16 @@ CASES = [
 
 
 @pytest.mark.parametrize(("data", "expected"), CASES)
-def test_as_java_reads_it(data: bytes, expected: dict[str, str]) -> None:
+def test_properties_are_read_like_java_reads_them(data: bytes, expected: dict[str, str]) -> None:
     assert last_values(decode_properties(data)) == expected
 
 
-def test_duplicates_keep_their_lines() -> None:
+def test_duplicate_keys_keep_their_line_numbers() -> None:
     assert decode_properties(b"# x\na=1\\\n2\na=3") == [Property("a", "12", 2), Property("a", "3", 4)]
 
 
 @pytest.mark.parametrize("data", [b"a=\\u12", b"a=\\uzzzz", b"\\u=1"])
-def test_a_broken_escape_is_refused_as_java_does(data: bytes) -> None:
+def test_a_broken_escape_is_refused(data: bytes) -> None:
     with pytest.raises(DecodeError, match="line 1: \\\\u needs four"):
         decode_properties(data)
 
@@ -77,9 +77,9 @@ def test_any_bytes_are_settings_or_a_decode_error(data: bytes) -> None:
 
 
 @pytest.mark.java
-def test_java_itself_reads_the_same() -> None:
+def test_java_reads_random_files_the_same() -> None:
     if shutil.which("java") is None:
-        skip_or_fail("java is not on the PATH (a Java runtime from PyPI is none to run inside Python)")
+        skip_or_fail("java is not on the PATH (a Java runtime from PyPI cannot run inside Python)")
     pieces = [
         b"a",
         b"b",
@@ -105,12 +105,12 @@ def test_java_itself_reads_the_same() -> None:
     files = [data for data, _ in CASES]
     files += [b"".join(chosen.choices(pieces, k=chosen.randrange(1, 14))) for _ in range(20_000)]
     with Jvm(None, heap="256m") as jvm:
-        stated = jvm.call("tests.codecs.load_properties:load_each", files)
-    for data, theirs in zip(files, stated, strict=True):
-        assert (data, _as_told(data)) == (data, theirs)
+        loaded = jvm.call("tests.codecs.load_properties:load_each", files)
+    for data, theirs in zip(files, loaded, strict=True):
+        assert (data, _settings_or_none(data)) == (data, theirs)
 
 
-def _as_told(data: bytes) -> dict[str, str] | None:
+def _settings_or_none(data: bytes) -> dict[str, str] | None:
     try:
         return last_values(decode_properties(data))
     except DecodeError:

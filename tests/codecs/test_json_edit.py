@@ -1,4 +1,4 @@
-"""JSON texts that are shown, edited and written again: nothing differs but what was edited."""
+"""JSON text that is shown, edited and written again changes only where it was edited."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ STRINGS = st.sampled_from([f'"{letters}"' for letters in LETTERS])
 
 @st.composite
 def texts(draw: st.DrawFn, depth: int = 3) -> str:
-    """A JSON text with everything that parsers lose."""
+    """Generate JSON text with everything that parsers normally lose."""
     kinds = ["number", "string", "word", "object", "list"] if depth else ["number", "string", "word"]
     match draw(st.sampled_from(kinds)):
         case "number":
@@ -69,14 +69,14 @@ def texts(draw: st.DrawFn, depth: int = 3) -> str:
 
 @st.composite
 def values(draw: st.DrawFn) -> str:
-    """A JSON text that a store may hold: an object or a list, space around it."""
+    """Generate the JSON text of a value in a store: an object or a list, and whitespace."""
     text = draw(texts())
     assume(text[0] in "{[")
     return text + draw(SPACE)
 
 
 def shown(text: str, path: str = "/admin/x") -> dict[str, Any]:
-    """Return the document of a text as `-o json` prints it."""
+    """Return a text's document as `-o json` prints it."""
     decoded = decode_document(text.encode(), source="s", path=path)
     assert (decoded.error, decoded.same_bytes, decoded.document["kind"]) == (None, True, "Json")
     printed = dumps(decoded.document)
@@ -86,10 +86,10 @@ def shown(text: str, path: str = "/admin/x") -> dict[str, Any]:
 
 
 def through_doubles(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a document as a program hands it on that holds numbers as doubles, and knows nothing of ours."""
-    found: dict[str, Any] = json.loads(dumps(document), parse_int=float)
-    found.pop("stored_text", None)
-    return found
+    """Pass a document through a program that reads numbers as doubles and drops our own fields."""
+    rounded: dict[str, Any] = json.loads(dumps(document), parse_int=float)
+    rounded.pop("stored_text", None)
+    return rounded
 
 
 settle = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None)
@@ -98,18 +98,18 @@ settle = settings(max_examples=150, deadline=None, suppress_health_check=list(He
 @settle
 @given(text=values())
 @example(text="[2e-05,1e+16,5e-324]")
-def test_what_is_not_edited_keeps_its_bytes(text: str) -> None:
+def test_unedited_text_keeps_its_bytes(text: str) -> None:
     document = shown(text)
     assert encode_document(document).data == text.encode()
     assert encode_document(document, stored=text.encode()).data == text.encode()
-    # Nothing but the value is left of it, rounded on the way.
+    # Only the value is left, and its numbers were rounded.
     rounded = encode_document(through_doubles(document) | {"kind": "Json"}, stored=text.encode())
     assert rounded.data == text.encode()
 
 
 @settle
 @given(text=values(), data=st.data())
-def test_an_edit_changes_what_it_names_and_nothing_else(text: str, data: st.DataObject) -> None:
+def test_an_edit_changes_nothing_else(text: str, data: st.DataObject) -> None:
     document = shown(text)
     places = list(containers(document["value"]))
     assume(places)
@@ -123,33 +123,33 @@ def test_an_edit_changes_what_it_names_and_nothing_else(text: str, data: st.Data
     else:
         edited.insert(data.draw(st.integers(0, len(edited))), "new")
     try:
-        again = encode_document(document).data
+        result = encode_document(document).data
     except DecodeError as error:
-        # Which of two members is meant, or whether a number was a text, nobody can say.
+        # The edit is ambiguous: the member occurs twice, or the number may have been a string.
         assert "--raw" in error.message or "all its digits" in error.message  # noqa: PT017
         return
-    assert edit_json(again.decode(), document["value"]).text == again.decode()
-    assert spans(again.decode(), text)
+    assert edit_json(result.decode(), document["value"]).text == result.decode()
+    assert is_local_change(result.decode(), text)
 
 
 def containers(value: Any) -> list[Any]:
-    """Return the objects and lists in a value, itself first."""
+    """Return the objects and lists of a value, starting with the value itself."""
     if not isinstance(value, (dict, list)):
         return []
     members = value.values() if isinstance(value, dict) else value
-    return [value, *(one for member in members for one in containers(member))]
+    return [value, *(inner for member in members for inner in containers(member))]
 
 
-def spans(one: str, other: str) -> bool:
-    """Return whether two texts are alike at both ends, up to one piece in the middle that may be long."""
-    head = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
-    if head is None:
+def is_local_change(new: str, old: str) -> bool:
+    """Return True if two texts differ in one place only, which may be long in one of them."""
+    prefix = next((at for at, (a, b) in enumerate(zip(new, old, strict=False)) if a != b), None)
+    if prefix is None:
         return True
-    tail = next(
-        at for at, (a, b) in enumerate(zip(one[::-1] + "\0", other[::-1] + "\1", strict=False)) if a != b
+    suffix = next(
+        at for at, (a, b) in enumerate(zip(new[::-1] + "\0", old[::-1] + "\1", strict=False)) if a != b
     )
-    removed, put = len(other) - head - tail, len(one) - head - tail
-    return min(removed, put) <= 3
+    removed, added = len(old) - prefix - suffix, len(new) - prefix - suffix
+    return min(removed, added) <= 3
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def spans(one: str, other: str) -> bool:
         ('{"b":[1.0,3.0]}', {"b": [1, 2, 3]}, '{"b":[1.0,2,3.0]}'),
     ],
 )
-def test_edits(text: str, edit: dict[str, Any], result: str) -> None:
+def test_an_edit_keeps_the_style_of_the_text(text: str, edit: dict[str, Any], result: str) -> None:
     value = safe(read_json(text.removeprefix("\ufeff"), literal=True)) | edit
     assert edit_json(text, value).text == result
     assert edit_json(result, value).text == result
@@ -185,12 +185,12 @@ def test_edits(text: str, edit: dict[str, Any], result: str) -> None:
         ('[{"a":0.10000000000000000001}]', [{"b": [0.1]}], r"value\[0\].b\[0\]: if it is 0.1000"),
     ],
 )
-def test_an_edit_that_is_not_clear_is_refused(text: str, value: Any, why: str) -> None:
+def test_an_ambiguous_edit_is_refused(text: str, value: Any, why: str) -> None:
     with pytest.raises(DecodeError, match=why):
         edit_json(text, value)
 
 
-def test_numbers_that_came_back_rounded_are_named() -> None:
+def test_numbers_that_were_rounded_are_named() -> None:
     value = json.loads(TRANSACTION)
     edited = edit_json(TRANSACTION, value | {"state": "ABORTED"})
     assert edited.rounded == ("value.createdAt",)
@@ -201,7 +201,7 @@ def test_numbers_that_came_back_rounded_are_named() -> None:
     assert edit_json(TRANSACTION, exact | changed).text.endswith(":1795292202.248324149}")
 
 
-def test_documents_show_numbers_as_they_are() -> None:
+def test_documents_show_numbers_unchanged() -> None:
     document = decode_document(TRANSACTION.encode(), source="s", path="/txn/id/1_0").document
     assert '"createdAt": 1795292202.248324148' in dumps(document)
     assert document["stored_text"] == TRANSACTION
@@ -209,7 +209,7 @@ def test_documents_show_numbers_as_they_are() -> None:
     assert "stored_text" not in usual
 
 
-def test_secrets_are_not_in_the_text_beside_them() -> None:
+def test_secrets_are_not_in_the_stored_text() -> None:
     for text in ('{"password": "geheim", "a": 1.0}', '{"password":"geheim","password":"","a":1}'):
         document = decode_document(text.encode(), source="s", path="/x").document
         assert "geheim" not in dumps(document)
@@ -221,7 +221,7 @@ def test_secrets_are_not_in_the_text_beside_them() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", 7, None, "NaN", "[" * 300 + "]" * 300])
-def test_a_text_that_is_none_is_refused(text: Any) -> None:
+def test_invalid_stored_text_is_refused(text: Any) -> None:
     document = {"kind": "Json", "value": {}, "stored_text": text}
     if text is None:
         assert encode_document(document).data == b"{}"

@@ -1,4 +1,4 @@
-"""What comes out of damaged compressed values: a beginning of what was put in, and never a hang."""
+"""Salvaging a damaged compressed value gives a prefix of the original, and never hangs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ NUMBERS = b"".join(number.to_bytes(4, "big") for number in range(100_000))
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_value_cut_short_gives_what_came_before(codec: str) -> None:
-    packed = compress(codec, NUMBERS)
-    saved = salvage(codec, packed[: len(packed) // 2], len(NUMBERS))
-    assert len(saved) > 10_000
-    assert NUMBERS.startswith(saved)
+def test_a_truncated_value_yields_a_long_prefix(codec: str) -> None:
+    compressed = compress(codec, NUMBERS)
+    salvaged = salvage(codec, compressed[: len(compressed) // 2], len(NUMBERS))
+    assert len(salvaged) > 10_000
+    assert NUMBERS.startswith(salvaged)
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_value_cut_anywhere_gives_a_beginning(codec: str) -> None:
+def test_a_value_truncated_anywhere_yields_a_prefix(codec: str) -> None:
     raw = b"".join(f"ledger {number} of {number % 7}; ".encode() for number in range(100))
-    packed = compress(codec, raw)
-    for end in range(len(packed)):
-        assert raw.startswith(salvage(codec, packed[:end], len(raw)))
-    assert salvage(codec, packed, len(raw)) == raw
+    compressed = compress(codec, raw)
+    for end in range(len(compressed)):
+        assert raw.startswith(salvage(codec, compressed[:end], len(raw)))
+    assert salvage(codec, compressed, len(raw)) == raw
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -57,6 +57,6 @@ def test_a_truncated_ledger_list_shows_its_first_ledgers(codec: str) -> None:
     ledgers = decoded.document["value"]["ledgerInfo"]
     assert decoded.error is not None
     assert 1000 < len(ledgers) < 20_000
-    # The last one may be cut.
-    whole = [int(ledger["ledgerId"]) for ledger in ledgers[:-1]]
-    assert whole == [at * 7919 for at in range(len(whole))]
+    # The last ledger may be incomplete.
+    complete = [int(ledger["ledgerId"]) for ledger in ledgers[:-1]]
+    assert complete == [at * 7919 for at in range(len(complete))]

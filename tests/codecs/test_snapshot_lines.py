@@ -25,17 +25,17 @@ def sums_of(values: dict[str, bytes], ephemeral: tuple[str, ...] = ()) -> Sums:
     return sums
 
 
-def test_the_sums_are_those_of_the_contract() -> None:
+def test_the_sums_follow_the_contract() -> None:
     values = {"/a": b"", "/a/b": b"x", "/a/e": b"session", "/c": b""}
     sums = sums_of(values, ephemeral=("/a/e",))
     terms = {path: term(path, value) for path, value in values.items()}
     assert sums.values == 4
     assert sums.everything == f"{sum(terms.values()) % 2**256:064x}"
-    # The empty parent is left out, the empty value without children is not.
+    # The sum of lasting values has no empty parents, but it has empty values without children.
     assert sums.lasting == f"{(terms['/a/b'] + terms['/c']) % 2**256:064x}"
 
 
-def test_a_parent_whose_children_come_much_later() -> None:
+def test_children_may_come_long_after_their_parent() -> None:
     values = {"/a": b"", "/b": b"1", "/c/d": b"2", "/a/x/y": b"3"}
     assert sums_of(values).lasting == sums_of({path: values[path] for path in values if path != "/a"}).lasting
 
@@ -43,13 +43,13 @@ def test_a_parent_whose_children_come_much_later() -> None:
 @given(st.dictionaries(st.from_regex(r"(/[a-c]{1,2}){1,4}", fullmatch=True), st.binary(max_size=3)))
 def test_the_order_does_not_matter(values: dict[str, bytes]) -> None:
     ordered = dict(sorted(values.items()))
-    # Any order in which parents come first.
+    # Any order with parents before their children.
     shuffled = sorted(values, key=lambda path: (path.count("/"), random.random()))
-    one, two = sums_of(ordered), sums_of({path: values[path] for path in shuffled})
-    assert (one.everything, one.lasting) == (two.everything, two.lasting)
+    in_order, in_other_order = sums_of(ordered), sums_of({path: values[path] for path in shuffled})
+    assert (in_order.everything, in_order.lasting) == (in_other_order.everything, in_other_order.lasting)
 
 
-def test_head_and_foot_are_known_again() -> None:
+def test_header_and_footer_are_recognized() -> None:
     head, foot = json.loads(head_line({"tool": "x"})), json.loads(foot_line(sums_of({"/a": b"1"}), {}))
     assert is_head(head)
     assert is_foot(foot)
@@ -60,11 +60,11 @@ def test_head_and_foot_are_known_again() -> None:
         is_head({"snapshot": 2})
 
 
-def test_a_foot_that_does_not_fit() -> None:
+def test_a_wrong_footer_is_an_error() -> None:
     sums = sums_of({"/a": b"1"})
-    foot = json.loads(foot_line(sums, {}))
-    check_foot(foot, 1, sums)
+    footer = json.loads(foot_line(sums, {}))
+    check_foot(footer, 1, sums)
     with pytest.raises(DecodeError, match="counts 1 values, there are 2"):
-        check_foot(foot, 2)
+        check_foot(footer, 2)
     with pytest.raises(DecodeError, match="sums"):
-        check_foot(foot, 1, sums_of({"/a": b"2"}))
+        check_foot(footer, 1, sums_of({"/a": b"2"}))

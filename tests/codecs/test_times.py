@@ -1,4 +1,4 @@
-"""Times and durations as people write them."""
+"""Times and durations as users write them."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from pulsar_meta.codecs.times import parse_duration, parse_time
         ("1969-12-31T23:59:59.9995Z", 0),
     ],
 )
-def test_times(text: str, milliseconds: int) -> None:
+def test_times_are_parsed(text: str, milliseconds: int) -> None:
     assert parse_time(text) == milliseconds
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("3600", 3600), ("90s", 90), ("15m", 900), ("7d", 604_800)])
-def test_durations(text: str, seconds: int) -> None:
+def test_durations_are_parsed(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "2026-13-01"])
-def test_what_is_no_time(text: str) -> None:
+def test_invalid_times_are_usage_errors(text: str) -> None:
     with pytest.raises(UsageError):
         parse_time(text)
 
 
 @pytest.mark.parametrize("text", ["0", "5y", "-5"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations_are_usage_errors(text: str) -> None:
     with pytest.raises(UsageError):
         parse_duration(text)

@@ -1,4 +1,4 @@
-"""What the client makes of servers that are no bookies, or not ones that it may read."""
+"""The client of bookies against servers that are no bookies, or that refuse to be read."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pulsar_meta.codecs.errors import DecodeError, UnreachableError
 from pulsar_meta.codecs.wire.bookie_protocol import decode_answer, encode_batch_read, encode_read
 from pulsar_meta.entries.bookie_client import BookieClient
 
-Talk = Callable[[socket.socket], None]
+Behaviour = Callable[[socket.socket], None]
 
 
 @contextmanager
-def server(talk: Talk) -> Iterator[int]:
-    """A server for one connection that does as `talk` says."""
+def server(behaviour: Behaviour) -> Iterator[int]:
+    """Serve one connection with `behaviour`."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
             connection, _ = listening.accept()
-            # A client that leaves while something is on its way resets the connection.
+            # If a client disconnects while data is on its way to it, the connection is reset.
             with connection, suppress(ConnectionResetError):
-                talk(connection)
+                behaviour(connection)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -35,14 +35,14 @@ def server(talk: Talk) -> Iterator[int]:
         assert not thread.is_alive()
 
 
-def answering(answer: bytes, questions: int = 1) -> Talk:
-    def talk(connection: socket.socket) -> None:
+def answering(answer: bytes, questions: int = 1) -> Behaviour:
+    def answer_questions(connection: socket.socket) -> None:
         for _ in range(questions):
             connection.recv(24, socket.MSG_WAITALL)
         connection.sendall(answer)
         connection.recv(1)
 
-    return talk
+    return answer_questions
 
 
 def read_answer(ledger: int, entry: int, data: bytes = b"", code: int = 0) -> bytes:
@@ -56,18 +56,18 @@ def refusal(answer: bytes, seconds: float = 5) -> str:
         return str(caught.value)
 
 
-def test_answers_in_another_order_find_their_questions() -> None:
-    answers = read_answer(5, 2, b"two") + read_answer(5, 1, code=2) + read_answer(5, 0, b"nil")
-    with server(answering(answers, 3)) as port, BookieClient("127.0.0.1", port) as client:
-        found = client.read(5, [0, 1, 2, 1, 0])
-    assert {entry: [bytes(one) for one in answer.entries] for entry, answer in found.items()} == {
+def test_answers_out_of_order_are_matched_to_their_questions() -> None:
+    packets = read_answer(5, 2, b"two") + read_answer(5, 1, code=2) + read_answer(5, 0, b"nil")
+    with server(answering(packets, 3)) as port, BookieClient("127.0.0.1", port) as client:
+        answers = client.read(5, [0, 1, 2, 1, 0])
+    assert {entry: [bytes(data) for data in answer.entries] for entry, answer in answers.items()} == {
         0: [b"nil"], 1: [], 2: [b"two"],
     }  # fmt: skip
-    assert found[1].reason == "no such entry"
+    assert answers[1].reason == "no such entry"
 
 
 @pytest.mark.parametrize(
-    ("answer", "says"),
+    ("answer", "words"),
     [
         (read_answer(5, 7, code=102), "TLS or an authentication plugin"),
         (b"\x15\x03\x03\x00\x02\x02\x46", "TLS or an authentication plugin"),
@@ -82,13 +82,13 @@ def test_answers_in_another_order_find_their_questions() -> None:
         (struct.pack(">i", 100) + b"torn", "no answer within 0.3 seconds"),
     ],
 )
-def test_a_strange_answer_is_one_clear_line(answer: bytes, says: str) -> None:
-    stated = refusal(answer, seconds=0.3 if "within" in says else 5)
-    assert says in stated
-    assert stated.startswith("bookie 127.0.0.1:")
+def test_a_strange_answer_is_a_clear_error(answer: bytes, words: str) -> None:
+    error = refusal(answer, seconds=0.3 if "within" in words else 5)
+    assert words in error
+    assert error.startswith("bookie 127.0.0.1:")
 
 
-def test_a_server_that_hangs_up() -> None:
+def test_a_server_that_hangs_up_is_unreachable() -> None:
     def hang_up(connection: socket.socket) -> None:
         connection.recv(24, socket.MSG_WAITALL)
 
@@ -97,7 +97,7 @@ def test_a_server_that_hangs_up() -> None:
         client.read(5, [7])
 
 
-def test_nobody_listens() -> None:
+def test_a_closed_port_is_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     with pytest.raises(UnreachableError, match="cannot connect"):
@@ -110,8 +110,8 @@ def test_no_request_has_a_flag() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, 5, 2**31 - 1, 0x7F000000])
-def test_entries_of_a_batch_that_claim_too_much(size: int) -> None:
+def test_a_batch_entry_that_claims_too_many_bytes_is_an_error(size: int) -> None:
     head = struct.pack(">Iiqqq", 0x02070000, 0, 5, 0, 1)
-    assert [bytes(one) for one in decode_answer(head + struct.pack(">i", 2) + b"ab").entries] == [b"ab"]
+    assert [bytes(entry) for entry in decode_answer(head + struct.pack(">i", 2) + b"ab").entries] == [b"ab"]
     with pytest.raises(DecodeError, match="claims"):
         decode_answer(head + struct.pack(">i", size) + b"ab")

@@ -1,4 +1,4 @@
-"""Bookies' disks: real ones whole and damaged, through the index and without it, and journals."""
+"""Bookies' disks, intact and damaged, read with and without the index, and their journals."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ Copy = Callable[[str], Path]
 
 
 @cache
-def held_by(capture: Path) -> dict[int, list[int]]:
-    """Return all entries of the closed ledgers of ordinary topics, as the running broker gave them."""
+def entries_by_truth(capture: Path) -> dict[int, list[int]]:
+    """Return all entries of the closed ledgers of ordinary topics, according to the running broker."""
     truth = orjson.loads((capture / "truth.json").read_bytes())
-    found: dict[int, list[int]] = {}
+    entries: dict[int, list[int]] = {}
     for name in ("orders", "plain", "codec-zstd", "txn", "chunked", "late-index"):
         for ledger in truth[f"persistent://public/default/{name}"]["internalStats"]["ledgers"]:
             if ledger["entries"]:
-                found[ledger["ledgerId"]] = list(range(ledger["entries"]))
-    assert len(found) >= 6
-    return found
+                entries[ledger["ledgerId"]] = list(range(ledger["entries"]))
+    assert len(entries) >= 6
+    return entries
 
 
 def listing(directory: Path) -> list[tuple[str, int, int, int]]:
-    """Return every path below a directory with size, time of change and number of links."""
+    """Return each path below a directory with its size, time of change and number of links."""
     return [
         (str(path.relative_to(directory)), stat.st_size, stat.st_mtime_ns, stat.st_nlink)
         for path in sorted(directory.rglob("*"))
@@ -46,7 +46,7 @@ def listing(directory: Path) -> list[tuple[str, int, int, int]]:
 
 
 def everything(source: EntrySource) -> dict[tuple[int, int], bytes]:
-    """Return all entries of a source."""
+    """Read all entries of a source."""
     return {
         (ledger_id, entry.entry_id): bytes(entry.data)
         for ledger_id in source.ledgers()
@@ -56,7 +56,7 @@ def everything(source: EntrySource) -> dict[tuple[int, int], bytes]:
 
 @pytest.fixture
 def copy(capture: Capture, tmp_path: Path) -> Copy:
-    """Return a function that copies a capture's first bookie, to be damaged."""
+    """Return a function that copies a capture's first bookie, so that the test can damage it."""
 
     def make(name: str) -> Path:
         shutil.copytree(capture(name) / "bookie0", tmp_path / "bookie")
@@ -70,7 +70,7 @@ class TestRealDisk(EntrySourceContract):
 
     @pytest.fixture
     def held(self, capture: Capture) -> Held:
-        return held_by(capture("pulsar-4.2.4"))
+        return entries_by_truth(capture("pulsar-4.2.4"))
 
     @pytest.fixture
     def source(self, capture: Capture) -> Iterator[EntrySource]:
@@ -79,7 +79,7 @@ class TestRealDisk(EntrySourceContract):
 
 
 class TestScannedDisk(TestRealDisk):
-    """The same without the index."""
+    """The same disk without the index."""
 
     @pytest.fixture
     def source(self, copy: Copy) -> Iterator[EntrySource]:
@@ -95,7 +95,7 @@ class TestStripedDisks(EntrySourceContract):
 
     @pytest.fixture
     def held(self, capture: Capture) -> Held:
-        return held_by(capture("pulsar-4.2.4-3bookies"))
+        return entries_by_truth(capture("pulsar-4.2.4-3bookies"))
 
     @pytest.fixture
     def source(self, capture: Capture) -> Iterator[EntrySource]:
@@ -103,20 +103,20 @@ class TestStripedDisks(EntrySourceContract):
         with open_entries([f"bookie-disk:{disk}" for disk in disks]) as source:
             yield source
 
-    def test_one_disk_alone_has_a_part(self, capture: Capture, held: Held) -> None:
+    def test_a_single_disk_has_only_some_entries(self, capture: Capture, held: Held) -> None:
         with open_entries([f"bookie-disk:{capture('pulsar-4.2.4-3bookies') / 'bookie1'}"]) as alone:
             parts = {ledger_id: len(list(alone.entry_ids(ledger_id))) for ledger_id in held}
         assert 0 < sum(parts.values()) < sum(map(len, held.values()))
 
-    def test_the_directory_above_them_is_the_same(self, capture: Capture, source: EntrySource) -> None:
+    def test_a_parent_directory_means_all_disks_below_it(self, capture: Capture, source: EntrySource) -> None:
         with open_entries([f"bookie-disk:{capture('pulsar-4.2.4-3bookies')}"]) as above:
             assert everything(above) == everything(source)
 
 
-def test_entries_that_are_only_in_the_journal(copy: Copy, capture: Capture) -> None:
+def test_entries_are_read_from_the_journal(copy: Copy, capture: Capture) -> None:
     truth = orjson.loads((capture("pulsar-4.2.4-killed") / "truth.json").read_bytes())
-    said = truth["persistent://public/default/last-words"]["messages"]
-    positions = sorted({(message["l"], message["e"]) for message in said})
+    messages = truth["persistent://public/default/last-words"]["messages"]
+    positions = sorted({(message["l"], message["e"]) for message in messages})
     bookie = copy("pulsar-4.2.4-killed")
     with open_entries([f"bookie-disk:{bookie}"]) as source:
         for position in positions:
@@ -125,17 +125,17 @@ def test_entries_that_are_only_in_the_journal(copy: Copy, capture: Capture) -> N
     for journal in (bookie / "current").glob("*.txn"):
         journal.rename(bookie / "apart" / "current" / journal.name)
     with (
-        open_entries([f"bookie-disk:{bookie}"]) as found_below,
+        open_entries([f"bookie-disk:{bookie}"]) as whole_disk,
         open_entries([f"bookie-disk:{bookie}/current?journal={bookie}/apart"]) as named,
         open_entries([f"bookie-disk:{bookie}/current"]) as without,
     ):
         assert named.read(*positions[-1]).entry_id == positions[-1][1]
-        assert found_below.read(*positions[-1]).entry_id == positions[-1][1]
+        assert whole_disk.read(*positions[-1]).entry_id == positions[-1][1]
         with pytest.raises(NotFoundError):
             without.read(*positions[-1])
 
 
-def test_entries_before_the_mark_are_not_taken_from_the_journal(copy: Copy) -> None:
+def test_journal_entries_before_the_mark_are_ignored(copy: Copy) -> None:
     bookie = copy("pulsar-4.2.4")
     with open_entries([f"bookie-disk:{bookie}"]) as source:
         assert isinstance(source, JoinedEntries)
@@ -147,7 +147,7 @@ def test_entries_before_the_mark_are_not_taken_from_the_journal(copy: Copy) -> N
 
 
 @pytest.mark.parametrize("name", ["pulsar-4.2.4-killed", "pulsar-2.8.2"])
-def test_reading_leaves_nothing_behind(name: str, capture: Capture) -> None:
+def test_reading_changes_no_file(name: str, capture: Capture) -> None:
     bookie = capture(name) / "bookie0"
     before = listing(bookie)
     with open_entries([f"bookie-disk:{bookie}"]) as source:
@@ -160,8 +160,8 @@ def test_reading_leaves_nothing_behind(name: str, capture: Capture) -> None:
 @pytest.mark.parametrize("damage", ["gone", "cut", "garbled"])
 def test_a_broken_index_is_replaced_by_scanning(copy: Copy, capture: Capture, part: str, damage: str) -> None:
     bookie = copy("pulsar-4.2.4")
-    with open_entries([f"bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"]) as whole:
-        expected = everything(whole)
+    with open_entries([f"bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"]) as intact:
+        expected = everything(intact)
     for path in (bookie / "current" / "locations").glob(part):
         data = path.read_bytes()
         if damage == "gone":
@@ -171,20 +171,20 @@ def test_a_broken_index_is_replaced_by_scanning(copy: Copy, capture: Capture, pa
         else:
             path.write_bytes(bytes(byte ^ 0x5A for byte in data[:400]) + data[400:])
     with open_entries([f"bookie-disk:{bookie}"]) as source:
-        found = everything(source)
-        # A scan also finds what was deleted from the index and not yet from the logs.
-        assert expected.items() <= found.items()
+        scanned = everything(source)
+        # A scan also finds entries that were deleted from the index but are still in the logs.
+        assert expected.items() <= scanned.items()
         assert [note for note in source.notes if "scanned" in note]
 
 
-def test_scan_may_be_asked_for(capture: Capture) -> None:
+def test_the_url_can_force_a_scan(capture: Capture) -> None:
     url = f"bookie-disk:{capture('pulsar-4.0.7') / 'bookie0'}"
     with open_entries([url]) as indexed, open_entries([f"{url}?index=scan"]) as scanned:
         assert everything(indexed).items() <= everything(scanned).items()
 
 
 def test_deleted_ledgers_stay_deleted(copy: Copy) -> None:
-    """RocksDB's range tombstones: the records are still in the logs, the index says that they are gone."""
+    """RocksDB marks them with range tombstones; their records are still in the logs."""
     from rocksdict import Options, Rdict, WriteBatch
 
     bookie = copy("pulsar-4.2.4")
@@ -201,7 +201,7 @@ def test_deleted_ledgers_stay_deleted(copy: Copy) -> None:
         assert source.last_entry(gone) is None
 
 
-def test_a_broken_record_costs_only_itself(copy: Copy) -> None:
+def test_a_broken_record_affects_no_other_entry(copy: Copy) -> None:
     bookie = copy("pulsar-4.2.4")
     with open_entries([f"bookie-disk:{bookie}"]) as source:
         part, table = next(iter(source.located(source.ledgers()[3]) or ()))
@@ -221,14 +221,14 @@ def test_a_broken_record_costs_only_itself(copy: Copy) -> None:
                 assert source.read(ledger_id, entry_id).data == expected
 
 
-def test_a_log_that_is_gone_is_told(copy: Copy) -> None:
+def test_a_missing_log_is_an_error(copy: Copy) -> None:
     bookie = copy("pulsar-4.2.4")
     (bookie / "current" / "2.log").unlink()
     with open_entries([f"bookie-disk:{bookie}"]) as source, pytest.raises(DecodeError, match=r"2\.log"):
         everything(source)
 
 
-def test_logs_under_compaction_are_left_alone(copy: Copy) -> None:
+def test_logs_under_compaction_are_ignored(copy: Copy) -> None:
     bookie = copy("pulsar-4.2.4")
     current = bookie / "current"
     shutil.rmtree(current / "locations")
@@ -247,7 +247,7 @@ def test_logs_under_compaction_are_left_alone(copy: Copy) -> None:
         assert {Path(fault.source or "").name for fault in source.faults} == {"e.log"}
 
 
-def test_columns_hold_each_entry_once(capture: Capture) -> None:
+def test_columns_contain_each_entry_once(capture: Capture) -> None:
     with open_entries([f"bookie-disk:{capture('pulsar-4.2.4-3bookies')}"]) as source:
         for ledger_id in source.ledgers():
             seen = [
@@ -259,7 +259,7 @@ def test_columns_hold_each_entry_once(capture: Capture) -> None:
 
 
 class TestInterleavedStorage(EntrySourceContract):
-    """Two ledger directories with `.idx` files: logs and indexes in whichever of them."""
+    """Two ledger directories with `.idx` files, each index in another directory than its log."""
 
     @pytest.fixture
     def held(self) -> Held:
@@ -280,7 +280,7 @@ class TestInterleavedStorage(EntrySourceContract):
             place = (first, second)[number] / f"{ledger_id >> 8:x}/{ledger_id & 0xFF:x}/{ledger_id:x}.idx"
             place.parent.mkdir(parents=True)
             place.write_bytes(index)
-            # The log lies in the other directory than its index.
+            # The log is in the other directory than its index.
             (second, first)[number].mkdir(exist_ok=True, parents=True)
             ((second, first)[number] / f"{number:x}.log").write_bytes(log)
         with open_entries([f"bookie-disk:{tmp_path}"]) as source:
@@ -298,12 +298,12 @@ class TestInterleavedStorage(EntrySourceContract):
         ("/nowhere", UsageError),
     ],
 )
-def test_wrong_urls(url: str, error: type[Exception]) -> None:
+def test_wrong_urls_are_refused(url: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         open_entries([url])
 
 
-def test_a_directory_without_a_bookie(tmp_path: Path) -> None:
+def test_a_directory_without_a_bookie_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "current").mkdir()
     with pytest.raises(NotFoundError, match="no bookie"):
         open_entries([f"bookie-disk:{tmp_path}"])

@@ -1,4 +1,4 @@
-"""Which directory is which, by cookies: order, marks and indexes of bookies with several disks."""
+"""Bookies with several disks: cookies decide which directory has which index and mark."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def make(root: Path, name: str, *files: str, cookie: str = COOKIE) -> Path:
     return current
 
 
-def test_several_disks_of_one_bookie(tmp_path: Path) -> None:
+def test_cookies_assign_indexes_and_marks_to_disks(tmp_path: Path) -> None:
     for name in ("a/ledgers", "z/ledgers"):
         current = make(tmp_path, name, "0.log", "lastId")
         (current / "lastMark.0").write_bytes(struct.pack(">qq", 0x20, 512))
         (current / "lastMark.1").write_bytes(struct.pack(">qq", 0x10, 1024))
     for name in ("i1", "i9"):
         make(tmp_path, name, "locations/CURRENT")
-    # The file ids of two journals overlap: only the cookie's order says which mark is whose.
+    # The file ids of the two journals overlap, so only the order in the cookie assigns the marks.
     first, second = (make(tmp_path, name, "10.txn", "20.txn") for name in ("j2", "j1"))
     (bookie,) = find_bookies(tmp_path)
     databases = {ledger.parent.parent.name: bookie.database(ledger) for ledger in bookie.ledger_dirs}
@@ -48,7 +48,7 @@ def test_several_disks_of_one_bookie(tmp_path: Path) -> None:
     assert not bookie.interleaved
 
 
-def test_an_index_that_nobody_can_assign_is_not_guessed(tmp_path: Path) -> None:
+def test_an_ambiguous_index_is_not_assigned(tmp_path: Path) -> None:
     for name in ("one", "two"):
         make(tmp_path, name, "0.log")
     for name in ("i1", "i9"):
@@ -57,7 +57,7 @@ def test_an_index_that_nobody_can_assign_is_not_guessed(tmp_path: Path) -> None:
     assert [bookie.database(ledger) for ledger in bookie.ledger_dirs] == [None, None]
 
 
-def test_the_newest_mark_of_all_ledger_directories_counts(tmp_path: Path) -> None:
+def test_the_newest_mark_of_all_ledger_directories_is_used(tmp_path: Path) -> None:
     cookie = COOKIE.replace("/d/j2,/d/j1", "/d/j")
     for name, mark in (("a", (5, 7)), ("b", (5, 9))):
         current = make(tmp_path, name, "0.log", cookie=cookie)
@@ -76,13 +76,13 @@ def test_two_bookies_below_one_directory_are_two(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cookie", ["", "4\ngarbage", "\xff", "3\nhost\n/j\n1\t/d/x\n"])
-def test_cookies_of_every_kind(tmp_path: Path, cookie: str) -> None:
+def test_broken_cookies_are_tolerated(tmp_path: Path, cookie: str) -> None:
     make(tmp_path, "x", "0.log", cookie=cookie)
     (bookie,) = find_bookies(tmp_path)
     assert len(bookie.ledger_dirs) == 1
 
 
-def test_a_bookie_that_has_only_its_journal_yet(tmp_path: Path) -> None:
+def test_a_new_bookie_with_only_a_journal_is_found(tmp_path: Path) -> None:
     journal = make(tmp_path, "j2", "5.txn")
     (bookie,) = find_bookies(tmp_path)
     assert (bookie.ledger_dirs, bookie.journal_dirs, bookie.mark(journal)) == ((), (journal,), None)
@@ -101,7 +101,7 @@ def test_places() -> None:
 
 @pytest.mark.parametrize("name", ["VERSION", "0.log"])
 @pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_files_that_have_no_end_are_not_read(tmp_path: Path, name: str, kind: str) -> None:
+def test_pipes_and_devices_are_not_read(tmp_path: Path, name: str, kind: str) -> None:
     current = make(tmp_path, "bookie", "0.log")
     (current / name).unlink(missing_ok=True)
     if kind == "pipe":
@@ -114,7 +114,7 @@ def test_files_that_have_no_end_are_not_read(tmp_path: Path, name: str, kind: st
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_a_mark_that_has_no_end_is_as_good_as_none(tmp_path: Path, kind: str) -> None:
+def test_a_mark_that_is_a_pipe_or_device_is_ignored(tmp_path: Path, kind: str) -> None:
     current = make(tmp_path, "bookie", "0.log", "1.txn")
     if kind == "pipe":
         os.mkfifo(current / "lastMark")
@@ -124,7 +124,7 @@ def test_a_mark_that_has_no_end_is_as_good_as_none(tmp_path: Path, kind: str) ->
     assert layout.mark(current) is None
 
 
-def test_a_log_with_a_number_that_none_has(tmp_path: Path) -> None:
+def test_a_log_with_an_impossible_number_is_a_fault(tmp_path: Path) -> None:
     current = make(tmp_path, "bookie", "0.log", "80000000.log")
     with open_entries([f"bookie-disk:{tmp_path}?index=scan"]) as source:
         assert source.ledgers() == []

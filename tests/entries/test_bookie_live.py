@@ -1,4 +1,4 @@
-"""Live bookies that lie, stall, drip or refuse: one line in bounded time, and never 'it holds nothing'."""
+"""Bookies that answer wrongly, stall, drip or refuse cause an error in bounded time, not an empty ledger."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECONDS = 0.5
 
 
 class Cluster:
-    """One ledger on some bookies, whose ids are their ports."""
+    """One ledger on some bookies. The id of a bookie is its port."""
 
     def __init__(self, ports: Sequence[int], last: int | None, quorums: tuple[int, int]) -> None:
         self.ports, self.last, self.quorums = ports, last, quorums
@@ -45,10 +45,10 @@ class Cluster:
 
 @contextmanager
 def bookies(
-    *talks: Talk, last: int | None = None, quorums: tuple[int, int] | None = None
+    *scripts: Talk, last: int | None = None, quorums: tuple[int, int] | None = None
 ) -> Iterator[LiveBookies]:
     with ExitStack() as stack:
-        ports = [stack.enter_context(tcp_server(talk)) for talk in talks]
+        ports = [stack.enter_context(tcp_server(script)) for script in scripts]
         cluster = Cluster(ports, last, quorums or (len(ports), len(ports)))
         yield stack.enter_context(LiveBookies(cluster, seconds=SECONDS))
 
@@ -68,13 +68,13 @@ def in_time(call: Callable[[], object], *kinds: type[PulsarMetaError], seconds: 
 
 
 @pytest.mark.parametrize("code", [101, 104, -1234, 103])
-def test_a_bookie_that_answers_with_an_error_is_not_one_that_holds_nothing(code: int) -> None:
+def test_an_error_of_a_bookie_does_not_mean_an_empty_ledger(code: int) -> None:
     with bookies(bookie(refusing(code))) as source:
         error = in_time(lambda: source.last_entry(LEDGER), UnreachableError)
         assert str(error).startswith("bookie ")
 
 
-def test_too_few_answers_do_not_make_an_empty_ledger() -> None:
+def test_too_few_answers_do_not_mean_an_empty_ledger() -> None:
     with bookies(bookie(refusing(2)), bookie(refusing(101)), bookie(refusing(101)), quorums=(3, 2)) as source:
         in_time(lambda: source.last_entry(LEDGER), UnreachableError)
     with bookies(bookie(refusing(2)), bookie(refusing(2)), bookie(refusing(101)), quorums=(3, 2)) as source:
@@ -82,15 +82,15 @@ def test_too_few_answers_do_not_make_an_empty_ledger() -> None:
         assert source.notes == []
 
 
-def test_what_bookies_that_do_not_answer_may_hide_is_said() -> None:
-    talks = (bookie(honest(5)), bookie(refusing(101)), bookie(refusing(101)))
-    with bookies(*talks, quorums=(3, 2)) as source:
+def test_a_note_names_bookies_that_did_not_answer() -> None:
+    scripts = (bookie(honest(5)), bookie(refusing(101)), bookie(refusing(101)))
+    with bookies(*scripts, quorums=(3, 2)) as source:
         assert source.last_entry(LEDGER) == 5
         assert ["did not answer" in note for note in source.notes] == [True]
 
 
 @pytest.mark.parametrize("last", [2**62, 2**40])
-def test_an_open_ledger_that_claims_to_be_huge(last: int) -> None:
+def test_an_open_ledger_that_claims_to_be_huge_is_an_error(last: int) -> None:
     def script(ledger_id: int, entry_id: int) -> tuple[int, bytes]:
         return honest(last)(ledger_id, entry_id) if entry_id < 0 else honest(3)(ledger_id, entry_id)
 
@@ -99,12 +99,12 @@ def test_an_open_ledger_that_claims_to_be_huge(last: int) -> None:
         assert f"said to go to entry {last - 1}" in str(error)
 
 
-def test_a_closed_ledger_that_claims_to_be_huge() -> None:
+def test_a_closed_ledger_that_claims_to_be_huge_is_an_error() -> None:
     with bookies(bookie(honest(3)), last=2**62) as source:
         in_time(lambda: list(source.entry_ids(LEDGER)), DecodeError)
 
 
-def test_a_confirmed_entry_behind_the_last_one_is_not_believed() -> None:
+def test_a_last_confirmed_entry_after_the_last_entry_is_an_error() -> None:
     with bookies(bookie(honest(3, confirmed=2**62))) as source:
         error = in_time(lambda: source.last_entry(LEDGER), UnreachableError)
         assert "that cannot be" in str(error)
@@ -112,21 +112,21 @@ def test_a_confirmed_entry_behind_the_last_one_is_not_believed() -> None:
 
 @pytest.mark.parametrize("name", STRANGE_SERVERS)
 @pytest.mark.parametrize("last", [3, None])
-def test_strange_bookies(name: str, last: int | None) -> None:
+def test_strange_servers_are_an_error(name: str, last: int | None) -> None:
     with bookies(STRANGE_SERVERS[name], last=last) as source:
         error = in_time(lambda: list(source.read_many(LEDGER)), UnreachableError, DecodeError)
         assert "bookie 127.0.0.1:" in str(error)
 
 
-def test_a_bookie_that_drips_its_answer() -> None:
-    """Each byte comes in time, the whole answer does not."""
+def test_a_bookie_that_drips_its_answer_times_out() -> None:
+    """Each byte arrives in time, but the complete answer does not."""
     answer = dripping(b"\0\0\0\x40\x02\x02\0\0\0\0\0\0", pause=SECONDS / 4)
     with bookies(answer, last=3) as source:
         error = in_time(lambda: source.read(LEDGER, 0), UnreachableError)
         assert f"no answer within {SECONDS:g} seconds" in str(error)
 
 
-def test_one_that_drips_is_helped_by_another() -> None:
+def test_another_bookie_serves_the_entries_of_one_that_drips() -> None:
     with bookies(dripping(b"\0\0\0\x40"), bookie(honest(3)), last=3) as source:
         assert [entry.entry_id for entry in source.read_many(LEDGER)] == [0, 1, 2, 3]
 
@@ -137,18 +137,18 @@ def test_one_that_drips_is_helped_by_another() -> None:
     ids=["I/O error", "fenced", "unknown", "huge"],
 )
 @pytest.mark.parametrize("command", ["verify-entries", "dump-entries"])
-def test_the_program_does_not_pass_over_such_a_bookie(
+def test_the_program_reports_a_faulty_bookie(
     command: str, script: BookieScript, code: int, tmp_path: Path
 ) -> None:
-    def talk(ledger_id: int, entry_id: int) -> tuple[int, bytes]:
+    def answer(ledger_id: int, entry_id: int) -> tuple[int, bytes]:
         return script(ledger_id, entry_id) if entry_id < 0 or code == 6 else (2, b"")
 
     metadata = LedgerMetadataFormat(quorumSize=1, ensembleSize=1, length=9, state=LedgerMetadataFormat.OPEN)
     metadata.digestType = LedgerMetadataFormat.DUMMY
-    with tcp_server(bookie(talk)) as port, open_store(f"dir:{tmp_path}", read_only=False) as store:
+    with tcp_server(bookie(answer)) as port, open_store(f"dir:{tmp_path}", read_only=False) as store:
         metadata.segment.add(firstEntryId=0, ensembleMember=[f"127.0.0.1:{port}"])
         store.put(ledger_path(LEDGER), encode_ledger_metadata(LedgerMetadata(3, metadata)), ABSENT)
         done = pulsar_meta_here(command, LEDGER, "--store", f"dir:{tmp_path}", "--entries", "bookie:")
-    # To verify is to check: a ledger that lies is a fault that was found.
+    # verify-entries reports a wrong ledger as a finding, so it ends with 1.
     assert done.returncode == (1 if (command, code) == ("verify-entries", 4) else code)
     assert b"ledger 7" in done.stderr + done.stdout

@@ -27,7 +27,7 @@ def write(path: Path, positions: list[tuple[int, int]] | None = None) -> None:
 
 
 class TestPositions(EntrySourceContract):
-    """Positions in FILE.idx, in any order."""
+    """Positions are in FILE.idx, in any order."""
 
     @pytest.fixture
     def held(self) -> Held:
@@ -40,13 +40,13 @@ class TestPositions(EntrySourceContract):
             yield source
 
     def test_each_frame_is_where_the_index_says(self, source: EntrySource) -> None:
-        found = [source.read(*position) for position in ((7, 4), (2**40, 2), (7, 0))]
-        assert [bytes(entry.data) for entry in found] == list(FRAMES)
-        assert not any(entry.bookie for entry in found)
+        entries = [source.read(*position) for position in ((7, 4), (2**40, 2), (7, 0))]
+        assert [bytes(entry.data) for entry in entries] == list(FRAMES)
+        assert not any(entry.bookie for entry in entries)
 
 
 class TestCounted(EntrySourceContract):
-    """Without FILE.idx the frames are counted."""
+    """If FILE.idx is missing, frames are numbered from 0 in ledger 0."""
 
     @pytest.fixture
     def held(self) -> Held:
@@ -59,12 +59,12 @@ class TestCounted(EntrySourceContract):
             yield source
 
 
-def test_a_file_cut_at_any_length_keeps_its_complete_frames(tmp_path: Path) -> None:
+def test_a_file_truncated_at_any_length_keeps_its_complete_frames(tmp_path: Path) -> None:
     path = tmp_path / "some.frames"
     write(path, [(7, 4), (7, 5), (7, 6)])
-    whole = path.read_bytes()
+    content = path.read_bytes()
     for length in range(30):
-        path.write_bytes(whole[:length])
+        path.write_bytes(content[:length])
         complete = (length >= 7) + (length >= 11)
         if not complete and length:
             with pytest.raises(DecodeError, match="claims"):
@@ -89,7 +89,7 @@ def test_a_cut_file_is_shown_up_to_the_cut_and_the_command_fails(tmp_path: Path)
     "index",
     ["", '{"ledger": 1, "entry": 0}', "no json\n" * 3, '{"ledger": -1, "entry": 0}\n' * 3, "[]\n" * 3],
 )
-def test_positions_that_do_not_fit(tmp_path: Path, index: str) -> None:
+def test_wrong_positions_are_an_error(tmp_path: Path, index: str) -> None:
     path = tmp_path / "some.frames"
     write(path)
     path.with_name("some.frames.idx").write_text(index)
@@ -97,15 +97,15 @@ def test_positions_that_do_not_fit(tmp_path: Path, index: str) -> None:
         open_entries([f"frames:{path}"])
 
 
-def test_missing_files(tmp_path: Path) -> None:
+def test_missing_files_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         open_entries([f"frames:{tmp_path / 'none'}"])
     with pytest.raises(UsageError):
         open_entries(["frames:"])
 
 
-def test_two_files_of_frames_need_not_be_whole_either(tmp_path: Path) -> None:
-    """Each holds some entries of a ledger; that neither has the others is no fault, as with one alone."""
+def test_two_incomplete_files_of_frames_are_no_fault(tmp_path: Path) -> None:
+    """Each file has only some entries of the ledger, and neither is reported as incomplete."""
     sources = []
     for first in (0, 10):
         metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)

@@ -1,4 +1,4 @@
-"""Several sources as one: what they can do is what they can do together, and no entry is read twice."""
+"""Several sources joined into one: it combines their abilities and reads no entry twice."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ LEDGER = 5
 
 
 class Counted(BaseSource):
-    """Entries of one ledger in memory; counts what it is asked, and has some that cannot be read."""
+    """Entries of one ledger in memory. Records the requests that it gets; some entries can't be read."""
 
     def __init__(
-        self, name: str, held: Sequence[int], broken: Sequence[int] = (), lost: Sequence[int] = ()
+        self, name: str, entries: Sequence[int], broken: Sequence[int] = (), lost: Sequence[int] = ()
     ) -> None:
-        self.url, self.held, self.broken, self.lost = name, list(held), set(broken), set(lost)
-        self.asked: list[str] = []
+        self.url, self.entries, self.broken, self.lost = name, list(entries), set(broken), set(lost)
+        self.requests: list[str] = []
 
     def ledgers(self) -> list[int]:
         return [LEDGER]
 
     def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
-        return (one for one in self.held if first <= one and (last is None or one <= last))
+        return (entry for entry in self.entries if first <= entry and (last is None or entry <= last))
 
     def last_entry(self, ledger_id: int) -> int | None:
-        return max(self.held, default=None)
+        return max(self.entries, default=None)
 
     def read(self, ledger_id: int, entry_id: int) -> RawEntry:
-        self.asked.append(f"{entry_id}")
+        self.requests.append(f"{entry_id}")
         return self._entry(entry_id)
 
     def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
-        self.asked.append(f"{first}-{last}")
+        self.requests.append(f"{first}-{last}")
         for entry_id in self.entry_ids(ledger_id, first, last):
             if entry_id not in self.lost:
                 yield self._entry(entry_id)
@@ -48,7 +48,7 @@ class Counted(BaseSource):
     def _entry(self, entry_id: int) -> RawEntry:
         if entry_id in self.broken:
             raise DecodeError(f"{entry_id} is broken")
-        if entry_id not in self.held or entry_id in self.lost:
+        if entry_id not in self.entries or entry_id in self.lost:
             raise NotFoundError(f"no {entry_id}")
         return RawEntry(LEDGER, entry_id, self.url.encode(), bookie=False)
 
@@ -62,12 +62,12 @@ class Counted(BaseSource):
         ([["a"], ["b"]], {"a", "b"}),
         ([["a"], None], None),
         ([], None),
-        # Files of frames need not be whole, so that they say nothing of what is elsewhere.
+        # A file of frames may be incomplete, so it does not tell which entries are elsewhere.
         ([["a"], "frames"], {"a"}),
         (["frames"], None),
     ],
 )
-def test_the_bookies_of_disks_together(
+def test_joined_disks_know_their_bookies_if_all_of_them_do(
     parts: list[list[str] | str | None], expected: set[str] | None
 ) -> None:
     sources = []
@@ -83,31 +83,31 @@ def read(joined: JoinedEntries) -> list[tuple[int, str]]:
     return [(entry.entry_id, bytes(entry.data).decode()) for entry in joined.read_many(LEDGER)]
 
 
-def test_a_run_of_one_source_is_read_in_one_go() -> None:
-    one, other = Counted("one", range(300)), Counted("other", range(250, 500))
-    found = read(JoinedEntries([one, other]))
-    assert found == [(at, "one" if at < 300 else "other") for at in range(500)]
-    assert (one.asked, other.asked) == (["0-299"], ["300-499"])
+def test_consecutive_entries_of_a_source_are_read_with_one_request() -> None:
+    first, other = Counted("first", range(300)), Counted("other", range(250, 500))
+    entries = read(JoinedEntries([first, other]))
+    assert entries == [(at, "first" if at < 300 else "other") for at in range(500)]
+    assert (first.requests, other.requests) == (["0-299"], ["300-499"])
 
 
-def test_what_one_source_cannot_give_comes_from_the_next() -> None:
-    one, other = Counted("one", range(9), broken=[3], lost=[6]), Counted("other", range(9))
-    found = read(JoinedEntries([one, other]))
-    assert found == [(at, "other" if at in (3, 6) else "one") for at in range(9)]
-    one, other = Counted("one", range(9), lost=[6]), Counted("other", range(9), broken=[1])
-    assert read(JoinedEntries([one, other])) == [(at, "other" if at == 6 else "one") for at in range(9)]
-    assert one.asked == ["0-8", "6"]
+def test_entries_that_a_source_cannot_read_come_from_the_next() -> None:
+    first, other = Counted("first", range(9), broken=[3], lost=[6]), Counted("other", range(9))
+    entries = read(JoinedEntries([first, other]))
+    assert entries == [(at, "other" if at in (3, 6) else "first") for at in range(9)]
+    first, other = Counted("first", range(9), lost=[6]), Counted("other", range(9), broken=[1])
+    assert read(JoinedEntries([first, other])) == [(at, "other" if at == 6 else "first") for at in range(9)]
+    assert first.requests == ["0-8", "6"]
 
 
-def test_what_no_source_has_is_passed_over_and_what_is_broken_in_all_is_an_error() -> None:
-    lost = [Counted(name, range(5), lost=[2]) for name in ("one", "other")]
+def test_entries_missing_everywhere_are_skipped_and_entries_broken_everywhere_are_errors() -> None:
+    lost = [Counted(name, range(5), lost=[2]) for name in ("first", "other")]
     assert [at for at, _ in read(JoinedEntries(lost))] == [0, 1, 3, 4]
-    broken = [Counted(name, range(5), broken=[2]) for name in ("one", "other")]
+    broken = [Counted(name, range(5), broken=[2]) for name in ("first", "other")]
     with pytest.raises(DecodeError, match="2 is broken"):
         read(JoinedEntries(broken))
 
 
-def test_what_sources_can_do_they_can_do_together() -> None:
+def test_joined_sources_combine_abilities_notes_and_faults() -> None:
     disk, live, frames = (Counted(name, []) for name in ("disk", "live", "frames"))
     live.entries_per_read, frames.whole_ledgers = 100, False
     disk.notes, live.faults = ["scanned"], [DecodeError("torn")]
@@ -121,9 +121,9 @@ def test_what_sources_can_do_they_can_do_together() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.sets(st.integers(0, 40), max_size=15), st.sets(st.integers(0, 40), max_size=15))
-def test_what_another_source_has_is_taken_away(held: set[int], others: set[int]) -> None:
-    entry_ids = array("q", sorted(held))
+def test_entries_of_another_source_are_removed_from_a_table(entries: set[int], others: set[int]) -> None:
+    entry_ids = array("q", sorted(entries))
     table = LedgerLocations(1, entry_ids, array("q", [entry_id * 10 for entry_id in entry_ids]))
-    left = table.without(array("q", sorted(others)))
-    assert list(left.entry_ids) == sorted(held - others)
-    assert list(left.locations) == [entry_id * 10 for entry_id in left.entry_ids]
+    remaining = table.without(array("q", sorted(others)))
+    assert list(remaining.entry_ids) == sorted(entries - others)
+    assert list(remaining.locations) == [entry_id * 10 for entry_id in remaining.entry_ids]

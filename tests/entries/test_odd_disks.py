@@ -1,4 +1,4 @@
-"""Disks of bookies in states that are hard to come by: what the real bookies served is read."""
+"""Disks of bookies in rare states: we read the entries that the real bookies served."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Disk = Callable[[str], Path]
 
 @pytest.fixture(scope="module")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Disk:
-    """Return a function that unpacks the disk of a layout; tests only read there."""
+    """Return a function that unpacks the disk of a layout. Tests must not write to it."""
     base = tmp_path_factory.mktemp("bookies")
 
     def unpack(name: str) -> Path:
@@ -33,12 +33,12 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Disk:
 
 @pytest.mark.parametrize("scan", [False, True], ids=["index", "scan"])
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_what_the_bookie_serves_is_read(disk: Disk, name: str, scan: bool) -> None:
+def test_all_entries_that_the_bookie_served_are_read(disk: Disk, name: str, scan: bool) -> None:
     assert differences(disk(name), scan=scan) == []
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_only_bytes_that_are_no_record_are_reported(disk: Disk, name: str) -> None:
+def test_only_corrupt_bytes_are_reported(disk: Disk, name: str) -> None:
     with open_entries([f"bookie-disk:{disk(name)}"]) as source:
         source.ledgers()
         faults = source.faults
@@ -48,14 +48,14 @@ def test_only_bytes_that_are_no_record_are_reported(disk: Disk, name: str) -> No
 
 
 @pytest.mark.parametrize("version", [4, 5, 6])
-def test_journals_are_of_the_format_that_they_are_to_be(disk: Disk, version: int) -> None:
+def test_the_fixtures_journals_have_the_named_format(disk: Disk, version: int) -> None:
     (journal,) = disk(f"journal-v{version}").glob("current/*.txn")
     assert journal.read_bytes()[:8] == b"BKLG" + version.to_bytes(4, "big")
     assert not list(journal.parent.glob("*.log"))
 
 
 @pytest.mark.parametrize("name", ["reused-aligned", "reused-within"])
-def test_there_is_an_older_journal_behind_the_end(disk: Disk, name: str) -> None:
+def test_the_fixtures_journals_end_with_records_of_an_older_journal(disk: Disk, name: str) -> None:
     newest = max(disk(name).glob("current/*.txn")).read_bytes()
     ledgers: list[int] = []
     reason = ""
@@ -69,11 +69,11 @@ def test_there_is_an_older_journal_behind_the_end(disk: Disk, name: str) -> None
 
 
 @pytest.mark.parametrize("suffix", ["compacting", "compacted"])
-def test_a_compaction_was_under_way(disk: Disk, suffix: str) -> None:
+def test_the_fixtures_have_a_compaction_under_way(disk: Disk, suffix: str) -> None:
     assert list(disk(suffix).glob(f"current/*.{suffix}"))
 
 
-def test_logs_were_rewritten_ledger_by_ledger(disk: Disk) -> None:
+def test_the_fixtures_logs_were_rewritten_per_ledger(disk: Disk) -> None:
     logs = {int(path.stem, 16) for path in disk("per-ledger").glob("current/*.log")}
     assert len(logs) > 8
     assert set(range(max(logs))) - logs

@@ -1,4 +1,4 @@
-"""Offloaded ledgers; the objects are built from the description of their format (`offload_objects`)."""
+"""Offloaded ledgers, whose objects `offload_objects` builds from the description of their format."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TestManyBlocks(EntrySourceContract):
 
 
 class TestSegments(EntrySourceContract):
-    """Form 2: several ledgers in one object."""
+    """Format 2: several ledgers in one object."""
 
     @pytest.fixture
     def held(self) -> Held:
@@ -67,7 +67,7 @@ class TestSegments(EntrySourceContract):
             yield source
 
 
-def test_entries_larger_than_what_is_fetched_at_a_time(tmp_path: Path) -> None:
+def test_entries_larger_than_one_fetch_are_read(tmp_path: Path) -> None:
     frames = [b"small", b"x" * (3 << 20), b"", b"y" * (9 << 20), b"last"]
     put(tmp_path, f"{UUID}-ledger-1", offloaded(frames, 16 << 20))
     with open_entries([f"offload:{tmp_path}"]) as source:
@@ -85,11 +85,11 @@ def holds_frames(source: EntrySource, ledger: int) -> bool:
     return False
 
 
-def test_entries_of_a_real_topic_survive_the_way(capture: Callable[[str], Path], tmp_path: Path) -> None:
+def test_entries_of_a_real_topic_survive_offloading(capture: Callable[[str], Path], tmp_path: Path) -> None:
     with open_entries([f"bookie-disk:{capture('pulsar-4.0.7')}/bookie0"]) as disk:
         ledger = max(
-            (one for one in disk.ledgers() if holds_frames(disk, one)),
-            key=lambda one: disk.last_entry(one) or 0,
+            (ledger_id for ledger_id in disk.ledgers() if holds_frames(disk, ledger_id)),
+            key=lambda ledger_id: disk.last_entry(ledger_id) or 0,
         )
         frames = [bytes(decode_bookie_entry(entry.data).data) for entry in disk.read_many(ledger)]
     put(tmp_path, f"{UUID}-ledger-{ledger}", offloaded(frames, 64 << 10))
@@ -99,7 +99,7 @@ def test_entries_of_a_real_topic_survive_the_way(capture: Callable[[str], Path],
     assert len(frames) >= 50
 
 
-def test_any_file_system_that_fsspec_opens() -> None:
+def test_any_file_system_of_fsspec_can_be_read() -> None:
     memory = fsspec.filesystem("memory")
     data, index = offloaded(FRAMES)
     memory.pipe({f"/bucket/{UUID}-ledger-5": data, f"/bucket/{UUID}-ledger-5-index": index})
@@ -109,7 +109,7 @@ def test_any_file_system_that_fsspec_opens() -> None:
     memory.rm("/bucket", recursive=True)
 
 
-def test_an_offload_that_failed_is_passed_over(tmp_path: Path) -> None:
+def test_a_failed_offload_is_skipped_if_there_is_another(tmp_path: Path) -> None:
     data, index = offloaded(FRAMES)
     put(tmp_path, f"{UUID}-ledger-12", (data[:-100], index))
     put(tmp_path, f"{OTHER_UUID}-ledger-12", (data, index))
@@ -120,14 +120,14 @@ def test_an_offload_that_failed_is_passed_over(tmp_path: Path) -> None:
         source.read(12, 0)
 
 
-def test_a_ledger_that_claims_more_entries_than_fit(tmp_path: Path) -> None:
+def test_a_ledger_that_claims_too_many_entries_is_an_error(tmp_path: Path) -> None:
     data, rows = blocks(FRAMES, 4096)
     put(tmp_path, f"{UUID}-ledger-12", (data, index(rows, len(data), 2**62)))
     with open_entries([f"offload:{tmp_path}"]) as source, pytest.raises(DecodeError, match="claims to go to"):
         list(source.read_many(12))
 
 
-def test_what_is_no_offloaded_ledger_is_told(tmp_path: Path) -> None:
+def test_urls_without_offloaded_ledgers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no such file or folder"):
         open_entries([f"offload:{tmp_path}/nowhere"])
     with pytest.raises(NotFoundError, match="no offloaded ledger"):
@@ -148,28 +148,28 @@ def test_data_that_cannot_be_fetched_is_unreachable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", [0, 1])
-def test_an_index_cut_or_changed_anywhere_is_told(form: int) -> None:
-    whole = (offloaded(FRAMES) if form == 0 else segments({3: FRAMES[:150], 4: FRAMES}))[1]
-    decode_offload_index(whole)
-    for size in range(len(whole)):
+def test_a_truncated_or_changed_index_is_a_decode_error(form: int) -> None:
+    index = (offloaded(FRAMES) if form == 0 else segments({3: FRAMES[:150], 4: FRAMES}))[1]
+    decode_offload_index(index)
+    for size in range(len(index)):
         with pytest.raises(DecodeError):
-            decode_offload_index(whole[:size])
+            decode_offload_index(index[:size])
     with pytest.raises(DecodeError):
-        decode_offload_index(whole + b"\0")
+        decode_offload_index(index + b"\0")
     chance = random.Random(form)
     for _ in range(2000):
-        changed = bytearray(whole)
+        changed = bytearray(index)
         at = chance.randrange(len(changed))
         changed[at : at + 4] = chance.choice(
             [b"\xff\xff\xff\xff", b"\0\0\0\0", b"\x7f\xff\xff\xff", b"\x80\0\0\0"]
         )
         try:
-            decode_offload_index(bytes(changed[: len(whole)]))
+            decode_offload_index(bytes(changed[: len(index)]))
         except DecodeError:
             continue
 
 
-def test_a_changed_data_object_ends_in_an_error_or_in_entries(tmp_path: Path) -> None:
+def test_a_changed_data_object_yields_entries_or_a_decode_error(tmp_path: Path) -> None:
     data, index = offloaded(FRAMES)
     chance = random.Random(7)
     for _ in range(150):
@@ -177,6 +177,6 @@ def test_a_changed_data_object_ends_in_an_error_or_in_entries(tmp_path: Path) ->
         at = chance.randrange(len(changed) - 4)
         changed[at : at + 4] = chance.choice([b"\xff\xff\xff\xff", b"\0\0\0\0", b"\x7f\xff\xff\xff"])
         put(tmp_path, f"{UUID}-ledger-12", (bytes(changed), index))
-        # Whatever else leaves is a bug, and fails the test.
+        # Any other exception is a bug and fails the test.
         with open_entries([f"offload:{tmp_path}"]) as source, suppress(DecodeError):
             assert all(entry.entry_id >= 0 for entry in source.read_many(12))

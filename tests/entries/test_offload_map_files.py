@@ -1,4 +1,4 @@
-"""MapFiles as Pulsar's file system offloader keeps them, written by Hadoop's own MapFile.Writer."""
+"""MapFiles of Pulsar's file system offloader, written with Hadoop's own MapFile.Writer."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ LARGE = [b"a" * 100_000, random.Random(1).randbytes(300_000), b""] * 3
 
 
 class Hadoop:
-    """Writes MapFiles by Hadoop's own classes, which come with Spark."""
+    """Writes MapFiles with Hadoop's own classes, which are part of Spark."""
 
     def __init__(self, session: Any) -> None:
         self.java = session.sparkContext._jvm
         self.io = self.java.org.apache.hadoop.io
         self.settings = session.sparkContext._jsc.hadoopConfiguration()
 
-    def write(self, folder: Path, ledger_id: int, frames: list[bytes], how: str) -> Path:
-        """Offload a ledger; `how` is NONE, RECORD or BLOCK."""
+    def write(self, folder: Path, ledger_id: int, frames: list[bytes], compression_type: str) -> Path:
+        """Offload a ledger with a `compression_type` of NONE, RECORD or BLOCK."""
         place = folder / f"{ledger_id}-{UUID}"
         system = self.java.org.apache.hadoop.fs.FileSystem.getLocal(self.settings)
         kind = self.java.java.lang.Class.forName
         key, value = kind("org.apache.hadoop.io.LongWritable"), kind("org.apache.hadoop.io.BytesWritable")
-        compression = getattr(self.java.org.apache.hadoop.io.SequenceFile.CompressionType, how)
+        compression = getattr(self.java.org.apache.hadoop.io.SequenceFile.CompressionType, compression_type)
         writer = self.io.MapFile.Writer(self.settings, system, str(place), key, value, compression)
         metadata = LedgerMetadataFormat(quorumSize=1, ensembleSize=1, length=0)
         metadata.state, metadata.lastEntryId = LedgerMetadataFormat.CLOSED, len(frames) - 1
@@ -88,26 +88,26 @@ class TestMapFiles(EntrySourceContract):
         assert [bytes(entry.data) for entry in source.read_many(77)] == LARGE
 
 
-def test_what_bookkeeper_knew_of_a_ledger(topic: Path) -> None:
+def test_bookkeepers_custom_metadata_is_read(topic: Path) -> None:
     with open_offload(f"offload:{topic}") as source:
         assert source.custom_metadata(77) == {"component": "managed-ledger"}
         assert source.custom_metadata(78) == {}
 
 
-def test_one_ledger_may_be_named(topic: Path) -> None:
+def test_the_url_can_name_a_single_ledger(topic: Path) -> None:
     with open_entries([f"offload:{topic}/12-{UUID}"]) as source:
         assert source.ledgers() == [12]
         assert bytes(source.read(12, 399).data) == FRAMES[399]
 
 
-def test_without_its_index_it_is_read_from_the_start(topic: Path, tmp_path: Path) -> None:
+def test_a_map_file_without_index_is_read_from_the_start(topic: Path, tmp_path: Path) -> None:
     shutil.copytree(topic / f"12-{UUID}", tmp_path / f"12-{UUID}")
     (tmp_path / f"12-{UUID}" / "index").unlink()
     with open_entries([f"offload:{tmp_path}"]) as source:
         assert bytes(source.read(12, 300).data) == FRAMES[300]
 
 
-def test_what_is_no_map_file_is_told(tmp_path: Path) -> None:
+def test_folders_that_are_no_map_files_are_refused(tmp_path: Path) -> None:
     place = tmp_path / f"12-{UUID}"
     place.mkdir()
     with open_entries([f"offload:{tmp_path}"]) as source, pytest.raises(DecodeError, match="no file 'data'"):
@@ -120,29 +120,29 @@ def test_what_is_no_map_file_is_told(tmp_path: Path) -> None:
         open_entries([f"offload:{tmp_path / 'empty'}"])
 
 
-def test_cut_anywhere_it_ends_in_an_error(topic: Path) -> None:
-    whole = (topic / f"{2**40}-{UUID}" / "data").read_bytes()
-    header = decode_sequence_header(whole)
-    found = list(decode_records(whole, header, header.size))
-    ends = {header.size, *(record.end for record in found)}
-    for size in range(len(whole)):
+def test_a_truncated_file_yields_its_complete_records_or_an_error(topic: Path) -> None:
+    content = (topic / f"{2**40}-{UUID}" / "data").read_bytes()
+    header = decode_sequence_header(content)
+    records = list(decode_records(content, header, header.size))
+    ends = {header.size, *(record.end for record in records)}
+    for size in range(len(content)):
         try:
-            cut = whole[:size]
-            again = list(decode_records(cut, decode_sequence_header(cut), header.size))
+            cut = content[:size]
+            read = list(decode_records(cut, decode_sequence_header(cut), header.size))
         except DecodeError:
             continue
         assert size in ends
-        assert again == found[: len(again)]
+        assert read == records[: len(read)]
 
 
-def test_changed_bytes_end_in_an_error_or_in_entries(topic: Path, tmp_path: Path) -> None:
+def test_changed_bytes_yield_entries_or_an_error(topic: Path, tmp_path: Path) -> None:
     place = tmp_path / f"12-{UUID}"
     shutil.copytree(topic / f"12-{UUID}", place)
     chance = random.Random(7)
     for name in ("data", "index"):
-        whole = (place / name).read_bytes()
+        content = (place / name).read_bytes()
         for _ in range(150):
-            changed, at = bytearray(whole), chance.randrange(len(whole) - 4)
+            changed, at = bytearray(content), chance.randrange(len(content) - 4)
             changed[at : at + 4] = chance.choice([b"\xff\xff\xff\xff", b"\0\0\0\0", b"\x7f\xff\xff\xff"])
             (place / name).write_bytes(changed)
             with open_entries([f"offload:{tmp_path}"]) as source:
@@ -152,19 +152,19 @@ def test_changed_bytes_end_in_an_error_or_in_entries(topic: Path, tmp_path: Path
                     assert source.read(12, 300).entry_id == 300
                 except PulsarMetaError:
                     continue
-        (place / name).write_bytes(whole)
+        (place / name).write_bytes(content)
 
 
-def hand_made(sizes: tuple[bytes, bytes, bytes, bytes], count: bytes) -> tuple[bytes, SequenceHeader]:
-    """Return a block of a file with these parts."""
+def build_block(sizes: tuple[bytes, bytes, bytes, bytes], count: bytes) -> tuple[bytes, SequenceHeader]:
+    """Build a block of a file from its parts."""
     header = SequenceHeader("", "", compressed=True, by_blocks=True, sync=bytes(16), size=0)
     parts = [zlib.compress(part) for part in sizes]
-    body = b"".join(encoded(len(part)) + part for part in parts)
+    body = b"".join(encode_vlong(len(part)) + part for part in parts)
     return struct.pack(">i", -1) + header.sync + count + body, header
 
 
-def encoded(number: int) -> bytes:
-    """Return a number as WritableUtils.writeVLong writes it."""
+def encode_vlong(number: int) -> bytes:
+    """Encode a number like Hadoop's WritableUtils.writeVLong."""
     if number < 128:
         return bytes([number])
     data = number.to_bytes((number.bit_length() + 7) // 8)
@@ -176,53 +176,53 @@ def encoded(number: int) -> bytes:
     [
         (b"\xff", (b"", b"", b"", b"")),
         (b"\x00", (b"", b"", b"", b"")),
-        (encoded(2_000_000), (bytes(2_000_000), b"", bytes(2_000_000), b"")),
+        (encode_vlong(2_000_000), (bytes(2_000_000), b"", bytes(2_000_000), b"")),
         (b"\x01", (b"\x08", bytes(8), b"\x09", b"short")),
         (b"\x01", (b"\x08", bytes(8), b"\x01", b"long")),
         (b"\x01", (b"\x07", bytes(8), b"\x01", b"1")),
         (b"\x02", (b"\x08", bytes(16), b"\x01", b"1")),
     ],
 )
-def test_a_broken_block_is_an_error_and_little_work(count: bytes, parts: tuple[bytes, ...]) -> None:
-    data, header = hand_made(parts, count)  # type: ignore[arg-type]
+def test_a_broken_block_is_a_decode_error(count: bytes, parts: tuple[bytes, ...]) -> None:
+    data, header = build_block(parts, count)  # type: ignore[arg-type]
     with pytest.raises(DecodeError) as caught:
         list(decode_records(data, header))
     assert type(caught.value) is DecodeError
 
 
-def test_a_whole_block_made_by_hand_is_read() -> None:
+def test_a_complete_block_built_by_hand_is_read() -> None:
     keys = struct.pack(">qq", 5, 6)
-    data, header = hand_made((b"\x08\x08", keys, b"\x01\x02", b"abc"), b"\x02")
-    found = [(record.key, bytes(record.value)) for record in decode_records(data, header)]
-    assert found == [(5, b"a"), (6, b"bc")]
+    data, header = build_block((b"\x08\x08", keys, b"\x01\x02", b"abc"), b"\x02")
+    records = [(record.key, bytes(record.value)) for record in decode_records(data, header)]
+    assert records == [(5, b"a"), (6, b"bc")]
 
 
-def test_nothing_behind_a_sync_mark_is_the_end(topic: Path, tmp_path: Path) -> None:
+def test_a_file_that_ends_after_a_sync_mark_is_an_error(topic: Path, tmp_path: Path) -> None:
     place = tmp_path / f"12-{UUID}"
     shutil.copytree(topic / f"12-{UUID}", place)
-    whole = (place / "data").read_bytes()
-    header = decode_sequence_header(whole)
-    mark = whole.rfind(b"\xff\xff\xff\xff" + header.sync)
+    content = (place / "data").read_bytes()
+    header = decode_sequence_header(content)
+    mark = content.rfind(b"\xff\xff\xff\xff" + header.sync)
     assert mark > 0
-    (place / "data").write_bytes(whole[: mark + 20])
+    (place / "data").write_bytes(content[: mark + 20])
     (place / "index").unlink()
     with open_entries([f"offload:{tmp_path}"]) as source, pytest.raises(DecodeError, match="expected"):
         list(source.read_many(12))
 
 
-def test_an_offload_that_failed_is_passed_over(topic: Path, tmp_path: Path) -> None:
-    """Also where its end only is missing, or all of it."""
+def test_a_failed_offload_is_skipped_if_there_is_another(topic: Path, tmp_path: Path) -> None:
+    """The file of the failed offload is empty or lacks its end."""
     other = UUID.replace("0a", "0b", 1)
     for name in (UUID, other):
         shutil.copytree(topic / f"12-{UUID}", tmp_path / f"12-{name}")
     data = tmp_path / f"12-{UUID}" / "data"
-    whole = data.read_bytes()
-    for size in (len(whole) - 30, 0):
-        data.write_bytes(whole[:size])
+    content = data.read_bytes()
+    for size in (len(content) - 30, 0):
+        data.write_bytes(content[:size])
         with open_entries([f"offload:{tmp_path}"]) as source:
             assert [bytes(entry.data) for entry in source.read_many(12)] == FRAMES
 
 
-def test_a_ledger_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+def test_a_missing_ledger_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no such file or folder"):
         open_entries([f"offload:{tmp_path}/12-{UUID}"])

@@ -1,4 +1,4 @@
-"""Tiered storage on a real S3 server (moto): the messages of a captured topic, read from objects alone."""
+"""Tiered storage on an S3 server (moto): the messages of a captured topic, read only from objects."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.servers.s3 import BUCKET, client, offload, s3_server
 
 TOPIC = "persistent://public/default/codec-zstd"
 COLUMNS = ["topic", "ledger_id", "entry_id", "batch_index", "key", "payload", "error"]
-# The server's library and the client's warn about their own sockets and clocks.
+# The libraries of the server and the client warn about their own sockets and clocks.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """An S3 server that ours find by the environment, and a client of it."""
+    """An S3 server, which the environment points to, and a client for it."""
     import s3fs
 
     with s3_server() as environment:
@@ -43,10 +43,10 @@ def folder(capture: Callable[[str], Path]) -> Path:
 
 def ledgers_of(folder: Path) -> list[int]:
     stats = orjson.loads((folder / "truth.json").read_bytes())[TOPIC]["internalStats"]
-    return [one["ledgerId"] for one in stats["ledgers"] if one["entries"]]
+    return [ledger["ledgerId"] for ledger in stats["ledgers"] if ledger["entries"]]
 
 
-def test_messages_come_from_objects_alone(s3: Any, folder: Path, tmp_path: Path) -> None:
+def test_messages_are_read_only_from_objects(s3: Any, folder: Path, tmp_path: Path) -> None:
     expected, _ = rows_of(folder, [TOPIC], readable=False)
     for ledger_id in ledgers_of(folder):
         offload(s3, folder, ledger_id)
@@ -59,7 +59,7 @@ def test_messages_come_from_objects_alone(s3: Any, folder: Path, tmp_path: Path)
     assert f"{len(rows)} messages".encode() in done.stderr
 
 
-def test_a_bucket_that_is_not_there_is_one_line(s3: Any) -> None:
+def test_a_missing_bucket_is_a_one_line_error(s3: Any) -> None:
     with ExitStack() as stack, pytest.raises(PulsarMetaError) as raised:
         stack.enter_context(open_entries(["offload:s3://nowhere"])).ledgers()
     assert isinstance(raised.value, NotFoundError)

@@ -1,4 +1,4 @@
-"""A source of entries for tests, some of which cannot be had."""
+"""A test source of entries, some of which cannot be read."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pulsar_meta.entries.base import BaseSource, RawEntry
 
 
 class Worn(BaseSource):
-    """A ledger of `count` entries, whatever its id; it counts the requests. `lost`: entries that raise."""
+    """Has `count` entries in every ledger, `lost` of which raise these errors, and counts the requests."""
 
     url = "worn:"
 
     def __init__(
         self, count: int, lost: Mapping[int, Exception], data: Callable[[int], bytes] = b"%d".__mod__
     ) -> None:
-        """`data` makes the bytes of an entry of its id."""
+        """`data` returns the bytes of an entry id."""
         self.count, self.lost, self.data, self.requests = count, lost, data, 0
 
     def ledgers(self) -> list[int]:

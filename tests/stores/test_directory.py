@@ -44,15 +44,15 @@ def test_the_value_of_a_path_is_a_file_named_value(tree: Path) -> None:
     assert sorted(path.name for path in tree.rglob("*")) == [".value", "a", "b"]
 
 
-def test_a_file_that_was_put_there_by_hand_is_a_value(tree: Path) -> None:
+def test_a_file_written_by_hand_is_a_value(tree: Path) -> None:
     (tree / "x" / "y").mkdir(parents=True)
     (tree / "x" / "y" / ".value").write_bytes(b"by hand")
     with registry.open_store(f"dir:{tree}") as store:
         assert store.read("/x/y").value == b"by hand"
-        assert [held.path for held in store.scan()] == ["/x/y"]
+        assert [value.path for value in store.scan()] == ["/x/y"]
 
 
-def test_what_was_changed_by_hand_is_a_conflict(tree: Path) -> None:
+def test_a_change_by_hand_is_a_conflict(tree: Path) -> None:
     with registry.open_store(f"dir:{tree}", read_only=False) as store:
         version = store.put("/a", b"x", ABSENT)
         (tree / "a" / ".value").write_bytes(b"by hand")
@@ -80,13 +80,13 @@ def test_reading_changes_nothing(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/.value", "/a/.value", "/a/.value.new/b"])
-def test_names_of_its_own_files_are_refused(tree: Path, path: str) -> None:
+def test_paths_that_use_the_stores_file_names_are_refused(tree: Path, path: str) -> None:
     with registry.open_store(f"dir:{tree}", read_only=False) as store, pytest.raises(UsageError):
         store.put(path, b"x", ABSENT)
 
 
 @pytest.mark.parametrize("path", ["/../outside", "/a/../../outside", "/.."])
-def test_nothing_outside_is_reached(tree: Path, path: str) -> None:
+def test_paths_that_leave_the_directory_are_refused(tree: Path, path: str) -> None:
     (tree.parent / "outside").mkdir()
     (tree.parent / "outside" / ".value").write_bytes(b"secret")
     with registry.open_store(f"dir:{tree}", read_only=False) as store:
@@ -114,19 +114,19 @@ def test_symbolic_links_are_not_followed(tree: Path) -> None:
     assert os.listdir(outside) == [".value"]
 
 
-def test_a_pipe_does_not_hang(tree: Path) -> None:
+def test_a_pipe_does_not_block_reading(tree: Path) -> None:
     (tree / "a").mkdir()
     os.mkfifo(tree / "a" / ".value")
     with registry.open_store(f"dir:{tree}") as store, pytest.raises(UnreachableError):
         store.read("/a")
 
 
-def test_no_directory(tmp_path: Path) -> None:
+def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         registry.open_store(f"dir:{tmp_path / 'none'}")
 
 
-def test_one_of_many_writers_wins(tree: Path) -> None:
+def test_only_one_of_many_writers_creates_a_value(tree: Path) -> None:
     def create(at: int) -> bool:
         with registry.open_store(f"dir:{tree}", read_only=False) as store:
             try:
@@ -141,7 +141,7 @@ def test_one_of_many_writers_wins(tree: Path) -> None:
     assert (tree / "a" / ".value").read_text() == str(won.index(True))
 
 
-def test_a_group_is_written_but_for_what_moved(tree: Path) -> None:
+def test_a_group_skips_values_that_changed(tree: Path) -> None:
     with registry.open_store(f"dir:{tree}", read_only=False) as store:
         versions = store.put_many([(f"/a/{at}", b"x", ABSENT) for at in range(200)])
         (tree / "a" / "100" / ".value").write_bytes(b"by hand")
@@ -156,7 +156,7 @@ def test_a_group_is_written_but_for_what_moved(tree: Path) -> None:
     assert not list(tree.rglob(".value.new"))
 
 
-def test_a_path_may_come_twice_in_a_group(tree: Path) -> None:
+def test_a_group_may_contain_a_path_twice(tree: Path) -> None:
     with registry.open_store(f"dir:{tree}", read_only=False) as store:
         first = store.put("/a", b"1", ABSENT)
         second = content_version(b"2")
@@ -165,31 +165,31 @@ def test_a_path_may_come_twice_in_a_group(tree: Path) -> None:
         assert store.put_many([]) == []
 
 
-def test_a_full_disk_leaves_every_value_whole(tree: Path) -> None:
+def test_a_full_disk_leaves_every_value_intact(tree: Path) -> None:
     with registry.open_store(f"dir:{tree}", read_only=False) as store:
         versions = store.put_many([(f"/{at}", b"old", ABSENT) for at in range(10)])
-        # No file of this process may be longer now, as on a disk that is full.
-        held = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, held[1]))
+        # From here on, this process can write no longer file, which simulates a full disk.
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
         try:
             with pytest.raises(UnreachableError, match="/5: File too large"):
                 store.put_many(
                     [(f"/{at}", bytes(at // 5 * 1001), version or 0) for at, version in enumerate(versions)]
                 )
         finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, held)
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert [store.read(f"/{at}").value for at in range(10)] == [b""] * 5 + [b"old"] * 5
     assert not list(tree.rglob(".value.new"))
 
 
-def test_a_tree_that_is_gone(tree: Path) -> None:
+def test_writing_to_a_deleted_directory_is_an_error(tree: Path) -> None:
     with registry.open_store(f"dir:{tree}", read_only=False) as store:
         tree.rmdir()
         with pytest.raises(UnreachableError, match="cannot be locked: No such file"):
             store.put_many([("/a", b"x", ABSENT)])
 
 
-def test_a_writer_that_stays(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_another_writer_times_out(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory, "LOCK_SECONDS", 0.05)
     other = os.open(tree, os.O_RDONLY)
     fcntl.flock(other, fcntl.LOCK_EX)
@@ -200,7 +200,7 @@ def test_a_writer_that_stays(tree: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert store.put("/a", b"x", ABSENT) == content_version(b"x")
 
 
-def test_a_half_written_value_of_a_killed_writer_is_no_value(tree: Path) -> None:
+def test_a_killed_writers_unfinished_file_is_ignored(tree: Path) -> None:
     (tree / "a").mkdir()
     (tree / "a" / ".value.new").write_bytes(b"half")
     with registry.open_store(f"dir:{tree}", read_only=False) as store:

@@ -26,15 +26,15 @@ Gateway = Callable[..., dict[str, Any]]
 
 
 def gateway(server: EtcdServer, token: str = "") -> Gateway:
-    """Return a function that asks the server in its other language, JSON over HTTP."""
+    """Return a function that calls the server's other API, JSON over HTTP."""
 
     def ask(method: str, **body: object) -> dict[str, Any]:
         url, data = f"http://{server.address}/v3/{method}", json.dumps(body).encode()
         request = urllib.request.Request(url, data, {"Authorization": token} if token else {})
         with urllib.request.urlopen(request, timeout=60) as answer:
-            found = json.load(answer)
-        assert isinstance(found, dict)
-        return found
+            document = json.load(answer)
+        assert isinstance(document, dict)
+        return document
 
     return ask
 
@@ -59,41 +59,41 @@ class EtcdFixtures:
 class TestEtcdStore(EtcdFixtures, StoreContract):
     counts = True
 
-    def test_a_scan_is_of_one_revision(self, store: Store, root: str) -> None:
+    def test_a_scan_reads_a_single_revision(self, store: Store, root: str) -> None:
         versions = put_all(store, [f"{root}/{at:03d}" for at in range(100)])
         scan = store.scan(root)
-        found = [next(scan)]
+        values = [next(scan)]
         for path, version in versions.items():
             store.put(path, b"later", version)
         store.put(f"{root}/999", b"later", ABSENT)
-        found += scan
-        assert [held.value for held in found] == [path.encode() for path in versions]
+        values += scan
+        assert [value.value for value in values] == [path.encode() for path in versions]
 
-    def test_the_store_as_it_was(self, server: EtcdServer, store: Store, root: str) -> None:
+    def test_an_old_revision_can_be_read(self, server: EtcdServer, store: Store, root: str) -> None:
         then = store.put(f"{root}/a", b"then", ABSENT)
         store.put(f"{root}/a", b"now", then)
         store.put(f"{root}/b", b"now", ABSENT)
         with registry.open_store(f"etcd://{server.address}?revision={then}") as past:
             assert past.read(f"{root}/a").value == b"then"
             assert past.children(root) == ["a"]
-            assert [held.value for held in past.scan(root)] == [b"then"]
-            assert [held and held.value for held in past.read_many([f"{root}/a", f"{root}/b"])] == [
+            assert [value.value for value in past.scan(root)] == [b"then"]
+            assert [value and value.value for value in past.read_many([f"{root}/a", f"{root}/b"])] == [
                 b"then",
                 None,
             ]
 
-    def test_the_store_as_it_is_now(self, store: Store, root: str) -> None:
+    def test_as_of_now_ignores_later_writes(self, store: Store, root: str) -> None:
         then = store.put(f"{root}/a", b"then", ABSENT)
         now = store.as_of_now()
         store.put(f"{root}/a", b"later", then)
         store.put(f"{root}/b", b"later", ABSENT)
-        assert [held.value for held in now.scan(root)] == [b"then"]
+        assert [value.value for value in now.scan(root)] == [b"then"]
         assert (now.children(root), now.read_many([f"{root}/b"])) == (["a"], [None])
         assert store.read(f"{root}/a").value == b"later"
         with pytest.raises(GuardError):
             now.put(f"{root}/a", b"later", then)
 
-    def test_a_revision_that_is_not_there(self, server: EtcdServer, root: str) -> None:
+    def test_a_missing_or_compacted_revision_is_an_error(self, server: EtcdServer, root: str) -> None:
         with pytest.raises(UnreachableError, match="revision"):
             registry.open_store(f"etcd://{server.address}?revision=999999999")
         with pytest.raises(GuardError, match="past"):
@@ -105,27 +105,30 @@ class TestEtcdServer(EtcdFixtures, ServerContract):
 
 
 class TestEtcdsOwn(EtcdFixtures):
-    """What only etcd has."""
+    """Behaviour that only etcd has."""
 
     @pytest.fixture
     def ask(self, server: EtcdServer) -> Gateway:
         return gateway(server)
 
-    def held(self, ask: Gateway, key: str) -> dict[str, Any]:
-        found = ask("kv/range", key=b64(key))["kvs"][0]
-        assert isinstance(found, dict)
-        return found
+    def raw_value(self, ask: Gateway, key: str) -> dict[str, Any]:
+        document = ask("kv/range", key=b64(key))["kvs"][0]
+        assert isinstance(document, dict)
+        return document
 
     def test_the_version_is_the_mod_revision(self, open_store: Opener, ask: Gateway, root: str) -> None:
         ask("kv/put", key=b64(f"{root}/a"), value=b64("one"))
         with open_store() as store:
-            held = store.read(f"{root}/a")
-            assert (held.value, held.version) == (b"one", int(self.held(ask, f"{root}/a")["mod_revision"]))
-            version = store.put(f"{root}/a", b"two", held.version)
-        found = self.held(ask, f"{root}/a")
-        assert (b64decode(found["value"]), int(found["mod_revision"])) == (b"two", version)
-        # What Pulsar compares with: one more than its Stat's version.
-        assert int(found["version"]) == 2
+            value = store.read(f"{root}/a")
+            assert (value.value, value.version) == (
+                b"one",
+                int(self.raw_value(ask, f"{root}/a")["mod_revision"]),
+            )
+            version = store.put(f"{root}/a", b"two", value.version)
+        raw = self.raw_value(ask, f"{root}/a")
+        assert (b64decode(raw["value"]), int(raw["mod_revision"])) == (b"two", version)
+        # Pulsar compares with this number. It is one more than the version of its Stat.
+        assert int(raw["version"]) == 2
 
     def test_a_version_is_never_used_twice(self, open_store: Opener, ask: Gateway, root: str) -> None:
         with open_store() as store:
@@ -139,13 +142,13 @@ class TestEtcdsOwn(EtcdFixtures):
         lease = ask("lease/grant", TTL=600)["ID"]
         ask("kv/put", key=b64(f"{root}/a"), value=b64("x"), lease=lease)
         with open_store() as store:
-            held = store.read(f"{root}/a")
-            assert held.ephemeral
-            store.put(f"{root}/a", b"y", held.version)
+            value = store.read(f"{root}/a")
+            assert value.ephemeral
+            store.put(f"{root}/a", b"y", value.version)
             assert store.read(f"{root}/a").ephemeral
-        assert self.held(ask, f"{root}/a")["lease"] == lease
+        assert self.raw_value(ask, f"{root}/a")["lease"] == lease
 
-    def test_the_limit_is_the_servers(self, server: EtcdServer, open_store: Opener, root: str) -> None:
+    def test_the_size_limit_is_the_servers(self, server: EtcdServer, open_store: Opener, root: str) -> None:
         with open_store() as store:
             assert store.max_value_size is not None
             room = store.max_value_size - 2 * len(f"{root}/a")
@@ -159,7 +162,7 @@ class TestEtcdsOwn(EtcdFixtures):
         with unaware, pytest.raises(UnreachableError, match="too large"):
             unaware.put(f"{root}/b", bytes(1_700_000), ABSENT)
 
-    def test_many_values_are_few_requests(
+    def test_many_values_need_few_requests(
         self, open_store: Opener, root: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sent: list[int] = []
@@ -182,12 +185,12 @@ class TestEtcdsOwn(EtcdFixtures):
             assert sent == [63, 63, 5]
             large = store.put_many([(path, bytes(600_000), made[0] or 0) for path in paths[:3]])
             assert (None in large, sent[3:]) == (False, [2, 1])
-            found = [(held.path, held.version) for held in store.read_many(paths) if held]
-            assert store.delete_many(found) == [True] * 130
+            versions = [(value.path, value.version) for value in store.read_many(paths) if value]
+            assert store.delete_many(versions) == [True] * 130
             assert sent[5:] == [63, 63, 4]
 
-    def test_among_many_at_once_only_what_moved_is_a_conflict(self, open_store: Opener, root: str) -> None:
-        """Each request is all or none; where it is none, its values are set one by one."""
+    def test_in_a_group_only_changed_values_are_conflicts(self, open_store: Opener, root: str) -> None:
+        """A request succeeds or fails as a whole. If one fails, its values are written one by one."""
         paths = [f"{root}/{at:03}" for at in range(200)]
         with open_store() as store:
             versions = store.put_many([(path, b"old", ABSENT) for path in paths])
@@ -196,13 +199,13 @@ class TestEtcdsOwn(EtcdFixtures):
                 writes[at] = (paths[at], b"lost", 1)
             made = store.put_many(writes)
             assert [at for at, version in enumerate(made) if version is None] == [70, 199]
-            held = store.read_many(paths)
-            assert [one and one.version for one in held] == [
+            values = store.read_many(paths)
+            assert [value and value.version for value in values] == [
                 versions[at] if at in (70, 199) else made[at] for at in range(200)
             ]
-            assert {one.value for one in held if one} == {b"new", b"old"}
+            assert {value.value for value in values if value} == {b"new", b"old"}
             gone = store.delete_many(
-                [(one.path, one.version - (one.path == paths[3])) for one in held if one]
+                [(value.path, value.version - (value.path == paths[3])) for value in values if value]
             )
             assert [at for at, done in enumerate(gone) if not done] == [3]
 
@@ -215,21 +218,21 @@ class TestEtcdsOwn(EtcdFixtures):
             assert names == [store.children(path) for path in paths]
             assert [len(names[at]) for at in (0, 1, 8, 151)] == [150, 8, 708, 0]
 
-    def test_a_server_that_takes_few_operations(self, tmp_path: Path) -> None:
+    def test_a_server_with_a_low_operation_limit_gets_smaller_groups(self, tmp_path: Path) -> None:
         with EtcdServer(tmp_path / "etcd", options=("--max-txn-ops", "8")) as few:
             url = f"etcd://{few.address}?timeout=20"
             with registry.open_store(url, read_only=False) as store:
                 made = store.put_many([(f"/{at}", b"x", ABSENT) for at in range(50)])
                 assert None not in made
                 assert store.put_many([("/1", b"y", 1), ("/2", b"y", made[2] or 0)])[0] is None
-                found = store.read_many([f"/{at}" for at in range(51)])
-                assert [held and held.value for held in found] == [b"x", b"x", b"y", *[b"x"] * 47, None]
+                values = store.read_many([f"/{at}" for at in range(51)])
+                assert [value and value.value for value in values] == [b"x", b"x", b"y", *[b"x"] * 47, None]
                 assert [len(names) for names in store.children_many(["/"] * 20)] == [50] * 20
 
     def test_values_beyond_grpcs_own_limit_are_scanned(self, open_store: Opener, root: str) -> None:
         with open_store() as store:
             put_all(store, [f"{root}/{at}" for at in range(8)], lambda path: path.encode() * 100_000)
-            assert [len(held.value) for held in store.scan(root)] == [len(f"{root}/0") * 100_000] * 8
+            assert [len(value.value) for value in store.scan(root)] == [len(f"{root}/0") * 100_000] * 8
 
     def test_a_scan_in_narrow_ranges(
         self, open_store: Opener, root: str, monkeypatch: pytest.MonkeyPatch
@@ -239,21 +242,21 @@ class TestEtcdsOwn(EtcdFixtures):
         paths = sorted(f"{root}/ns-{at // 100}/topic-{at // 10}/c-{at}" for at in range(1000))
         with open_store() as store:
             store.put_many([(path, b"x", ABSENT) for path in paths])
-            asked: list[RangeResponse] = []
-            page = store._page  # type: ignore[attr-defined]
+            pages: list[RangeResponse] = []
+            read_page = store._page  # type: ignore[attr-defined]
 
             def noted(*at: object, **how: object) -> RangeResponse:
-                asked.append(page(*at, **how))
-                return asked[-1]
+                pages.append(read_page(*at, **how))
+                return pages[-1]
 
             monkeypatch.setattr(store, "_page", noted)
-            assert [held.path for held in store.scan(root)] == paths
-            assert [held.path for held in store.scan(root, after=paths[499])] == paths[500:]
-        # etcd says how many there are: a few are counted for each question, not all.
-        assert max(one.count for one in asked) >= 1000
-        assert sum(one.count for one in asked) / len(asked) < 150
+            assert [value.path for value in store.scan(root)] == paths
+            assert [value.path for value in store.scan(root, after=paths[499])] == paths[500:]
+        # etcd counts the keys of each requested range, so each request should count a few keys, not all.
+        assert max(page.count for page in pages) >= 1000
+        assert sum(page.count for page in pages) / len(pages) < 150
 
-    def test_children_jump_over_what_is_below_them(self, open_store: Opener, root: str) -> None:
+    def test_listing_children_skips_their_subtrees(self, open_store: Opener, root: str) -> None:
         with open_store() as store:
             put_all(
                 store, [f"{root}/big/{at:04d}" for at in range(1200)] + [f"{root}/{name}" for name in "az"]
@@ -261,19 +264,19 @@ class TestEtcdsOwn(EtcdFixtures):
             assert store.children(root) == ["a", "big", "z"]
             assert len(store.children(f"{root}/big")) == 1200
 
-    def test_another_server_answers_for_a_dead_one(self, server: EtcdServer, root: str) -> None:
+    def test_another_server_is_used_if_one_is_dead(self, server: EtcdServer, root: str) -> None:
         url = f"etcd://127.0.0.1:1,{server.address}?timeout=20"
         with registry.open_store(url, read_only=False) as store:
             version = store.put(f"{root}/a", b"x", ABSENT)
             assert store.read(f"{root}/a").version == version
 
-    def test_another_server_answers_for_a_silent_one(self, server: EtcdServer) -> None:
+    def test_another_server_is_used_if_one_is_silent(self, server: EtcdServer) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"etcd://127.0.0.1:{silent.getsockname()[1]},{server.address}?timeout=8"
             with registry.open_store(url) as store:
                 assert store.children("/nowhere") == []
 
-    def test_a_server_that_accepts_and_says_nothing(self) -> None:
+    def test_a_server_that_accepts_and_never_answers_times_out(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             started = time.monotonic()
             with pytest.raises(UnreachableError):
@@ -286,7 +289,7 @@ class TestEtcdsOwn(EtcdFixtures):
         assert capfd.readouterr() == ("", "")
 
 
-def test_tls(tmp_path: Path) -> None:
+def test_tls_connections_need_the_right_certificates(tmp_path: Path) -> None:
     skip_or_fail(why_not())
     made = make_certificates(tmp_path / "certificates")
     with EtcdServer(tmp_path / "etcd", tls=(made.server, made.server_key)) as server:
@@ -302,7 +305,7 @@ def test_tls(tmp_path: Path) -> None:
 class TestPassword:
     @pytest.fixture
     def locked(self, tmp_path: Path) -> Iterator[EtcdServer]:
-        """A server that lets in nobody but root, whose password is s3cr3t."""
+        """A server that admits only root, with the password s3cr3t."""
         skip_or_fail(why_not())
         with EtcdServer(tmp_path / "etcd") as server:
             ask = gateway(server)
@@ -312,12 +315,14 @@ class TestPassword:
             ask("auth/enable")
             yield server
 
-    def test_user_and_password(self, locked: EtcdServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_password_survives_server_restarts(
+        self, locked: EtcdServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("ETCD_AUTH", "root:s3cr3t")
         url = f"etcd://{locked.address}?timeout=20&auth=env:ETCD_AUTH"
         with registry.open_store(url, read_only=False) as store:
             version = store.put("/a", b"x", ABSENT)
-            # A restarted server knows no tokens any more.
+            # A restarted server has forgotten its tokens.
             locked.restart()
             assert store.read("/a").version == version
             locked.restart()
@@ -329,7 +334,9 @@ class TestPassword:
             assert store.advance_sequence("/a", 700) == 700
             assert store.read("/a").value == b"y"
 
-    def test_a_wrong_password(self, locked: EtcdServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_wrong_password_is_refused_and_not_shown(
+        self, locked: EtcdServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("ETCD_AUTH", "root:wr0ng")
         for auth in ("&auth=env:ETCD_AUTH", ""):
             with pytest.raises(UnreachableError) as caught:

@@ -1,4 +1,4 @@
-"""The ranges of a scan, over generated keys; `test_etcd` has them over a real etcd."""
+"""The ranges of a scan over generated keys. `test_etcd` tests them on a real etcd."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pulsar_meta.stores import etcd_ranges
 from pulsar_meta.stores.etcd_ranges import Reach
 
 
-def asked(keys: list[bytes], below: bytes, page: int) -> Iterator[tuple[list[bytes], int]]:
-    """Yield the pages of a scan and how many keys each question counted, as etcd answers and counts."""
+def scan(keys: list[bytes], below: bytes, page: int) -> Iterator[tuple[list[bytes], int]]:
+    """Yield the pages of a scan, and the number of keys that etcd would count for each request."""
     start, reach = below, Reach(below, below[:-1] + b"0")
     while True:
         assert start < reach.end <= reach.last
         at, end = bisect_left(keys, start), bisect_left(keys, reach.end)
-        found = keys[at : min(end, at + page)]
-        yield found, end - at
+        page_keys = keys[at : min(end, at + page)]
+        yield page_keys, end - at
         if end - at > page:
-            start = found[-1] + b"\0"
-            reach.narrow(end - at, found[0], found[-1])
+            start = page_keys[-1] + b"\0"
+            reach.narrow(end - at, page_keys[0], page_keys[-1])
         elif reach.end == reach.last:
             return
         else:
@@ -36,7 +36,7 @@ def few_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(etcd_ranges, "COUNTED", 80)
 
 
-# What no path holds, too: bytes beyond UTF-8.
+# Also bytes beyond UTF-8, which no path contains.
 _names = st.binary(min_size=1, max_size=4).map(lambda text: text.replace(b"0", b"\xff"))
 _keys = st.sets(
     st.lists(_names, min_size=1, max_size=4).map(lambda names: b"/a/" + b"/".join(names)), max_size=200
@@ -44,9 +44,9 @@ _keys = st.sets(
 
 
 @given(_keys, st.integers(1, 9))
-def test_every_key_is_there_once_and_in_order(keys: set[bytes], page: int) -> None:
-    found = [key for some, _ in asked(sorted(keys), b"/a/", page) for key in some]
-    assert found == sorted(keys)
+def test_every_key_is_scanned_once_and_in_order(keys: set[bytes], page: int) -> None:
+    scanned = [key for page_keys, _ in scan(sorted(keys), b"/a/", page) for key in page_keys]
+    assert scanned == sorted(keys)
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_every_key_is_there_once_and_in_order(keys: set[bytes], page: int) -> No
         [b"/m/%d/topic" % at for at in range(15_000)] + [b"/m/x/y/z/%d" % at for at in range(15_000)],
     ],
 )
-def test_few_keys_are_counted_and_few_questions_find_nothing(keys: list[bytes]) -> None:
-    pages = list(asked(sorted(keys), b"/", 10))
-    assert [key for found, _ in pages for key in found] == sorted(keys)
+def test_few_keys_are_counted_and_few_requests_are_empty(keys: list[bytes]) -> None:
+    pages = list(scan(sorted(keys), b"/", 10))
+    assert [key for page_keys, _ in pages for key in page_keys] == sorted(keys)
     assert sum(counted for _, counted in pages) < 60 * len(keys)
     assert len(pages) < 3 * len(keys) / 10

@@ -41,7 +41,7 @@ class TestOxiaStore(OxiaFixtures, StoreContract):
     real_parents = True
     keeps_parents = True
 
-    def test_groups_are_sent_at_once(self, store: Store, root: str) -> None:
+    def test_a_group_is_sent_in_one_request(self, store: Store, root: str) -> None:
         assert store.sends_groups
         versions = put_all(store, [f"{root}/{at}" for at in range(300)])
         stale = f"{root}/5"
@@ -53,10 +53,10 @@ class TestOxiaStore(OxiaFixtures, StoreContract):
         paths = [*versions, f"{root}/nowhere", f"{root}/made/now"]
         read = store.read_many(paths)
         assert read[-2] is None
-        for path, held, version in zip(paths, read, done, strict=True):
+        for path, value, version in zip(paths, read, done, strict=True):
             if path != f"{root}/nowhere":
-                assert held == store.read(path)
-                assert held.version == version or (path, held.value) == (stale, b"moved")
+                assert value == store.read(path)
+                assert value.version == version or (path, value.value) == (stale, b"moved")
 
 
 class TestOxiaServer(OxiaFixtures, ServerContract):
@@ -64,34 +64,30 @@ class TestOxiaServer(OxiaFixtures, ServerContract):
 
 
 class TestOxiasOwn(OxiaFixtures):
-    """What only Oxia has, seen by its own client program too."""
+    """Behaviour that only Oxia has, also checked with its own client program."""
 
     def client(self, server: OxiaServer, *arguments: str) -> str:
         command = [str(binary()), "client", *arguments, "-a", server.address, "--log-level", "error"]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
-    def test_its_own_client_finds_what_we_wrote(
-        self, server: OxiaServer, open_store: Opener, root: str
-    ) -> None:
+    def test_oxias_client_reads_our_values(self, server: OxiaServer, open_store: Opener, root: str) -> None:
         paths = [f"{root}/{name}" for name in NAMES]
         with open_store() as store:
             put_all(store, paths)
         for path in paths:
-            # On another shard than the one that the key belongs to, it would not be found.
+            # A key on the wrong shard would not be found.
             assert self.client(server, "get", path).strip() == path
 
-    def test_we_find_what_its_own_client_wrote(
-        self, server: OxiaServer, open_store: Opener, root: str
-    ) -> None:
+    def test_values_of_oxias_client_are_read(self, server: OxiaServer, open_store: Opener, root: str) -> None:
         paths = [f"{root}-{at}" for at in range(6)]
         for path in paths:
             self.client(server, "put", path, f"value of {path}")
         with open_store() as store:
             for path in paths:
-                held = store.read(path)
-                assert held.value.decode().strip() == f"value of {path}"
-                assert held.modified is not None
-                assert abs(held.modified - time.time() * 1000) < 60_000
+                value = store.read(path)
+                assert value.value.decode().strip() == f"value of {path}"
+                assert value.modified is not None
+                assert abs(value.modified - time.time() * 1000) < 60_000
             version = store.read(paths[0]).version
             self.client(server, "put", paths[0], "moved")
             assert store.read(paths[0]).version > version
@@ -105,14 +101,14 @@ class TestOxiasOwn(OxiaFixtures):
             for path in paths:
                 self.client(server, "put", path, "routed", "--partition-key", "elsewhere")
             assert isinstance(store, OxiaStore)
-            lost = [path for path in paths if store._get(path).status]
-            assert lost, "all of them happen to lie where their own hash says"
-            scanned = {held.path: held for held in store.scan(root)}
+            misplaced = [path for path in paths if store._get(path).status]
+            assert misplaced, "every key happens to be on the shard of its own hash"
+            scanned = {value.path: value for value in store.scan(root)}
             for path in paths:
-                held = store.read(path)
-                assert held == scanned[path]
-                assert held.value.decode().strip() == "routed"
-            for path in lost:
+                value = store.read(path)
+                assert value == scanned[path]
+                assert value.value.decode().strip() == "routed"
+            for path in misplaced:
                 version = store.read(path).version
                 for write in (
                     lambda path=path, version=version: store.put(path, b"x", version),
@@ -121,29 +117,29 @@ class TestOxiasOwn(OxiaFixtures):
                 ):
                     with pytest.raises(GuardError, match="partition key"):
                         write()
-            assert {held.path: held for held in store.scan(root)} == scanned
+            assert {value.path: value for value in store.scan(root)} == scanned
 
-    def test_every_shard_orders_as_we_do(self, open_store: Opener, root: str) -> None:
+    def test_every_shard_uses_our_key_order(self, open_store: Opener, root: str) -> None:
         chance = random.Random(7)
         parts = ["a", "b", "a-", "a.b", "A", "0", "ä", "~", "a b", "zz"]
         paths = {f"{root}/" + "/".join(chance.choices(parts, k=chance.randint(1, 5))) for _ in range(300)}
         with open_store() as store:
             assert isinstance(store, OxiaStore)
             for path in sorted(paths):
-                # A parent of an earlier one is there already.
+                # A path may exist already, as a parent of an earlier one.
                 with suppress(ConflictError):
                     store.put(path, b"x", ABSENT)
             shards = [shard.shard for shard in store._shards()]
             assert len(shards) > 1
             for shard in shards:
-                found = [held.path for held in store._scan_shard(shard, *subtree_range(root))]
-                assert len(found) > 50
-                assert found == sorted(found, key=order)
-            everything = [held.path for held in store.scan(root)]
+                shard_paths = [value.path for value in store._scan_shard(shard, *subtree_range(root))]
+                assert len(shard_paths) > 50
+                assert shard_paths == sorted(shard_paths, key=order)
+            everything = [value.path for value in store.scan(root)]
             assert everything == sorted(everything, key=order)
             assert set(everything) >= paths
 
-    def test_an_unknown_namespace(self, server: OxiaServer) -> None:
+    def test_an_unknown_namespace_is_an_error(self, server: OxiaServer) -> None:
         with pytest.raises(UnreachableError, match="namespace"):
             registry.open_store(f"oxia://{server.address}/nowhere?timeout=2")
 
@@ -153,13 +149,13 @@ class TestOxiasOwn(OxiaFixtures):
         with registry.open_store(f"oxia://{server.address}") as store:
             assert store.read(f"{root}/a").value == b"x"
 
-    def test_values_beyond_grpcs_own_limit(self, open_store: Opener, root: str) -> None:
+    def test_values_over_grpcs_default_limit_are_read(self, open_store: Opener, root: str) -> None:
         with open_store() as store:
             store.put(f"{root}/a", bytes(6 << 20), ABSENT)
             assert len(store.read(f"{root}/a").value) == 6 << 20
-            assert sum(len(held.value) for held in store.scan(root)) == 6 << 20
+            assert sum(len(value.value) for value in store.scan(root)) == 6 << 20
 
-    def test_a_server_that_accepts_and_says_nothing(self) -> None:
+    def test_a_server_that_accepts_and_never_answers_times_out(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             started = time.monotonic()
             with pytest.raises(UnreachableError):
@@ -172,8 +168,8 @@ class TestOxiasOwn(OxiaFixtures):
         assert capfd.readouterr() == ("", "")
 
 
-def test_tls_and_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server behind TLS that takes the tokens of an OpenID issuer."""
+def test_a_tls_server_accepts_only_valid_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server uses TLS and accepts the tokens of an OpenID issuer."""
     skip_or_fail(oxia.why_not())
     made = make_certificates(tmp_path / "certificates")
     with (
@@ -185,11 +181,11 @@ def test_tls_and_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         with registry.open_store(f"{url}&auth=env:OXIA_TOKEN&timeout=20", read_only=False) as store:
             version = store.put("/a/b", b"x", ABSENT)
             assert store.read("/a/b").value == b"x"
-            assert [held.path for held in store.scan("/a")] == ["/a", "/a/b"]
+            assert [value.path for value in store.scan("/a")] == ["/a", "/a/b"]
             store.delete("/a/b", version)
-        for refused in (url, f"oxia://{server.address}?auth=env:OXIA_TOKEN"):
+        for rejected in (url, f"oxia://{server.address}?auth=env:OXIA_TOKEN"):
             with pytest.raises(UnreachableError):
-                registry.open_store(f"{refused}&timeout=1")
+                registry.open_store(f"{rejected}&timeout=1")
         monkeypatch.setenv("OXIA_TOKEN", issuer.token("operator", audience="another"))
         with pytest.raises(UnreachableError) as caught:
             registry.open_store(f"{url}&auth=env:OXIA_TOKEN&timeout=1")

@@ -18,15 +18,15 @@ def test_paths_are_in_the_order_of_their_code_points() -> None:
         index.add(path, number)
     assert [index.start_of(path) for path in PATHS] == list(range(len(PATHS)))
     assert index.start_of("/b") is None
-    found, following = [], index.first_from("")
+    in_order, following = [], index.first_from("")
     while following is not None:
-        found.append(following)
+        in_order.append(following)
         following = index.first_from(f"{following}\0")
-    assert found == sorted(PATHS)
+    assert in_order == sorted(PATHS)
     index.close()
 
 
-def test_a_path_that_is_there() -> None:
+def test_adding_a_path_twice_is_an_error() -> None:
     index = PathIndex("here")
     index.add("/a", 0)
     with pytest.raises(DecodeError, match="/a for the second time"):
@@ -36,8 +36,8 @@ def test_a_path_that_is_there() -> None:
 
 
 @contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """Let this process write no larger file, as a disk that is full."""
+def file_size_limit(size: int) -> Iterator[None]:
+    """Keep this process from writing larger files, which simulates a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -46,9 +46,9 @@ def files_of_at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_is_an_error_and_a_small_index_needs_none() -> None:
+def test_a_full_disk_is_an_error_unless_the_index_fits_in_memory() -> None:
     small, large = PathIndex("here", cache=1024), PathIndex("here", cache=64)
-    with files_of_at_most(1 << 16):
+    with file_size_limit(1 << 16):
         for number in range(2000):
             small.add(f"/managed-ledgers/public/default/persistent/topic-{number}", number)
         with pytest.raises(UnreachableError, match="here: its index cannot be kept in temporary files: "):

@@ -1,4 +1,4 @@
-"""Whatever the bytes and names are: the same comes back, or one of our errors."""
+"""Any bytes and names survive a round trip, or raise one of our errors."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from pulsar_meta.stores.rocksdb import MetaValue
 longs = st.integers(-(2**63), 2**63 - 1)
 names = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=6)
 parts = names.filter(lambda name: name not in (".", "..", ".value", ".value.new"))
-paths = st.lists(parts, min_size=1, max_size=4).map(lambda found: "/" + "/".join(found))
+paths = st.lists(parts, min_size=1, max_size=4).map(lambda names: "/" + "/".join(names))
 
 
 @given(longs, longs, longs, longs, st.booleans(), st.binary(max_size=99), st.binary(max_size=9))
-def test_headers_come_back(
+def test_headers_survive_a_round_trip(
     version: int, owner: int, created: int, modified: int, ephemeral: bool, data: bytes, extra: bytes
 ) -> None:
-    held = MetaValue(version, owner, created, modified, ephemeral, data, extra)
-    assert MetaValue.decode(held.encode()) == held
+    value = MetaValue(version, owner, created, modified, ephemeral, data, extra)
+    assert MetaValue.decode(value.encode()) == value
 
 
 @given(st.binary(max_size=80))
-def test_any_bytes_are_a_value_or_a_decode_error(raw: bytes) -> None:
+def test_any_bytes_decode_or_raise_a_decode_error(raw: bytes) -> None:
     with contextlib.suppress(DecodeError):
         MetaValue.decode(raw)
 
 
 @given(st.text(max_size=60))
-def test_any_url_is_taken_apart_or_a_usage_error(text: str) -> None:
+def test_any_url_is_parsed_or_a_usage_error(text: str) -> None:
     with contextlib.suppress(UsageError):
         ServerUrl.parse(f"zk:{text}", default_port=2181)
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.binary(max_size=300), st.booleans())
-def test_any_file_is_a_snapshot_or_a_decode_error(data: bytes, packed: bool) -> None:
+def test_any_file_is_a_snapshot_or_a_decode_error(data: bytes, compressed: bool) -> None:
     with tempfile.NamedTemporaryFile() as file:
-        file.write(zstandard.compress(data) if packed else data)
+        file.write(zstandard.compress(data) if compressed else data)
         file.flush()
         with open_store(f"snapshot:{file.name}") as store:
             with contextlib.suppress(DecodeError):
@@ -59,7 +59,7 @@ def test_any_file_is_a_snapshot_or_a_decode_error(data: bytes, packed: bool) -> 
 
 @settings(deadline=None, max_examples=40)
 @given(st.dictionaries(paths, st.binary(max_size=20), max_size=12))
-def test_a_directory_holds_what_memory_holds(values: dict[str, bytes]) -> None:
+def test_a_directory_store_equals_a_memory_store(values: dict[str, bytes]) -> None:
     memory = MemoryStore()
     with tempfile.TemporaryDirectory() as base, open_store(f"dir:{Path(base)}", read_only=False) as tree:
         for path, value in values.items():
@@ -67,7 +67,7 @@ def test_a_directory_holds_what_memory_holds(values: dict[str, bytes]) -> None:
             tree.put(path, value, ABSENT)
         for path in ["/", *values]:
             assert tree.children(path) == memory.children(path)
-        assert sorted((held.path, held.value) for held in tree.scan()) == sorted(values.items())
+        assert sorted((value.path, value.value) for value in tree.scan()) == sorted(values.items())
 
 
 @given(st.lists(paths, max_size=12, unique=True), paths)

@@ -1,4 +1,4 @@
-"""Databases that real standalones wrote: read without a trace, written so that their own RocksDB reads on."""
+"""Databases of real standalones: reading changes nothing, and Pulsar's RocksDB can read our writes."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ CURSOR = "/managed-ledgers/public/default/persistent/orders"
 
 
 def listing(directory: Path) -> Listing:
-    """Return every file's bytes and times, and the directory's own."""
-    found = {"": (b"", directory.stat().st_mtime_ns, directory.stat().st_ctime_ns)}
+    """Return each file's bytes and times, and the directory's times."""
+    files = {"": (b"", directory.stat().st_mtime_ns, directory.stat().st_ctime_ns)}
     for file in sorted(directory.iterdir()):
         status = file.stat()
-        found[file.name] = (file.read_bytes(), status.st_mtime_ns, status.st_ctime_ns)
-    return found
+        files[file.name] = (file.read_bytes(), status.st_mtime_ns, status.st_ctime_ns)
+    return files
 
 
 def stored(store: RocksdbStore, path: str) -> MetaValue:
-    """Return a value with its header."""
+    """Read a value with its header."""
     raw = store._get(path.encode())
     assert raw is not None
     return MetaValue.decode(raw)
@@ -51,8 +51,8 @@ def read_everything(database: Path) -> None:
 
 
 @contextmanager
-def held_by_another_process(database: Path) -> Iterator[None]:
-    """Keep the database open for writing in another process, as a broker does."""
+def open_in_another_process(database: Path) -> Iterator[None]:
+    """Keep the database open for writing in another process, as a broker would."""
     code = (
         "import sys; from rocksdict import Rdict, Options; own = Options(raw_mode=True);"
         "own.set_disable_auto_compactions(True); db = Rdict(sys.argv[1], own, {'default': own});"
@@ -73,23 +73,23 @@ def database(tmp_path: Path, capture: Callable[[str], Path]) -> Path:
 
 
 @pytest.mark.parametrize("name", CAPTURES)
-def test_is_what_the_broker_told(name: str, capture: Callable[[str], Path]) -> None:
+def test_a_database_equals_the_brokers_own_listing(name: str, capture: Callable[[str], Path]) -> None:
     folder = capture(name)
     snapshot = f"snapshot:{folder / 'metadata.ndjson'}"
-    with open_store(f"rocksdb:{folder / 'rocksdb'}") as store, open_store(snapshot) as stated:
-        expected = sorted(stated.scan(), key=lambda held: held.path.encode())
+    with open_store(f"rocksdb:{folder / 'rocksdb'}") as store, open_store(snapshot) as listed:
+        expected = sorted(listed.scan(), key=lambda value: value.path.encode())
         assert list(store.scan()) == expected
         for path in ("/", "/managed-ledgers/public/default/persistent", "/ledgers", "/admin"):
-            assert store.children(path) == stated.children(path)
+            assert store.children(path) == listed.children(path)
 
 
-def test_reading_leaves_no_trace(database: Path) -> None:
+def test_reading_changes_no_file(database: Path) -> None:
     before = listing(database)
     read_everything(database)
     assert listing(database) == before
 
 
-def test_opening_for_writing_leaves_no_trace_without_a_write(database: Path) -> None:
+def test_opening_for_writing_changes_no_file_before_the_first_write(database: Path) -> None:
     before = listing(database)
     with open_store(f"rocksdb:{database}", read_only=False) as store:
         assert sum(1 for _ in store.scan()) > 300
@@ -107,18 +107,18 @@ def test_no_temporary_directory_stays(database: Path, monkeypatch: pytest.Monkey
     assert os.listdir(scratch) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_a_directory_that_we_may_not_write(capture: Callable[[str], Path]) -> None:
-    # Not below pytest's own directory, which every session of pytest makes its user's alone.
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_read_only_directory_is_read_but_not_written(capture: Callable[[str], Path]) -> None:
+    # pytest makes its own temporary directory private to its user, so another user could not read there.
     with TemporaryDirectory() as place:
-        read_as_somebody_else(writable_copy(capture("pulsar-4.2.4") / "rocksdb", Path(place) / "metadata"))
+        read_as_another_user(writable_copy(capture("pulsar-4.2.4") / "rocksdb", Path(place) / "metadata"))
 
 
-def read_as_somebody_else(database: Path) -> None:
+def read_as_another_user(database: Path) -> None:
     code = (
         "import os, sys; from pathlib import Path;"
         "from tests.stores.test_rocksdb import read_everything, refuse; where = Path(sys.argv[1]);"
-        # Once as root, who alone may read the library's files where they lie in root's home.
+        # First as root: if the library's files are in root's home, only root can load them.
         "read_everything(where); os.setuid(65534); read_everything(where); refuse(where)"
     )
     for parent in [database, *database.parents][:-1]:
@@ -140,13 +140,13 @@ def read_as_somebody_else(database: Path) -> None:
 
 
 def refuse(database: Path) -> None:
-    """Check that a database cannot be opened for writing by who may not write it."""
+    """Check that a user without write permission cannot open a database for writing."""
     with pytest.raises(UnreachableError):
         open_store(f"rocksdb:{database}", read_only=False)
 
 
-def test_a_database_that_another_process_holds_is_read(database: Path) -> None:
-    with held_by_another_process(database):
+def test_a_database_that_is_open_elsewhere_can_be_read(database: Path) -> None:
+    with open_in_another_process(database):
         before = {name: content for name, (content, _, _) in listing(database).items()}
         read_everything(database)
         with open_store(f"rocksdb:{database}") as store:
@@ -154,8 +154,8 @@ def test_a_database_that_another_process_holds_is_read(database: Path) -> None:
         assert {name: content for name, (content, _, _) in listing(database).items()} == before
 
 
-def test_what_is_read_of_a_database_in_use_has_no_gaps(tmp_path: Path) -> None:
-    """The other process numbers its values; its tables are small, so that it flushes and merges often."""
+def test_reading_a_database_in_use_finds_no_gaps(tmp_path: Path) -> None:
+    """The other process numbers its values. Its tables are small, so it flushes and compacts often."""
     code = (
         "import sys, time; from rocksdict import Rdict, Options; own = Options(raw_mode=True);"
         "own.set_write_buffer_size(256 << 10); own.set_level_zero_file_num_compaction_trigger(2)\n"
@@ -171,15 +171,15 @@ def test_what_is_read_of_a_database_in_use_has_no_gaps(tmp_path: Path) -> None:
         assert process.stdout.readline() == "ready\n"
         while process.poll() is None:
             with open_store(f"rocksdb:{tmp_path / 'live'}") as store:
-                numbers = [int(held.path.rpartition("/")[2]) for held in store.scan("/n")]
+                numbers = [int(value.path.rpartition("/")[2]) for value in store.scan("/n")]
             assert numbers == list(range(len(numbers)))
             sizes.append(len(numbers))
     assert sizes == sorted(sizes)
     assert len(set(sizes)) > 3
 
 
-def test_a_database_that_another_process_holds_is_not_written(database: Path) -> None:
-    with held_by_another_process(database):
+def test_a_database_that_is_open_elsewhere_is_not_written(database: Path) -> None:
+    with open_in_another_process(database):
         before = listing(database)
         with pytest.raises(GuardError, match="stop the broker") as caught:
             open_store(f"rocksdb:{database}", read_only=False)
@@ -189,17 +189,17 @@ def test_a_database_that_another_process_holds_is_not_written(database: Path) ->
         assert store.put("/new", b"x", ABSENT) == 0
 
 
-def test_no_broker_can_start_while_we_hold_it(database: Path) -> None:
+def test_no_broker_can_open_the_database_while_we_write(database: Path) -> None:
     with open_store(f"rocksdb:{database}", read_only=False) as store:
         for _ in range(2):
-            with pytest.raises(AssertionError), held_by_another_process(database):
+            with pytest.raises(AssertionError), open_in_another_process(database):
                 pass
-            # Reading beside it must not let go of the lock.
+            # A reader in this process must not release the writer's lock.
             read_everything(database)
             store.put(f"/new{time.monotonic_ns()}", b"x", ABSENT)
 
 
-def test_the_header_moves_as_pulsars_client_moves_it(database: Path) -> None:
+def test_a_write_updates_the_header_as_pulsars_client_does(database: Path) -> None:
     with RocksdbStore(f"rocksdb:{database}", read_only=False) as store:
         before = stored(store, CURSOR)
         started = time.time_ns() // 1_000_000
@@ -217,7 +217,7 @@ def test_the_header_moves_as_pulsars_client_moves_it(database: Path) -> None:
     assert new.created == new.modified >= started
 
 
-def test_the_counters_of_the_database_stay(database: Path) -> None:
+def test_a_write_keeps_the_databases_counters(database: Path) -> None:
     keys = (b"__metadata_instanceId_key", b"__metadata_sequentialId_key")
     with RocksdbStore(f"rocksdb:{database}") as store:
         before = [store._get(key) for key in keys]
@@ -231,17 +231,17 @@ def test_the_counters_of_the_database_stay(database: Path) -> None:
 
 def test_ephemeral_values_are_shown_and_never_written(database: Path) -> None:
     with open_store(f"rocksdb:{database}", read_only=False) as store:
-        left = [held for held in store.scan() if held.ephemeral]
-        assert left
+        ephemeral = [value for value in store.scan() if value.ephemeral]
+        assert ephemeral
         for write in (
-            lambda: store.put(left[0].path, b"x", left[0].version),
-            lambda: store.delete(left[0].path, left[0].version),
+            lambda: store.put(ephemeral[0].path, b"x", ephemeral[0].version),
+            lambda: store.delete(ephemeral[0].path, ephemeral[0].version),
         ):
             with pytest.raises(GuardError, match="ephemeral"):
                 write()
 
 
-def test_the_checkpoint_is_the_database_before_the_first_write(database: Path) -> None:
+def test_the_checkpoint_equals_the_database_before_the_first_write(database: Path) -> None:
     before = {
         name: content for name, (content, _, _) in listing(database).items() if name not in ("", "LOCK")
     }
@@ -260,7 +260,7 @@ def test_the_checkpoint_is_the_database_before_the_first_write(database: Path) -
     read_everything(checkpoint)
 
 
-def test_nothing_of_ours_stays_in_the_directory(database: Path) -> None:
+def test_a_write_adds_only_rocksdbs_own_files(database: Path) -> None:
     before = set(os.listdir(database))
     with open_store(f"rocksdb:{database}", read_only=False) as store:
         store.put("/new", b"x", ABSENT)
@@ -270,16 +270,16 @@ def test_nothing_of_ours_stays_in_the_directory(database: Path) -> None:
     assert b"7.9.2" in max(database.glob("OPTIONS-*")).read_bytes()
 
 
-def test_everything_else_reads_as_before(database: Path) -> None:
+def test_a_write_changes_no_other_value(database: Path) -> None:
     with open_store(f"rocksdb:{database}") as store:
         before = list(store.scan())
     with open_store(f"rocksdb:{database}", read_only=False) as store:
         store.put("/zzz", b"x", ABSENT)
     with open_store(f"rocksdb:{database}") as store:
-        assert [held for held in store.scan() if held.path != "/zzz"] == before
+        assert [value for value in store.scan() if value.path != "/zzz"] == before
 
 
-def test_a_killed_writer_leaves_what_was_acknowledged(database: Path) -> None:
+def test_acknowledged_writes_survive_a_killed_writer(database: Path) -> None:
     code = (
         "import os, signal, sys; from pulsar_meta.stores.registry import open_store\n"
         "store = open_store('rocksdb:' + sys.argv[1], read_only=False)\n"
@@ -298,12 +298,14 @@ def test_a_scan_sees_the_state_at_opening(database: Path) -> None:
         scan = store.scan("/managed-ledgers")
         first = next(scan)
         store.put(first.path, b"changed", first.version)
-        rest = [first, *scan]
-        assert len(rest) == len({held.path for held in rest}) > 100
+        values = [first, *scan]
+        assert len(values) == len({value.path for value in values}) > 100
 
 
-def test_what_does_not_read_back_is_told(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that lies cannot be provoked, so the library's own write is made to lie."""
+def test_a_write_that_cannot_be_read_back_is_an_error(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Simulates a disk that loses writes, because no real disk does so on demand."""
     store = RocksdbStore(f"rocksdb:{database}", read_only=False)
     store.put("/new", b"x", ABSENT)
     assert store._writer is not None
@@ -314,18 +316,18 @@ def test_what_does_not_read_back_is_told(database: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-000026", "000025.log", "000024.sst"])
-def test_broken_databases_are_told(database: Path, name: str) -> None:
+def test_broken_databases_raise_a_decode_error(database: Path, name: str) -> None:
     damaged = bytearray((database / name).read_bytes())
     damaged[: len(damaged) // 2] = os.urandom(len(damaged) // 2)
     (database / name).write_bytes(damaged)
     before = listing(database)
     try:
         with open_store(f"rocksdb:{database}") as store:
-            held = sum(1 for _ in store.scan())
+            values_read = sum(1 for _ in store.scan())
     except DecodeError:
-        held = None
-    # A log that breaks off is how every crashed database looks: what stands before the break is there.
-    assert held is None or (name == "000025.log" and held > 0)
+        values_read = None
+    # Every crashed database has a log that ends early; the values before the break can be read.
+    assert values_read is None or (name == "000025.log" and values_read > 0)
     assert listing(database) == before
 
 
@@ -340,26 +342,26 @@ def test_broken_databases_are_told(database: Path, name: str) -> None:
         (-1).to_bytes(4, "big", signed=True) + (1).to_bytes(4, "big") + bytes(33),
     ],
 )
-def test_bad_headers(raw: bytes) -> None:
+def test_bad_headers_are_decode_errors(raw: bytes) -> None:
     with pytest.raises(DecodeError):
         MetaValue.decode(raw)
 
 
-def test_the_header_of_the_reference() -> None:
+def test_a_header_with_known_bytes_is_decoded() -> None:
     raw = bytes.fromhex("0000002900000001" + "00" * 16 + "00000000000003e8" * 2 + "0078")
-    held = MetaValue.decode(raw)
-    assert held == MetaValue(0, 0, 1000, 1000, False, b"x")
-    assert held.encode() == raw
+    value = MetaValue.decode(raw)
+    assert value == MetaValue(0, 0, 1000, 1000, False, b"x")
+    assert value.encode() == raw
 
 
-def test_a_longer_header_is_kept() -> None:
+def test_a_longer_header_survives_a_round_trip() -> None:
     raw = bytes.fromhex("0000002b00000001" + "00" * 32 + "01abcd78")
-    held = MetaValue.decode(raw)
-    assert (held.data, held.extra, held.ephemeral) == (b"x", b"\xab\xcd", True)
-    assert held.encode() == raw
+    value = MetaValue.decode(raw)
+    assert (value.data, value.extra, value.ephemeral) == (b"x", b"\xab\xcd", True)
+    assert value.encode() == raw
 
 
-def test_conflicts_do_not_touch_the_files(database: Path) -> None:
+def test_conflicts_change_no_file(database: Path) -> None:
     before = listing(database)
     with open_store(f"rocksdb:{database}", read_only=False) as store:
         with pytest.raises(ConflictError):
@@ -372,7 +374,7 @@ def test_conflicts_do_not_touch_the_files(database: Path) -> None:
     assert os.listdir(database.parent) == [database.name]
 
 
-def test_a_group_is_one_write(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_is_written_at_once(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
     write = DatabaseWriter.write
 

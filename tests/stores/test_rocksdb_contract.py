@@ -27,7 +27,7 @@ class TestRocksdbStore(StoreContract):
         return opened
 
     def test_two_clients_one_wins(self, open_store: Opener, store: Store, root: str) -> None:
-        """A database has one writer: the second one is refused, not raced."""
+        """A database has a single writer, so the second client is refused."""
         with pytest.raises(GuardError, match="open for writing already"):
             open_store()
         store.put(f"{root}/a", b"mine", ABSENT)

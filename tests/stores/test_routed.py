@@ -1,4 +1,4 @@
-"""One store of two: what every store does, on either side, and what only two can get wrong."""
+"""One store made of two: both sides keep the contract of stores, and paths reach the right side."""
 
 from __future__ import annotations
 
@@ -24,48 +24,47 @@ class TestRoutedStore(StoreContract):
 
         def opened(*, read_only: bool = False, timeout: float = 20) -> Store:
             stores = [MemoryStore(read_only=read_only, max_value_size=1000) for _ in values]
-            for store, held in zip(stores, values, strict=True):
-                store.values = held
+            for store, shared in zip(stores, values, strict=True):
+                store.values = shared
             return RoutedStore(*stores)
 
         return opened
 
 
 @pytest.fixture
-def both() -> RoutedStore:
-    """`/a` and `/ledgers/1` in the first, where the latter is hidden; `/ledgers/2` and `/b` in the second."""
+def routed() -> RoutedStore:
+    """A main store with `/a` and hidden `/ledgers/1`; a ledger store with `/ledgers/2` and hidden `/b`."""
     main, ledgers = MemoryStore(), MemoryStore()
     for store, path in ((main, "/a"), (main, "/ledgers/1"), (ledgers, "/ledgers/2"), (ledgers, "/b")):
         store.put(path, path.encode(), ABSENT)
     return RoutedStore(main, ledgers)
 
 
-def test_the_path_says_which_store_is_asked(both: RoutedStore) -> None:
-    assert [held.path for held in both.scan()] == ["/a", "/ledgers/2"]
-    assert [held.path for held in both.scan(after="/a")] == ["/ledgers/2"]
-    assert not list(both.scan(after="/ledgers/2"))
-    assert both.children_many(["/", "/ledgers", "/a"]) == [["a", "ledgers"], ["2"], []]
+def test_the_path_says_which_store_is_asked(routed: RoutedStore) -> None:
+    assert [value.path for value in routed.scan()] == ["/a", "/ledgers/2"]
+    assert [value.path for value in routed.scan(after="/a")] == ["/ledgers/2"]
+    assert not list(routed.scan(after="/ledgers/2"))
+    assert routed.children_many(["/", "/ledgers", "/a"]) == [["a", "ledgers"], ["2"], []]
     for hidden in ("/ledgers/1", "/b"):
         with pytest.raises(NotFoundError):
-            both.read(hidden)
+            routed.read(hidden)
     paths = ["/ledgers/2", "/a", "/b", "/ledgers/1"]
-    found = both.read_many(paths)
-    assert [held and held.path for held in found] == ["/ledgers/2", "/a", None, None]
-    assert both.put_many([("/ledgers/3", b"", ABSENT), ("/a", b"", ABSENT), ("/c", b"", ABSENT)]) == [
+    values = routed.read_many(paths)
+    assert [value and value.path for value in values] == ["/ledgers/2", "/a", None, None]
+    assert routed.put_many([("/ledgers/3", b"", ABSENT), ("/a", b"", ABSENT), ("/c", b"", ABSENT)]) == [
         0,
         None,
         0,
     ]
-    assert both.ledgers.children("/ledgers") == ["2", "3"]
-    assert both.main.children("/") == ["a", "c", "ledgers"]
+    assert routed.ledgers.children("/ledgers") == ["2", "3"]
+    assert routed.main.children("/") == ["a", "c", "ledgers"]
 
 
-def test_a_root_without_ledgers(both: RoutedStore) -> None:
-    """What the first store has there is not seen, so neither is its name."""
-    assert RoutedStore(both.main, MemoryStore()).children("/") == ["a"]
+def test_the_main_stores_ledgers_are_hidden_from_the_root(routed: RoutedStore) -> None:
+    assert RoutedStore(routed.main, MemoryStore()).children("/") == ["a"]
 
 
-def test_urls(tmp_path: object) -> None:
+def test_urls_with_a_ledger_store(tmp_path: object) -> None:
     url = with_ledgers("zk://u:secret@a:1/x?timeout=5", "etcd://v:hidden@b:2")
     assert redact(url) == "zk://***@a:1/x?timeout=5#ledgers=etcd://***@b:2"
     with pytest.raises(UsageError):
@@ -76,8 +75,8 @@ def test_urls(tmp_path: object) -> None:
         with pytest.raises(NotFoundError):
             registry.open_store(missing)
     with registry.open_store(f"dir:{tmp_path}#ledgers=dir:{tmp_path}", read_only=False) as store:
-        # Each side is seen only where it is asked.
+        # Each side shows only the paths that are routed to it.
         store.put("/ledgers/1", b"", ABSENT)
-        assert [held.path for held in store.scan()] == ["/ledgers/1"]
+        assert [value.path for value in store.scan()] == ["/ledgers/1"]
         with registry.open_store(store.url) as again:
             assert again.children("/") == ["ledgers"]

@@ -21,8 +21,8 @@ def line(path: str, value: bytes, version: object = 0, **more: object) -> str:
 
 
 @pytest.fixture(params=["plain", "zstd", "two frames"])
-def written(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Store]:
-    """Return a function that writes a snapshot, plain or packed, and opens it."""
+def write_and_open(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Store]:
+    """Return a function that writes a snapshot, plain or compressed, and opens it."""
 
     def write(text: str) -> Store:
         data = text.encode()
@@ -37,20 +37,20 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], S
     return write
 
 
-def test_reads_scans_and_lists(written: Callable[[str], Store]) -> None:
+def test_a_snapshot_is_read_scanned_and_listed(write_and_open: Callable[[str], Store]) -> None:
     text = (
         line("/b", b"two", 7, created=5, modified=6, ephemeral=True)
         + "\n"
         + line("/a/x", b"")
         + line("/a", b"1")
     )
-    with written(text) as store:
-        assert [held.path for held in store.scan()] == ["/b", "/a/x", "/a"]
-        assert [held.path for held in store.scan("/a")] == ["/a/x", "/a"]
+    with write_and_open(text) as store:
+        assert [value.path for value in store.scan()] == ["/b", "/a/x", "/a"]
+        assert [value.path for value in store.scan("/a")] == ["/a/x", "/a"]
         assert store.children("/") == ["a", "b"]
         assert store.children("/a") == ["x"]
-        held = store.read("/b")
-        assert (held.value, held.version, held.created, held.modified, held.ephemeral) == (
+        value = store.read("/b")
+        assert (value.value, value.version, value.created, value.modified, value.ephemeral) == (
             b"two",
             7,
             5,
@@ -62,11 +62,11 @@ def test_reads_scans_and_lists(written: Callable[[str], Store]) -> None:
             store.read("/c")
 
 
-def test_the_index_is_made_beforehand(written: Callable[[str], Store]) -> None:
+def test_the_index_is_made_before_the_first_read(write_and_open: Callable[[str], Store]) -> None:
     def stop(count: int) -> None:
         raise KeyboardInterrupt
 
-    with written(line("/a", b"") + "\n" + line("/b/c", b"")) as store:
+    with write_and_open(line("/a", b"") + "\n" + line("/b/c", b"")) as store:
         with pytest.raises(KeyboardInterrupt):
             store.prepare(stop)
         counted = list[int]()
@@ -76,8 +76,8 @@ def test_the_index_is_made_beforehand(written: Callable[[str], Store]) -> None:
         assert store.children("/") == ["a", "b"]
 
 
-def test_is_never_written(written: Callable[[str], Store], tmp_path: Path) -> None:
-    with written(line("/a", b"")) as store:
+def test_a_snapshot_is_never_written(write_and_open: Callable[[str], Store], tmp_path: Path) -> None:
+    with write_and_open(line("/a", b"")) as store:
         for write in (lambda: store.put("/a", b"x", 0), lambda: store.delete("/a", 0)):
             with pytest.raises(GuardError):
                 write()
@@ -106,34 +106,34 @@ def test_is_never_written(written: Callable[[str], Store], tmp_path: Path) -> No
         '{"path": "/c", "version": 1, "value": ""} {}\n',
     ],
 )
-def test_a_bad_line_is_named(written: Callable[[str], Store], bad: str) -> None:
-    with written(line("/a", b"1") + line("/b", b"2") + bad.replace("\udcff", "ÿ\x00")) as store:
+def test_a_bad_line_is_named(write_and_open: Callable[[str], Store], bad: str) -> None:
+    with write_and_open(line("/a", b"1") + line("/b", b"2") + bad.replace("\udcff", "ÿ\x00")) as store:
         scan = store.scan()
         assert [next(scan).path, next(scan).path] == ["/a", "/b"]
         with pytest.raises(DecodeError, match="line 3"):
             list(scan)
 
 
-def test_lines_of_other_writers_are_read(written: Callable[[str], Store]) -> None:
+def test_lines_of_other_writers_are_read(write_and_open: Callable[[str], Store]) -> None:
     text = line("/a", b"1").replace("\n", "\r\n") + " " + line("/é", b"2") + line("/c", b"3").rstrip("\n")
-    with written(text) as store:
-        assert [(found.path, found.value) for found in store.scan()] == [
+    with write_and_open(text) as store:
+        assert [(value.path, value.value) for value in store.scan()] == [
             ("/a", b"1"),
             ("/é", b"2"),
             ("/c", b"3"),
         ]
 
 
-def test_a_path_twice_is_told_when_reading_by_path(written: Callable[[str], Store]) -> None:
+def test_reading_a_path_that_occurs_twice_is_an_error(write_and_open: Callable[[str], Store]) -> None:
     with (
-        written(line("/a", b"1") + line("/a", b"2")) as store,
+        write_and_open(line("/a", b"1") + line("/a", b"2")) as store,
         pytest.raises(DecodeError, match="line 2: /a"),
     ):
         store.read("/a")
 
 
-def test_blank_lines_are_counted(written: Callable[[str], Store]) -> None:
-    with written(line("/a", b"1") + "\n\n" + "{}\n") as store:
+def test_blank_lines_are_counted(write_and_open: Callable[[str], Store]) -> None:
+    with write_and_open(line("/a", b"1") + "\n\n" + "{}\n") as store:
         for read in (lambda: store.read("/a"), lambda: list(store.scan())):
             with pytest.raises(DecodeError, match="line 4"):
                 read()
@@ -146,33 +146,33 @@ def test_an_empty_file_is_an_empty_store(tmp_path: Path) -> None:
         assert store.children("/") == []
 
 
-def test_cut_off_zstd_is_not_a_shorter_store(tmp_path: Path) -> None:
-    packed = zstandard.compress("".join(line(f"/{at}", bytes(at)) for at in range(200)).encode())
-    for size in (5, len(packed) // 2, len(packed) - 1):
-        (tmp_path / "cut").write_bytes(packed[:size])
+def test_truncated_zstd_is_an_error(tmp_path: Path) -> None:
+    compressed = zstandard.compress("".join(line(f"/{at}", bytes(at)) for at in range(200)).encode())
+    for size in (5, len(compressed) // 2, len(compressed) - 1):
+        (tmp_path / "cut").write_bytes(compressed[:size])
         with open_store(f"snapshot:{tmp_path / 'cut'}") as store, pytest.raises(DecodeError):
             list(store.scan())
 
 
-def test_a_file_that_was_cut_anywhere_is_read_up_to_there(tmp_path: Path) -> None:
-    whole, last, file = line("/a", b"x"), line("/b", b"y"), tmp_path / "snapshot"
+def test_a_partial_snapshot_is_read_up_to_its_last_complete_line(tmp_path: Path) -> None:
+    first, last, file = line("/a", b"x"), line("/b", b"y"), tmp_path / "snapshot"
     for cut in range(len(last)):
-        file.write_text(whole + last[:cut])
+        file.write_text(first + last[:cut])
         with open_store(f"snapshot:{file}?partial") as store:
             assert [value.path for value in store.scan("/")] == ["/a"]
             assert store.children("/") == ["a"]
 
 
-def test_broken_zstd_is_told(tmp_path: Path) -> None:
-    packed = bytearray(zstandard.compress(line("/a", b"x" * 1000).encode() * 100))
-    packed[len(packed) // 2] ^= 0xFF
-    (tmp_path / "broken").write_bytes(packed)
+def test_corrupt_zstd_is_an_error(tmp_path: Path) -> None:
+    compressed = bytearray(zstandard.compress(line("/a", b"x" * 1000).encode() * 100))
+    compressed[len(compressed) // 2] ^= 0xFF
+    (tmp_path / "broken").write_bytes(compressed)
     with open_store(f"snapshot:{tmp_path / 'broken'}") as store, pytest.raises(DecodeError):
         list(store.scan())
 
 
-def test_scanning_streams(written: Callable[[str], Store]) -> None:
-    with written("".join(line(f"/{at:06d}", bytes(2000)) for at in range(4000))) as store:
+def test_scanning_streams(write_and_open: Callable[[str], Store]) -> None:
+    with write_and_open("".join(line(f"/{at:06d}", bytes(2000)) for at in range(4000))) as store:
         tracemalloc.start()
         try:
             assert sum(1 for _ in store.scan()) == 4000
@@ -182,21 +182,21 @@ def test_scanning_streams(written: Callable[[str], Store]) -> None:
     assert peak < 6 << 20
 
 
-def test_the_captures_are_read_whole(capture: Callable[[str], Path]) -> None:
+def test_every_line_of_a_capture_is_read(capture: Callable[[str], Path]) -> None:
     file = capture("pulsar-4.2.4") / "metadata.ndjson"
     with open_store(f"snapshot:{file}") as store:
         assert sum(1 for _ in store.scan()) == len(file.read_bytes().splitlines())
         assert "public" in store.children("/managed-ledgers")
 
 
-def test_garbage_is_told(tmp_path: Path) -> None:
+def test_garbage_is_a_decode_error(tmp_path: Path) -> None:
     (tmp_path / "garbage").write_bytes(bytes(range(256)) * 10)
     with open_store(f"snapshot:{tmp_path / 'garbage'}") as store, pytest.raises(DecodeError, match="line 1"):
         list(store.scan())
 
 
-def test_children_do_not_cost_a_look_at_every_path(tmp_path: Path) -> None:
-    """Each topic of many is asked for its cursors: that grows with the topics, not with their square."""
+def test_the_cost_of_listing_children_is_linear(tmp_path: Path) -> None:
+    """Listing the cursors of each topic must grow with the number of topics, not with its square."""
     file = tmp_path / "store.ndjson"
     topics = [f"/managed-ledgers/p/ns/persistent/t{at}" for at in range(20_000)]
     with file.open("w") as out:
@@ -211,7 +211,7 @@ def test_children_do_not_cost_a_look_at_every_path(tmp_path: Path) -> None:
         assert time.process_time() - begun < 10
 
 
-def test_a_pipe_is_no_snapshot(tmp_path: Path) -> None:
+def test_a_pipe_is_refused_as_a_snapshot(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with (
         open_store(f"snapshot:{tmp_path / 'pipe'}") as store,

@@ -1,4 +1,4 @@
-"""Snapshots whose feet say in which order they are: searched by halves, with the answers of an index."""
+"""Snapshots whose footer names their order: binary search gives the same answers as an index."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ NAMES = ("a", "b", "a-b", "a0", "a.b", "\x01", "ä", "\ud800", "\U00010000", 'q"
 
 
 def some_paths(count: int) -> list[str]:
-    """Return paths of which siblings begin with each other's names, parents missing here and there."""
+    """Return sorted paths: siblings whose names are prefixes of each other, some without parents."""
     chance = random.Random(4)
     return sorted({"/" + "/".join(chance.choices(NAMES, k=chance.randint(1, 5))) for _ in range(count)})
 
 
-def in_a_tree(path: str) -> list[str]:
+def tree_order(path: str) -> list[str]:
     return path.split("/")
 
 
 def write(file: Path, paths: list[str]) -> Path:
     writer = SnapshotWriter(file, {"tool": "test"})
     for number, path in enumerate(paths):
-        # Some have more than is read at once.
+        # Some values are longer than one read of the file.
         writer.add(Versioned(path, b"x" * (number % 7 * 50 if number % 50 else 5000), number, created=number))
     writer.finish({})
     return file
 
 
-def foot_of(file: Path) -> dict[str, object]:
+def footer_of(file: Path) -> dict[str, object]:
     data = file.read_bytes()
     if file.name.endswith(".zst"):
         data = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read()
-    foot: dict[str, object] = json.loads(data.splitlines()[-1])
-    return foot
+    footer: dict[str, object] = json.loads(data.splitlines()[-1])
+    return footer
 
 
 @pytest.fixture(params=["plain", "plain.zst"])
 def file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return where a snapshot can be written; frames are small."""
+    """Return a path for a snapshot, and make frames small."""
     monkeypatch.setattr(snapshot_writer, "FRAME_BYTES", 2000)
     return tmp_path / str(request.param)
 
@@ -69,7 +69,7 @@ def answers(store: SnapshotStore, paths: list[str]) -> list[object]:
         [store.read(path) for path in chance.sample(paths, len(paths))],
         [store.children(parent) for parent in chance.sample(parents, len(parents))],
         [list(store.scan(parent)) for parent in parents[::5]],
-        [held and held.path for held in store.read_many([f"{path}?" for path in paths])],
+        [value and value.path for value in store.read_many([f"{path}?" for path in paths])],
         [list(store.scan(paths[0], after=paths[0]))],
         list(store.scan("/", after=paths[7])),
     ]
@@ -77,22 +77,24 @@ def answers(store: SnapshotStore, paths: list[str]) -> list[object]:
 
 @pytest.mark.parametrize("order", ["code-points", "tree"])
 @pytest.mark.usefixtures("without_index")
-def test_the_answers_are_those_of_an_index(file: Path, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = sorted(some_paths(400), key=in_a_tree if order == "tree" else None)
+def test_binary_search_gives_the_answers_of_an_index(
+    file: Path, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = sorted(some_paths(400), key=tree_order if order == "tree" else None)
     write(file, paths)
-    assert foot_of(file)["order"] == order
+    assert footer_of(file)["order"] == order
     with SnapshotStore(f"snapshot:{file}") as store:
         assert store.finds_parts
-        found = answers(store, paths)
-        assert found[0][0].value is not None  # type: ignore[index]
+        searched = answers(store, paths)
+        assert searched[0][0].value is not None  # type: ignore[index]
     monkeypatch.undo()
     with SnapshotStore(f"snapshot:{file}") as store:
         monkeypatch.setattr(snapshot, "ordered_lines", lambda file, max_line: None)
         assert not store.finds_parts
-        assert answers(store, paths) == found
+        assert answers(store, paths) == searched
 
 
-def test_after_many_searches_there_is_an_index(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_searches_build_an_index(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = some_paths(400)
     monkeypatch.setattr(snapshot, "FEW_SEARCHES", 3)
     below = max(paths).rpartition("/")[0]
@@ -101,7 +103,7 @@ def test_after_many_searches_there_is_an_index(file: Path, monkeypatch: pytest.M
         first = next(part, None)
         assert [store.read(path).path for path in paths[::-1]] == paths[::-1]
         assert type(store._paths) is PathIndex
-        # What was begun goes on.
+        # The scan that began before the index was built continues.
         again = list(store.scan(below))
         assert [first, *part] == again
         assert len(again) > 1
@@ -117,7 +119,7 @@ def test_after_many_searches_there_is_an_index(file: Path, monkeypatch: pytest.M
     ],
 )
 @pytest.mark.usefixtures("without_index")
-def test_a_file_that_was_changed_is_not_searched(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_a_changed_file_is_not_searched(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     file = write(tmp_path / "file", some_paths(100))
     file.write_bytes(damage(file.read_bytes()))
     with SnapshotStore(f"snapshot:{file}") as store:
@@ -126,7 +128,7 @@ def test_a_file_that_was_changed_is_not_searched(tmp_path: Path, damage: Callabl
             store.children("/")
 
 
-def test_a_packed_file_that_was_changed_is_not_searched(tmp_path: Path) -> None:
+def test_a_changed_compressed_file_is_not_searched(tmp_path: Path) -> None:
     file = write(tmp_path / "file.zst", some_paths(100))
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
@@ -136,16 +138,16 @@ def test_a_packed_file_that_was_changed_is_not_searched(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", ["[]", "{}", "1", "null", '"random"'])
-def test_an_order_that_is_none(tmp_path: Path, order: str) -> None:
+def test_an_unknown_order_is_ignored(tmp_path: Path, order: str) -> None:
     file = write(tmp_path / "file", some_paths(100))
     file.write_bytes(file.read_bytes().replace(b'"order": "code-points"', f'"order": {order}'.encode()))
-    assert json.dumps(foot_of(file)["order"]) == order
+    assert json.dumps(footer_of(file)["order"]) == order
     with SnapshotStore(f"snapshot:{file}") as store:
         assert not store.finds_parts
         assert store.children("/")
 
 
-def test_a_part_is_not_searched(tmp_path: Path) -> None:
+def test_a_partial_snapshot_is_not_searched(tmp_path: Path) -> None:
     file = write(tmp_path / "file", some_paths(100))
     with SnapshotStore(f"snapshot:{file}?partial") as store:
         assert not store.finds_parts
@@ -153,14 +155,14 @@ def test_a_part_is_not_searched(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("paths", [["/b", "/a"], ["/a", "/a"], ["/a/b", "/a-b", "/a"]])
-def test_values_in_no_order(file: Path, paths: list[str]) -> None:
-    assert "order" not in foot_of(write(file, paths))
+def test_unordered_values_are_indexed(file: Path, paths: list[str]) -> None:
+    assert "order" not in footer_of(write(file, paths))
     with SnapshotStore(f"snapshot:{file}") as store:
         assert not store.finds_parts
 
 
 @pytest.mark.usefixtures("without_index")
-def test_an_empty_one(file: Path) -> None:
+def test_an_empty_snapshot_is_searched(file: Path) -> None:
     with SnapshotStore(f"snapshot:{write(file, [])}") as store:
         assert store.children("/") == []
         assert list(store.scan("/a")) == []
@@ -168,7 +170,7 @@ def test_an_empty_one(file: Path) -> None:
             store.read("/a")
 
 
-def test_a_line_over_the_limit(tmp_path: Path) -> None:
+def test_a_line_over_the_limit_is_an_error(tmp_path: Path) -> None:
     file = write(tmp_path / "file", some_paths(100))
     with (
         SnapshotStore(f"snapshot:{file}", max_line=3000) as store,

@@ -1,4 +1,4 @@
-"""Stores whose servers lie, stall, drip, repeat or are not there: one line in bounded time, exit 4 or 6."""
+"""Servers that give wrong answers, stall, drip, repeat or are down cause a one-line error in bounded time."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def in_time(call: Callable[[], object], *kinds: type[PulsarMetaError], seconds: 
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_nobody_listens(scheme: str) -> None:
+def test_a_closed_port_is_named(scheme: str) -> None:
     port = nobody()
     text = in_time(lambda: open_store(f"{scheme}://127.0.0.1:{port}"), seconds=4)
     assert text.endswith(f"nobody answers at 127.0.0.1:{port} (Connection refused)")
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_an_unknown_host(scheme: str) -> None:
+def test_an_unknown_host_is_named(scheme: str) -> None:
     text = in_time(lambda: open_store(f"{scheme}://no-such-host.invalid:1,127.0.0.1:{nobody()}"), seconds=8)
     assert "no-such-host.invalid:1 (no address is known of this host)" in text
     assert "(Connection refused)" in text
@@ -51,7 +51,7 @@ def test_an_unknown_host(scheme: str) -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("name", STRANGE_SERVERS)
-def test_servers_that_are_something_else(scheme: str, name: str) -> None:
+def test_a_server_of_another_kind_is_named(scheme: str, name: str) -> None:
     with tcp_server(STRANGE_SERVERS[name]) as port:
         text = in_time(lambda: open_store(f"{scheme}://127.0.0.1:{port}?timeout=1"), UnreachableError)
     assert f"127.0.0.1:{port}" in text
@@ -79,17 +79,17 @@ ZOOKEEPER_CALLS: dict[str, Callable[[Store], object]] = {
 
 
 @pytest.mark.parametrize("call", ZOOKEEPER_CALLS)
-def test_a_zookeeper_that_stops_answering(call: str) -> None:
+def test_a_zookeeper_that_stops_answering_times_out(call: str) -> None:
     assert "no answer within 1 second" in ask_zookeeper(None, ZOOKEEPER_CALLS[call])
 
 
 @pytest.mark.parametrize("call", ["read", "children", "read_many", "scan", "put"])
 @pytest.mark.parametrize("answer", [b"", b"\x7f\xff\xff\xff", b"\0\0\0\2\xff\xfe" * 3])
-def test_a_zookeeper_that_answers_nonsense(call: str, answer: bytes) -> None:
+def test_nonsense_from_a_zookeeper_is_an_error(call: str, answer: bytes) -> None:
     ask_zookeeper(answer, ZOOKEEPER_CALLS[call])
 
 
-def test_a_zookeeper_that_answers_for_too_few_nodes() -> None:
+def test_too_few_answers_from_a_zookeeper_are_an_error() -> None:
     end = struct.pack(">i?i", -1, True, -1)
     text = ask_zookeeper(end, lambda store: store.read_many(["/a", "/b"]))
     assert "asked for 2 nodes, the server answered with 0" in text
@@ -106,36 +106,36 @@ def ask_etcd(
     answer: Callable[[etcd.RangeRequest], etcd.RangeResponse], call: Callable[[Store], object]
 ) -> str:
     def script(request: bytes) -> bytes:
-        asked = etcd_range(request)
-        opening = asked.key == b"/" and not asked.range_end
-        return (etcd.RangeResponse() if opening else answer(asked)).SerializeToString()
+        range_request = etcd_range(request)
+        opening = range_request.key == b"/" and not range_request.range_end
+        return (etcd.RangeResponse() if opening else answer(range_request)).SerializeToString()
 
     with grpc_server({"Range": script}) as port, open_store(f"etcd://127.0.0.1:{port}?timeout=2") as store:
         return in_time(lambda: call(store), DecodeError)
 
 
-def held(*keys: str, more: bool = False) -> etcd.RangeResponse:
+def range_of(*keys: str, more: bool = False) -> etcd.RangeResponse:
     return etcd.RangeResponse(
         kvs=[etcd.KeyValue(key=key.encode(), value=b"x", mod_revision=1) for key in keys], more=more
     )
 
 
-def test_an_etcd_that_answers_another_key() -> None:
-    text = ask_etcd(lambda _: held("/other"), lambda store: store.read("/a"))
+def test_an_etcd_that_answers_another_key_is_an_error() -> None:
+    text = ask_etcd(lambda _: range_of("/other"), lambda store: store.read("/a"))
     assert "asked for /a, the server answered with another key" in text
-    ask_etcd(lambda _: held("/a", "/a"), lambda store: store.read("/a"))
-    ask_etcd(lambda _: held("/other"), lambda store: list(store.scan("/a")))
+    ask_etcd(lambda _: range_of("/a", "/a"), lambda store: store.read("/a"))
+    ask_etcd(lambda _: range_of("/other"), lambda store: list(store.scan("/a")))
 
 
 @pytest.mark.parametrize("call", [lambda store: store.children("/a"), lambda store: list(store.scan("/a"))])
-def test_an_etcd_that_says_more_and_sends_nothing_or_the_same(call: Callable[[Store], object]) -> None:
+def test_an_etcd_whose_pages_make_no_progress_is_an_error(call: Callable[[Store], object]) -> None:
     def paged(response: etcd.RangeResponse) -> Callable[[etcd.RangeRequest], etcd.RangeResponse]:
-        return lambda asked: response if asked.range_end else etcd.RangeResponse()
+        return lambda request: response if request.range_end else etcd.RangeResponse()
 
-    assert "says that there is more, and sends nothing" in ask_etcd(paged(held(more=True)), call)
-    assert "other keys than those asked for" in ask_etcd(paged(held("/a/b", more=True)), call)
-    assert "other keys than those asked for" in ask_etcd(paged(held("/a/c", "/a/b")), call)
-    assert "other keys than those asked for" in ask_etcd(paged(held("/z")), call)
+    assert "says that there is more, and sends nothing" in ask_etcd(paged(range_of(more=True)), call)
+    assert "other keys than those asked for" in ask_etcd(paged(range_of("/a/b", more=True)), call)
+    assert "other keys than those asked for" in ask_etcd(paged(range_of("/a/c", "/a/b")), call)
+    assert "other keys than those asked for" in ask_etcd(paged(range_of("/z")), call)
 
 
 # ---- Oxia
@@ -178,13 +178,13 @@ READS: dict[str, Callable[[bytes], Iterator[bytes]]] = {
 
 
 @pytest.mark.parametrize("name", READS)
-def test_an_oxia_that_answers_nothing_or_another_key(name: str) -> None:
+def test_a_wrong_answer_from_an_oxia_is_an_error(name: str) -> None:
     text = ask_oxia(lambda store: store.read("/a"), Read=READS[name])
     assert "the server answered" in text
     ask_oxia(lambda store: store.read_many(["/a"]), Read=READS[name])
 
 
-def test_an_oxia_that_repeats_a_key() -> None:
+def test_an_oxia_that_repeats_a_key_is_an_error() -> None:
     def scan(_: bytes) -> Iterator[bytes]:
         page = oxia.RangeScanResponse(records=[record("/a/b") for _ in range(1000)])
         while True:
@@ -200,7 +200,7 @@ def test_an_oxia_that_repeats_a_key() -> None:
     ask_oxia(lambda store: store.children("/a"), DecodeError, **calls)
 
 
-def test_an_oxia_that_lists_for_ever() -> None:
+def test_an_endless_list_from_an_oxia_is_an_error() -> None:
     def names(_: bytes) -> Iterator[bytes]:
         for at in count():
             time.sleep(0.001)
@@ -209,16 +209,16 @@ def test_an_oxia_that_lists_for_ever() -> None:
     ask_oxia(lambda store: store.children("/a"), List=names)
 
 
-def test_an_oxia_shard_that_disappears() -> None:
+def test_an_oxia_shard_that_disappears_is_an_error() -> None:
     port: list[int] = []
-    asked = count()
+    requests = count()
 
     def shards(_: bytes) -> Iterator[bytes]:
         answer = oxia.ShardAssignments()
         shard = answer.namespaces["default"].assignments.add()
         shard.CopyFrom(SHARD)
         shard.leader = f"127.0.0.1:{port[0]}"
-        shard.shard = next(asked) + 1
+        shard.shard = next(requests) + 1
         yield answer.SerializeToString()
 
     with grpc_server({"GetShardAssignments": shards}) as number:
@@ -228,7 +228,7 @@ def test_an_oxia_shard_that_disappears() -> None:
     assert "shard 1 is gone" in text
 
 
-def test_an_oxia_that_ends_a_write_without_an_answer() -> None:
+def test_an_oxia_write_without_an_answer_is_an_error() -> None:
     absent = oxia.ReadResponse(gets=[record(None, oxia.KEY_NOT_FOUND)]).SerializeToString()
     calls: Calls = {"Read": lambda _: iter([absent])}
     put: Callable[[Store], object] = lambda store: store.put("/a", b"x", ABSENT)  # noqa: E731
@@ -237,7 +237,7 @@ def test_an_oxia_that_ends_a_write_without_an_answer() -> None:
     ask_oxia(put, DecodeError, WriteStream=lambda _: iter([b""]), **calls)
 
 
-def test_an_oxia_without_shards() -> None:
+def test_an_oxia_without_shards_is_an_error() -> None:
     answer = oxia.ShardAssignments()
     answer.namespaces["default"].SetInParent()
     with grpc_server({"GetShardAssignments": lambda _: iter([answer.SerializeToString()])}) as port:
@@ -246,11 +246,11 @@ def test_an_oxia_without_shards() -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("name", [*STRANGE_SERVERS, "nobody"])
-def test_the_program_ends_in_one_line(scheme: str, name: str) -> None:
+@pytest.mark.parametrize("name", [*STRANGE_SERVERS, "closed port"])
+def test_the_program_ends_with_a_one_line_error(scheme: str, name: str) -> None:
     with tcp_server(STRANGE_SERVERS.get(name, STRANGE_SERVERS["stalls"])) as port:
-        where = nobody() if name == "nobody" else port
-        done = pulsar_meta_here("ls", "/", "--store", f"{scheme}://127.0.0.1:{where}?timeout=0.7")
+        target = nobody() if name == "closed port" else port
+        done = pulsar_meta_here("ls", "/", "--store", f"{scheme}://127.0.0.1:{target}?timeout=0.7")
     assert (done.returncode, done.stdout) == (6, b"")
     assert len(done.stderr.splitlines()) == 1
     assert b"Traceback" not in done.stderr

@@ -39,7 +39,7 @@ class TestZookeeperStore(ZookeeperFixtures, StoreContract):
     real_parents = True
     keeps_parents = True
 
-    def test_groups_are_sent_at_once(self, store: Store, root: str) -> None:
+    def test_a_group_is_sent_in_one_request(self, store: Store, root: str) -> None:
         assert store.sends_groups
         versions = put_all(store, [f"{root}/{at}" for at in range(600)])
         stale = f"{root}/5"
@@ -50,10 +50,10 @@ class TestZookeeperStore(ZookeeperFixtures, StoreContract):
         assert done[-2:] == [None, 0]
         read = store.read_many([*versions, f"{root}/nowhere"])
         assert read[-1] is None
-        assert [held and held.value for held in read[:-1]] == [
+        assert [value and value.value for value in read[:-1]] == [
             b"moved" if path == stale else b"new" for path in versions
         ]
-        assert [held and held.version for held in read[:-1]] == [
+        assert [value and value.version for value in read[:-1]] == [
             1 if version is None else version for version in done[: len(versions)]
         ]
 
@@ -63,7 +63,7 @@ class TestZookeeperServer(ZookeeperFixtures, ServerContract):
 
 
 def end_session(store: Store, server: ZookeeperServer) -> None:
-    """End a store's session on the server, as when it expires: another client that has its id closes it."""
+    """Expire a store's session: another client with the same session id closes it."""
     assert isinstance(store, ZookeeperStore)
     other = KazooClient(server.address, client_id=store._client.client_id)
     other.start(timeout=10)
@@ -72,22 +72,26 @@ def end_session(store: Store, server: ZookeeperServer) -> None:
 
 
 class TestExpiredSessions(ZookeeperFixtures, Fills):
-    """The server forgets a session while its client is at work."""
+    """The server ends a session while its client is working."""
 
-    def test_while_scanning(self, open_store: Opener, server: ZookeeperServer, root: str) -> None:
+    def test_a_scan_survives_an_expired_session(
+        self, open_store: Opener, server: ZookeeperServer, root: str
+    ) -> None:
         with open_store() as store:
             assert isinstance(store, ZookeeperStore)
             paths = [f"{root}/{at:05d}" for at in range(1500)]
             self.fill(store, paths)
             session = store._client.client_id
             scan = store.scan(root)
-            found = [next(scan).path for _ in range(10)]
+            paths_read = [next(scan).path for _ in range(10)]
             end_session(store, server)
-            found += [held.path for held in scan]
-            assert found == [root, *paths]
+            paths_read += [value.path for value in scan]
+            assert paths_read == [root, *paths]
             assert store._client.client_id != session
 
-    def test_while_writing(self, open_store: Opener, server: ZookeeperServer, root: str) -> None:
+    def test_writes_survive_expired_sessions(
+        self, open_store: Opener, server: ZookeeperServer, root: str
+    ) -> None:
         with open_store() as store:
             assert isinstance(store, ZookeeperStore)
             session = store._client.client_id
@@ -100,21 +104,21 @@ class TestExpiredSessions(ZookeeperFixtures, Fills):
                 try:
                     version = store.put(root, value, version)
                 except UnreachableError:
-                    # Whether it was written is not known; it was at most once.
+                    # The client cannot tell whether the value was written, but it was written at most once.
                     failed += 1
-                    held = store.read(root)
-                    assert (held.value, held.version) in {
+                    stored = store.read(root)
+                    assert (stored.value, stored.version) in {
                         (str(number - 1).encode(), version),
                         (value, version + 1),
                     }
-                    version = held.version if held.value == value else store.put(root, value, version)
+                    version = stored.version if stored.value == value else store.put(root, value, version)
             assert (store.read(root).value, version) == (b"199", 199)
             assert failed <= 4
             assert store._client.client_id != session
 
 
 class TestZookeepersOwn(ZookeeperFixtures):
-    """What only ZooKeeper has."""
+    """Behaviour that only ZooKeeper has."""
 
     @pytest.fixture
     def client(self, server: ZookeeperServer) -> Iterator[Any]:
@@ -128,17 +132,17 @@ class TestZookeepersOwn(ZookeeperFixtures):
         client.create(f"{root}/a", b"1", makepath=True)
         client.set(f"{root}/a", b"2")
         with open_store() as store:
-            held = store.read(f"{root}/a")
-            assert (held.version, held.value) == (1, b"2")
+            value = store.read(f"{root}/a")
+            assert (value.version, value.value) == (1, b"2")
             assert store.put(f"{root}/a", b"3", 1) == 2
-        value, stat = client.get(f"{root}/a")
-        assert (value, stat.version) == (b"3", 2)
+        raw, stat = client.get(f"{root}/a")
+        assert (raw, stat.version) == (b"3", 2)
         with open_store() as store:
-            held = store.read(f"{root}/a")
-        assert (held.created, held.modified) == (stat.ctime, stat.mtime)
+            value = store.read(f"{root}/a")
+        assert (value.created, value.modified) == (stat.ctime, stat.mtime)
 
-    def test_parents_are_containers(self, tmp_path: Path) -> None:
-        """ZooKeeper removes containers that have become empty, and no other nodes."""
+    def test_parents_are_removed_when_they_become_empty(self, tmp_path: Path) -> None:
+        """Parents are containers. ZooKeeper removes empty containers and no other nodes."""
         often = ("-Dznode.container.checkIntervalMs=100",)
         with ZookeeperServer(tmp_path / "often", java_options=often) as server:
             store = registry.open_store(f"zk://{server.address}", read_only=False)
@@ -160,8 +164,8 @@ class TestZookeepersOwn(ZookeeperFixtures):
         with open_store() as store:
             store.put(f"{root}/a/b", b"x", ABSENT)
             client.create(f"{root}/session", b"y", ephemeral=True)
-            found = {held.path: held.ephemeral for held in store.scan(root)}
-        assert found == {root: False, f"{root}/a": False, f"{root}/a/b": False, f"{root}/session": True}
+            ephemeral = {value.path: value.ephemeral for value in store.scan(root)}
+        assert ephemeral == {root: False, f"{root}/a": False, f"{root}/a/b": False, f"{root}/session": True}
 
     def test_a_chroot_is_the_root(self, open_store: Opener, server: ZookeeperServer, root: str) -> None:
         with open_store() as store:
@@ -171,22 +175,22 @@ class TestZookeepersOwn(ZookeeperFixtures):
             assert store.children("/") == ["a"]
             assert store.read("/a/b").value == b"x"
             store.put("/made/here", b"y", ABSENT)
-            assert [held.path for held in store.scan()] == ["/a", "/a/b", "/made", "/made/here"]
+            assert [value.path for value in store.scan()] == ["/a", "/a/b", "/made", "/made/here"]
         with open_store() as store:
             assert store.read(f"{root}/chroot/made/here").value == b"y"
         with pytest.raises(NotFoundError):
             registry.open_store(f"zk://{server.address}{root}/nowhere")
 
-    def test_zookeepers_own_nodes_are_not_ours(self, open_store: Opener, root: str) -> None:
+    def test_zookeepers_own_nodes_are_hidden_and_never_written(self, open_store: Opener, root: str) -> None:
         with open_store() as store:
             store.put(f"{root}/a", b"x", ABSENT)
-            assert not [held for held in store.scan() if held.path.startswith("/zookeeper")]
+            assert not [value for value in store.scan() if value.path.startswith("/zookeeper")]
 
             for path in ("/zookeeper", "/zookeeper/mine"):
                 with pytest.raises(GuardError):
                     store.put(path, b"", ABSENT)
 
-    def test_what_is_no_path(self, open_store: Opener) -> None:
+    def test_invalid_paths_are_usage_errors(self, open_store: Opener) -> None:
         with open_store() as store:
             assert store.sends_groups
             with pytest.raises(UsageError):
@@ -194,7 +198,7 @@ class TestZookeepersOwn(ZookeeperFixtures):
             with pytest.raises(UsageError):
                 store.read_many(["/a/../b"])
 
-    def test_the_limit_is_the_servers(self, open_store: Opener, root: str) -> None:
+    def test_the_size_limit_is_the_servers(self, open_store: Opener, root: str) -> None:
         with open_store() as store:
             assert store.max_value_size is not None
             room = store.max_value_size - len(f"{root}/a")
@@ -204,7 +208,7 @@ class TestZookeepersOwn(ZookeeperFixtures):
                 store.put(f"{root}/a", bytes(room + 1), 1)
             assert store.read(f"{root}/a").version == 1
 
-    def test_a_server_that_takes_less(self, tmp_path: Path) -> None:
+    def test_a_lower_size_limit_can_be_set(self, tmp_path: Path) -> None:
         options = ("-Djute.maxbuffer=20000",)
         with ZookeeperServer(tmp_path / "small", java_options=options) as server:
             url = f"zk://{server.address}?jute_maxbuffer=20000"
@@ -217,7 +221,7 @@ class TestZookeepersOwn(ZookeeperFixtures):
             with unaware, pytest.raises(UnreachableError):
                 unaware.put("/b", bytes(30000), ABSENT)
 
-    def test_digest_credentials(
+    def test_digest_credentials_are_sent_and_not_shown(
         self, server: ZookeeperServer, client: Any, root: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         client.create(root, b"", acl=[make_digest_acl("operator", "s3cr3t", all=True)])
@@ -231,8 +235,10 @@ class TestZookeepersOwn(ZookeeperFixtures):
                     store.read(root)
                 assert "wr0ng" not in str(caught.value)
 
-    def test_sasl(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A server that ends every session that does not authenticate by DIGEST-MD5."""
+    def test_sasl_credentials_are_sent_and_not_shown(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The server ends every session that does not authenticate with DIGEST-MD5."""
         jaas = tmp_path / "jaas.conf"
         module = "org.apache.zookeeper.server.auth.DigestLoginModule"
         jaas.write_text(f'Server {{ {module} required user_operator="s3cr3t"; }};\n')
@@ -248,21 +254,21 @@ class TestZookeepersOwn(ZookeeperFixtures):
                 store.put("/a/b", b"x", ABSENT)
                 store._client.set_acls("/a/b", [make_acl("sasl", "operator", all=True)])  # type: ignore[attr-defined]
                 server.restart()
-                # A new connection authenticates again before anything else is sent.
+                # A new connection authenticates before it sends any request.
                 assert store.read("/a/b").value == b"x"
                 assert store.put("/a/b", b"y", 0) == 1
             monkeypatch.setenv("ZK_SASL", "operator:wr0ng")
             with pytest.raises(UnreachableError, match="refused the SASL credentials") as caught:
                 registry.open_store(f"{url}&timeout=20")
             assert "wr0ng" not in str(caught.value)
-            # Without credentials there is a session, until something is asked for.
+            # Without credentials a session starts, but its first request fails.
             with (
                 registry.open_store(f"zk://{server.address}?timeout=2") as store,
                 pytest.raises(UnreachableError),
             ):
                 store.read("/a/b")
 
-    def test_tls(self, tmp_path: Path) -> None:
+    def test_tls_connections_need_a_client_certificate(self, tmp_path: Path) -> None:
         made = make_certificates(tmp_path / "certificates")
         both = tmp_path / "server.pem"
         both.write_bytes(made.server_key.read_bytes() + made.server.read_bytes())
@@ -281,7 +287,7 @@ class TestZookeepersOwn(ZookeeperFixtures):
                 with pytest.raises(UnreachableError):
                     registry.open_store(f"zk://127.0.0.1:{port}?{options}&timeout=1")
 
-    def test_a_server_that_accepts_and_says_nothing(self) -> None:
+    def test_a_server_that_accepts_and_never_answers_times_out(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             started = time.monotonic()
             with pytest.raises(UnreachableError):

@@ -1,4 +1,4 @@
-"""`zk-files:` against ZooKeeper itself: random work, judged node by node at every moment of it."""
+"""`zk-files:` compared with a real ZooKeeper after each of many random operations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.servers.restartable import skip_or_fail
 from tests.servers.zookeeper import ZookeeperServer
 
 Tree = dict[str, Versioned]
-# Snapshots every few transactions, logs of 64 KB, nodes with a time to live.
+# Snapshots every few transactions, logs of 64 KB, and nodes with a TTL.
 OPTIONS = (
     "-Dzookeeper.snapCount=40",
     "-Dzookeeper.preAllocSize=64",
@@ -51,7 +51,7 @@ def client_of(server: ZookeeperServer) -> Iterator[Any]:
 
 
 def work(client: Any, rng: random.Random, count: int) -> Iterator[int]:
-    """Do `count` random things and yield the zxid of each that changed something."""
+    """Run `count` random operations and yield the zxid of each that changed something."""
     from kazoo.exceptions import KazooException
 
     for step in range(count):
@@ -97,7 +97,7 @@ def live_tree(store: Any) -> Tree:
         pytest.param("checked", 4000, marks=pytest.mark.chaos),
     ],
 )
-def test_every_moment_is_as_the_server_had_it(packing: str, steps: int, tmp_path: Path) -> None:
+def test_the_tree_at_every_zxid_equals_the_servers(packing: str, steps: int, tmp_path: Path) -> None:
     options = (*OPTIONS, f"-Dzookeeper.snapshot.compression.method={packing}")
     moments: dict[int, Tree] = {}
     rng = random.Random(packing)
@@ -121,7 +121,7 @@ def _by_zxid(data: Path, pattern: str) -> list[Path]:
     return sorted((data / "version-2").glob(pattern), key=lambda path: int(path.name.split(".")[1], 16))
 
 
-def test_a_killed_server_and_a_torn_log(tmp_path: Path) -> None:
+def test_a_killed_servers_files_and_a_torn_log_are_read(tmp_path: Path) -> None:
     with ZookeeperServer(tmp_path, java_options=OPTIONS) as server:
         with client_of(server) as client:
             assert list(work(client, random.Random(7), 150))
@@ -136,7 +136,7 @@ def test_a_killed_server_and_a_torn_log(tmp_path: Path) -> None:
         assert isinstance(store, ZookeeperFilesStore)
         zxids = [transaction.zxid for transaction in store.transactions()]
     before = tree_of(f"zk-files:{copy}?zxid={zxids[-2]}")
-    # The newest snapshot may hold what the torn record says: they are written while the server goes on.
+    # ZooKeeper writes snapshots while it serves requests, so the newest may include the torn record's change.
     for snapshot in _by_zxid(copy, "snapshot.*")[1:]:
         snapshot.unlink()
     last = _by_zxid(copy, "log.*")[-1]
@@ -144,7 +144,7 @@ def test_a_killed_server_and_a_torn_log(tmp_path: Path) -> None:
     assert tree_of(f"zk-files:{copy}") == before
 
 
-def test_a_time_is_the_last_transaction_before_it(tmp_path: Path) -> None:
+def test_a_time_selects_the_last_transaction_before_it(tmp_path: Path) -> None:
     with ZookeeperServer(tmp_path, java_options=OPTIONS) as server, client_of(server) as client:
         assert list(work(client, random.Random(11), 100))
     data = tmp_path / "data"
@@ -163,7 +163,7 @@ def test_a_time_is_the_last_transaction_before_it(tmp_path: Path) -> None:
         tree_of(f"zk-files:{data}?at={times[0] - 1}")
 
 
-def test_history_has_every_change_and_who_made_it(tmp_path: Path) -> None:
+def test_history_has_every_change_and_its_writer(tmp_path: Path) -> None:
     with ZookeeperServer(tmp_path, java_options=OPTIONS) as server, client_of(server) as client:
         client.create("/loadbalance/brokers/b1:8080", b"", ephemeral=True, makepath=True)
         client.create("/v", b"one")
@@ -174,19 +174,19 @@ def test_history_has_every_change_and_who_made_it(tmp_path: Path) -> None:
         client.create("/v", b"three", ephemeral=True)
     with open_store(f"zk-files:{tmp_path / 'data'}") as store:
         changes = list(store.history("/v"))
-    assert [None if one.value is None else one.value.value for one in changes] == [
+    assert [None if change.value is None else change.value.value for change in changes] == [
         b"one",
         b"two",
         None,
         b"three",
         None,
     ]
-    assert [one.writer for one in changes] == ["broker b1:8080"] * 5
-    assert not any(one.first for one in changes)
-    assert [one.transaction for one in changes] == sorted(one.transaction for one in changes)
+    assert [change.writer for change in changes] == ["broker b1:8080"] * 5
+    assert not any(change.first for change in changes)
+    assert [change.transaction for change in changes] == sorted(change.transaction for change in changes)
 
 
-def test_history_begins_with_what_was_there(tmp_path: Path) -> None:
+def test_history_begins_with_the_oldest_known_value(tmp_path: Path) -> None:
     with ZookeeperServer(tmp_path, java_options=OPTIONS) as server, client_of(server) as client:
         client.create("/v", b"old")
         for step in range(200):
@@ -195,24 +195,24 @@ def test_history_begins_with_what_was_there(tmp_path: Path) -> None:
     files = sorted(
         (tmp_path / "data" / "version-2").iterdir(), key=lambda path: int(path.name.split(".")[1], 16)
     )
-    kept = [path for path in files if path.name.startswith("snapshot")][2:]
+    snapshots = [path for path in files if path.name.startswith("snapshot")][2:]
     for path in files:
-        if path.name.startswith("snapshot") and path not in kept:
+        if path.name.startswith("snapshot") and path not in snapshots:
             path.unlink()
     logs = [path for path in files if path.name.startswith("log")]
-    first = int(kept[0].name.split(".")[1], 16)
+    first = int(snapshots[0].name.split(".")[1], 16)
     for path, after in pairwise(logs):
         if int(after.name.split(".")[1], 16) <= first + 1:
             path.unlink()
     with open_store(f"zk-files:{tmp_path / 'data'}") as store:
         changes = list(store.history("/v"))
-    assert [(one.first, one.value and one.value.value) for one in changes] == [
+    assert [(change.first, change.value and change.value.value) for change in changes] == [
         (True, b"old"),
         (False, b"new"),
     ]
 
 
-def test_a_hole_in_the_logs_is_never_passed_over(tmp_path: Path) -> None:
+def test_a_gap_in_the_logs_is_always_an_error(tmp_path: Path) -> None:
     with ZookeeperServer(tmp_path, java_options=OPTIONS) as server, client_of(server) as client:
         zxids = list(work(client, random.Random(3), 200))
     logs = sorted((tmp_path / "data" / "version-2").glob("log.*"), key=lambda path: int(path.name[4:], 16))
@@ -227,7 +227,7 @@ def test_a_hole_in_the_logs_is_never_passed_over(tmp_path: Path) -> None:
     assert tree_of(f"zk-files:{tmp_path / 'data'}?zxid={zxids[3]}")
 
 
-def test_what_cannot_be_meant(tmp_path: Path) -> None:
+def test_invalid_urls_and_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         open_store(f"zk-files:{tmp_path / 'nowhere'}")
     with pytest.raises(NotFoundError):

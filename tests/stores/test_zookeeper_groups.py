@@ -16,7 +16,7 @@ def store(zookeeper_server: ZookeeperServer, root: str):  # type: ignore[no-unty
         yield opened
 
 
-def test_groups_keep_to_the_limits() -> None:
+def test_groups_stay_within_the_limits() -> None:
     writes = [(f"/p{number}", bytes(100), 0) for number in range(300)]
     groups = list(split_writes(writes, 10_000, 20))
     assert [write for group in groups for write in group] == writes
@@ -28,36 +28,38 @@ def test_groups_keep_to_the_limits() -> None:
     assert list(split_writes([], 10, 0)) == []
 
 
-def test_many_writes_and_the_one_that_moved(store: ZookeeperStore, root: str) -> None:
+def test_a_group_skips_values_that_changed(store: ZookeeperStore, root: str) -> None:
     paths = [f"{root}/v{number:04}" for number in range(500)]
     created = store.put_many([(path, b"1", ABSENT) for path in paths])
     assert created == [0] * 500
-    store.put(paths[70], b"somebody", 0)
+    store.put(paths[70], b"another", 0)
     store.delete(paths[80], 0)
     done = store.put_many([(path, b"2", version or 0) for path, version in zip(paths, created, strict=True)])
     assert [number for number, version in enumerate(done) if version is None] == [70, 80]
     assert {version for version in done if version is not None} == {1}
     values = store.read_many(paths)
     assert values[80] is None
-    held = [value for value in values if value is not None]
-    assert {value.value for value in held if value.path != paths[70]} == {b"2"}
-    assert store.read(paths[70]).value == b"somebody"
+    remaining = [value for value in values if value is not None]
+    assert {value.value for value in remaining if value.path != paths[70]} == {b"2"}
+    assert store.read(paths[70]).value == b"another"
     assert store.put_many([(paths[1], b"x", ABSENT)]) == [None]
     assert store.read_many([]) == []
     assert store.put_many([]) == []
 
 
-def test_values_that_fill_a_request_go_alone(store: ZookeeperStore, root: str) -> None:
+def test_values_that_fill_a_request_are_sent_alone(store: ZookeeperStore, root: str) -> None:
     big = bytes(700_000)
     paths = [f"{root}/big{number}" for number in range(3)]
     store.put_many([(path, b"", ABSENT) for path in paths])
     assert store.put_many([(path, big, 0) for path in paths]) == [1, 1, 1]
     with pytest.raises(GuardError):
         store.put_many([(paths[0], b"small", 1), (paths[1], bytes(2_000_000), 1)])
-    assert store.read(paths[0]).value == big, "nothing of the group was sent"
+    assert store.read(paths[0]).value == big, "part of the group was sent"
 
 
-def test_a_server_that_goes_away(zookeeper_server: ZookeeperServer, store: ZookeeperStore, root: str) -> None:
+def test_a_killed_server_is_unreachable(
+    zookeeper_server: ZookeeperServer, store: ZookeeperStore, root: str
+) -> None:
     paths = [f"{root}/v{number:04}" for number in range(200)]
     store.put_many([(path, b"1", ABSENT) for path in paths])
     zookeeper_server.kill()

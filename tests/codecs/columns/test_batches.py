@@ -1,4 +1,4 @@
-"""Batches split many at once say what the codec for one says, and leave to it what is out of the ordinary."""
+"""Splitting many batches at once agrees with the codec for a single batch, which gets the unusual ones."""
 
 from __future__ import annotations
 
@@ -35,44 +35,44 @@ def batch(chance: random.Random) -> tuple[bytes, int]:
 
 
 def read(data: bytes, count: int) -> list[tuple[SingleMessageMetadata, bytes]] | None:
-    """Return the messages of a batch as the codec for one sees them, None where there are not `count`."""
+    """Read a batch with the codec for a single batch; return None unless it has `count` messages."""
     try:
-        found = [(metadata, bytes(payload)) for metadata, payload in split_batch(data, count)]
+        messages = [(metadata, bytes(payload)) for metadata, payload in split_batch(data, count)]
     except DecodeError:
         return None
-    return found if len(found) == count else None
+    return messages if len(messages) == count else None
 
 
-def test_batches_are_split_as_one_by_one() -> None:
+def test_splitting_many_batches_equals_splitting_each() -> None:
     chance = random.Random(1)
     batches = [batch(chance) for _ in range(400)]
     counts = np.array([count for _, count in batches])
-    found = split_batches([data for data, _ in batches], counts)
-    strings = found.heads.strings
-    key = found.fields["partition_key"]
+    split = split_batches([data for data, _ in batches], counts)
+    strings = split.heads.strings
+    key = split.fields["partition_key"]
     for row, (data, count) in enumerate(batches):
         truth = read(data, count)
-        if not found.whole[row]:
+        if not split.whole[row]:
             continue
         assert truth is not None
-        rows = np.flatnonzero(found.rows == row)
-        assert found.places[rows].tolist() == list(range(count))
+        rows = np.flatnonzero(split.rows == row)
+        assert split.places[rows].tolist() == list(range(count))
         for at, (metadata, payload) in zip(rows.tolist(), truth, strict=True):
-            start = int(found.payload_at[at])
-            assert found.data[start : start + int(found.payload_sizes[at])] == payload
-            assert int(found.fields["sequence_id"].values[at]) == metadata.sequence_id
+            start = int(split.payload_at[at])
+            assert split.data[start : start + int(split.payload_sizes[at])] == payload
+            assert int(split.fields["sequence_id"].values[at]) == metadata.sequence_id
             assert bool(key.present[at]) == metadata.HasField("partition_key")
             text, _ = strings(np.array([at]), key.values[[at]].view(np.int64), key.sizes[[at]])
-            # protobuf hands out bytes where they are not UTF-8.
+            # protobuf returns bytes if the text is not UTF-8.
             named: str | bytes = metadata.partition_key
             assert text.tobytes() == (named.encode() if isinstance(named, str) else named)
-    assert (whole_batches([data for data, _ in batches], counts) == found.whole).all()
+    assert (whole_batches([data for data, _ in batches], counts) == split.whole).all()
     good = [read(data, count) is not None for data, count in batches]
-    assert found.whole.sum() > 0.9 * sum(good)
-    assert not any(found.whole[row] and not is_good for row, is_good in enumerate(good))
+    assert split.whole.sum() > 0.9 * sum(good)
+    assert not any(split.whole[row] and not is_good for row, is_good in enumerate(good))
 
 
-def test_what_looks_like_a_tag_is_none() -> None:
+def test_text_that_looks_like_a_tag_is_not_read_as_one() -> None:
     metadata = SingleMessageMetadata(partition_key="\x18\x05" * 12)
     data = join_batch([(metadata, b"payload")] * 3)
     for batches in ([data], [data] * 300, [data, join_batch([(SingleMessageMetadata(), b"")] * 3)]):
@@ -82,7 +82,7 @@ def test_what_looks_like_a_tag_is_none() -> None:
 
 
 @pytest.mark.parametrize("size", [3, 130])
-def test_no_damage_passes_that_the_codec_sees(size: int) -> None:
+def test_damage_that_the_codec_detects_is_never_missed(size: int) -> None:
     metadata = SingleMessageMetadata(partition_key="key", sequence_id=5, event_time=2**40)
     metadata.ordering_key, metadata.null_value = b"order", True
     metadata.properties.add(key="a", value="b")
@@ -93,19 +93,19 @@ def test_no_damage_passes_that_the_codec_sees(size: int) -> None:
         for at in range(len(data))
         for bit in range(8)
     ]
-    whole = whole_batches(damaged, np.full(len(damaged), 2))
-    assert (split_batches(damaged, np.full(len(damaged), 2)).whole == whole).all()
-    passed = [one for one, fits in zip(damaged, whole.tolist(), strict=True) if fits]
-    assert 0 < len(passed) < len(damaged)
-    assert all(read(one, 2) is not None for one in passed)
+    intact = whole_batches(damaged, np.full(len(damaged), 2))
+    assert (split_batches(damaged, np.full(len(damaged), 2)).whole == intact).all()
+    accepted = [data for data, fits in zip(damaged, intact.tolist(), strict=True) if fits]
+    assert 0 < len(accepted) < len(damaged)
+    assert all(read(data, 2) is not None for data in accepted)
 
 
-def test_one_long_batch_is_left_to_the_codec() -> None:
+def test_a_single_long_batch_is_left_to_the_codec() -> None:
     data = join_batch([(SingleMessageMetadata(), b"x")] * 1000)
     assert split_batches([data], np.array([1000])).whole.tolist() == [False]
     assert split_batches([data] * 8, np.array([1000] * 8)).whole.all()
 
 
-def test_no_batches_have_no_messages() -> None:
-    found = split_batches([], np.zeros(0, np.int64))
-    assert (len(found.rows), len(found.whole)) == (0, 0)
+def test_an_empty_list_of_batches_has_no_messages() -> None:
+    split = split_batches([], np.zeros(0, np.int64))
+    assert (len(split.rows), len(split.whole)) == (0, 0)

@@ -1,4 +1,4 @@
-"""Columns say of every entry what the codec for one entry says of it."""
+"""Reading entries into columns gives what the codec for a single entry gives."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def logs_of(folder: Path) -> Iterator[bytes]:
 
 
 def expected(row: Mapping[str, object]) -> dict[str, object]:
-    """Integers as columns have them: signed."""
+    """Wrap integers to signed 64 bits, as columns store them."""
     return {name: wrapped(value) if type(value) is int else value for name, value in row.items()}
 
 
@@ -54,27 +54,27 @@ def test_columns_and_codec_agree_on_every_entry_of_a_capture(
         view = memoryview(log)
         places = find_records(log)
         columns = decode_entry_columns(log, places.offsets, places.sizes, verify=verify)
-        found = rows_of(columns)
-        for at, size, row in zip(places.offsets.tolist(), places.sizes.tolist(), found, strict=True):
+        rows = rows_of(columns)
+        for at, size, row in zip(places.offsets.tolist(), places.sizes.tolist(), rows, strict=True):
             assert row == expected(decode_row(view[at : at + size], verify=verify))
-        seen += len(found)
+        seen += len(rows)
     assert seen > 1000
 
 
 @pytest.mark.parametrize("name", CAPTURES)
-def test_the_arrays_hold_the_records_that_a_scan_finds(capture: Callable[[str], Path], name: str) -> None:
+def test_the_arrays_have_the_records_of_a_scan(capture: Callable[[str], Path], name: str) -> None:
     for log in logs_of(capture(name)):
         places = find_records(log)
-        scanned = [(one.offset, one.size) for one in scan_records(log) if isinstance(one, Record)]
+        scanned = [(item.offset, item.size) for item in scan_records(log) if isinstance(item, Record)]
         assert list(zip(places.offsets.tolist(), places.sizes.tolist(), strict=True)) == scanned
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_records_of_all_sizes_are_found_in_long_chains_and_past_what_breaks_them(seed: int) -> None:
+def test_records_of_all_sizes_are_found_even_after_damage(seed: int) -> None:
     chance = random.Random(seed)
     log = bytearray(1024)
     for number in range(chance.randrange(20_000)):
-        # Payloads that hold the ledger's own id look like starts of records.
+        # Payloads that contain the ledger's id look like the start of a record.
         ledger = chance.choice((7, 7, 7, 8)) if seed % 2 else 7
         payload = chance.choice((b"", ledger.to_bytes(8) * 9, bytes(chance.randrange(90))))
         data = encode_bookie_entry(ledger, number, -1, number, payload)
@@ -83,24 +83,24 @@ def test_records_of_all_sizes_are_found_in_long_chains_and_past_what_breaks_them
         log[len(log) // 2 : len(log) // 2 + 40] = chance.randbytes(40)
     places = find_records(log)
     scanned = list(scan_records(log))
-    records = [(one.offset, one.size) for one in scanned if isinstance(one, Record)]
+    records = [(item.offset, item.size) for item in scanned if isinstance(item, Record)]
     assert list(zip(places.offsets.tolist(), places.sizes.tolist(), strict=True)) == records
-    assert list(places.damage) == [one for one in scanned if isinstance(one, Damage)]
+    assert list(places.damage) == [item for item in scanned if isinstance(item, Damage)]
 
 
-def test_hardly_any_entry_of_a_topic_is_read_by_itself(
+def test_almost_no_entry_of_a_topic_needs_the_single_codec(
     capture: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = max(logs_of(capture("pulsar-4.0.7")), key=len)
     places = find_records(log)
     broken = decode_entry_columns(log, places.offsets, places.sizes, ["broken"])["broken"].values
-    alone = read_alone(monkeypatch)
+    singles = read_singly(monkeypatch)
     decode_entry_columns(log, places.offsets[~broken], places.sizes[~broken])
-    assert len(alone) <= len(places.offsets) // 500
+    assert len(singles) <= len(places.offsets) // 500
 
 
 @pytest.mark.parametrize("size", [300, 2000])
-def test_entries_with_long_metadata_are_read_together_too(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def test_entries_with_long_metadata_are_read_in_columns(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     frames = []
     for number in range(500):
         metadata = MessageMetadata(producer_name="p", sequence_id=number, publish_time=number)
@@ -109,25 +109,25 @@ def test_entries_with_long_metadata_are_read_together_too(monkeypatch: pytest.Mo
     check_frames(frames)
     data = b"".join(frames) + bytes(WIDTHS[-1])
     sizes = np.array([len(frame) for frame in frames])
-    alone = read_alone(monkeypatch)
+    alone = read_singly(monkeypatch)
     decode_entry_columns(data, np.cumsum(sizes) - sizes, sizes, bookie=False)
     assert not alone
 
 
-def read_alone(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Return a list to which each entry is added that is left to the codec for one entry."""
-    alone: list[object] = []
+def read_singly(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return a list that collects the entries which are left to the codec for a single entry."""
+    singles: list[object] = []
 
     def counted(*args: object, **options: object) -> dict[str, object]:
-        alone.append(args)
+        singles.append(args)
         return decode_row(*args, **options)  # type: ignore[arg-type, return-value]
 
     monkeypatch.setattr("pulsar_meta.codecs.columns.entries.decode_row", counted)
-    return alone
+    return singles
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_damaged_logs_are_read_as_the_codecs_read_them(capture: Callable[[str], Path], seed: int) -> None:
+def test_damaged_logs_are_read_as_by_the_codec(capture: Callable[[str], Path], seed: int) -> None:
     chance = random.Random(seed)
     log = max(logs_of(capture("pulsar-4.2.4")), key=len)
     start = chance.randrange(1024, len(log) - 30_000)
@@ -139,15 +139,15 @@ def test_damaged_logs_are_read_as_the_codecs_read_them(capture: Callable[[str], 
         damaged[at : at + 700] = bytes([chance.choice([0, 0xF0])]) * chance.randrange(1500)
     data = bytes(damaged)
     places = find_records(data)
-    scanned = [(one.offset, one.size) for one in scan_records(data) if isinstance(one, Record)]
+    scanned = [(item.offset, item.size) for item in scan_records(data) if isinstance(item, Record)]
     assert list(zip(places.offsets.tolist(), places.sizes.tolist(), strict=True)) == scanned
-    assert list(places.damage) == [one for one in scan_records(data) if isinstance(one, Damage)]
-    found = rows_of(decode_entry_columns(data, places.offsets, places.sizes))
+    assert list(places.damage) == [item for item in scan_records(data) if isinstance(item, Damage)]
+    rows = rows_of(decode_entry_columns(data, places.offsets, places.sizes))
     view = memoryview(data)
-    assert found == [expected(decode_row(view[at : at + size])) for at, size in scanned]
+    assert rows == [expected(decode_row(view[at : at + size])) for at, size in scanned]
 
 
-def test_every_way_to_break_a_frame_means_the_same_in_columns() -> None:
+def test_broken_frames_read_the_same_in_columns() -> None:
     metadata = MessageMetadata(producer_name="p", sequence_id=2**64 - 1, publish_time=1_700_000_000_000)
     metadata.properties.add(key="k", value="ü")
     metadata.encryption_keys.add(key="e", value=b"\x00").metadata.add(key="m", value="v")
@@ -157,8 +157,8 @@ def test_every_way_to_break_a_frame_means_the_same_in_columns() -> None:
         metadata, b"payload", broker_metadata=BrokerEntryMetadata(broker_timestamp=5, index=7)
     )
     broken = [bytearray(frame) for _ in range(len(frame) * 12)]
-    for number, one in enumerate(broken):
-        one[number // 12] = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x12, 0x22, 0x6A, 0x40, 0xFA, 0x0B)[number % 12]
+    for number, damaged in enumerate(broken):
+        damaged[number // 12] = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x12, 0x22, 0x6A, 0x40, 0xFA, 0x0B)[number % 12]
     cut = [frame[:size] for size in range(len(frame))]
     check_frames([frame, *map(bytes, broken), *cut])
 
@@ -188,7 +188,7 @@ brokers = st.none() | st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(fields, brokers, st.booleans(), st.binary(max_size=50)), min_size=1, max_size=12))
-def test_every_number_that_a_frame_can_hold_survives(
+def test_numbers_of_any_size_survive(
     entries: list[tuple[MessageMetadata, BrokerEntryMetadata | None, bool, bytes]],
 ) -> None:
     check_frames(
@@ -201,21 +201,21 @@ def test_every_number_that_a_frame_can_hold_survives(
 
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=120), max_size=20))
-def test_any_bytes_are_a_row(frames: list[bytes]) -> None:
+def test_any_bytes_give_a_row(frames: list[bytes]) -> None:
     check_frames(frames)
 
 
 def check_frames(frames: list[bytes]) -> None:
-    """Compare columns and codec on frames, in a buffer that ends with the last one and in a longer one."""
+    """Compare columns and codec on frames, with and without bytes after the last frame."""
     for tail in (b"", bytes(WIDTHS[-1])):
         data = b"".join(frames) + tail
         sizes = np.array([len(frame) for frame in frames], np.int64)
         offsets = np.cumsum(sizes) - sizes
-        found = rows_of(decode_entry_columns(data, offsets, sizes, bookie=False))
-        assert found == [expected(decode_row(memoryview(frame), bookie=False)) for frame in frames]
+        rows = rows_of(decode_entry_columns(data, offsets, sizes, bookie=False))
+        assert rows == [expected(decode_row(memoryview(frame), bookie=False)) for frame in frames]
 
 
-def test_other_digests_are_found_out() -> None:
+def test_each_entrys_digest_type_is_detected() -> None:
     metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=2)
     frame = encode_frame(metadata, b"x" * 50)
     kinds = ("CRC32C", "CRC32", "HMAC", "DUMMY") * 3
@@ -233,7 +233,7 @@ def test_other_digests_are_found_out() -> None:
     assert columns["publish_time"].tolist() == [2] * 12
 
 
-def test_no_entries_are_empty_columns() -> None:
+def test_an_empty_list_of_entries_gives_empty_columns() -> None:
     nothing = np.zeros(0, np.int64)
     assert decode_entry_columns(b"", nothing, nothing, ["index", "producer_name"])["index"].tolist() == []
     assert find_records(b"").offsets.tolist() == []
@@ -247,11 +247,11 @@ def test_an_unknown_column_is_a_usage_error() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1), st.integers(0, 30))
-def test_varints_of_every_length(numbers: list[int], before: int) -> None:
-    width = before + LONGEST_VARINT + MARGIN
-    data = b"".join(bytes(before) + varint(number).ljust(width - before, b"\xff") for number in numbers)
+def test_varints_of_every_length_are_read(numbers: list[int], offset: int) -> None:
+    width = offset + LONGEST_VARINT + MARGIN
+    data = b"".join(bytes(offset) + varint(number).ljust(width - offset, b"\xff") for number in numbers)
     starts = np.arange(len(numbers)) * width
-    for at in (before, np.full(len(numbers), before)):
+    for at in (offset, np.full(len(numbers), offset)):
         heads = Heads(data, starts, width)
         values, lengths = heads.varints(at, EVERY, heads.words(at), 8)
         assert values.tolist() == numbers

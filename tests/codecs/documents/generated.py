@@ -1,4 +1,4 @@
-"""Documents of every kind for property tests: mostly as they should be, now and then hostile in one place."""
+"""Documents of every kind for property tests: most are valid, some have a hostile value somewhere."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _INTEGERS = {
 
 
 def nested(depth: int, leaf: Any) -> Any:
-    """Return `leaf` inside of `depth` lists and objects."""
+    """Wrap `leaf` in `depth` lists and objects."""
     for _ in range(depth):
         leaf = [{"value": leaf}]
     return leaf
 
 
 def groups(depth: int) -> list[dict[str, Any]]:
-    """Return unknown groups inside each other, as many as `depth`."""
+    """Nest unknown groups to `depth`."""
     inner: list[dict[str, Any]] = []
     for _ in range(depth):
         inner = [{"number": 99, "wire_type": 3, "value": inner}]
@@ -67,7 +67,7 @@ def unknown_fields() -> Json:
 
 
 def message(descriptor: Any, depth: int = 3) -> Json:
-    """Return JSON of a message: its required fields, and some of the others."""
+    """Generate the JSON of a message: its required fields and some of the others."""
     fields = {field.name: _field(field, depth) for field in descriptor.fields}
     required = {field.name for field in descriptor.fields if field.is_required}
     optional = {name: value for name, value in fields.items() if name not in required}
@@ -79,10 +79,10 @@ def message(descriptor: Any, depth: int = 3) -> Json:
 
 
 def _field(field: FieldDescriptor, depth: int) -> Json:
-    one = st.deferred(lambda: _value(field, depth))
+    single = st.deferred(lambda: _value(field, depth))
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return st.dictionaries(st.text(max_size=8), TEXT, max_size=3)
-    return st.lists(one, max_size=3) if field.is_repeated else one
+    return st.lists(single, max_size=3) if field.is_repeated else single
 
 
 def _value(field: FieldDescriptor, depth: int) -> Json:
@@ -169,7 +169,7 @@ ENVELOPE = st.none() | st.fixed_dictionaries(
     {"codec": st.sampled_from(["none", "lz4", "zlib", "zstd", "snappy"])},
     optional={"stored_size": st.integers(), "unknown_fields": unknown_fields()},
 )
-WHOLE: Json = st.one_of(
+VALID: Json = st.one_of(
     [
         st.fixed_dictionaries(
             {"kind": st.just(kind), "value": value, "envelope": ENVELOPE},
@@ -182,15 +182,15 @@ assert set(_values()) == set(KINDS)
 
 
 @st.composite
-def spoiled(draw: st.DrawFn) -> dict[str, Any]:
-    """Return a document that has something hostile in a place that is drawn."""
-    document: dict[str, Any] = draw(WHOLE)
-    _spoil(draw, document)
+def with_hostile_part(draw: st.DrawFn) -> dict[str, Any]:
+    """Generate a document that has a hostile value in a random place."""
+    document: dict[str, Any] = draw(VALID)
+    _put_hostile(draw, document)
     return document
 
 
-def _spoil(draw: st.DrawFn, document: dict[str, Any]) -> None:
-    """Put something hostile in the place of one member, at any depth, or beside the others."""
+def _put_hostile(draw: st.DrawFn, document: dict[str, Any]) -> None:
+    """Replace a random member, at any depth, by a hostile value, or add one."""
     holder: Any = document
     while True:
         names: list[Any] = list(holder) if isinstance(holder, dict) else list(range(len(holder)))

@@ -1,7 +1,7 @@
-"""Golden values: bytes, what they say, and how they are stored. One table drives both directions.
+"""Golden values: their bytes, their meaning and how they are stored. Both directions use this table.
 
-The bytes were made with protoc's own Python classes and by hand, not with the codecs under test; the
-managed-ledger ones with an envelope are those of the format's description.
+The bytes were made by hand and with protoc's Python classes, not with the codecs under test. The bytes of
+managed ledgers with an envelope come from the description of the format.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pulsar_meta.codecs.json_literals import Number
 
 @dataclass(frozen=True)
 class Golden:
-    """One value: `stored` decodes to `value`, and encoding `value` gives `stored`, byte for byte."""
+    """A value. `stored` decodes to `value`, and `value` encodes to the same bytes."""
 
     name: str
     kind: str
@@ -31,7 +31,7 @@ ONE_LEDGER = {"ledgerInfo": [{"ledgerId": 7, "entries": 10, "size": 1000, "times
 INDEX_ENTRY = {"version": 0, "position": {"ledgerId": 2, "entryId": 0}, "hash": "/w=="}
 METADATA = {"producer_name": "p", "sequence_id": 0, "publish_time": 1}
 
-# Of transactions' logs.
+# Records of transaction logs.
 UPDATED = _hex("0803", "1003", "1800", "2000", "2801", "5098eed788a034", "5810")
 UPDATE = {
     "metadata_op": "UPDATE", "txnid_least_bits": 3, "txnid_most_bits": 0, "expected_status": "OPEN",
@@ -41,7 +41,7 @@ PENDING = {
     "pending_ack_op": "ACK", "ack_type": "Cumulative", "txnid_least_bits": 20, "txnid_most_bits": 0,
     "pending_ack_metadata": [{"ledgerId": 31, "entryId": 8, "ack_set": ["14"], "batch_size": 4}],
 }  # fmt: skip
-# Java's Deflater as Pulsar drives it: no last block, no checksum. Decodes; is never written by us.
+# Pulsar uses Java's Deflater without a last block and checksum. We decode this form but never write it.
 JAVA_ZLIB = _hex("4778000000040802100b789ce2e2e46017e09278c1aec008000000ffff")
 
 GOLDEN = [

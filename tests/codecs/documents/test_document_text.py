@@ -1,4 +1,4 @@
-"""The text of documents made at once is what is written of the documents, value by value and in blocks."""
+"""The text that is made of values in blocks equals the text of each value's document."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECRETS = ("token", "kept", "jaas.config", "", "na\xefve\u2028")
 
 @dataclass(frozen=True)
 class Stored:
-    """A value and where it is from."""
+    """A value and its origin."""
 
     data: bytes
     path: str | None
@@ -32,13 +32,13 @@ class Stored:
 
 
 def number(chance: random.Random) -> int:
-    """Return a number of any size, the edges often."""
+    """Return a number of random size, often an edge case."""
     edges = (0, -1, 1, 127, 128, 2**53 - 1, 2**53, -(2**53), 2**63 - 1, -(2**63))
     return chance.choice(edges) if chance.random() < 0.2 else chance.randrange(2 ** chance.randrange(1, 40))
 
 
 def cursor(chance: random.Random) -> bytes:
-    """Return a cursor as a broker writes it, or with something odd about it."""
+    """Build a cursor as a broker writes it, or with something unusual."""
     odd = chance.random() < 0.5
     info = ManagedCursorInfo(cursorsLedgerId=chance.choice((-1, 7)))
 
@@ -69,7 +69,7 @@ def cursor(chance: random.Random) -> bytes:
 
 
 def ledgers(chance: random.Random) -> bytes:
-    """Return a topic's record, its ledgers' fields there or not."""
+    """Build a topic's record, in which some fields of its ledgers are absent."""
     info = ManagedLedgerInfo()
     for at in range(chance.randrange(4)):
         closed = info.ledgerInfo.add(ledgerId=10 * at, entries=at, size=number(chance))
@@ -93,7 +93,7 @@ def ledgers(chance: random.Random) -> bytes:
 
 
 def broken(data: bytes, chance: random.Random) -> bytes:
-    """Return bytes that are damaged, have an unknown field, bytes that are no text, or are in an envelope."""
+    """Damage bytes, add an unknown field or invalid UTF-8, or wrap them in an envelope."""
     at = chance.randrange(len(data) + 1)
     forms: tuple[Callable[[], bytes], ...] = (
         lambda: data[:at],
@@ -108,26 +108,28 @@ def broken(data: bytes, chance: random.Random) -> bytes:
 
 
 def values(seed: int, count: int) -> list[Stored]:
-    """Return a topic and its cursors, several times."""
+    """Build the records of topics and their cursors."""
     chance = random.Random(seed)
-    found = []
+    stored = []
     for at in range(count):
         path = TOPIC if at % 9 == 0 else f"{TOPIC}/sub-{at}%2F"
         data = ledgers(chance) if at % 9 == 0 else cursor(chance)
-        found.append(Stored(data, path, chance.choice((None, 0, 2**60, -(2**53)))))
-    return found
+        stored.append(Stored(data, path, chance.choice((None, 0, 2**60, -(2**53)))))
+    return stored
 
 
 def expected(value: Stored, options: DecodeOptions) -> str:
-    """Return what is written of the value's document."""
+    """Return the text of the value's document."""
     place: dict[str, Any] = {"source": value.source, "path": value.path, "version": value.version}
     return json_line(decode_document(value.data, options=options, **place).document)
 
 
 @pytest.mark.parametrize("secrets", [True, False])
 @pytest.mark.parametrize("blocks", [True, False])
-def test_text_is_that_of_the_document(blocks: bool, secrets: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is in a record, in blocks and one by one, with secrets and without."""
+def test_text_equals_that_of_the_document(
+    blocks: bool, secrets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For any record, in blocks and one at a time, with and without secrets."""
     monkeypatch.setattr(document_text, "_BLOCK", 1 if blocks else 10**6)
     monkeypatch.setattr(document_text, "_BLOCK_BYTES", 1 if blocks else 10**9)
     options = DecodeOptions(show_secrets=secrets)
@@ -142,10 +144,10 @@ def test_text_is_that_of_the_document(blocks: bool, secrets: bool, monkeypatch: 
     assert made > 400
 
 
-def test_most_cursors_are_made_in_columns() -> None:
-    """Records of positions and ranges are not left to the codec for one record, those in damaged form are."""
+def test_most_cursors_are_written_from_columns() -> None:
+    """Positions and ranges don't need the codec for a single record; damaged records do."""
     chance = random.Random(1)
-    whole = []
+    intact = []
     for at in range(50):
         info = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=3, markDeleteEntryId=at)
         for hole in range(at):
@@ -153,42 +155,42 @@ def test_most_cursors_are_made_in_columns() -> None:
             added.lowerEndpoint.ledgerId = added.upperEndpoint.ledgerId = 3 + hole // 20
             added.lowerEndpoint.entryId = 1000 * hole
             added.upperEndpoint.entryId = 1000 * hole + chance.randrange(1, 999)
-        whole.append(info.SerializeToString())
-    assert None not in cursor_texts(whole)
+        intact.append(info.SerializeToString())
+    assert None not in cursor_texts(intact)
     assert (
-        cursor_texts([b"", b"\x08", b"\x80", b"\x08\x80\x00", whole[3] + b"\x08\x01", whole[9][:-1]])
+        cursor_texts([b"", b"\x08", b"\x80", b"\x08\x80\x00", intact[3] + b"\x08\x01", intact[9][:-1]])
         == [None] * 6
     )
 
 
-@pytest.mark.parametrize("behind", ["", "open", "closed", "terminated", "property", "offloaded"])
-def test_large_records_are_made_in_columns(behind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The closed ledgers together, what is behind them by the codec."""
+@pytest.mark.parametrize("extra", ["", "open", "closed", "terminated", "property", "offloaded"])
+def test_large_records_are_written_from_columns(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns write the closed ledgers, and the codec writes the rest."""
     info = ManagedLedgerInfo()
     for at in range(40):
         ledger = info.ledgerInfo.add(ledgerId=3 * at, entries=2**52, size=at, timestamp=(at * 7) % 40 - 5)
-    if behind in ("open", "closed", "offloaded"):
+    if extra in ("open", "closed", "offloaded"):
         ledger = info.ledgerInfo.add(ledgerId=999)
-    if behind == "closed":
+    if extra == "closed":
         ledger.entries = 4
-    if behind == "offloaded":
+    if extra == "offloaded":
         ledger.offloadContext.complete = True
-    if behind == "terminated":
+    if extra == "terminated":
         info.terminatedPosition.ledgerId, info.terminatedPosition.entryId = 117, 3
-    if behind == "property":
+    if extra == "property":
         info.properties.add(key="token", value="secret")
     value = Stored(info.SerializeToString(), TOPIC)
     monkeypatch.setattr(document_text, "_BLOCK_BYTES", 1)
     texts = DocumentTexts(DecodeOptions())
-    assert (texts._large_ledger_text(value.data) is None) == (behind == "offloaded")
+    assert (texts._large_ledger_text(value.data) is None) == (extra == "offloaded")
     assert list(texts.of([value])) == [expected(value, DecodeOptions())]
 
 
-def test_no_block_is_unpacked_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Envelopes may hold a thousand times their size."""
+def test_a_block_is_decompressed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decompressed records can be a thousand times larger than their envelopes."""
     opened: list[bytes] = []
     monkeypatch.setattr(document_text, "_PART_BYTES", 100_000)
-    packed = wrap_envelope(b"\x0a\x02\x08\x01" * 20_000, "zstd")
+    compressed = wrap_envelope(b"\x0a\x02\x08\x01" * 20_000, "zstd")
     texts = DocumentTexts(DecodeOptions())
     unpack = texts._opened
 
@@ -197,14 +199,13 @@ def test_no_block_is_unpacked_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> Non
         return unpack(data, path)
 
     monkeypatch.setattr(texts, "_opened", noted)
-    found = texts.of([Stored(packed, TOPIC)] * 20)
-    assert next(found) is not None
+    made = texts.of([Stored(compressed, TOPIC)] * 20)
+    assert next(made) is not None
     assert len(opened) == 2
-    assert sum(text is not None for text in found) == 19
+    assert sum(text is not None for text in made) == 19
 
 
-def test_named_kinds_need_no_path() -> None:
-    """What `--type` names is text, too; other kinds are not."""
+def test_a_kind_named_with_type_needs_no_path() -> None:
     data = ManagedCursorInfo(cursorsLedgerId=4).SerializeToString()
     value = Stored(data, None, None)
     options = DecodeOptions("ManagedCursorInfo")

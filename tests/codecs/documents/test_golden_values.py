@@ -1,4 +1,4 @@
-"""Every golden value in both directions: whole, cut at every length, with bytes behind it."""
+"""Each golden value in both directions: complete, truncated at every length, and with extra bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def encode(document: object) -> bytes:
 
 
 @golden
-def test_bytes_say_the_value_and_the_value_gives_the_bytes(case: Golden) -> None:
+def test_bytes_decode_to_the_value_and_back(case: Golden) -> None:
     decoded = decode(case.stored, case.kind)
     assert decoded.error is None
     assert decoded.same_bytes
@@ -34,17 +34,17 @@ def test_bytes_say_the_value_and_the_value_gives_the_bytes(case: Golden) -> None
 
 
 @golden
-def test_the_document_survives_json(case: Golden) -> None:
+def test_a_document_survives_json(case: Golden) -> None:
     document = decode(case.stored, case.kind).document
     assert encode(document) == case.stored
 
 
 @golden
-def test_every_truncation_is_told_or_is_a_shorter_value(case: Golden) -> None:
+def test_every_truncation_is_an_error_or_a_shorter_value(case: Golden) -> None:
     for size in range(len(case.stored)):
         cut = decode(case.stored[:size], case.kind)
         if cut.error is None:
-            # A whole value by itself, such as a list with fewer elements: nothing of it was invented.
+            # A complete shorter value, such as a list with fewer elements, to which nothing was added.
             assert encode(cut.document) == case.stored[:size] or not cut.same_bytes
         else:
             assert isinstance(cut.error, DecodeError)
@@ -55,7 +55,7 @@ def test_every_truncation_is_told_or_is_a_shorter_value(case: Golden) -> None:
 
 @golden
 @pytest.mark.parametrize("tail", [b"\x00", b"\xff", b"x" * 20], ids=["zero", "ff", "xs"])
-def test_bytes_behind_a_value_are_never_dropped_silently(case: Golden, tail: bytes) -> None:
+def test_extra_bytes_are_never_dropped_silently(case: Golden, tail: bytes) -> None:
     decoded = decode(case.stored + tail, case.kind)
     if decoded.error is not None:
         assert isinstance(decoded.error, DecodeError)
@@ -64,22 +64,22 @@ def test_bytes_behind_a_value_are_never_dropped_silently(case: Golden, tail: byt
 
 
 @golden
-def test_the_content_alone_never_gives_another_kind(case: Golden) -> None:
+def test_content_is_never_taken_for_another_kind(case: Golden) -> None:
     try:
-        found = fitting_kinds(case.stored)
+        kinds = fitting_kinds(case.stored)
     except PulsarMetaError:
         return
-    # Of what Pulsar 5 keeps only the path says what it is, of a snapshot its topic.
+    # Records of Pulsar 5 are recognized by their paths, and snapshots by their topics.
     by_path = (*SCALABLE_KINDS, *TRANSACTION_KINDS, "Counter", "Bytes", *LOG_ENTRY_KINDS[2:])
     strict = case.kind not in by_path and "unknown" not in case.name and "wrong" not in case.name
-    assert not strict or case.kind in found, found
+    assert not strict or case.kind in kinds, kinds
 
 
 def test_every_kind_is_in_the_table() -> None:
     assert {case.kind for case in GOLDEN} == set(KINDS) - {"LocalBrokerData"}
 
 
-def test_what_java_deflated_without_an_end() -> None:
+def test_a_deflate_stream_without_an_end_is_read() -> None:
     decoded = decode(JAVA_ZLIB, "ManagedLedgerInfo")
     assert decoded.document["value"] == ONE_LEDGER
     assert decoded.document["envelope"] == {"codec": "zlib", "stored_size": len(JAVA_ZLIB), "raw_size": 11}

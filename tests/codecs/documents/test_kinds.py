@@ -1,4 +1,4 @@
-"""Which kind a value is: named, by its path, by its content; and that nothing is guessed."""
+"""A value's kind is named, or follows from its path or content. It is never guessed."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ CURSOR = ManagedCursorInfo(
         ("/txn/tc-seq/3", "TransactionSequence"),
     ],
 )
-def test_the_path_tells(path: str, kind: str | None) -> None:
+def test_a_path_determines_the_kind(path: str, kind: str | None) -> None:
     assert kind_of_path(path) == kind
 
 
-def test_a_file_is_known_by_the_path_it_ends_with() -> None:
+def test_the_end_of_a_files_path_is_its_store_path() -> None:
     path = "/managed-ledgers/public/default/persistent/orders"
     assert store_path_of_file(f"backup/monday{path}/.value") == path
     assert store_path_of_file(f"/dump{path}/sub") == f"{path}/sub"
@@ -90,7 +90,7 @@ def test_a_file_is_known_by_the_path_it_ends_with() -> None:
         (b"3\nh:1\n/j\n1\t/l\n", "Cookie"),
     ],
 )
-def test_the_content_tells(data: bytes, kind: str) -> None:
+def test_content_determines_the_kind(data: bytes, kind: str) -> None:
     assert kind_of(data) == kind
 
 
@@ -102,21 +102,21 @@ def test_the_content_tells(data: bytes, kind: str) -> None:
         (b"", ["ManagedLedgerInfo", "Text", "Bytes"]),
     ],
 )
-def test_what_fits_several_is_asked(data: bytes, kinds: list[str]) -> None:
+def test_content_that_fits_several_kinds_needs_type(data: bytes, kinds: list[str]) -> None:
     with pytest.raises(UsageError, match="--type") as raised:
         kind_of(data)
     assert all(kind in raised.value.message for kind in kinds)
 
 
-def test_what_fits_none_is_refused() -> None:
+def test_content_that_fits_no_kind_is_refused() -> None:
     with pytest.raises(DecodeError, match="--type"):
         kind_of(b"\xff\x00\xff")
 
 
-def test_a_store_holds_what_is_no_kind_of_ours_as_it_is() -> None:
+def test_other_values_of_a_store_are_text_or_bytes() -> None:
     assert kind_of(b"", path="/ledgers/idgen") == "Text"
-    assert kind_of(b"\xff\x00", path="/somebody/elses") == "Bytes"
-    assert kind_of(bytes.fromhex("08051003"), path="/somebody/elses") == "Bytes"
+    assert kind_of(b"\xff\x00", path="/other/elses") == "Bytes"
+    assert kind_of(bytes.fromhex("08051003"), path="/other/elses") == "Bytes"
     assert kind_of(b'{"webServiceUrl":"x"}', path="/loadbalance/brokers/b:8080") == "BrokerLookupData"
 
 
@@ -190,7 +190,7 @@ HEADER = b'{"state":"OPEN","timeout":60.000000000,"createdAt":1795314268.4491822
         ),
     ],
 )
-def test_what_pulsar_5_keeps_means_something(path: str, data: bytes, meaning: dict[str, object]) -> None:
+def test_records_of_pulsar_5_have_a_meaning(path: str, data: bytes, meaning: dict[str, object]) -> None:
     decoded = decode_document(data, source="s", path=path)
     assert (decoded.error, decoded.document["meaning"]) == (None, meaning)
     assert encode_document(decoded.document).data == data
@@ -205,7 +205,7 @@ def test_what_pulsar_5_keeps_means_something(path: str, data: bytes, meaning: di
         ("/txn/op/1_0__seq_counter__", b"1234567"),
     ],
 )
-def test_what_pulsar_5_would_not_read_is_broken(path: str, data: bytes) -> None:
+def test_records_that_pulsar_5_cannot_read_are_errors(path: str, data: bytes) -> None:
     assert decode_document(data, source="s", path=path).error is not None
 
 
@@ -216,7 +216,7 @@ def test_a_scalable_topic_that_no_broker_can_read_says_why() -> None:
     assert encode_document(decoded.document).data == b'{"epoch":0,"segments":{"0":{}}}'
 
 
-def test_a_parent_that_a_store_made_is_no_record() -> None:
+def test_an_empty_parent_is_no_record() -> None:
     assert kind_of(b"", path="/topics/public/default/t") == "Text"
     assert kind_of(b"", path="/txn/id/1_0") == "Text"
 
@@ -231,7 +231,7 @@ def test_a_parent_that_a_store_made_is_no_record() -> None:
         {"segments": [1], "createdAt": 1e300, "timeout": -1e300, "maxLedgerId": [1]},
     ],
 )
-def test_records_that_lack_what_they_should_have_are_shown(kind: str, value: object) -> None:
+def test_records_with_missing_or_wrong_fields_are_shown(kind: str, value: object) -> None:
     data = json.dumps(value).encode()
     for path in (None, "/x", "/txn/id/x", "/topics/a/b/c", "/txn/segment-state/aborted/%ff"):
         decoded = decode_document(data, source="s", path=path, options=DecodeOptions(kind=kind))
@@ -239,7 +239,7 @@ def test_records_that_lack_what_they_should_have_are_shown(kind: str, value: obj
         assert list(document_lines(decoded.document))
 
 
-def test_an_empty_managed_ledger_is_one_and_an_empty_cursor_is_none() -> None:
+def test_empty_bytes_are_a_managed_ledger_but_no_cursor() -> None:
     ledger = decode_document(b"", source="s", path="/managed-ledgers/a/b/persistent/t")
     assert (ledger.error, ledger.document["value"]) == (None, {})
     cursor = decode_document(b"", source="s", path="/managed-ledgers/a/b/persistent/t/c")
@@ -247,7 +247,7 @@ def test_an_empty_managed_ledger_is_one_and_an_empty_cursor_is_none() -> None:
     assert "cursorsLedgerId" in cursor.error.message
 
 
-def test_text_of_old_brokers_decodes_and_is_told_to_come_back_as_binary() -> None:
+def test_text_of_old_brokers_is_encoded_as_binary_and_marked() -> None:
     decoded = decode_document(b"ledgerInfo {\n  ledgerId: 5\n}\n", source="s")
     assert decoded.document["value"] == {"ledgerInfo": [{"ledgerId": 5}], "order_kept": False}
     assert not decoded.same_bytes
@@ -255,13 +255,13 @@ def test_text_of_old_brokers_decodes_and_is_told_to_come_back_as_binary() -> Non
 
 
 @pytest.mark.parametrize(
-    ("data", "what"),
+    ("data", "words"),
     [(b'{"numParts":2,"length":10}', "PIP-381"), (b"\x00\x00\x00\x0a(\xb5/\xfd", "compressed cursor entry")],
 )
-def test_cursor_entries_of_other_builds_are_named(data: bytes, what: str) -> None:
+def test_cursor_entries_of_other_builds_are_named(data: bytes, words: str) -> None:
     decoded = decode_document(data, source="s", options=DecodeOptions(kind="PositionInfo"))
     assert decoded.error is not None
-    assert what in decoded.error.message
+    assert words in decoded.error.message
     assert decoded.document["value"] is None
 
 
@@ -289,7 +289,7 @@ def test_secrets_in_json_are_redacted_too() -> None:
         encode_document(hidden)
 
 
-def test_a_corrupt_value_is_read_as_far_as_it_goes() -> None:
+def test_a_corrupt_value_is_decoded_up_to_the_error() -> None:
     data = bytes.fromhex("0a090807100a18e80720010a090809")
     decoded = decode_document(data, source="s", options=DecodeOptions(kind="ManagedLedgerInfo"))
     assert decoded.document["value"]["ledgerInfo"][0]["ledgerId"] == 7
@@ -298,17 +298,19 @@ def test_a_corrupt_value_is_read_as_far_as_it_goes() -> None:
     assert decoded.document["meaning"]["ledger_count"] == 2
 
 
-def test_a_damaged_envelope_shows_what_came_before_the_damage() -> None:
+def test_a_damaged_envelope_is_decoded_up_to_the_damage() -> None:
     ledgers = [ManagedLedgerInfo.LedgerInfo(ledgerId=number, timestamp=0) for number in range(5000)]
     message = ManagedLedgerInfo(ledgerInfo=ledgers).SerializeToString()
-    whole = wrap_envelope(message, "zlib")
-    decoded = decode_document(whole[: len(whole) // 2], source="s", path="/managed-ledgers/a/b/persistent/t")
+    envelope = wrap_envelope(message, "zlib")
+    decoded = decode_document(
+        envelope[: len(envelope) // 2], source="s", path="/managed-ledgers/a/b/persistent/t"
+    )
     assert decoded.error is not None
     assert decoded.document["envelope"]["codec"] == "zlib"
     assert len(decoded.document["value"]["ledgerInfo"]) > 10
 
 
-def test_a_kind_that_does_not_exist() -> None:
+def test_an_unknown_kind_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="ManagedCursorInfo"):
         kind_of(b"", named="Cursor")
     assert kind_of(b"", named="managedledgerinfo") == "ManagedLedgerInfo"
@@ -317,7 +319,7 @@ def test_a_kind_that_does_not_exist() -> None:
 NEW_FIELD = bytes_field(100, b"of a later release")
 
 
-def test_a_value_of_a_later_release_is_known_by_its_other_fields() -> None:
+def test_a_value_of_a_later_release_is_recognized() -> None:
     for stored in (CURSOR + NEW_FIELD, wrap_envelope(CURSOR + NEW_FIELD, "zstd")):
         assert fitting_kinds(stored) == ["ManagedCursorInfo"]
     ledger = LEDGER + bytes_field(1, b"\x08\x05" + NEW_FIELD) + NEW_FIELD
@@ -325,7 +327,7 @@ def test_a_value_of_a_later_release_is_known_by_its_other_fields() -> None:
         assert fitting_kinds(stored) == ["ManagedLedgerInfo"]
 
 
-def test_header_fields_of_a_later_release_come_back() -> None:
+def test_header_fields_of_a_later_release_survive() -> None:
     stored = wrap_envelope(CURSOR, "lz4", unknown=NEW_FIELD)
     path = "/managed-ledgers/a/b/persistent/t/c"
     decoded = decode_document(stored, source="s", path=path)

@@ -1,4 +1,4 @@
-"""What is said of values that can be read only in part: never a default in the place of what is missing."""
+"""Values that can be decoded only in part: missing fields never get a default."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def partly(kind: str, data: bytes) -> Document:
 
 
 @pytest.mark.parametrize("kind", ["ManagedCursorInfo", "PositionInfo", "SchemaEntry", "SchemaLocator"])
-def test_of_nothing_nothing_is_said(kind: str) -> None:
+def test_empty_bytes_have_no_value_and_no_meaning(kind: str) -> None:
     document = partly(kind, b"")
     assert document["value"] is None
     assert document["meaning"] == {}
@@ -37,37 +37,37 @@ def test_garbage_has_no_state_and_no_counts(kind: str, data: bytes) -> None:
     assert partly(kind, data)["meaning"] == {}
 
 
-def test_a_cursor_cut_off_says_what_was_read_and_no_more() -> None:
+def test_a_truncated_cursor_has_only_the_fields_that_were_read() -> None:
     stored = CURSOR.SerializeToString() + b"\x22\x09"
     meaning = partly("ManagedCursorInfo", stored)["meaning"]
     assert meaning == {"state": "record", "mark_delete": "7:3"}
 
 
-def test_half_a_position_is_none() -> None:
+def test_half_a_position_is_not_shown() -> None:
     meaning = partly("PositionInfo", b"\x08\x07")["meaning"]
     assert meaning == {}
-    half = decode_document(
+    partial = decode_document(
         b"\x08\x00\x10\x07", source="test", options=DecodeOptions(kind="ManagedCursorInfo")
     )
-    assert "mark_delete" not in half.document["meaning"]
+    assert "mark_delete" not in partial.document["meaning"]
 
 
-def test_a_range_without_its_end_is_not_counted() -> None:
-    whole = RANGE.SerializeToString()
+def test_a_range_without_an_end_is_not_counted() -> None:
+    complete = RANGE.SerializeToString()
     lower = RANGE.individualDeletedMessages[0].lowerEndpoint.SerializeToString()
-    document = partly("ManagedCursorInfo", whole + bytes_field(4, bytes_field(1, lower)))
+    document = partly("ManagedCursorInfo", complete + bytes_field(4, bytes_field(1, lower)))
     assert document["meaning"]["acked_ranges"] == 1
     assert document["meaning"]["acked_entries"] == 5
 
 
-def test_the_last_ledger_read_is_not_called_open() -> None:
+def test_the_last_ledger_of_a_truncated_record_is_not_called_open() -> None:
     info = ManagedLedgerInfo(ledgerInfo=[{"ledgerId": 5, "entries": 10}, {"ledgerId": 6}])
     meaning = partly("ManagedLedgerInfo", info.SerializeToString() + b"\x0a\x05")["meaning"]
     assert meaning["ledger_count"] == 2
     assert "open_ledger" not in meaning
 
 
-def test_acknowledgements_that_lie_in_the_cursors_ledger_are_not_called_none() -> None:
+def test_acknowledgements_in_a_cursor_ledger_are_not_counted_as_none() -> None:
     stored = ManagedCursorInfo(cursorsLedgerId=5, markDeleteLedgerId=7, markDeleteEntryId=3)
     decoded = decode_document(
         stored.SerializeToString(), source="test", options=DecodeOptions(kind="ManagedCursorInfo")

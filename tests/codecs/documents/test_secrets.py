@@ -1,4 +1,4 @@
-"""Secrets in values: none is shown unless it is asked for, wherever it stands, whatever is broken."""
+"""Secrets in values are shown only on request, in any field and in broken values too."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOPIC = "/managed-ledgers/a/b/persistent/t"
 
 
 def hidden(data: bytes, path: str | None = CLUSTER) -> Document:
-    """Return the document of a value; it does not show the secret, and does where it is asked for."""
+    """Decode a value; check that the secret is hidden by default and shown on request."""
     document = decode_document(data, source="s", path=path).document
     assert SECRET not in json.dumps(document)
     assert base64.b64encode(SECRET.encode()).decode() not in json.dumps(document)
@@ -44,13 +44,13 @@ def hidden(data: bytes, path: str | None = CLUSTER) -> Document:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("value", [SECRET, [SECRET], {"a": [SECRET]}, ["x", {"b": SECRET}]])
-def test_every_name_of_a_secret_hides_whatever_is_under_it(name: str, value: Any) -> None:
+def test_every_secret_name_hides_all_values_below_it(name: str, value: Any) -> None:
     data = json.dumps({"url": "u", "inner": [{name: value}]}, separators=(",", ":")).encode()
     document = hidden(data)
     assert document["value"] == {"url": "u", "inner": [{name: {"redacted": True}}]}
 
 
-def test_numbers_are_hidden_and_what_is_empty_is_not() -> None:
+def test_numbers_are_hidden_and_empty_values_are_not() -> None:
     data = b'{"password":12345,"token":null,"secret":"","credentials":[],"authData":false}'
     document = decode_document(data, source="s", path=CLUSTER).document
     assert document["value"] == json.loads(data) | {"password": {"redacted": True}}
@@ -67,14 +67,14 @@ def test_numbers_are_hidden_and_what_is_empty_is_not() -> None:
         "tlsPassword: '%s'",
     ],
 )
-def test_text_that_is_no_json_hides_them_too(text: str) -> None:
+def test_secrets_in_invalid_json_are_hidden(text: str) -> None:
     document = hidden((text % SECRET).encode())
     assert document["kind"] == "Text"
     assert document["value"]["redacted"] is True
     assert "***" in document["value"]["text"]
 
 
-def test_bytes_that_would_be_json_hide_them_too() -> None:
+def test_secrets_in_json_with_invalid_utf8_are_hidden() -> None:
     document = hidden(b'{"password":"' + SECRET.encode() + b'", \xff}')
     assert (document["kind"], document["value"]) == ("Bytes", {"redacted": True})
 
@@ -85,7 +85,7 @@ def test_text_without_a_secret_is_shown() -> None:
 
 
 @pytest.mark.parametrize("form", [2, 3])
-def test_custom_metadata_of_a_ledger(form: int) -> None:
+def test_secrets_in_a_ledgers_custom_metadata_are_hidden(form: int) -> None:
     metadata = LedgerMetadataFormat(
         quorumSize=1, ensembleSize=1, length=0, state=LedgerMetadataFormat.OPEN,
         customMetadata=[
@@ -96,14 +96,14 @@ def test_custom_metadata_of_a_ledger(form: int) -> None:
     assert document["meaning"]["custom"] == {"password": {"redacted": True}, "application": "pulsar"}
 
 
-def test_a_broken_line_of_ledger_metadata_is_not_quoted() -> None:
+def test_an_error_does_not_quote_a_broken_line_of_ledger_metadata() -> None:
     data = b'BookieMetadataFormatVersion\t2\nquorumSize: 1\npassword: "%s" x\n' % SECRET.encode()
     decoded = decode_document(data, source="s", path="/ledgers/00/0000/L0001")
     assert decoded.error is not None
     assert SECRET not in str(decoded.error)
 
 
-def test_properties_of_topics_and_cursors() -> None:
+def test_secrets_in_properties_of_topics_and_cursors_are_hidden() -> None:
     ledger = ManagedLedgerInfo(
         ledgerInfo=[{"ledgerId": 1, "properties": [{"key": "token", "value": SECRET}]}],
         properties=[{"key": "password", "value": SECRET}, {"key": "owner", "value": "team"}],
@@ -115,7 +115,7 @@ def test_properties_of_topics_and_cursors() -> None:
     assert document["meaning"]["cursor_properties"] == {"secret": {"redacted": True}}
 
 
-def test_what_is_no_object_is_not_quoted() -> None:
+def test_an_error_does_not_quote_a_value_of_the_wrong_type() -> None:
     decoded = decode_document(
         json.dumps([SECRET]).encode(), source="s", options=DecodeOptions(kind="BrokerLookupData")
     )
@@ -123,7 +123,7 @@ def test_what_is_no_object_is_not_quoted() -> None:
     assert SECRET not in str(decoded.error)
 
 
-def test_the_token_of_a_ledgers_creator_is_none() -> None:
+def test_a_ledgers_creator_token_is_no_secret() -> None:
     metadata = LedgerMetadataFormat(
         quorumSize=1, ensembleSize=1, length=0, state=LedgerMetadataFormat.OPEN, cToken=77
     )

@@ -1,4 +1,4 @@
-"""Every value that real brokers and bookies wrote: decoded, re-encoded, and compared with what they said."""
+"""Every value of real brokers and bookies, decoded, encoded again and compared with the brokers' answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CAPTURES = [
     "pulsar-4.2.4-killed",
     "pulsar-5.0.0-M1",
 ]
-# Their truth is in another form.
+# The truth files of these captures have another format.
 SCALABLE = ["pulsar-5.0.0-M1-scalable", "pulsar-5.0.0-M1-scalable-running"]
 Capture = Callable[[str], Path]
 
@@ -47,7 +47,7 @@ def decoded(snapshot: Path) -> Iterator[tuple[bytes, Decoded]]:
 
 
 @pytest.mark.parametrize("name", CAPTURES + SCALABLE)
-def test_every_value_decodes_and_comes_back_identical(capture: Capture, name: str) -> None:
+def test_every_value_survives_a_round_trip(capture: Capture, name: str) -> None:
     kinds: Counter[str] = Counter()
     for snapshot in sorted(capture(name).glob("metadata*.ndjson")):
         for data, answer in decoded(snapshot):
@@ -55,21 +55,21 @@ def test_every_value_decodes_and_comes_back_identical(capture: Capture, name: st
             assert answer.same_bytes, answer.document["path"]
             document = json.loads(dumps(answer.document))
             envelope = document["envelope"]
-            again = encode_document(document)
-            assert (again.path, again.version) == (document["path"], document["version"])
+            encoded = encode_document(document)
+            assert (encoded.path, encoded.version) == (document["path"], document["version"])
             if envelope is None:
-                assert again.data == data
+                assert encoded.data == data
             else:
-                # Compressors differ in their choices; what they stand for must not.
-                packed = decode_document(again.data, source="again", path=document["path"])
-                assert packed.document["envelope"]["codec"] == envelope["codec"]
+                # Compressors may produce different bytes, but the decompressed bytes must be equal.
+                compressed = decode_document(encoded.data, source="again", path=document["path"])
+                assert compressed.document["envelope"]["codec"] == envelope["codec"]
                 assert (
-                    encode_document(packed.document, codec="none").data
+                    encode_document(compressed.document, codec="none").data
                     == encode_document(document, codec="none").data
                 )
             kinds[document["kind"]] += 1
             if document["kind"] in JSON_KINDS:
-                # As a program hands it on that knows no integers and none of our fields.
+                # Pass the document through a program that has no integers and drops our fields.
                 rounded = json.loads(dumps(answer.document), parse_int=float)
                 rounded.pop("stored_text", None)
                 rounded.pop("version")
@@ -83,7 +83,7 @@ def test_every_value_decodes_and_comes_back_identical(capture: Capture, name: st
     assert kinds["Bytes"] == 0
 
 
-def test_the_captures_hold_every_codec_and_the_broker_records(capture: Capture) -> None:
+def test_the_captures_contain_every_codec_and_broker_records(capture: Capture) -> None:
     codecs: set[str] = set()
     kinds: set[str] = set()
     for name in CAPTURES:
@@ -95,7 +95,7 @@ def test_the_captures_hold_every_codec_and_the_broker_records(capture: Capture) 
     assert {"LocalBrokerData", "BookieServiceInfo"} <= kinds
 
 
-def test_what_pulsar_5_keeps_is_known(capture: Capture) -> None:
+def test_records_of_pulsar_5_are_recognized(capture: Capture) -> None:
     kinds: Counter[str] = Counter()
     for name in (CAPTURES[-1], *SCALABLE):
         for snapshot in capture(name).glob("metadata*.ndjson"):
@@ -120,11 +120,11 @@ def truth_of(folder: Path) -> dict[str, dict[str, Any]]:
     return truth.get("topics", truth)
 
 
-def told_ranges(text: str) -> list[tuple[int, int, int]]:
-    """Return (ledger, first, last), adjoining ranges joined, of `[(18:9..18:10],(21:-1..21:0]]`."""
-    found = re.findall(r"\((\d+):(-?\d+)\.\.(\d+):(-?\d+)\]", text)
-    assert all(low == high for low, _, high, _ in found)
-    return joined([(int(ledger), int(after) + 1, int(last)) for ledger, after, _, last in found])
+def parse_ranges(text: str) -> list[tuple[int, int, int]]:
+    """Parse `[(18:9..18:10],(21:-1..21:0]]` to (ledger, first, last) and join adjacent ranges."""
+    matches = re.findall(r"\((\d+):(-?\d+)\.\.(\d+):(-?\d+)\]", text)
+    assert all(low == high for low, _, high, _ in matches)
+    return joined([(int(ledger), int(after) + 1, int(last)) for ledger, after, _, last in matches])
 
 
 def joined(ranges: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
@@ -147,34 +147,34 @@ def acked(meaning: dict[str, Any]) -> list[tuple[int, int, int]]:
     )
 
 
-# Ledgers that the running broker had closed and the store it left behind does not show so: the first was
-# trimmed after the truth was taken, the others were open when the broker was killed.
+# Ledgers that the running broker had closed but whose record in the final store differs. The first was
+# trimmed after the truth was recorded; the others were open when the broker was killed.
 LATER = {"pulsar-3.0.7": {57}, "pulsar-4.2.4-killed": {354, 365}}
 
 
 @captures
-def test_ledgers_read_as_the_broker_told_them(capture: Capture, name: str) -> None:
+def test_ledgers_agree_with_the_brokers_statistics(capture: Capture, name: str) -> None:
     folder = capture(name)
     documents = final_documents(folder)
     topics = ledgers = properties = 0
-    for topic, said in truth_of(folder).items():
-        info = said.get("internal-info")
+    for topic, truth in truth_of(folder).items():
+        info = truth.get("internal-info")
         if not isinstance(info, dict) or "ledgers" not in info:
             continue
         document = documents[TopicName.parse(topic).path]
         ours = {ledger["ledgerId"]: ledger for ledger in document["value"].get("ledgerInfo", ())}
-        for stated in info["ledgers"]:
-            number = stated["ledgerId"]
-            if not stated.get("entries") or number in LATER.get(name, ()):
+        for listed in info["ledgers"]:
+            number = listed["ledgerId"]
+            if not listed.get("entries") or number in LATER.get(name, ()):
                 continue
-            # 2.8.2 tells no timestamp.
-            fields = [field for field in ("entries", "size", "timestamp") if field in stated]
-            assert {field: ours[number][field] for field in fields} == {f: stated[f] for f in fields}, topic
+            # 2.8.2 reports no timestamp.
+            fields = [field for field in ("entries", "size", "timestamp") if field in listed]
+            assert {field: ours[number][field] for field in fields} == {f: listed[f] for f in fields}, topic
             ledgers += 1
         closed = {number for number, ledger in ours.items() if ledger.get("entries")}
-        assert closed <= {stated["ledgerId"] for stated in info["ledgers"]}, topic
-        later = closed - {stated["ledgerId"] for stated in info["ledgers"] if stated.get("entries")}
-        # The index that a broker keeps as a property moves when a ledger is closed.
+        assert closed <= {listed["ledgerId"] for listed in info["ledgers"]}, topic
+        later = closed - {listed["ledgerId"] for listed in info["ledgers"] if listed.get("entries")}
+        # A broker keeps the index as a property, and updates it when it closes a ledger.
         if not later and name != "pulsar-4.2.4-killed":
             assert document["meaning"].get("properties", {}) == info.get("properties", {}), topic
             properties += 1
@@ -185,22 +185,22 @@ def test_ledgers_read_as_the_broker_told_them(capture: Capture, name: str) -> No
 
 
 @captures
-def test_cursors_read_as_the_broker_told_them(capture: Capture, name: str) -> None:
+def test_cursors_agree_with_the_brokers_statistics(capture: Capture, name: str) -> None:
     folder = capture(name)
     documents = final_documents(folder)
     compared = with_ranges = 0
-    for topic, said in truth_of(folder).items():
-        stats = said.get("internalStats")
+    for topic, truth in truth_of(folder).items():
+        stats = truth.get("internalStats")
         if not isinstance(stats, dict) or not stats.get("numberOfEntries"):
             continue
-        for cursor, stated in stats["cursors"].items():
+        for cursor, listed in stats["cursors"].items():
             document = documents.get(TopicName.parse(topic).cursor_path(_plain(cursor)))
             if document is None or document["meaning"]["state"] != "record":
                 continue
             meaning = document["meaning"]
-            assert meaning["mark_delete"] == stated["markDeletePosition"], (topic, cursor)
-            assert acked(meaning) == told_ranges(stated["individuallyDeletedMessages"]), (topic, cursor)
-            assert meaning.get("properties", {}) == stated.get("properties", {}), (topic, cursor)
+            assert meaning["mark_delete"] == listed["markDeletePosition"], (topic, cursor)
+            assert acked(meaning) == parse_ranges(listed["individuallyDeletedMessages"]), (topic, cursor)
+            assert meaning.get("properties", {}) == listed.get("properties", {}), (topic, cursor)
             compared += 1
             with_ranges += bool(acked(meaning))
     assert compared > 10
@@ -213,16 +213,16 @@ def _plain(cursor: str) -> str:
     return decode_name(cursor)
 
 
-def test_ledger_properties_read_as_the_broker_told_them(capture: Capture) -> None:
+def test_ledger_properties_agree_with_the_brokers_statistics(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4")
     document = final_documents(folder)["/managed-ledgers/public/default/persistent/orders"]
-    stated = truth_of(folder)["persistent://public/default/orders"]["internalStats"]["ledgers"]
+    listed = truth_of(folder)["persistent://public/default/orders"]["internalStats"]["ledgers"]
     ours = {item["ledger_id"]: item["properties"] for item in document["meaning"]["ledgers"]}
-    assert ours == {item["ledgerId"]: item["properties"] for item in stated if item.get("properties")}
+    assert ours == {item["ledgerId"]: item["properties"] for item in listed if item.get("properties")}
     assert ours[21] == {"b": "zwei €"}
 
 
-def test_a_cursor_with_its_state_elsewhere_is_called_a_snapshot(capture: Capture) -> None:
+def test_a_cursor_with_a_cursor_ledger_is_called_a_snapshot(capture: Capture) -> None:
     notes = [
         answer.document["meaning"]
         for _, answer in decoded(capture("pulsar-4.2.4-killed") / "metadata.ndjson")
@@ -233,7 +233,7 @@ def test_a_cursor_with_its_state_elsewhere_is_called_a_snapshot(capture: Capture
     assert all("only a snapshot" in meaning["note"] and meaning["snapshot_only"] for meaning in notes)
 
 
-def test_entries_of_a_real_bookie_come_back_identical(capture: Capture) -> None:
+def test_entries_of_a_real_bookie_survive_a_round_trip(capture: Capture) -> None:
     from pulsar_meta.entries.registry import open_entries
 
     kinds: Counter[str] = Counter()

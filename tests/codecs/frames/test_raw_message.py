@@ -13,7 +13,7 @@ from pulsar_meta.codecs.frames.raw_message import decode_raw_message
 from pulsar_meta.proto.PulsarApi_pb2 import MessageIdData
 
 
-def test_round_trip_and_truncation() -> None:
+def test_entries_survive_a_round_trip_and_truncation_is_an_error() -> None:
     head = MessageIdData(ledgerId=5, entryId=2**63, batch_index=3).SerializeToString()
     data = struct.pack(">I", len(head)) + head + struct.pack(">I", 5) + b"frame"
     raw = decode_raw_message(data)
@@ -27,7 +27,7 @@ def test_round_trip_and_truncation() -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=100))
-def test_nothing_but_decode_error_leaves(data: bytes) -> None:
+def test_any_bytes_decode_or_raise_a_decode_error(data: bytes) -> None:
     for candidate in (data, b"\0\0\0" + data):
         try:
             decode_raw_message(candidate)

@@ -1,4 +1,4 @@
-"""Bit sets and ranges: what is acknowledged."""
+"""Acknowledgements as bit sets and ranges, and the meaning of a managed ledger."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def message_range(lower: tuple[int, int], upper: tuple[int, int]) -> MessageRang
 
 @settings(deadline=None)
 @given(st.sets(st.integers(0, 400)) | st.sets(st.integers(0, 400)).map(lambda holes: set(range(300)) - holes))
-def test_runs_are_the_set_bits_and_never_touch(bits: set[int]) -> None:
+def test_runs_cover_the_set_bits_and_never_touch(bits: set[int]) -> None:
     runs = list(set_runs(words_of(bits)))
     assert {bit for first, last in runs for bit in range(first, last + 1)} == bits
-    assert all(one[1] + 1 < other[0] for one, other in pairwise(runs))
+    assert all(run[1] + 1 < following[0] for run, following in pairwise(runs))
 
 
-def test_runs_across_words_and_bit_63() -> None:
+def test_runs_cross_words_and_include_bit_63() -> None:
     assert list(set_runs([])) == []
     assert list(set_runs([0, 0])) == []
     assert list(set_runs([-1, -1])) == [(0, 127)]
@@ -58,13 +58,13 @@ def test_a_range_is_exclusive_below_and_inclusive_above() -> None:
     assert (acks.entry_count, acks.range_count) == (5, 2)
 
 
-def test_a_range_over_two_ledgers_is_kept_apart() -> None:
+def test_a_range_over_two_ledgers_is_kept_separate() -> None:
     acks = acks_of_ranges([message_range((5, 3), (6, 7)), message_range((7, 4), (7, 4))])
     assert acks.spanning == [((5, 3), (6, 7))]
     assert acks.entries == {}
 
 
-def test_the_ranges_win_over_the_bit_maps() -> None:
+def test_ranges_take_precedence_over_bit_maps() -> None:
     position = PositionInfo(ledgerId=1, entryId=1)
     position.individualDeletedMessageRanges.add(key=9, values=[6])
     assert acks_of(position).entries == {9: [(1, 2)]}
@@ -81,7 +81,7 @@ def test_a_set_bit_of_a_batch_is_still_to_be_acknowledged() -> None:
     assert acked_indexes([]) == []
 
 
-def test_ledgers_out_of_order_twice_and_uncounted_are_told() -> None:
+def test_unordered_duplicate_and_uncounted_ledgers_are_reported() -> None:
     info = ManagedLedgerInfo()
     for number, entries in [(9, None), (5, 3), (5, 3), (7, None)]:
         info.ledgerInfo.add(ledgerId=number, entries=entries)
@@ -91,7 +91,7 @@ def test_ledgers_out_of_order_twice_and_uncounted_are_told() -> None:
     assert (meaning["first_ledger"], meaning["last_ledger"], meaning["entries"]) == (5, 9, 6)
 
 
-def test_the_offload_uuid_and_its_time() -> None:
+def test_the_offload_has_a_uuid_and_a_time() -> None:
     info = ManagedLedgerInfo()
     context = info.ledgerInfo.add(ledgerId=1, entries=1).offloadContext
     context.uidMsb, context.uidLsb = -0x1EDCBA9876543211, 0x7FFFFFFFFFFFFFFF

@@ -1,4 +1,4 @@
-"""The compression envelope: each codec, and every number in it made hostile."""
+"""The compression envelope with each codec, and with hostile numbers in every field."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ RAW = b"ledger" * 50 + bytes(range(256))
 
 
 def envelope(header: bytes, body: bytes, *, size: int | None = None) -> bytes:
-    said = len(header) if size is None else size
-    return b"Gx" + said.to_bytes(4, "big", signed=True) + header + body
+    header_size = len(header) if size is None else size
+    return b"Gx" + header_size.to_bytes(4, "big", signed=True) + header + body
 
 
 def header(codec: int, raw_size: int) -> bytes:
@@ -35,7 +35,7 @@ def header(codec: int, raw_size: int) -> bytes:
 @codecs
 @settings(max_examples=40, deadline=None)
 @given(raw=st.binary(max_size=3000) | st.binary(min_size=1, max_size=3).map(lambda part: part * 500))
-def test_what_was_sealed_opens(codec: str, raw: bytes) -> None:
+def test_envelopes_survive_a_round_trip(codec: str, raw: bytes) -> None:
     sealed = wrap_envelope(raw, codec)
     opened = open_envelope(sealed)
     assert opened is not None
@@ -44,7 +44,7 @@ def test_what_was_sealed_opens(codec: str, raw: bytes) -> None:
 
 
 @codecs
-def test_every_truncation_is_an_error_or_loses_nothing(codec: str) -> None:
+def test_a_truncated_envelope_is_an_error_unless_only_the_checksum_is_missing(codec: str) -> None:
     sealed = wrap_envelope(RAW, codec)
     for size in range(2, len(sealed)):
         try:
@@ -53,7 +53,7 @@ def test_every_truncation_is_an_error_or_loses_nothing(codec: str) -> None:
             assert error.offset is not None  # noqa: PT017
             assert error.offset <= size  # noqa: PT017
         else:
-            # Only ZLIB's checksum may be missing: Java never writes it.
+            # Only ZLIB's checksum may be missing, because Java never writes it.
             assert opened is not None
             assert codec == "zlib"
             assert opened.payload == RAW
@@ -61,27 +61,27 @@ def test_every_truncation_is_an_error_or_loses_nothing(codec: str) -> None:
 
 
 @codecs
-def test_bytes_behind_the_compressed_message_are_an_error(codec: str) -> None:
+def test_extra_bytes_after_the_compressed_message_are_an_error(codec: str) -> None:
     with pytest.raises(DecodeError):
         open_envelope(wrap_envelope(RAW, codec) + b"\x00")
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-def test_an_empty_message(codec: str) -> None:
+def test_an_empty_message_survives(codec: str) -> None:
     assert decompress(codec, compress(codec, b""), 0) == b""
     with pytest.raises(DecodeError):
         decompress(codec, compress(codec, b"") + b"\x00", 0)
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 0, 2**31 - 1, 1000])
-def test_hostile_size_of_the_header(size: int) -> None:
+def test_a_hostile_header_size_is_an_error(size: int) -> None:
     with pytest.raises(DecodeError, match="envelope"):
         open_envelope(envelope(header(3, 10), compress("zstd", b"0123456789"), size=size))
 
 
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.parametrize("raw_size", [-1, -(2**31), 0, 5, 11, 200, 2**31 - 1])
-def test_hostile_raw_size(codec: int, raw_size: int) -> None:
+def test_a_hostile_raw_size_is_an_error(codec: int, raw_size: int) -> None:
     body = compress(CODECS[codec], b"0123456789")
     with pytest.raises(DecodeError):
         open_envelope(envelope(header(codec, raw_size), body))
@@ -94,7 +94,7 @@ def test_an_unknown_codec_is_named(codec: int) -> None:
 
 
 @pytest.mark.parametrize("bytes_of_header", [b"", b"\x08\x03", b"\x10\x05", b"\xff\xff", b"\x08"])
-def test_a_header_without_its_fields(bytes_of_header: bytes) -> None:
+def test_a_header_without_its_fields_is_an_error(bytes_of_header: bytes) -> None:
     with pytest.raises(DecodeError, match="envelope"):
         read_header(envelope(bytes_of_header, b"abc"))
 
@@ -111,21 +111,21 @@ def test_a_claim_of_two_gigabytes_takes_no_memory() -> None:
 
 
 @codecs
-def test_the_limit_is_the_callers(codec: str) -> None:
+def test_the_caller_sets_the_size_limit(codec: str) -> None:
     assert decompress(codec, compress(codec, RAW), len(RAW), max_size=len(RAW)) == RAW
     with pytest.raises(DecodeError, match="max-size"):
         decompress(codec, compress(codec, RAW), len(RAW), max_size=len(RAW) - 1)
     assert DEFAULT_MAX_SIZE == 256 * 1024 * 1024
 
 
-def test_what_java_and_others_write() -> None:
+def test_streams_of_java_and_other_writers_are_read() -> None:
     flushed = zlib.compressobj()
     stream = flushed.compress(RAW) + flushed.flush(zlib.Z_SYNC_FLUSH)
     assert stream.endswith(b"\x00\x00\xff\xff")
     assert decompress("zlib", stream, len(RAW)) == RAW
     assert decompress("zlib", b"", 0) == b""
-    for size_told, checksum in [(True, True), (True, False), (False, True), (False, False)]:
-        writer = zstandard.ZstdCompressor(write_content_size=size_told, write_checksum=checksum)
+    for has_size, checksum in [(True, True), (True, False), (False, True), (False, False)]:
+        writer = zstandard.ZstdCompressor(write_content_size=has_size, write_checksum=checksum)
         frame = writer.compress(RAW)
         assert decompress("zstd", frame, len(RAW)) == RAW
         for cut in range(len(frame)):
@@ -135,25 +135,25 @@ def test_what_java_and_others_write() -> None:
     assert decompress("snappy", snappy.compress(RAW), len(RAW)) == RAW
 
 
-def test_a_short_lz4_block_is_not_returned_as_whole() -> None:
+def test_a_short_lz4_block_is_an_error() -> None:
     block = lz4.block.compress(RAW, store_size=False)
     with pytest.raises(DecodeError, match=f"only {len(RAW)} of the {len(RAW) + 1}"):
         decompress("lz4", block, len(RAW) + 1)
 
 
 @pytest.mark.parametrize("size", [0, 100, 101])
-def test_the_threshold_is_strict(size: int) -> None:
+def test_only_values_over_the_threshold_are_compressed(size: int) -> None:
     stored = stored_form(bytes(size), "zstd", threshold=100)
     assert (stored[:2] == b"Gx") == (size > 100)
 
 
-def test_none_means_no_envelope_and_the_empty_value_stays_bare() -> None:
+def test_codec_none_and_empty_values_get_no_envelope() -> None:
     assert stored_form(RAW, "none") == RAW
     assert stored_form(b"", "zstd") == b""
     assert stored_form(b"a", "zstd")[:2] == b"Gx"
 
 
-def test_no_such_codec() -> None:
+def test_an_unknown_codec_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="lz4, zlib, zstd, snappy"):
         wrap_envelope(RAW, "brotli")
     with pytest.raises(UsageError, match="lz4, zlib, zstd, snappy"):

@@ -20,23 +20,23 @@ ORDERS = TopicName.parse("public/default/orders").path
 
 @pytest.fixture
 def orders(capture: Callable[[str], Path]) -> bytes:
-    """The record of a topic whose ledger properties Pulsar 4.2.4 wrote, plain."""
+    """An uncompressed topic record with ledger properties, written by Pulsar 4.2.4."""
     with SnapshotStore(f"snapshot:{capture('pulsar-4.2.4') / 'metadata.ndjson'}") as store:
         return store.read(ORDERS).value
 
 
-def test_what_is_removed_and_set_again_is_what_pulsar_wrote(orders: bytes) -> None:
+def test_removing_and_setting_properties_restores_pulsars_bytes(orders: bytes) -> None:
     written = {18: ("first-index", "0"), 21: ("b", "zwei €"), 22: ("first-index", "2000")}
     bare = edit_properties(orders, {ledger: [Edit(key, None)] for ledger, (key, _) in written.items()})
     parsed = ManagedLedgerInfo.FromString(bare)
     assert not any(info.properties for info in parsed.ledgerInfo)
     assert parsed.SerializeToString() == bare
     assert [info.ledgerId for info in parsed.ledgerInfo] == ledger_ids(orders) == [18, 21, 22, 23, 242, 334]
-    again = edit_properties(bare, {ledger: [Edit(*pair)] for ledger, pair in written.items()})
-    assert again == orders
+    restored = edit_properties(bare, {ledger: [Edit(*pair)] for ledger, pair in written.items()})
+    assert restored == orders
 
 
-def test_nothing_to_change_gives_the_very_same_bytes(orders: bytes) -> None:
+def test_edits_without_effect_keep_the_bytes(orders: bytes) -> None:
     assert edit_properties(orders, {18: [Edit("first-index", "0"), Edit("nope", None)], 334: []}) == orders
 
 
@@ -45,21 +45,21 @@ def test_an_unknown_ledger_is_not_found(orders: bytes) -> None:
         edit_properties(orders, {18: [Edit("a", "b")], 19: [], 20: [Edit("a", "b")]})
 
 
-def test_unknown_fields_double_keys_and_order_stay() -> None:
-    double = bytes_field(6, bytes_field(1, b"k") + bytes_field(2, b"1"))
-    double += bytes_field(6, bytes_field(1, b"k") + bytes_field(2, b"2") + bytes_field(9, b"more"))
+def test_unknown_fields_duplicate_keys_and_order_are_kept() -> None:
+    duplicate = bytes_field(6, bytes_field(1, b"k") + bytes_field(2, b"1"))
+    duplicate += bytes_field(6, bytes_field(1, b"k") + bytes_field(2, b"2") + bytes_field(9, b"more"))
     unknown = bytes_field(77, b"unknown in the middle")
-    info = bytes_field(1, b"\x08\x05" + unknown + b"\x10\x07" + double + b"\x20\x00")
+    info = bytes_field(1, b"\x08\x05" + unknown + b"\x10\x07" + duplicate + b"\x20\x00")
     other = bytes_field(1, b"\x10\x01" + unknown + b"\x08\x03")
     payload = other + bytes_field(99, b"in front") + info + unknown
     added = edit_properties(payload, {5: [Edit("new", "x")]})
     assert added.startswith(other + bytes_field(99, b"in front"))
     assert added.endswith(unknown)
     assert unknown + b"\x10\x07" in added
-    assert double in added
+    assert duplicate in added
     assert edit_properties(added, {5: [Edit("new", None)]}) == payload
-    alone = edit_properties(payload, {5: [Edit("k", "3")]})
-    assert alone == payload.replace(info, bytes_field(1, b"\x08\x05" + unknown + b"\x10\x07" + bytes_field(
+    replaced = edit_properties(payload, {5: [Edit("k", "3")]})
+    assert replaced == payload.replace(info, bytes_field(1, b"\x08\x05" + unknown + b"\x10\x07" + bytes_field(
         6, bytes_field(1, b"k") + bytes_field(2, b"3")) + b"\x20\x00"))  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def test_unknown_fields_double_keys_and_order_stay() -> None:
         b"\x00\x00",
     ],
 )
-def test_what_is_no_list_of_ledgers_is_a_decode_error(payload: bytes) -> None:
+def test_bytes_that_are_no_ledger_list_are_a_decode_error(payload: bytes) -> None:
     with pytest.raises(DecodeError):
         edit_properties(payload, {5: [Edit("k", "v")]})
 
@@ -88,16 +88,16 @@ texts = st.text(max_size=12)
 
 @settings(deadline=None)
 @given(st.dictionaries(texts, texts, max_size=30), st.lists(st.tuples(texts, st.none() | texts), max_size=12))
-def test_edits_are_those_of_a_map(held: dict[str, str], edits: list[tuple[str, str | None]]) -> None:
+def test_edits_equal_those_of_a_map(properties: dict[str, str], edits: list[tuple[str, str | None]]) -> None:
     info = ManagedLedgerInfo()
     for ledger in (7, -(2**63), 2**63 - 1):
         added = info.ledgerInfo.add(ledgerId=ledger, entries=3, timestamp=0)
-        for key, value in held.items():
+        for key, value in properties.items():
             added.properties.add(key=key, value=value)
     edited = ManagedLedgerInfo.FromString(
         edit_properties(info.SerializeToString(), {7: [Edit(*edit) for edit in edits]})
     )
-    expected = dict(held)
+    expected = dict(properties)
     for edited_key, edited_value in edits:
         if edited_value is None:
             expected.pop(edited_key, None)
@@ -110,7 +110,7 @@ def test_edits_are_those_of_a_map(held: dict[str, str], edits: list[tuple[str, s
 
 @settings(deadline=None)
 @given(st.binary(max_size=60))
-def test_no_bytes_break_it(payload: bytes) -> None:
+def test_any_bytes_are_edited_or_a_decode_error(payload: bytes) -> None:
     try:
         ids = ledger_ids(payload)
         edit_properties(payload, {ledger: [Edit("k", "v")] for ledger in ids})
@@ -120,14 +120,14 @@ def test_no_bytes_break_it(payload: bytes) -> None:
 
 @settings(deadline=None)
 @given(st.integers(0, 2**64 - 1))
-def test_varints_come_back(number: int) -> None:
+def test_varints_survive_a_round_trip(number: int) -> None:
     data = write_varint(number)
     assert read_varint(data, 0) == (number, len(data))
     assert split_fields(b"\x08" + data)[0].end == len(data) + 1
 
 
-def test_java_hashes() -> None:
-    # From the documentation of String.hashCode and a JVM: "Aa" and "BB" collide.
+def test_hashes_and_map_order_equal_javas() -> None:
+    # From the documentation of String.hashCode and from a JVM. "Aa" and "BB" collide.
     assert string_hash("") == 0
     assert string_hash("Aa") == string_hash("BB") == 2112
     assert string_hash("hello") == 99162322

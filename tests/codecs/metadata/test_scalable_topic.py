@@ -1,4 +1,4 @@
-"""The records of scalable topics: those that Pulsar 5 wrote, and what is refused."""
+"""Records of scalable topics: those of Pulsar 5 are read, and broken ones are refused."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ NAME = TopicName.parse("topic://public/default/t")
 
 
 @pytest.mark.parametrize("capture_name", ["pulsar-5.0.0-M1-scalable", "pulsar-5.0.0-M1-scalable-running"])
-def test_every_record_is_what_the_broker_says(capture_name: str, capture: Callable[[str], Path]) -> None:
+def test_every_record_agrees_with_the_broker(capture_name: str, capture: Callable[[str], Path]) -> None:
     data, seen = capture(capture_name), set()
     truth = orjson.loads((data / "truth.json").read_bytes())
     with open_store(f"snapshot:{data / 'metadata.ndjson'}") as store:
-        for held in store.scan("/topics"):
-            name = split_scalable_path(held.path)
-            if name is None or not held.value:
+        for value in store.scan("/topics"):
+            name = split_scalable_path(value.path)
+            if name is None or not value.value:
                 continue
-            tree = decode_scalable_topic(name, held.value)
-            assert name.path == held.path
-            stated = truth[str(name)]
-            assert {str(one.segment_id): str(one.topic) for one in tree.segments} == stated["segments"]
-            assert dict(tree.properties) == stated["record"]["properties"]
+            tree = decode_scalable_topic(name, value.value)
+            assert name.path == value.path
+            listed = truth[str(name)]
+            assert {str(segment.segment_id): str(segment.topic) for segment in tree.segments} == listed[
+                "segments"
+            ]
+            assert dict(tree.properties) == listed["record"]["properties"]
             for segment in tree.segments:
-                said = stated["record"]["segments"][str(segment.segment_id)]
+                expected = listed["record"]["segments"][str(segment.segment_id)]
                 assert [segment.state, list(segment.parents), list(segment.children)] == [
-                    said["state"],
-                    said["parentIds"],
-                    said["childIds"],
+                    expected["state"],
+                    expected["parentIds"],
+                    expected["childIds"],
                 ]
                 assert segment.topic.scalable_topic == str(name)
                 assert TopicName.from_path(segment.topic.path) == segment.topic
@@ -50,9 +52,9 @@ def record(**changes: Any) -> bytes:
     return json.dumps({"epoch": 0, "segments": {"0": segment}}).encode()
 
 
-def test_what_later_releases_may_leave_out_or_add_is_no_fault() -> None:
+def test_added_and_absent_fields_are_no_fault() -> None:
     tree = decode_scalable_topic(NAME, record(entryBucketSplits=[1, 2]))
-    assert [str(one.topic) for one in tree.segments] == ["segment://public/default/t/0000-ffff-0"]
+    assert [str(segment.topic) for segment in tree.segments] == ["segment://public/default/t/0000-ffff-0"]
     assert tree.segments[0].created_at is tree.segments[0].sealed_at is None
 
 
@@ -72,6 +74,6 @@ def test_what_later_releases_may_leave_out_or_add_is_no_fault() -> None:
         (record(legacyTopicName=5), "segments.0.legacyTopicName"),
     ],
 )
-def test_what_is_broken_is_refused_with_its_place(value: bytes, why: str) -> None:
+def test_an_error_names_the_broken_field(value: bytes, why: str) -> None:
     with pytest.raises(DecodeError, match=why):
         decode_scalable_topic(NAME, value)

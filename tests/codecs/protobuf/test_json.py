@@ -1,4 +1,4 @@
-"""Messages and JSON: full ranges, unknown fields anywhere, errors with their place, large values."""
+"""Messages as JSON: full ranges, unknown fields, errors that name their place, and large values."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ MESSAGES: list[type[Message]] = [
 
 
 def values_of(field: Any) -> st.SearchStrategy[Any]:
-    """Return everything that one field of a message may hold."""
+    """Generate the values that a field of a message can have."""
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return st.dictionaries(st.text(max_size=4), st.text(max_size=4), max_size=1)
     if field.message_type is not None:
-        one: st.SearchStrategy[Any] = fields_of(field.message_type)
+        single: st.SearchStrategy[Any] = fields_of(field.message_type)
     elif field.enum_type is not None:
-        one = st.sampled_from([value.number for value in field.enum_type.values])
+        single = st.sampled_from([value.number for value in field.enum_type.values])
     elif field.cpp_type == field.CPPTYPE_STRING:
-        one = st.binary(max_size=8) if field.type == field.TYPE_BYTES else st.text(max_size=8)
+        single = st.binary(max_size=8) if field.type == field.TYPE_BYTES else st.text(max_size=8)
     elif field.cpp_type == field.CPPTYPE_BOOL:
-        one = st.booleans()
+        single = st.booleans()
     else:
         bits = 32 if field.cpp_type in (field.CPPTYPE_INT32, field.CPPTYPE_UINT32) else 64
         unsigned = field.cpp_type in (field.CPPTYPE_UINT32, field.CPPTYPE_UINT64)
         low, high = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-        one = st.integers(low, high) | st.sampled_from([low, high])
-    return st.lists(one, max_size=3) if field.is_repeated else one
+        single = st.integers(low, high) | st.sampled_from([low, high])
+    return st.lists(single, max_size=3) if field.is_repeated else single
 
 
 def fields_of(descriptor: Any) -> st.SearchStrategy[dict[str, Any]]:
@@ -59,7 +59,7 @@ def fields_of(descriptor: Any) -> st.SearchStrategy[dict[str, Any]]:
 @pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.DESCRIPTOR.name)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_any_message_survives(kind: type[Message], data: st.DataObject) -> None:
+def test_any_message_survives_a_round_trip(kind: type[Message], data: st.DataObject) -> None:
     message = kind(**data.draw(fields_of(kind.DESCRIPTOR)))
     text = dumps(message_to_json(message))
     assert json_to_message(kind, json.loads(text)) == message
@@ -113,9 +113,9 @@ def test_unknown_fields_survive_at_any_depth(top: list[Any], deep: list[Any]) ->
         "unknown_fields": top,
     }
     blob = json_to_message(ManagedCursorInfo, value).SerializeToString()
-    again = message_to_json(ManagedCursorInfo.FromString(blob))
-    assert json_to_message(ManagedCursorInfo, again).SerializeToString() == blob
-    assert len(again["unknown_fields"]) == len(top)
+    value_read = message_to_json(ManagedCursorInfo.FromString(blob))
+    assert json_to_message(ManagedCursorInfo, value_read).SerializeToString() == blob
+    assert len(value_read["unknown_fields"]) == len(top)
 
 
 @pytest.mark.parametrize(
@@ -124,12 +124,12 @@ def test_unknown_fields_survive_at_any_depth(top: list[Any], deep: list[Any]) ->
     ids=[
         "unknown first",
         "unknown in the middle",
-        "a field twice",
-        "a number longer than it must be",
-        "an unknown one, too",
+        "a repeated field",
+        "a number longer than necessary",
+        "a long unknown number",
     ],
 )
-def test_another_order_is_told_in_both_directions(blob: str) -> None:
+def test_a_changed_order_is_reported_in_both_directions(blob: str) -> None:
     stored = bytes.fromhex(blob)
     decoded = decode_document(stored, source="test", options=DecodeOptions(kind="ManagedCursorInfo"))
     assert decoded.error is None
@@ -141,7 +141,7 @@ def test_another_order_is_told_in_both_directions(blob: str) -> None:
     assert ManagedCursorInfo.FromString(encoded.data) == ManagedCursorInfo.FromString(stored)
 
 
-def test_packed_words_are_read() -> None:
+def test_packed_fields_are_read() -> None:
     packed = bytes.fromhex("080110023206080112020103")
     decoded = decode_document(packed, source="test", options=DecodeOptions(kind="PositionInfo"))
     assert decoded.document["value"]["individualDeletedMessageRanges"] == [{"key": 1, "values": ["1", "3"]}]
@@ -191,7 +191,7 @@ def test_an_error_names_its_place(value: Any, place: str) -> None:
         json_to_message(ManagedCursorInfo, value)
 
 
-def test_numbers_may_come_as_digits_and_digits_as_numbers() -> None:
+def test_integers_may_be_strings_and_strings_of_digits_integers() -> None:
     value = {
         "cursorsLedgerId": "-1",
         "markDeleteLedgerId": 7.0,
@@ -206,7 +206,7 @@ def test_numbers_may_come_as_digits_and_digits_as_numbers() -> None:
     assert list(message.batchedEntryDeletionIndexInfo[0].deleteSet) == [-1, 5]
 
 
-def test_a_state_that_the_enum_does_not_know_is_kept() -> None:
+def test_an_unknown_enum_value_is_kept() -> None:
     blob = bytes.fromhex("0801100118002807")
     message = LedgerMetadataFormat.FromString(blob)
     value = message_to_json(message)
@@ -215,7 +215,7 @@ def test_a_state_that_the_enum_does_not_know_is_kept() -> None:
 
 
 @pytest.mark.parametrize(("key", "value"), [(b"k\x80", b"v"), (b"k", b"\xff"), (b"", b"\xff\xfe")])
-def test_a_map_that_is_not_utf8_is_a_list_and_comes_back(key: bytes, value: bytes) -> None:
+def test_a_map_with_invalid_utf8_survives_as_a_list(key: bytes, value: bytes) -> None:
     stored = bytes_field(7, bytes_field(1, b"a") + bytes_field(2, b"b"))
     stored += bytes_field(7, bytes_field(1, key) + bytes_field(2, value))
     decoded = decode_document(stored, source="s", options=DecodeOptions(kind="BookieServiceInfo"))

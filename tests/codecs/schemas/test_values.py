@@ -1,4 +1,4 @@
-"""Values by schema: what clients wrote is judged by captures; here is what nobody should have written."""
+"""Decoding values with hostile schemas and hostile bytes. Captures test the values of real clients."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def avro(definition: object) -> Schema:
         ("JSON", b' {"a": 1.0e0} ', ' {"a": 1.0e0} '),
     ],
 )
-def test_values_of_primitives(kind: str, data: bytes, text: str) -> None:
+def test_primitive_values_are_decoded(kind: str, data: bytes, text: str) -> None:
     assert value_decoder(Schema(kind, b""))(data, None) == text
 
 
@@ -59,7 +59,7 @@ def test_values_of_primitives(kind: str, data: bytes, text: str) -> None:
         (avro(["null", "int"]), b"\x08"),
     ],
 )
-def test_what_is_no_value_of_its_schema_is_refused(schema: Schema, data: bytes) -> None:
+def test_values_that_do_not_fit_their_schema_are_refused(schema: Schema, data: bytes) -> None:
     with pytest.raises(DecodeError):
         value_decoder(schema)(data, None)
 
@@ -80,12 +80,12 @@ def test_what_is_no_value_of_its_schema_is_refused(schema: Schema, data: bytes) 
         Schema("KEYVALUE", b"\0\0\0\0\0\0\0\0", {"key.schema.type": "PROTOBUF"}),
     ],
 )
-def test_a_schema_that_makes_no_sense_is_refused(schema: Schema) -> None:
+def test_invalid_schemas_are_refused(schema: Schema) -> None:
     with pytest.raises(DecodeError):
         value_decoder(schema)
 
 
-def test_depth_without_end_is_refused_and_ends_no_process() -> None:
+def test_endless_nesting_is_refused() -> None:
     decode = value_decoder(avro(CHAIN))
     assert decode(b"\x02\x02\x00", None) == '{"next": {"next": {"next": null}}}'
     with pytest.raises(DecodeError):
@@ -93,7 +93,7 @@ def test_depth_without_end_is_refused_and_ends_no_process() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_only_a_decode_error_leaves_a_decoder_of_strange_bytes(data: bytes) -> None:
+def test_any_bytes_decode_to_json_or_raise_a_decode_error(data: bytes) -> None:
     for decode in (RECORD_DECODER, PAIR_DECODER):
         try:
             text = decode(data, data)
@@ -104,7 +104,7 @@ def test_only_a_decode_error_leaves_a_decoder_of_strange_bytes(data: bytes) -> N
 
 
 @given(st.binary(max_size=60))
-def test_only_a_decode_error_leaves_strange_schemas(data: bytes) -> None:
+def test_random_schemas_raise_a_decode_error(data: bytes) -> None:
     with pytest.raises(DecodeError):
         decode_stored_schema(b"\x12" + data)
     for kind in ("AVRO", "PROTOBUFNATIVE"):
@@ -112,8 +112,13 @@ def test_only_a_decode_error_leaves_strange_schemas(data: bytes) -> None:
             value_decoder(Schema(kind, data + b"\0"))
 
 
-def test_versions_are_numbers_of_eight_bytes() -> None:
-    assert [schema_version(one) for one in (b"", bytes(7), bytes(8), b"\xff" * 8)] == [None, None, 0, -1]
+def test_schema_versions_have_eight_bytes() -> None:
+    assert [schema_version(version) for version in (b"", bytes(7), bytes(8), b"\xff" * 8)] == [
+        None,
+        None,
+        0,
+        -1,
+    ]
 
 
 RECORD_DECODER = value_decoder(avro(RECORD))

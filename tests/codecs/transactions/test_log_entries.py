@@ -1,4 +1,4 @@
-"""Entries of transaction logs, single and batched, as brokers wrote them."""
+"""Entries of transaction logs that brokers wrote, single and batched."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pulsar_meta.jobs.transactions.topic_entries import Gap, read_data
 from pulsar_meta.proto.TransactionLogs_pb2 import PendingAckMetadataEntry
 
 Capture = Callable[[str], Path]
-# Ledgers of the coordinator's log and of a subscription's pending acknowledgments.
+# The ledgers of a coordinator's log and of a subscription's pending acknowledgments.
 LEDGERS: dict[str, dict[LogKind, int]] = {
     "transactions-4.2.4": {"transaction-log": 27, "pending-acks": 32},
     "transactions-4.0.7": {"transaction-log": 24, "pending-acks": 32},
@@ -34,16 +34,14 @@ LEDGERS: dict[str, dict[LogKind, int]] = {
 
 def entries_of(folder: Path, ledger_id: int) -> Iterator[memoryview]:
     with open_entries([f"bookie-disk:{folder}"]) as source:
-        for found in read_data(source, [Ledger(ledger_id)]):
-            assert not isinstance(found, Gap)
-            yield found[1]
+        for item in read_data(source, [Ledger(ledger_id)]):
+            assert not isinstance(item, Gap)
+            yield item[1]
 
 
 @pytest.mark.parametrize("name", LEDGERS)
 @pytest.mark.parametrize("kind", LOG_KINDS)
-def test_real_entries_are_what_their_owner_says_and_nothing_else(
-    capture: Capture, name: str, kind: LogKind
-) -> None:
+def test_real_entries_have_only_one_possible_reading(capture: Capture, name: str, kind: LogKind) -> None:
     seen = 0
     for data in entries_of(capture(name), LEDGERS[name][kind]):
         entry = decode_log_entry(kind, data)
@@ -54,7 +52,7 @@ def test_real_entries_are_what_their_owner_says_and_nothing_else(
     assert seen
 
 
-def test_the_order_and_the_transactions_of_a_batch(capture: Capture) -> None:
+def test_a_batch_keeps_the_order_of_its_records(capture: Capture) -> None:
     ledger = LEDGERS["transactions-4.2.4"]["pending-acks"]
     _, last = entries_of(capture("transactions-4.2.4"), ledger)
     shown = log_entry_to_json(decode_log_entry("pending-acks", last))
@@ -69,23 +67,23 @@ def test_a_batch_of_a_later_version_is_refused() -> None:
         decode_log_entry("transaction-log", bytes.fromhex("0e010002"))
 
 
-def test_a_fault_in_a_batch_is_placed_behind_its_prefix() -> None:
+def test_a_fault_in_a_batch_is_a_decode_error() -> None:
     with pytest.raises(DecodeError, match="broken protobuf"):
         decode_log_entry("pending-acks", bytes.fromhex("0e010001ff"))
 
 
-def test_what_lacks_a_transaction_is_no_possible_reading() -> None:
+def test_an_entry_without_a_transaction_has_no_possible_reading() -> None:
     data = PendingAckMetadataEntry(txnid_most_bits=0, txnid_least_bits=1).SerializeToString()
     assert decode_log_entry("pending-acks", data).records
     assert list(possible_readings(data)) == []
 
 
 @given(st.binary(max_size=64), st.sampled_from(LOG_KINDS), st.booleans())
-def test_only_decode_errors_leave(data: bytes, kind: LogKind, batched: bool) -> None:
-    given = b"\x0e\x01\x00\x01" * batched + data
-    list(possible_readings(given))
+def test_any_bytes_decode_or_raise_a_decode_error(data: bytes, kind: LogKind, batched: bool) -> None:
+    entry = b"\x0e\x01\x00\x01" * batched + data
+    list(possible_readings(entry))
     with suppress(DecodeError):
-        log_entry_to_json(decode_log_entry(kind, given))
+        log_entry_to_json(decode_log_entry(kind, entry))
 
 
 @pytest.mark.parametrize(
@@ -99,5 +97,5 @@ def test_only_decode_errors_leave(data: bytes, kind: LogKind, batched: bool) -> 
         ("persistent://public/default/orders", None),
     ],
 )
-def test_the_name_decides(name: str, kind: LogKind | None) -> None:
+def test_the_topic_name_determines_the_kind(name: str, kind: LogKind | None) -> None:
     assert log_kind(name) == kind

@@ -1,4 +1,4 @@
-"""Snapshots of transaction buffers in Avro, as brokers wrote them, and broken ones."""
+"""Snapshots of transaction buffers in Avro: real ones are decoded and broken ones refused."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ TOPIC = "persistent://public/default/txn"
 
 
 def real_snapshot() -> bytes:
-    """The message in ledger 300 of the capture pulsar-4.2.4."""
+    """Return the message in ledger 300 of the capture pulsar-4.2.4."""
     return bytes.fromhex("0204065600001c56060000305602") + bytes([2 * len(TOPIC)]) + TOPIC.encode()
 
 
-def test_a_snapshot_of_4_2_4() -> None:
+def test_a_snapshot_of_4_2_4_is_decoded() -> None:
     assert decode_snapshot("snapshot", real_snapshot()) == {
         "aborts": [
             {"entryId": 3, "ledgerId": 43, "txnIdLeastBits": 0, "txnIdMostBits": 0},
@@ -31,25 +31,25 @@ def test_a_snapshot_of_4_2_4() -> None:
     }
 
 
-def test_no_part_of_it_is_one() -> None:
-    whole = real_snapshot()
-    for size in range(len(whole)):
+def test_a_truncated_snapshot_is_a_decode_error() -> None:
+    snapshot = real_snapshot()
+    for size in range(len(snapshot)):
         with pytest.raises(DecodeError):
-            decode_snapshot("snapshot", whole[:size])
+            decode_snapshot("snapshot", snapshot[:size])
 
 
-def test_what_follows_is_a_fault() -> None:
+def test_extra_bytes_after_a_snapshot_are_a_decode_error() -> None:
     with pytest.raises(DecodeError, match="1 bytes follow"):
         decode_snapshot("snapshot", real_snapshot() + b"\0")
 
 
-def test_a_list_cannot_claim_more_than_is_there() -> None:
+def test_a_list_that_claims_too_many_elements_is_a_decode_error() -> None:
     with pytest.raises(DecodeError, match="claims"):
         decode_snapshot("segment", bytes.fromhex("02feffffffff1f00"))
 
 
 @given(st.binary(max_size=64), st.sampled_from(("snapshot", "indexes", "segment")))
-def test_only_decode_errors_leave(data: bytes, kind: SnapshotKind) -> None:
+def test_any_bytes_decode_or_raise_a_decode_error(data: bytes, kind: SnapshotKind) -> None:
     with suppress(DecodeError):
         decode_snapshot(kind, data)
 
@@ -64,5 +64,5 @@ def test_only_decode_errors_leave(data: bytes, kind: SnapshotKind) -> None:
         ("persistent://my/ns/__transaction_buffer_snapshots", None),
     ],
 )
-def test_the_name_decides(name: str, kind: SnapshotKind | None) -> None:
+def test_the_topic_name_determines_the_kind(name: str, kind: SnapshotKind | None) -> None:
     assert snapshot_kind(name) == kind

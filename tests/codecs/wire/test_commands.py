@@ -1,4 +1,4 @@
-"""Wire frames of real clients and brokers: read, shown, written again."""
+"""Wire frames of real clients and brokers are decoded, shown and encoded again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def names(data: bytes) -> list[str]:
     return [command_name(frame.command) for frame in decode_commands(data)]
 
 
-def test_streams_tell_what_was_said() -> None:
+def test_streams_decode_to_the_commands_that_were_sent() -> None:
     assert names(JAVA_SENT.read_bytes()) == [
         "CONNECT", "PARTITIONED_METADATA", "LOOKUP", "SUBSCRIBE", "GET_LAST_MESSAGE_ID", "FLOW",
     ]  # fmt: skip
@@ -45,7 +45,7 @@ def test_streams_tell_what_was_said() -> None:
 
 
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda path: path.stem)
-def test_encode_gives_back_the_same_bytes(stream: Path) -> None:
+def test_streams_survive_a_round_trip(stream: Path) -> None:
     data = stream.read_bytes()
     value, meaning = decode_command_stream(data)
     assert encode_command_stream(value) == data
@@ -59,7 +59,7 @@ def test_every_command_of_the_streams_is_known(stream: Path) -> None:
         assert "unknown_fields" not in str(command_to_json(frame))
 
 
-def test_stored_frame_is_the_sent_one_behind_the_brokers_part() -> None:
+def test_a_stored_frame_is_broker_metadata_and_the_frame_that_was_sent() -> None:
     sent = [frame.entry for frame in decode_commands(CPP_SENT.read_bytes()) if len(frame.entry)]
     received = [frame.entry for frame in decode_commands(CPP_RECEIVED.read_bytes()) if len(frame.entry)]
     for client, stored in zip(sent, received, strict=True):
@@ -67,7 +67,7 @@ def test_stored_frame_is_the_sent_one_behind_the_brokers_part() -> None:
         assert bytes(stored[6 + stored[5] :]) == bytes(client)
 
 
-def test_meaning_of_the_entry_behind_a_message() -> None:
+def test_the_entry_of_a_message_has_a_meaning() -> None:
     _, meaning = decode_command_stream(CPP_RECEIVED.read_bytes())
     entries: list[Any] = [frame["entry"] for frame in meaning["frames"] if "entry" in frame]
     assert [entry["broker_metadata"]["index"] for entry in entries] == [2, 3]
@@ -76,7 +76,7 @@ def test_meaning_of_the_entry_behind_a_message() -> None:
     assert entries[1]["metadata"]["properties"] == [{"key": "region", "value": "eu"}]
 
 
-def test_an_entry_that_is_no_frame_leaves_the_command_readable() -> None:
+def test_a_command_with_a_broken_entry_is_decoded() -> None:
     command = BaseCommand(type=BaseCommand.SEND)
     command.send.producer_id = command.send.sequence_id = 1
     data = encode_command(command, b"\0\0\0\x63x")
@@ -85,7 +85,7 @@ def test_an_entry_that_is_no_frame_leaves_the_command_readable() -> None:
     assert encode_command_stream(value) == data
 
 
-def test_a_stream_arriving_byte_by_byte() -> None:
+def test_a_stream_that_arrives_byte_by_byte_is_decoded() -> None:
     data = CPP_SENT.read_bytes()
     buffer, seen = bytearray(), []
     for byte in data:
@@ -97,7 +97,7 @@ def test_a_stream_arriving_byte_by_byte() -> None:
     assert not buffer
 
 
-def test_cut_anywhere_a_stream_ends_in_a_decode_error() -> None:
+def test_a_stream_truncated_within_a_frame_is_a_decode_error() -> None:
     data = CPP_SENT.read_bytes()
     borders = {frame.offset for frame in decode_commands(data)} | {len(data)}
     for length in range(len(data)):
@@ -118,19 +118,19 @@ def test_cut_anywhere_a_stream_ends_in_a_decode_error() -> None:
         (struct.pack(">II", 7, 2) + b"\x08\x12!", 10, "PING, which has none"),
     ],
 )
-def test_broken_frames(data: bytes, offset: int, words: str) -> None:
+def test_broken_frames_are_decode_errors(data: bytes, offset: int, words: str) -> None:
     with pytest.raises(DecodeError, match=words) as caught:
         list(decode_commands(data))
     assert caught.value.offset == offset
 
 
-def test_a_claimed_size_is_bounded_before_anything_is_taken() -> None:
+def test_a_frame_that_claims_a_huge_size_is_refused_at_once() -> None:
     with pytest.raises(DecodeError, match="claims 4294967295"):
         take_command(b"\xff\xff\xff\xff")
     assert take_command(struct.pack(">I", 5_000_000)) is None
 
 
-def test_a_command_of_a_newer_pulsar_is_kept_whole() -> None:
+def test_a_command_of_a_newer_pulsar_survives() -> None:
     data = struct.pack(">II", 10, 6) + b"\x08\xe8\x07\xc2\x3e\x00"
     (frame,) = decode_commands(data)
     assert newer_type(frame.command) == 1000
@@ -156,8 +156,8 @@ def test_secrets_are_redacted_unless_asked_for() -> None:
     assert encode_document(shown).data == data
 
 
-def test_javas_order_of_fields_does_not_leak_what_is_redacted() -> None:
-    # type, then connect with auth_method_name before auth_data, as Java writes it.
+def test_javas_field_order_does_not_leak_secrets() -> None:
+    # The type, then connect with auth_method_name before auth_data, which is Java's order.
     inner = b"\x0a\x01c\x2a\x05token\x1a\x09topsecret"
     body = b"\x08\x02\x12" + bytes([len(inner)]) + inner
     assert BaseCommand.FromString(body) == BaseCommand.FromString(connect(b"topsecret")[8:])
@@ -165,7 +165,7 @@ def test_javas_order_of_fields_does_not_leak_what_is_redacted() -> None:
     assert "body" not in command_to_json(frame)
 
 
-def test_an_edited_command_is_encoded_as_edited() -> None:
+def test_an_edited_command_is_encoded_with_its_edits() -> None:
     value, _ = decode_command_stream(JAVA_SENT.read_bytes())
     first = value["commands"][0]
     assert "body" in first
@@ -188,7 +188,7 @@ def test_an_edited_command_is_encoded_as_edited() -> None:
         {"command": {"type": "PING"}, "other": 1},
     ],
 )
-def test_json_that_is_no_command(item: object) -> None:
+def test_json_that_is_no_command_is_refused(item: object) -> None:
     with pytest.raises(DecodeError):
         json_to_command(item, "value")
     with pytest.raises(DecodeError):
@@ -197,7 +197,7 @@ def test_json_that_is_no_command(item: object) -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=300))
-def test_garbage_raises_nothing_but_decode_errors(data: bytes) -> None:
+def test_any_bytes_decode_or_raise_a_decode_error(data: bytes) -> None:
     try:
         decode_command_stream(data)
     except DecodeError:
@@ -206,7 +206,7 @@ def test_garbage_raises_nothing_but_decode_errors(data: bytes) -> None:
 
 @settings(deadline=None)
 @given(st.integers(0, len(CPP_SENT.read_bytes()) - 1), st.integers(0, 255))
-def test_one_changed_byte_raises_nothing_but_decode_errors(at: int, byte: int) -> None:
+def test_a_changed_byte_raises_only_decode_errors(at: int, byte: int) -> None:
     data = bytearray(CPP_SENT.read_bytes())
     data[at] = byte
     try:

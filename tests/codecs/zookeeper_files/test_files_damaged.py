@@ -1,4 +1,4 @@
-"""Damaged snapshots and logs of ZooKeeper end in DecodeError, and a log before its damage still counts."""
+"""Damaged snapshots and logs of ZooKeeper raise DecodeError, and a log is read up to its damage."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def create(zxid: int, path: str) -> bytes:
 LOG = HEADER + create(1, "/a") + create(2, "/a/b") + bytes(100)
 
 
-def test_a_log_is_read_to_its_zeros() -> None:
+def test_a_log_is_read_up_to_its_zeros() -> None:
     *transactions, end = read_log(LOG)
     assert [t.zxid for t in transactions if isinstance(t, Transaction)] == [1, 2]
     assert isinstance(transactions[0], Transaction)
@@ -46,21 +46,21 @@ def test_a_log_is_read_to_its_zeros() -> None:
 
 @settings(deadline=None)
 @given(st.integers(0, len(LOG) - 101), st.integers(1, 255))
-def test_a_changed_byte_ends_the_log_or_is_seen(at: int, change: int) -> None:
+def test_a_changed_byte_ends_the_log_or_is_an_error(at: int, change: int) -> None:
     damaged = bytearray(LOG)
     damaged[at] ^= change
     try:
-        found = list(read_log(bytes(damaged)))
+        items = list(read_log(bytes(damaged)))
     except DecodeError:
         assert at < len(HEADER)
         return
-    assert isinstance(found[-1], LogEnd)
-    assert len(found) < 3 or 8 <= at < len(HEADER)
+    assert isinstance(items[-1], LogEnd)
+    assert len(items) < 3 or 8 <= at < len(HEADER)
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=300))
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+def test_any_bytes_are_read_or_raise_a_decode_error(data: bytes) -> None:
     for read in (lambda: read_snapshot(data, 0), lambda: unpack_snappy(data), lambda: list(read_log(data))):
         try:
             read()
@@ -70,7 +70,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=120), st.sampled_from([1, 2, 5, 7, 14, 15, 16, 19, 20, 21, -11, 99]))
-def test_any_change_is_read_or_refused(body: bytes, kind: int) -> None:
+def test_any_transaction_is_applied_or_a_decode_error(body: bytes, kind: int) -> None:
     transaction = Transaction(1, 1, 1, kind, memoryview(body))
     try:
         Tree().apply(transaction)
@@ -78,6 +78,6 @@ def test_any_change_is_read_or_refused(body: bytes, kind: int) -> None:
         return
 
 
-def test_a_type_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_transaction_type_is_refused() -> None:
     with pytest.raises(DecodeError, match="type 99"):
         list(changes_of(Transaction(1, 1, 1, 99, memoryview(b""))))
