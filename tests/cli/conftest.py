@@ -1,4 +1,4 @@
-"""What the tests of `decode` and `encode` share."""
+"""Fixtures that the tests of `decode` and `encode` share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.values import LEDGER, Run
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Return a function that runs the program in a directory of the test."""
+    """Return a function that runs the program in the test's directory."""
 
     def call(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         return pulsar_meta_here(*arguments, stdin=stdin, folder=tmp_path)
@@ -24,7 +24,7 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.fixture
 def ledger_file(tmp_path: Path) -> Path:
-    """Return a file with a ledger list in an envelope."""
+    """Return a file that contains a ledger list in an envelope."""
     file = tmp_path / "ledger.bin"
     file.write_bytes(wrap_envelope(LEDGER, "zstd"))
     return file

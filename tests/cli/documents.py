@@ -1,4 +1,4 @@
-"""Every JSON document that a run prints, held against the schema of its command, with no other field."""
+"""Checks each JSON document that a run prints against its command's schema, without additional fields."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import orjson
 from pulsar_meta.cli.errors import wants_json
 from pulsar_meta.cli.schemas import OF_COMMANDS, schema_of
 
-# Then what is printed is fields that were asked for, or no document.
+# With these options the program prints selected fields or no document at all.
 _OTHER_OUTPUT: Final = {"--format", "--help"}
 _ON_STDERR: Final = {b'{"checked"': "counts", b'{"left"': "counts", b'{"level"': "notes"}
 
 
 def check_documents(done: subprocess.CompletedProcess[bytes]) -> None:
-    """Raise AssertionError where a run with -o json or ndjson printed what its schema does not allow."""
+    """Raise AssertionError if a run with -o json or ndjson printed more or other than its schema allows."""
     words = done.args
     if not words or not wants_json(words) or any(word.partition("=")[0] in _OTHER_OUTPUT for word in words):
         return
@@ -36,7 +36,7 @@ def check_documents(done: subprocess.CompletedProcess[bytes]) -> None:
 
 
 def check_document(name: str, document: Any, by: object = None) -> None:
-    """Raise AssertionError where a document is not what the schema `name` allows."""
+    """Raise AssertionError if a document does not match the schema `name`."""
     try:
         _validator(name)(document)
     except fastjsonschema.JsonSchemaException as error:
@@ -49,7 +49,7 @@ def _check(name: str, text: bytes, words: list[str]) -> None:
 
 
 def _documents(text: bytes) -> Iterator[Any]:
-    """Yield the document of -o json, or those of -o ndjson."""
+    """Yield the document of -o json, or the documents of -o ndjson."""
     try:
         yield orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -60,20 +60,20 @@ def _parsed(text: bytes) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
-        # Half of a surrogate pair, or a number of any size.
+        # orjson refuses lone surrogates and large integers.
         return json.loads(text)
 
 
 @cache
 def _validator(name: str) -> Callable[[Any], Any]:
-    found: Callable[[Any], Any] = fastjsonschema.compile(closed(schema_of(name)))
-    return found
+    validate: Callable[[Any], Any] = fastjsonschema.compile(closed(schema_of(name)))
+    return validate
 
 
 def closed(schema: Any) -> Any:
-    """Return a schema that allows no other fields than it names."""
+    """Return a copy of a schema that allows no additional fields."""
     if isinstance(schema, list):
-        return [closed(one) for one in schema]
+        return [closed(member) for member in schema]
     if not isinstance(schema, dict):
         return schema
     members = {name: closed(member) for name, member in schema.items()}

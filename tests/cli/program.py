@@ -1,4 +1,4 @@
-"""The program as a person or a script runs it."""
+"""Runs the program like a user or a script does."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ MAIN: Final = (sys.executable, "-c", "from pulsar_meta.cli.app import main; main
 
 
 def environment(state: Path, **more: str) -> dict[str, str]:
-    """Return the environment of a run whose state directory is `state`, without settings of this user."""
-    kept = {
+    """Return an environment with `state` as the state directory and without this user's settings."""
+    inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("PULSAR_META_", "XDG_"))
     }
-    return kept | {"XDG_STATE_HOME": str(state), "XDG_CONFIG_HOME": str(state / "config")} | more
+    return inherited | {"XDG_STATE_HOME": str(state), "XDG_CONFIG_HOME": str(state / "config")} | more
 
 
 def pulsar_meta(
@@ -38,7 +38,7 @@ def pulsar_meta(
     folder: Path | None = None,
     seconds: float = 120,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run the program in a process of its own to its end."""
+    """Run the program to its end in a process of its own."""
     words, environment = [*MAIN, *map(str, arguments)], None if env is None else dict(env)
     return subprocess.run(
         words, input=stdin, capture_output=True, env=environment, cwd=folder, timeout=seconds
@@ -46,7 +46,7 @@ def pulsar_meta(
 
 
 class Keyboard(io.TextIOWrapper):
-    """What a person writes."""
+    """A standard input that passes for a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -59,23 +59,23 @@ def pulsar_meta_here(
     folder: Path | None = None,
     answers: bytes | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run the program in this process, which saves its start.
+    """Run the program in this process, which saves its start-up time.
 
-    `env` is all of its environment (None: ours), `folder` where it runs, `answers` what a person writes, as
-    stdin that passes for a terminal. What is about the process itself (signals, closed pipes, terminals,
-    limits, what it imports) needs `pulsar_meta`.
+    `env` is the complete environment (None: that of the tests), `folder` the working directory, and `answers`
+    the user's input, as stdin that passes for a terminal. Tests of the process itself (signals, closed pipes,
+    terminals, limits, imports) need `pulsar_meta`.
     """
     words, code = list(map(str, arguments)), 0
-    out, stated = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
     kind = io.TextIOWrapper if answers is None else Keyboard
-    given = kind(io.BytesIO(stdin if answers is None else answers), "utf-8")
-    streams = (patch("sys.stdin", given), patch("sys.stdout", out), patch("sys.stderr", stated))
+    keyboard = kind(io.BytesIO(stdin if answers is None else answers), "utf-8")
+    streams = (patch("sys.stdin", keyboard), patch("sys.stdout", out), patch("sys.stderr", err))
     with ExitStack() as stack:
         for change in (
             *streams,
             patch("sys.argv", ["pulsar-meta", *words]),
-            patch.object(app, "build_app", _built_once),
-            # Else the help says `python -m pytest` where that runs the tests.
+            patch.object(app, "build_app", _build_cached),
+            # Otherwise the help shows `python -m pytest` as the program's name.
             patch.object(sys.modules["__main__"], "__package__", None),
             patch.dict(os.environ, {} if env is None else env, clear=env is not None),
             contextlib.chdir(folder or Path.cwd()),
@@ -83,34 +83,34 @@ def pulsar_meta_here(
             stack.enter_context(change)
         try:
             app.main()
-        except SystemExit as left:
-            code = left.code if isinstance(left.code, int) else int(left.code is not None)
+        except SystemExit as exited:
+            code = exited.code if isinstance(exited.code, int) else int(exited.code is not None)
         out.flush()
-        stated.flush()
-    done = subprocess.CompletedProcess(words, code, _written(out), _written(stated))
+        err.flush()
+    done = subprocess.CompletedProcess(words, code, _written(out), _written(err))
     check_documents(done)
     return done
 
 
-# What Typer makes of a command is most of the time of a short run.
+# Typer spends most of a short run on building its commands.
 _build_app: Final = app.build_app
 
 
 @cache
-def _built_once(only: str | None = None) -> Any:
+def _build_cached(only: str | None = None) -> Any:
     return get_command(_build_app(only))
 
 
 def limited(option: str, amount: int, *words: object) -> list[str]:
-    """Return a command line under a limit of the shell's `ulimit` ("-d": KiB of data, "-f": blocks of files).
+    """Return a command that runs under a limit of `ulimit` ("-d": KiB of data, "-f": blocks of files).
 
-    A limit that is set between fork and exec would be one on the tests' own process, which may be past it.
+    A limit set between fork and exec would apply to a copy of the test process, which may exceed it already.
     """
     return ["sh", "-c", f'ulimit {option} {amount} && exec "$@"', "sh", *map(str, words)]
 
 
 def as_text(done: subprocess.CompletedProcess[bytes]) -> subprocess.CompletedProcess[str]:
-    """Return a run with its outputs as text."""
+    """Return the run with its outputs as text."""
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
@@ -121,7 +121,7 @@ def _written(stream: io.TextIOWrapper) -> bytes:
 
 
 def wait_until(done: Callable[[], bool], seconds: float = 60) -> None:
-    """Return when `done` says so; AssertionError after so many seconds."""
+    """Wait until `done` returns True; raise AssertionError after `seconds`."""
     end = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < end

@@ -1,4 +1,4 @@
-"""Commands that read disks beside brokers and bookies that go on meanwhile."""
+"""Commands that read disks while brokers and bookies keep working."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from tests.damage import healthy_store
 from tests.damage.late_entries import close_last_ledger, hide_journals, write_journals
 
 
-def test_entries_that_come_after_the_opening_are_not_missing(
+def test_entries_written_after_opening_the_disks_are_not_missing(
     capture: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = shutil.copytree(capture("pulsar-4.2.4-killed"), tmp_path / "killed")
     with open_store(f"rocksdb:{folder}/rocksdb", read_only=False) as store:
         close_last_ledger(store, folder)
     hide_journals(folder)
-    given = ("--store", f"rocksdb:{folder}/rocksdb", "--entries", f"bookie-disk:{folder}")
-    words = ("verify-entries", "last-words", *given, "-o", "json")
-    assert {one["layer"] for one in json.loads(pulsar_meta_here(*words).stdout)} == {"missing"}
+    sources = ("--store", f"rocksdb:{folder}/rocksdb", "--entries", f"bookie-disk:{folder}")
+    words = ("verify-entries", "last-words", *sources, "-o", "json")
+    assert {fault["layer"] for fault in json.loads(pulsar_meta_here(*words).stdout)} == {"missing"}
 
-    def comes(*given: Any) -> Any:
+    def write_then_check(*arguments: Any) -> Any:
         write_journals(folder)
-        return first_checks(*given)
+        return first_checks(*arguments)
 
-    monkeypatch.setattr("pulsar_meta.cli.commands.verify_entries.first_checks", comes)
+    monkeypatch.setattr("pulsar_meta.cli.commands.verify_entries.first_checks", write_then_check)
     done = pulsar_meta_here(*words)
     assert (done.returncode, json.loads(done.stdout)) == (0, [])
 
 
-def test_a_ledger_that_is_made_after_the_opening_is_not_a_deleted_one(
+def test_a_ledger_created_after_opening_the_store_is_not_deleted(
     capture: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = capture("pulsar-4.2.4")
@@ -57,22 +57,22 @@ def test_a_ledger_that_is_made_after_the_opening_is_not_a_deleted_one(
     def deleted() -> int:
         done = pulsar_meta_here(*words)
         assert done.returncode == 0, done.stderr
-        return sum(one["ledgers"] for one in json.loads(done.stdout) if one["role"] == "deleted")
+        return sum(row["ledgers"] for row in json.loads(done.stdout) if row["role"] == "deleted")
 
     before = deleted()
 
-    def is_made(*given: Any) -> Any:
-        usage = usage_of(*given)
+    def create_ledger(*arguments: Any) -> Any:
+        usage = usage_of(*arguments)
         with open_store(url, read_only=False) as broker:
             broker.put(path, record.value, ABSENT)
         return usage
 
-    monkeypatch.setattr("pulsar_meta.cli.commands.disk.usage_of", is_made)
+    monkeypatch.setattr("pulsar_meta.cli.commands.disk.usage_of", create_ledger)
     assert deleted() == before - 1
 
 
 class TrimmedStore(MemoryStore):
-    """A store in which a topic's first ledger is trimmed when metadata of ledgers is asked for."""
+    """A store in which the first ledger of a topic is trimmed when ledger metadata is read."""
 
     def __init__(self, values: dict[str, Versioned], topic: TopicName) -> None:
         super().__init__()
@@ -90,14 +90,14 @@ class TrimmedStore(MemoryStore):
 
 
 @pytest.mark.parametrize("command", ["verify-entries", "check-index"])
-def test_a_ledger_that_is_trimmed_meanwhile_is_not_without_metadata(
+def test_a_ledger_trimmed_during_the_run_is_not_checked(
     capture: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     folder = capture("pulsar-4.2.4")
     store = TrimmedStore(dict(healthy_store(folder).values), TopicName.parse("plain"))
     monkeypatch.setattr("pulsar_meta.cli.shell.open_store", lambda url, **_: store)
-    given = ("--store", f"dir:{tmp_path}", "--entries", f"bookie-disk:{folder}")
-    done = pulsar_meta_here(command, "plain", *given, "-o", "json")
+    sources = ("--store", f"dir:{tmp_path}", "--entries", f"bookie-disk:{folder}")
+    done = pulsar_meta_here(command, "plain", *sources, "-o", "json")
     assert done.returncode == 0, done.stdout
-    left_out = json.loads(done.stderr)["not_checked"]
-    assert left_out == {f"ledger {store.trimmed}": "trimmed while its topic was read"}
+    not_checked = json.loads(done.stderr)["not_checked"]
+    assert not_checked == {f"ledger {store.trimmed}": "trimmed while its topic was read"}

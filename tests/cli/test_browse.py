@@ -1,4 +1,4 @@
-"""The browser as a person uses it: keys are pressed, and what is on the screen is read."""
+"""Tests of the browser that press keys and read the screen."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TOPICS = "/managed-ledgers/public/default/persistent"
 
 
 class Screen:
-    """A browser in a terminal of 80 by 24, and what can be read there."""
+    """A browser in a terminal of 80 by 24 characters, and the contents of its screen."""
 
     def __init__(self, app: Browser, pilot: Pilot[None]) -> None:
         self.app, self.pilot = app, pilot
@@ -65,13 +65,13 @@ class Screen:
 
     @property
     def names(self) -> list[str]:
-        """What the tree shows, from the top."""
-        found, waiting = list[str](), [self.tree.root]
-        while waiting:
-            node = waiting.pop()
-            found.append(str(node.label))
-            waiting += reversed(node.children) if node.is_expanded else ()
-        return found
+        """The labels of the tree, from top to bottom."""
+        labels, pending = list[str](), [self.tree.root]
+        while pending:
+            node = pending.pop()
+            labels.append(str(node.label))
+            pending += reversed(node.children) if node.is_expanded else ()
+        return labels
 
     @property
     def positions(self) -> list[str]:
@@ -88,7 +88,7 @@ class Screen:
             await self.pilot.pause(0.02)
 
     async def find(self, text: str) -> None:
-        """Look for something, up to its Enter."""
+        """Search for a text and press Enter."""
         await self.press("slash")
         await self.until(
             lambda: isinstance(self.app.screen, FindScreen) and bool(self.app.screen.query(Input))
@@ -97,7 +97,7 @@ class Screen:
         await self.press("enter")
 
     async def go(self, text: str, path: str) -> None:
-        """Look for something that is one place, and be there."""
+        """Search for a text that fits a single place, and go there."""
         await self.find(text)
         await self.until(lambda: not isinstance(self.app.screen, FindScreen))
         await self.until(lambda: self.tree.spot.path == path)
@@ -107,7 +107,7 @@ Script = Callable[[Screen], Awaitable[None]]
 
 
 def browsed(places: Places, *where: str, script: Script, ended: bool = True) -> Browser:
-    """Browse as a script says; return the browser when it has ended."""
+    """Run the browser with a script and return it when it has ended."""
 
     async def run() -> Browser:
         app = Browser(places, where)
@@ -131,40 +131,40 @@ def places(capture: Capture) -> Places:
     return Places(f"rocksdb:{folder / 'rocksdb'}", (f"bookie-disk:{folder / 'bookie0'}",))
 
 
-def printed(*words: str, places: Places) -> list[str]:
-    """Return the lines that a command prints of the same store and entries."""
+def lines_of(*words: str, places: Places) -> list[str]:
+    """Return the lines that a command prints for the same store and entries."""
     urls = [word for url in places.entries for word in ("--entries", url)]
     done = pulsar_meta_here(*words, "--store", places.store, *urls)
     return done.stdout.decode().splitlines()
 
 
-def test_a_topic_is_shown_as_the_commands_show_it(places: Places) -> None:
+def test_a_topic_is_shown_like_the_commands_show_it(places: Places) -> None:
     async def script(screen: Screen) -> None:
         await screen.until(lambda: screen.tree.spot.topic == MARKS and "ledger 64" in screen.lines)
-        assert set(printed("get", "topic", "marks", places=places)) <= {*screen.lines.splitlines()}
+        assert set(lines_of("get", "topic", "marks", places=places)) <= {*screen.lines.splitlines()}
         await screen.press("2")
         await screen.until(lambda: MARKS in screen.lines)
         rows = [line.split() for line in screen.lines.splitlines()]
-        held = " ".join(printed("get", "topic", "marks", places=places)).split(" ledger ")
-        ids = [word.partition(":")[0] for word in held[1:]]
+        ledgers = " ".join(lines_of("get", "topic", "marks", places=places)).split(" ledger ")
+        ids = [word.partition(":")[0] for word in ledgers[1:]]
         assert [row[0] for row in rows if row[0].isdigit()] == ids
         assert len(ids) == 81
         assert any("█" in line or "▒" in line for line in screen.lines.splitlines()[-5:])
         await screen.press("3")
         await screen.until(lambda: "with-props" in screen.lines)
-        for line in printed("show-cursor", "marks", places=places):
+        for line in lines_of("show-cursor", "marks", places=places):
             _, name, position, backlog, *_ = line.split("\t")
             assert f"  {name}\n    {position}, backlog {backlog}" in screen.lines
 
     browsed(places, "topic", "marks", script=script)
 
 
-def test_a_cursor_has_its_holes_as_strips(places: Places) -> None:
+def test_a_cursors_holes_are_drawn_as_strips(places: Places) -> None:
     async def script(screen: Screen) -> None:
         await screen.until(lambda: screen.tree.spot.cursor == "holes" and "mark-delete" in screen.lines)
         await screen.press("3")
         await screen.until(lambda: "Individually acknowledged" in screen.lines)
-        detail = printed("show-cursor", "marks", "holes", "-o", "plain", places=places)
+        detail = lines_of("show-cursor", "marks", "holes", "-o", "plain", places=places)
         assert len(detail) > 5
         assert set(detail) <= {*screen.lines.splitlines()}
         (drawn,) = [line for line in screen.lines.splitlines() if line.split()[:2] == ["ledger", "64"]][-1:]
@@ -173,9 +173,9 @@ def test_a_cursor_has_its_holes_as_strips(places: Places) -> None:
     browsed(places, "cursor", "marks", "holes", script=script)
 
 
-def test_entries_come_page_by_page(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_are_shown_page_by_page(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_entries, "PAGE", 10)
-    every = [line.split("\t")[0] for line in printed("dump-entries", "marks", places=places)]
+    every = [line.split("\t")[0] for line in lines_of("dump-entries", "marks", places=places)]
 
     async def script(screen: Screen) -> None:
         await screen.until(lambda: screen.tree.spot.topic == MARKS)
@@ -209,7 +209,7 @@ def test_entries_come_page_by_page(places: Places, monkeypatch: pytest.MonkeyPat
     browsed(places, "topic", "marks", script=script)
 
 
-def test_without_entries_that_is_said(places: Places) -> None:
+def test_a_note_tells_that_no_entries_were_given(places: Places) -> None:
     async def script(screen: Screen) -> None:
         await screen.until(lambda: screen.tree.spot.topic == MARKS)
         await screen.press("4")
@@ -220,12 +220,12 @@ def test_without_entries_that_is_said(places: Places) -> None:
     browsed(Places(places.store), "topic", "marks", script=script)
 
 
-def test_findings_are_marked_where_they_are(places: Places) -> None:
+def test_findings_are_marked_at_their_places(places: Places) -> None:
     async def script(screen: Screen) -> None:
         await screen.until(lambda: screen.tree.spot.topic == MARKS)
         await screen.press("c")
         await screen.until(lambda: "checked:" in screen.lines)
-        for line in printed("check", "marks", places=places):
+        for line in lines_of("check", "marks", places=places):
             severity, code, *_ = line.split("\t")
             assert f"{severity}  {code}" in screen.lines
         assert {"●1 managed-ledgers", "●1 marks 745 B"} <= {*screen.names}
@@ -236,7 +236,7 @@ def test_findings_are_marked_where_they_are(places: Places) -> None:
         await screen.go("topic orders", f"{TOPICS}/orders")
         await screen.until(lambda: "this place is no part of it" in screen.lines)
         await screen.go(TOPICS, TOPICS)
-        # Findings come while another screen lies above.
+        # The findings arrive while another screen is open.
         await screen.press("c", "slash")
         await screen.until(lambda: "check of public/default: done" in screen.status)
         await screen.press("escape")
@@ -248,7 +248,7 @@ def test_findings_are_marked_where_they_are(places: Places) -> None:
     browsed(places, "topic", "marks", script=script)
 
 
-def test_searches_and_sums(places: Places) -> None:
+def test_searches_and_totals_are_shown(places: Places) -> None:
     async def script(screen: Screen) -> None:
         await screen.until(lambda: "managed-ledgers" in screen.names)
         assert screen.names[0] == "/"
@@ -261,7 +261,7 @@ def test_searches_and_sums(places: Places) -> None:
         await screen.press("left")
         await screen.until(lambda: screen.tree.spot.topic == MARKS and screen.tree.spot.cursor is None)
         await screen.press("s")
-        total = printed("top", f"{TOPICS}/marks", "-o", "ndjson", places=Places(places.store))[0]
+        total = lines_of("top", f"{TOPICS}/marks", "-o", "ndjson", places=Places(places.store))[0]
         count = total.partition('"count":')[2].split(",")[0].strip()
         await screen.until(lambda: f"{TOPICS}/marks: {count} values" in screen.status)
         assert any(name.startswith(f"marks {count} values") for name in screen.names)
@@ -271,7 +271,7 @@ def test_searches_and_sums(places: Places) -> None:
     browsed(places, script=script)
 
 
-def test_the_mouse_chooses_and_z_gives_the_right_side_all(places: Places) -> None:
+def test_the_mouse_selects_and_z_maximizes_the_right_side(places: Places) -> None:
     async def script(screen: Screen) -> None:
         await screen.until(lambda: screen.tree.spot.topic == MARKS)
         await screen.pilot.click("#tabs", offset=(10, 0))
@@ -285,7 +285,7 @@ def test_the_mouse_chooses_and_z_gives_the_right_side_all(places: Places) -> Non
     browsed(places, "topic", "marks", script=script)
 
 
-def test_secrets_are_redacted(capture: Capture) -> None:
+def test_secrets_are_redacted_unless_requested(capture: Capture) -> None:
     store = f"snapshot:{capture('pulsar-4.2.4') / 'metadata.ndjson'}"
 
     async def script(screen: Screen) -> None:
@@ -301,8 +301,8 @@ def test_secrets_are_redacted(capture: Capture) -> None:
 
         browsed(Places(store, show_secrets=show), "ledger", "64", script=keep)
         more = ["--show-passwords"] if show else []
-        told = pulsar_meta_here("get", "ledger", "64", "--store", store, *more).stdout.decode()
-        assert {*told.splitlines()} <= {*shown[0].splitlines()}
+        expected = pulsar_meta_here("get", "ledger", "64", "--store", store, *more).stdout.decode()
+        assert {*expected.splitlines()} <= {*shown[0].splitlines()}
 
 
 def test_many_children_are_loaded_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,14 +313,14 @@ def test_many_children_are_loaded_in_pages(tmp_path: Path, monkeypatch: pytest.M
 
     async def script(screen: Screen) -> None:
         def loaded() -> list[str]:
-            held = [node.data for node in screen.tree.root.children[0].children]
-            return sorted(one.name for one in held if isinstance(one, Branch))
+            branches = [node.data for node in screen.tree.root.children[0].children]
+            return sorted(branch.name for branch in branches if isinstance(branch, Branch))
 
         await screen.until(lambda: screen.names == ["/", "many"])
         await screen.press("down", "right")
         await screen.until(lambda: len(loaded()) == 20)
         assert "more" in screen.names[-1]
-        # What comes in a later page is shown alone.
+        # A search result from a later page is shown without the rest of that page.
         await screen.go("/many/n44", "/many/n44")
         assert loaded() == [*(f"n{at:02}" for at in range(20)), "n44"]
         await screen.press("down", "enter")
@@ -339,7 +339,7 @@ def test_many_children_are_loaded_in_pages(tmp_path: Path, monkeypatch: pytest.M
     browsed(Places(url), script=script)
 
 
-def test_strange_names_and_broken_values_are_only_text(tmp_path: Path) -> None:
+def test_strange_names_and_broken_values_are_shown_as_text(tmp_path: Path) -> None:
     url, bad = f"dir:{tmp_path}", "%5Bred%5Dx%5B%5D%1B%5B2J"
     with open_store(url, read_only=False) as store:
         filled(
@@ -375,11 +375,11 @@ def test_strange_names_and_broken_values_are_only_text(tmp_path: Path) -> None:
     browsed(Places(url), script=script)
 
 
-async def nothing(screen: Screen) -> None:
+async def wait_for_fault(screen: Screen) -> None:
     await screen.until(lambda: screen.app.fault is not None)
 
 
-def test_what_cannot_be_opened_ends_the_browser(tmp_path: Path, places: Places) -> None:
+def test_a_store_that_cannot_be_opened_ends_the_browser(tmp_path: Path, places: Places) -> None:
     (tmp_path / "cut").write_bytes(b'{"path": "/a", "version": 1, "val')
     (tmp_path / "empty").mkdir()
     for url, kind in (
@@ -388,14 +388,14 @@ def test_what_cannot_be_opened_ends_the_browser(tmp_path: Path, places: Places) 
         (f"rocksdb:{tmp_path / 'none'}", NotFoundError),
         (f"zk://127.0.0.1:{nobody()}?timeout=1", UnreachableError),
     ):
-        assert isinstance(browsed(Places(url), script=nothing).fault, kind), url
-    fault = browsed(places, "topic", "nobody", script=nothing).fault
+        assert isinstance(browsed(Places(url), script=wait_for_fault).fault, kind), url
+    fault = browsed(places, "topic", "nobody", script=wait_for_fault).fault
     assert "no topic persistent://public/default/nobody" in str(fault)
 
 
-def test_a_fault_of_ours_ends_the_browser(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_ends_the_browser(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> None:
-        raise ValueError("ours")
+        raise ValueError("internal")
 
     monkeypatch.setattr(of_values, "value_of", broken)
     app = Browser(places)
@@ -404,13 +404,15 @@ def test_a_fault_of_ours_ends_the_browser(places: Places, monkeypatch: pytest.Mo
         async with app.run_test(size=(80, 24)) as pilot:
             await Screen(app, pilot).until(lambda: app.fault is not None)
 
-    with pytest.raises(Exception, match="ours"):
+    with pytest.raises(Exception, match="internal"):
         asyncio.run(run())
     assert app.end()
     assert isinstance(app.fault, ValueError)
 
 
-def test_a_real_zookeeper_and_what_it_does_not_answer(zookeeper_server: ZookeeperServer, root: str) -> None:
+def test_a_zookeeper_that_stops_answering_is_reported_and_recovers(
+    zookeeper_server: ZookeeperServer, root: str
+) -> None:
     with open_store(f"zk://{zookeeper_server.address}", read_only=False) as store:
         filled(store, {f"{root}/a/b": b"text", f"{root}/c": b"[]"})
     url = f"zk://{zookeeper_server.address}{root}?timeout=4"
@@ -432,7 +434,7 @@ def test_a_real_zookeeper_and_what_it_does_not_answer(zookeeper_server: Zookeepe
     browsed(Places(url), script=script)
 
 
-def test_who_leaves_does_not_wait_for_a_server(etcd_server: EtcdServer, root: str) -> None:
+def test_quitting_does_not_wait_for_a_server(etcd_server: EtcdServer, root: str) -> None:
     with open_store(f"etcd://{etcd_server.address}", read_only=False) as store:
         filled(store, {f"{root}/a": b"text"})
 
@@ -448,13 +450,15 @@ def test_who_leaves_does_not_wait_for_a_server(etcd_server: EtcdServer, root: st
     app.end()
 
 
-def test_a_snapshot_is_indexed_first(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    going, prepare = threading.Event(), SnapshotStore.prepare
+def test_indexing_a_snapshot_shows_progress_and_can_be_stopped(
+    capture: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_continue, prepare = threading.Event(), SnapshotStore.prepare
 
     def slow(store: SnapshotStore, advance: Callable[[int], None]) -> None:
         time.sleep(PACE)
         advance(5)
-        going.wait(60)
+        may_continue.wait(60)
         prepare(store, advance)
 
     monkeypatch.setattr(SnapshotStore, "prepare", slow)
@@ -463,7 +467,7 @@ def test_a_snapshot_is_indexed_first(capture: Capture, monkeypatch: pytest.Monke
     async def to_the_end(screen: Screen) -> None:
         await screen.until(lambda: screen.status == "opening: 5 values  (Escape stops)")
         await screen.press("c", "slash")
-        going.set()
+        may_continue.set()
         await screen.until(lambda: "managed-ledgers" in screen.names)
         assert screen.status == ""
 
@@ -476,18 +480,18 @@ def test_a_snapshot_is_indexed_first(capture: Capture, monkeypatch: pytest.Monke
 
 
 def test_no_other_command_imports_textual() -> None:
-    asked = (
+    code = (
         "import sys; from pulsar_meta.cli.app import build_app; build_app(); print('textual' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
     assert done.stdout == b"False\n"
 
 
-def test_jobs_end_when_they_are_stopped() -> None:
-    said = list[str]()
-    job = Job("sum", said.append)
+def test_a_stopped_job_ends() -> None:
+    messages = list[str]()
+    job = Job("sum", messages.append)
     job.advance(3)
-    assert said == ["sum: 3 values"]
+    assert messages == ["sum: 3 values"]
     job.stopped = True
     with pytest.raises(StoppedError):
         job.advance(1)
@@ -505,7 +509,7 @@ def test_jobs_end_when_they_are_stopped() -> None:
         ("/managed-ledgers/a/b/c/persistent", (["a/b/c"], "/managed-ledgers/a/b/c")),
     ],
 )
-def test_what_a_check_is_of(path: str, scope: tuple[list[str], str]) -> None:
+def test_a_check_covers_the_selected_place(path: str, scope: tuple[list[str], str]) -> None:
     assert scope_of(Spot(path)) == scope
     assert scope_of(Spot(f"{path}/t/c", "persistent://a/b/t", "c")) == (["persistent://a/b/t"], f"{path}/t")
 
@@ -522,11 +526,11 @@ def test_what_a_check_is_of(path: str, scope: tuple[list[str], str]) -> None:
         ([Part(0.9999, 0.0001)], "···▒"),
     ],
 )
-def test_strips(parts: list[Part], drawn: str) -> None:
+def test_strips_are_drawn(parts: list[Part], drawn: str) -> None:
     assert strip(parts, 4) == drawn
 
 
-def test_a_pipe_is_no_terminal(places: Places, tmp_path: Path) -> None:
+def test_browse_needs_a_terminal(places: Places, tmp_path: Path) -> None:
     done = pulsar_meta_here("browse", "--store", places.store, env=environment(tmp_path))
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr == (
@@ -534,25 +538,25 @@ def test_a_pipe_is_no_terminal(places: Places, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_the_program_in_a_terminal(there: bool, places: Places, tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
-    ioctl(theirs, TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    url = places.store if there else f"zk://127.0.0.1:{nobody()}?timeout=1"
+@pytest.mark.parametrize("reachable", [True, False])
+def test_browse_runs_in_a_terminal(reachable: bool, places: Places, tmp_path: Path) -> None:
+    our_end, program_end = pty.openpty()
+    ioctl(program_end, TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    url = places.store if reachable else f"zk://127.0.0.1:{nobody()}?timeout=1"
     program = subprocess.Popen(
         [*MAIN, "browse", "--store", url],
-        stdin=theirs, stdout=theirs, stderr=theirs, env=environment(tmp_path, TERM="xterm"),
+        stdin=program_end, stdout=program_end, stderr=program_end, env=environment(tmp_path, TERM="xterm"),
     )  # fmt: skip
-    os.close(theirs)
+    os.close(program_end)
     sent = b""
-    # A terminal whose last user has gone answers with EIO.
+    # Reading from a terminal whose last process has ended fails with EIO.
     with suppress(OSError):
-        while part := os.read(ours, 65536):
+        while part := os.read(our_end, 65536):
             if b"managed-ledgers" in part:
-                os.write(ours, b"q")
+                os.write(our_end, b"q")
             sent += part
-    os.close(ours)
-    assert program.wait(60) == (0 if there else 6)
+    os.close(our_end)
+    assert program.wait(60) == (0 if reachable else 6)
     assert b"Traceback" not in sent
-    if not there:
+    if not reachable:
         assert sent.count(b"nobody answers at") == 1

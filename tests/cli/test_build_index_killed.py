@@ -1,4 +1,4 @@
-"""`build-index` dies by SIGKILL in the middle, goes on with --resume, and is undone; on a real ZooKeeper."""
+"""`build-index` is killed by SIGKILL, resumed with --resume and undone, on a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ KILLED_AFTER = 15
 
 @pytest.fixture
 def store_url(tmp_path: Path) -> Iterator[str]:
-    """The URL of a real ZooKeeper."""
+    """Start a ZooKeeper and return its URL."""
     skip_or_fail(zookeeper.why_not())
     with zookeeper.ZookeeperServer(tmp_path / "zookeeper") as running:
         yield f"zk://{running.address}"
 
 
-def test_a_killed_run_goes_on_and_is_undone(
+def test_a_killed_run_is_resumed_and_undone(
     capture: Callable[[str], Path], store_url: str, tmp_path: Path
 ) -> None:
     folder = capture("pulsar-4.2.4")
@@ -48,38 +48,38 @@ def test_a_killed_run_goes_on_and_is_undone(
     ) as killed:
         wait_until(lambda: len(indexed(store_url)) >= KILLED_AFTER)
         killed.kill()
-    some = indexed(store_url)
-    assert KILLED_AFTER <= len(some) < TOPICS
+    first_part = indexed(store_url)
+    assert KILLED_AFTER <= len(first_part) < TOPICS
 
-    again = pulsar_meta(*words, env=env)
-    assert (again.returncode, b"exists" in again.stderr) == (2, True)
+    repeated = pulsar_meta(*words, env=env)
+    assert (repeated.returncode, b"exists" in repeated.stderr) == (2, True)
     resumed = pulsar_meta(*words, "--resume", env=env)
     assert (resumed.returncode, resumed.stderr.count(b"Traceback")) == (0, 0), resumed.stderr
-    every = indexed(store_url)
-    assert len(every) == TOPICS
-    # What the killed run had written is not written again.
-    assert {path: every[path] for path in some} == some
+    complete = indexed(store_url)
+    assert len(complete) == TOPICS
+    # The resumed run does not write records again that the killed run had written.
+    assert {path: complete[path] for path in first_part} == first_part
 
     undone = pulsar_meta("undo", undo_file, "--yes", env=env)
     assert undone.returncode == 0, undone.stderr
     with open_store(store_url) as store:
-        assert [held.value for held in store.scan(FOLDER) if held.value] == [before] * TOPICS
+        assert [stored.value for stored in store.scan(FOLDER) if stored.value] == [before] * TOPICS
 
 
 def indexed(store_url: str) -> dict[str, object]:
-    """Return the versions of the records in which the ledger with entries has its first index, 0."""
+    """Return the versions of the records whose ledger with entries has the first index 0."""
     with open_store(store_url) as store:
         return {
-            held.path: held.version
-            for held in store.scan(FOLDER)
-            if held.value and first_indexes(held.value).get(43) == "0"
+            stored.path: stored.version
+            for stored in store.scan(FOLDER)
+            if stored.value and first_indexes(stored.value).get(43) == "0"
         }
 
 
 def first_indexes(value: bytes) -> dict[int, str]:
     return {
-        ledger.ledgerId: one.value
+        ledger.ledgerId: property.value
         for ledger in decode_managed_ledger(value).ledgerInfo
-        for one in ledger.properties
-        if one.key == "first-index"
+        for property in ledger.properties
+        if property.key == "first-index"
     }

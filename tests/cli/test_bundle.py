@@ -1,4 +1,4 @@
-"""`bundle`: one file with all that somebody who helps has to see, and no secret."""
+"""`bundle` writes a file with everything that a supporter needs, and without secrets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Capture = Callable[[str], Path]
 
 
 def unpack(file: Path, folder: Path) -> list[str]:
-    """Write the files of a bundle into `folder`; return their names."""
+    """Write the files of a bundle to `folder` and return their names."""
     with tarfile.open(file) as archive:
         members = {member.name: archive.extractfile(member) for member in archive}
         for name, data in members.items():
@@ -23,30 +23,30 @@ def unpack(file: Path, folder: Path) -> list[str]:
     return sorted(members)
 
 
-def test_it_has_the_store_its_findings_and_versions(capture: Capture, tmp_path: Path) -> None:
+def test_a_bundle_has_the_store_its_findings_and_versions(capture: Capture, tmp_path: Path) -> None:
     store = f"snapshot:{capture('pulsar-4.2.4')}/metadata.ndjson"
     file = tmp_path / "report.tar.gz"
     done = as_text(pulsar_meta_here("bundle", str(file), "--store", store, "-o", "json"))
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
+    summary = json.loads(done.stdout)
     assert unpack(file, tmp_path) == ["findings.ndjson", "snapshot.ndjson.zst", "versions.json"]
     lines = [json.loads(line) for line in (tmp_path / "findings.ndjson").read_text().splitlines()]
     listed = as_text(pulsar_meta_here("check", "--store", store, "-o", "json"))
     assert lines[:-1] == json.loads(listed.stdout)
     assert lines[-1] == json.loads(listed.stderr.splitlines()[-1]) == json.loads(done.stderr.splitlines()[-1])
-    inside = as_text(
+    bundled = as_text(
         pulsar_meta_here("tree", "--store", f"snapshot:{tmp_path}/snapshot.ndjson.zst", "-o", "ndjson")
     )
-    outside = as_text(pulsar_meta_here("tree", "--store", store, "-o", "ndjson"))
-    paths = [[json.loads(line)["path"] for line in one.stdout.splitlines()] for one in (inside, outside)]
+    original = as_text(pulsar_meta_here("tree", "--store", store, "-o", "ndjson"))
+    paths = [[json.loads(line)["path"] for line in done.stdout.splitlines()] for done in (bundled, original)]
     assert paths[0] == paths[1]
-    assert (said["values"], said["findings"]) == (361, len(lines) - 1)
+    assert (summary["values"], summary["findings"]) == (361, len(lines) - 1)
     versions = json.loads((tmp_path / "versions.json").read_text())
     assert {"pulsar-meta", "python", "platform", "store", "packages"} == versions.keys()
     assert "protobuf" in versions["packages"]
 
 
-def test_secrets_are_in_no_file(tmp_path: Path) -> None:
+def test_a_bundle_has_no_secrets(tmp_path: Path) -> None:
     ledger = (
         "BookieMetadataFormatVersion\t2\nquorumSize: 1\nensembleSize: 1\nlength: 0\nstate: CLOSED\n"
         'lastEntryId: -1\ndigestType: CRC32C\npassword: "hush-hush"\nackQuorumSize: 1\n'
@@ -66,12 +66,12 @@ def test_secrets_are_in_no_file(tmp_path: Path) -> None:
     )
     assert shown.returncode == 0, shown.stderr
     values = [json.loads(line).get("value") for line in (tmp_path / "plain.ndjson").read_text().splitlines()]
-    assert [b"quorumSize" in b64decode(one) for one in values if one] == [True]
-    assert not any(b"hush-hush" in b64decode(one) for one in values if one)
+    assert [b"quorumSize" in b64decode(value) for value in values if value] == [True]
+    assert not any(b"hush-hush" in b64decode(value) for value in values if value)
     assert "hush-hush" not in (tmp_path / "findings.ndjson").read_text()
 
 
-def test_a_file_that_cannot_be_written_is_one_line(capture: Capture, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_a_one_line_error(capture: Capture, tmp_path: Path) -> None:
     store = f"snapshot:{capture('pulsar-4.2.4')}/metadata.ndjson"
     done = as_text(pulsar_meta_here("bundle", str(tmp_path / "no" / "report.tar.gz"), "--store", store))
     assert (done.returncode, done.stdout) == (2, "")

@@ -1,4 +1,4 @@
-"""The command `check`: its forms, its exit codes, and what it says that it did not look at."""
+"""The command `check`: its formats, its exit codes, and its report of unchecked parts."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def healthy(folder: Path) -> list[object]:
 
 
 @pytest.fixture
-def wounded(folder: Path, tmp_path: Path) -> list[object]:
-    """The store without the metadata of one ledger of the topic `plain`."""
+def damaged(folder: Path, tmp_path: Path) -> list[object]:
+    """The store without the metadata of a ledger of the topic `plain`."""
     lines = (folder / "metadata.ndjson").read_text(encoding="utf-8").splitlines(keepends=True)
-    kept = [line for line in lines if json.loads(line)["path"] != ledger_path(25)]
-    (tmp_path / "wounded.ndjson").write_text("".join(kept), encoding="utf-8")
-    return ["--store", f"snapshot:{tmp_path}/wounded.ndjson"]
+    remaining = [line for line in lines if json.loads(line)["path"] != ledger_path(25)]
+    (tmp_path / "damaged.ndjson").write_text("".join(remaining), encoding="utf-8")
+    return ["--store", f"snapshot:{tmp_path}/damaged.ndjson"]
 
 
-def test_a_store_that_is_well_says_what_was_looked_at(folder: Path, healthy: list[object]) -> None:
+def test_a_healthy_store_has_a_summary_of_the_checks(folder: Path, healthy: list[object]) -> None:
     done = run(*healthy, "--severity", "warning")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.endswith(" old)\n")
@@ -50,8 +50,8 @@ def test_a_store_that_is_well_says_what_was_looked_at(folder: Path, healthy: lis
     assert "--entries" not in run(*healthy, "--entries", f"bookie-disk:{folder}").stderr
 
 
-def test_a_finding_in_every_form(wounded: list[object]) -> None:
-    done = run(*wounded, "-o", "json", "--severity", "error")
+def test_a_finding_in_every_format(damaged: list[object]) -> None:
+    done = run(*damaged, "-o", "json", "--severity", "error")
     assert done.returncode == 1
     [finding] = json.loads(done.stdout)
     assert finding.pop("message").startswith(
@@ -69,49 +69,49 @@ def test_a_finding_in_every_form(wounded: list[object]) -> None:
     hidden, seen = map(json.loads, done.stderr.splitlines())
     assert (hidden["level"], hidden["message"]) == ("note", "not shown by --severity: 4 notes")
     assert seen["not_checked"]["entries"] == "no --entries"
-    lines = run(*wounded, "-o", "ndjson").stdout.splitlines()
+    lines = run(*damaged, "-o", "ndjson").stdout.splitlines()
     assert {json.loads(line)["severity"] for line in lines} == {"error", "note"}
-    rows = list(csv.DictReader(io.StringIO(run(*wounded, "-o", "csv", "--only", "ledgers").stdout)))
+    rows = list(csv.DictReader(io.StringIO(run(*damaged, "-o", "csv", "--only", "ledgers").stdout)))
     assert [(row["code"], row["ledger_id"]) for row in rows] == [("ledger-without-metadata", "25")]
-    plain = run(*wounded, "--only", "ledger-without-metadata").stdout.split("\t")
+    plain = run(*damaged, "--only", "ledger-without-metadata").stdout.split("\t")
     assert plain[:5] == ["error", "ledger-without-metadata", PLAIN, "-", "25"]
-    assert "ledger-without-metadata" in run(*wounded, "-o", "table").stdout
+    assert "ledger-without-metadata" in run(*damaged, "-o", "table").stdout
 
 
-def test_what_is_chosen(wounded: list[object], healthy: list[object]) -> None:
-    assert run(*wounded, "plain").returncode == 1
-    assert run(*wounded, "public/default", "--severity", "error").returncode == 1
-    assert run(*wounded, "public/zero", "orders").returncode == 0
-    assert "checked: 6 ledgers, 1 topic, " in (some := run(*wounded, "orders").stderr)
-    assert "ledgers and topics that no record names (no --all), orphans, bookies (only" in some
-    assert "checked: 199 ledgers, " in (all_of_them := run(*wounded, "orders", "--all").stderr)
-    assert "no --all" not in all_of_them
-    assert run(*wounded, "--except", "ledgers").returncode == 0
-    assert run(*wounded, "--only", "cursors,records").returncode == 0
+def test_topics_and_codes_can_be_selected(damaged: list[object], healthy: list[object]) -> None:
+    assert run(*damaged, "plain").returncode == 1
+    assert run(*damaged, "public/default", "--severity", "error").returncode == 1
+    assert run(*damaged, "public/zero", "orders").returncode == 0
+    assert "checked: 6 ledgers, 1 topic, " in (summary := run(*damaged, "orders").stderr)
+    assert "ledgers and topics that no record names (no --all), orphans, bookies (only" in summary
+    assert "checked: 199 ledgers, " in (summary := run(*damaged, "orders", "--all").stderr)
+    assert "no --all" not in summary
+    assert run(*damaged, "--except", "ledgers").returncode == 0
+    assert run(*damaged, "--only", "cursors,records").returncode == 0
     assert run(*healthy, "--for-version", "4.2.4", "--only", "record-unreadable").returncode == 1
     assert run(*healthy, "--for-version", "4.0.7", "--only", "record-unreadable").stdout == ""
 
 
 def test_strict_counts_warnings(folder: Path, tmp_path: Path) -> None:
     lines = (folder / "metadata.ndjson").read_text(encoding="utf-8").splitlines(keepends=True)
-    kept = [line for line in lines if json.loads(line)["path"] != ledger_path(338)]
-    (tmp_path / "last.ndjson").write_text("".join(kept), encoding="utf-8")
-    where = ["--store", f"snapshot:{tmp_path}/last.ndjson"]
-    assert run(*where).returncode == 0
-    assert run(*where, "--strict").returncode == 1
-    # What is not shown is counted all the same, and said.
-    hidden = run(*where, "--strict", "--severity", "error")
+    remaining = [line for line in lines if json.loads(line)["path"] != ledger_path(338)]
+    (tmp_path / "last.ndjson").write_text("".join(remaining), encoding="utf-8")
+    store = ["--store", f"snapshot:{tmp_path}/last.ndjson"]
+    assert run(*store).returncode == 0
+    assert run(*store, "--strict").returncode == 1
+    # Findings that are not shown still count, and a note tells that they are hidden.
+    hidden = run(*store, "--strict", "--severity", "error")
     assert (hidden.returncode, hidden.stdout) == (1, "")
     assert "not shown by --severity: 1 warning, " in hidden.stderr
-    # The bookie has no entry of it: it was empty, and nothing is lost.
-    assert run(*where, "--strict", "--entries", f"bookie-disk:{folder}").returncode == 0
+    # The bookie has no entry of the ledger, so it was empty and nothing is lost.
+    assert run(*store, "--strict", "--entries", f"bookie-disk:{folder}").returncode == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
         (["nothere"], 3, "no topic persistent://public/default/nothere"),
-        (["nobody/here"], 3, "nothing named nobody/here"),
+        (["other/here"], 3, "nothing named other/here"),
         (["plain", "--engine", "spark"], 2, "--engine spark is for all of a store: name no topics"),
         (["--only", "nonsense"], 2, "'nonsense' is no code and no group"),
         (["--min-age", "soon"], 2, "a duration is seconds"),
@@ -120,22 +120,24 @@ def test_strict_counts_warnings(folder: Path, tmp_path: Path) -> None:
         (["--entries", "bookie:"], 6, "bookie"),
     ],
 )
-def test_bad_input(healthy: list[object], arguments: list[str], code: int, text: str) -> None:
+def test_invalid_arguments_are_explained(
+    healthy: list[object], arguments: list[str], code: int, text: str
+) -> None:
     done = run(*healthy, *arguments)
     assert (done.returncode, text in done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_before_an_upgrade(healthy: list[object]) -> None:
+def test_before_upgrade_gives_a_verdict(healthy: list[object]) -> None:
     done = run(*healthy, "--before-upgrade", "4.2.4", "-o", "json")
-    found = json.loads(done.stdout)
-    assert (done.returncode, found["verdict"], found["version"], found["from"]) == (
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["verdict"], document["version"], document["from"]) == (
         1,
         "not-safe",
         "4.2.4",
         [],
     )
-    [reason] = found["reasons"]
+    [reason] = document["reasons"]
     assert reason["reason"] == "compressed-cursor-with-properties"
     assert (reason["count"], len(reason["places"])) == (3, 3)
     assert json.loads(done.stderr)["not_checked"]["entries"] == "no --entries"

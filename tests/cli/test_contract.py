@@ -26,12 +26,12 @@ CONTRACT = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
 ERRORS = [
     cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, errors.PulsarMetaError)
 ]
-# Members whose fields are named by somebody else: a schema, a user, a count by reason.
+# Fields whose members have names that a schema, a user or a reason determines.
 OTHERS_NAMES = {
     "value", "metadata", "properties", "cursor_properties", "custom", "holds", "kept_for", "skipped_for",
     "breaks", "breaking_keys",
 }  # fmt: skip
-# Fields of MessageMetadata that have columns of their own.
+# Fields of MessageMetadata that have their own columns.
 METADATA = {
     "publish_time",
     "producer_name",
@@ -67,17 +67,17 @@ def test_options_of_urls_are_in_the_contract() -> None:
         *ROOT.glob("entries/**/bookie_layout.py"),
     ]
     texts = [path.read_text(encoding="utf-8") for path in sources]
-    lists = [found for text in texts for found in re.findall(r"(?:options=|OPTIONS\b[^=\n]*= )[^\n]+", text)]
-    options = {name for found in lists for name in re.findall(r'"([a-z_]+)"', found)}
+    lists = [match for text in texts for match in re.findall(r"(?:options=|OPTIONS\b[^=\n]*= )[^\n]+", text)]
+    options = {name for match in lists for name in re.findall(r'"([a-z_]+)"', match)}
     assert {"timeout", "auth", "sasl", "jute_maxbuffer", "max_request_bytes", "journal", "index"} <= options
     assert options <= set(re.findall(r"[a-z_]+", CONTRACT))
 
 
-def fields(stated: Any) -> Iterator[str]:
-    """Yield the names of the fields in a document, but for what lies in the values of others."""
-    for one in stated if isinstance(stated, list) else [stated]:
-        if isinstance(one, dict):
-            for name, member in one.items():
+def fields(document: Any) -> Iterator[str]:
+    """Yield the names of a document's fields, except those inside OTHERS_NAMES."""
+    for part in document if isinstance(document, list) else [document]:
+        if isinstance(part, dict):
+            for name, member in part.items():
                 yield name
                 if name not in OTHERS_NAMES:
                     yield from fields(member)
@@ -115,15 +115,15 @@ def test_every_field_is_in_the_contract(words: str, capture: Capture, tmp_path: 
     ]
     done = pulsar_meta_here(*arguments, "-o", "ndjson", env=env)
     assert done.returncode in (0, 1, 3), done.stderr
-    found = {name for line in done.stdout.splitlines() for name in fields(json.loads(line))}
-    assert found or words.startswith("verify")
-    assert found <= set(re.findall(r"[a-z_0-9]+", CONTRACT))
+    names = {name for line in done.stdout.splitlines() for name in fields(json.loads(line))}
+    assert names or words.startswith("verify")
+    assert names <= set(re.findall(r"[a-z_0-9]+", CONTRACT))
 
 
 @pytest.mark.parametrize(
     "words", [words for words in ANSWERED if Format.CSV in COMMANDS[words.split()[0]].forms]
 )
-def test_csv_has_the_names_of_the_contract(words: str, capture: Capture, tmp_path: Path) -> None:
+def test_every_csv_column_is_in_the_contract(words: str, capture: Capture, tmp_path: Path) -> None:
     folder = capture("pulsar-4.2.4")
     env = environment(
         tmp_path,

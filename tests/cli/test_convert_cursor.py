@@ -1,4 +1,4 @@
-"""`convert-cursor` on states that a broker wrote as bit sets before it was killed."""
+"""`convert-cursor` on bit sets that a broker wrote before it was killed."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tests.cli.program import as_text, environment, pulsar_meta_here
 Capture = Callable[[str], Path]
 MARKS = TopicName.parse("marks")
 LONGS = MARKS.cursor_path("longs")
-# What show-cursor says of a subscription, wherever its state lies.
+# The fields of show-cursor that must not change when the state moves.
 SHOWN = ("position", "backlog", "acked_ranges", "acked_entries", "partial_batches")
 
 
 class Place:
-    """A `dir:` store as a killed broker left it, its session over, and its bookies' disks."""
+    """A `dir:` store as a killed broker left it, after its session ended, and its bookies' disks."""
 
     def __init__(self, root: Path, capture: Path) -> None:
         self.name, self.url, self.state = capture.name, f"dir:{root / 'store'}", root / "state"
-        # The cursors' ledgers were deleted later: the index does not know them, the logs still do.
+        # The cursor ledgers were deleted later, so they are missing from the index but still in the logs.
         disks = " ".join(f"bookie-disk:{path}?index=scan" for path in sorted(capture.glob("bookie*")))
         self.env = environment(self.state, PULSAR_META_STORE=self.url, PULSAR_META_ENTRIES=disks)
         for line in (capture / "metadata-after-step-3-killed.ndjson").read_text().splitlines():
@@ -65,7 +65,7 @@ def three(tmp_path: Path, capture: Capture) -> Place:
     return Place(tmp_path, capture("pulsar-4.2.4-3bookies"))
 
 
-def test_records_say_what_the_ledgers_said(place: Place) -> None:
+def test_records_get_the_state_of_the_cursor_ledgers(place: Place) -> None:
     before, shown = place.values(), place.shown()
     assert shown["longs"]["state"] == "ledger"
     done = place.run("convert-cursor", "marks", "--to", "ranges", "--yes", "-o", "json")
@@ -83,21 +83,21 @@ def test_records_say_what_the_ledgers_said(place: Place) -> None:
     assert place.values() == before
 
 
-def test_the_records_are_those_that_the_broker_wrote_itself(place: Place, capture: Capture) -> None:
-    """It loaded the bit sets at its next start, and wrote the same state into records when it was stopped."""
+def test_the_records_equal_those_that_the_broker_wrote(place: Place, capture: Capture) -> None:
+    """The broker loaded the bit sets at its next start, and wrote records when it was stopped."""
     place.run("convert-cursor", "marks", "--to", "ranges", "--yes", "-o", "json")
     with open_store(f"snapshot:{capture(place.name) / 'metadata.ndjson'}") as stopped:
         for name in ("longs", "huge", "holes"):
-            ours, theirs = (
+            converted, written_by_broker = (
                 decode_cursor(store.read(MARKS.cursor_path(name)).value) for store in (place.store, stopped)
             )
-            assert len(ours.individualDeletedMessages) > 200
-            for record in (ours, theirs):
+            assert len(converted.individualDeletedMessages) > 200
+            for record in (converted, written_by_broker):
                 record.ClearField("lastActive")
-            assert ours == theirs
+            assert converted == written_by_broker
 
 
-def test_batches_acknowledged_in_part_are_said_to_come_again(three: Place) -> None:
+def test_a_note_tells_that_partial_batches_are_redelivered(three: Place) -> None:
     done = three.run("convert-cursor", "orders", "--to", "ranges", "--yes", "-o", "json")
     assert "orders/batch-idx: 34 batches acknowledged in part come again whole" in done.stderr
     assert done.stderr.count("come again whole") == 1
@@ -105,18 +105,20 @@ def test_batches_acknowledged_in_part_are_said_to_come_again(three: Place) -> No
     assert len(record.batchedEntryDeletionIndexInfo) == 34
 
 
-def test_the_plan_writes_nothing(three: Place) -> None:
+def test_a_dry_run_writes_nothing(three: Place) -> None:
     before = three.values()
     lines = three.run("convert-cursor", "--all", "--to", "ranges", "--dry-run").stdout.splitlines()
     actions = [json.loads(line) for line in lines[1:]]
     assert sum(line["action"] == "rewrite" for line in actions) == 4
     assert {line["reason"] for line in actions if line["action"] == "keep"} == {"already", "readable"}
     assert (three.values(), three.state.exists()) == (before, False)
-    every = three.run("convert-cursor", "--all", "--to", "ranges", "--every-state", "--dry-run", "-o", "json")
-    assert json.loads(every.stdout)["rewritten"] > 4
+    all_states = three.run(
+        "convert-cursor", "--all", "--to", "ranges", "--every-state", "--dry-run", "-o", "json"
+    )
+    assert json.loads(all_states.stdout)["rewritten"] > 4
 
 
-def test_only_these_cursors(three: Place) -> None:
+def test_cursors_can_be_selected(three: Place) -> None:
     done = three.run(
         "convert-cursor", "public/default", "--cursor", "lo*", "--to", "ranges", "--yes", "-o", "json"
     )
@@ -133,29 +135,31 @@ def test_a_record_keeps_its_codec_unless_a_release_cannot_read_it(three: Place) 
     assert not is_enveloped(three.store.read(LONGS).value)
 
 
-def test_what_a_release_reads_of_bit_sets(three: Place) -> None:
+def test_releases_that_cannot_read_bit_sets_are_named(three: Place) -> None:
     def verdicts(version: str, code: int) -> list[tuple[str, str]]:
         words = ("check-readable", "--for-version", version, "-o", "json")
-        found = json.loads(three.run(*words, code=code).stdout)
-        return sorted((one["cursor"], one["verdict"]) for one in found if one["form"].startswith("bit-sets"))
+        rows = json.loads(three.run(*words, code=code).stdout)
+        return sorted((row["cursor"], row["verdict"]) for row in rows if row["form"].startswith("bit-sets"))
 
     assert verdicts("4.0.7", 0) == []
     three.env["PULSAR_META_ENTRIES"], disks = "bookie-disk:/nowhere", three.env["PULSAR_META_ENTRIES"]
-    assert verdicts("4.0.7", 0) == [], "no entry is needed where the release reads bit sets"
+    assert verdicts("4.0.7", 0) == [], "entries are read although the release reads bit sets"
     three.run("check-readable", "--for-version", "2.11.0", code=3)
     three.env["PULSAR_META_ENTRIES"] = disks
-    lost = [(name, "cannot-load") for name in ("batch-idx", "holes", "huge", "longs")]
+    unreadable = [(name, "cannot-load") for name in ("batch-idx", "holes", "huge", "longs")]
     for version in ("2.11.0", "3.0.9", "3.3.4"):
-        assert verdicts(version, 1) == lost
+        assert verdicts(version, 1) == unreadable
     upgrade = json.loads(three.run("check", "--before-upgrade", "3.0.9", "-o", "json", code=1).stdout)
-    assert [one["count"] for one in upgrade["reasons"] if one["reason"] == "bit-sets-in-cursor-ledger"] == [4]
+    assert [
+        reason["count"] for reason in upgrade["reasons"] if reason["reason"] == "bit-sets-in-cursor-ledger"
+    ] == [4]
     done = three.run("check-readable", "--for-version", "2.11.0", entries=False)
     assert "not checked: the state of 6 cursors in their ledgers (give --entries)" in done.stderr
     three.run("convert-cursor", "--all", "--to", "ranges", "--yes")
     assert verdicts("2.11.0", 0) == []
 
 
-def test_a_state_that_is_not_known_is_left_and_said(three: Place) -> None:
+def test_a_cursor_with_unknown_state_is_skipped_and_named(three: Place) -> None:
     before = three.values()
     done = three.run(
         "convert-cursor", "marks", "--to", "ranges", "--yes", "-o", "json", code=1, entries=False
@@ -163,12 +167,17 @@ def test_a_state_that_is_not_known_is_left_and_said(three: Place) -> None:
     assert json.loads(done.stdout)["skipped_for"] == {"state-unknown": 4}
     assert f"{LONGS}: ledger 260 not given" in done.stderr
     three.store.delete(ledger_path(260), three.store.read(ledger_path(260)).version)
-    gone = three.run("convert-cursor", "marks", "--cursor", "longs", "--to", "ranges", "--yes", code=1)
-    assert "names ledger 260, which BookKeeper does not know: back to the record's position" in gone.stderr
+    without_ledger = three.run(
+        "convert-cursor", "marks", "--cursor", "longs", "--to", "ranges", "--yes", code=1
+    )
+    assert (
+        "names ledger 260, which BookKeeper does not know: back to the record's position"
+        in without_ledger.stderr
+    )
     assert three.store.read(LONGS).value == before[LONGS]
 
 
-def test_topics_that_are_loaded_are_refused(three: Place) -> None:
+def test_loaded_topics_are_refused(three: Place) -> None:
     owner = "/namespace/public/default/0x00000000_0xffffffff"
     three.store.put(owner, b'{"nativeUrl": "pulsar://b1:6650"}', -1)
     done = three.run("convert-cursor", "marks", "--to", "ranges", "--yes", code=7)
@@ -177,7 +186,7 @@ def test_topics_that_are_loaded_are_refused(three: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("words", "code", "message"),
     [
         (["marks", "--to", "bitset", "--yes"], 2, "a record has no bit sets, only brokers write them"),
         (["--to", "ranges", "--yes"], 2, "which topics?"),
@@ -187,8 +196,8 @@ def test_topics_that_are_loaded_are_refused(three: Place) -> None:
         (["marks", "--to", "ranges"], 2, "nothing is written without --yes"),
     ],
 )
-def test_what_cannot_be_meant(words: list[str], code: int, says: str, three: Place) -> None:
+def test_invalid_arguments_are_explained(words: list[str], code: int, message: str, three: Place) -> None:
     before = three.values()
     done = three.run("convert-cursor", *words, code=code)
-    assert says in done.stderr
+    assert message in done.stderr
     assert three.values() == before

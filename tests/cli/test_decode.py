@@ -1,4 +1,4 @@
-"""`decode` as a program: what goes in, what comes out where, and the exit codes."""
+"""`decode` as a program: its inputs, outputs and exit codes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_one_file_is_one_document(run: Run, ledger_file: Path) -> None:
     assert document["meaning"]["entries"] == 10
 
 
-def test_several_files_are_a_list_and_so_is_a_directory(run: Run, tmp_path: Path, ledger_file: Path) -> None:
+def test_several_files_and_directories_are_a_list(run: Run, tmp_path: Path, ledger_file: Path) -> None:
     (tmp_path / "cursor.bin").write_bytes(CURSOR)
     listed = documents(run("decode", ledger_file, "cursor.bin", "-o", "json"))
     assert [item["kind"] for item in listed] == ["ManagedLedgerInfo", "ManagedCursorInfo"]
@@ -57,7 +57,7 @@ def test_several_files_are_a_list_and_so_is_a_directory(run: Run, tmp_path: Path
     assert [json.loads(line)["source"] for line in matched] == ["cursor.bin", "ledger.bin"]
 
 
-def test_stdin_hex_and_base64(run: Run) -> None:
+def test_stdin_may_be_bytes_hex_or_base64(run: Run) -> None:
     raw = run("decode", "-", "-o", "json", stdin=LEDGER)
     in_hex = run("decode", "-", "--hex", "-o", "json", stdin=LEDGER.hex(" ", 4).encode() + b"\n")
     in_base64 = run("decode", "-", "--base64", "-o", "json", stdin=b64encode(LEDGER) + b"\n")
@@ -72,7 +72,7 @@ def test_stdin_hex_and_base64(run: Run) -> None:
 
 
 @pytest.mark.parametrize("text", [b"0g", b"abc", b"\xff"])
-def test_what_is_no_hex(run: Run, text: bytes) -> None:
+def test_invalid_hex_is_a_one_line_error(run: Run, text: bytes) -> None:
     done = run("decode", "-", "--hex", stdin=text)
     assert done.returncode == 4
     assert done.stdout == b""
@@ -80,7 +80,7 @@ def test_what_is_no_hex(run: Run, text: bytes) -> None:
     assert done.stderr.count(b"\n") == 1
 
 
-def test_the_path_of_a_file_tells_its_kind(run: Run, tmp_path: Path) -> None:
+def test_the_path_of_a_file_determines_its_kind(run: Run, tmp_path: Path) -> None:
     place = tmp_path / "managed-ledgers/public/default/persistent/orders/my+sub"
     place.mkdir(parents=True)
     (place / ".value").write_bytes(bytes.fromhex("08051003"))
@@ -89,7 +89,7 @@ def test_the_path_of_a_file_tells_its_kind(run: Run, tmp_path: Path) -> None:
     assert document["path"] == "/managed-ledgers/public/default/persistent/orders/my+sub"
 
 
-def test_ambiguous_content_is_asked_about(run: Run) -> None:
+def test_ambiguous_content_needs_type(run: Run) -> None:
     done = run("decode", "-", stdin=bytes.fromhex("08051003"))
     assert done.returncode == 2
     assert b"ManagedCursorInfo and PositionInfo" in done.stderr
@@ -98,7 +98,7 @@ def test_ambiguous_content_is_asked_about(run: Run) -> None:
     assert documents(named)["value"] == {"ledgerId": 5, "entryId": 3}
 
 
-def test_a_small_file_that_claims_two_gigabytes(tmp_path: Path) -> None:
+def test_a_small_file_that_claims_two_gigabytes_is_refused(tmp_path: Path) -> None:
     header = ManagedLedgerInfoMetadata(uncompressedSize=2**31 - 1)
     header.compressionType = 3  # type: ignore[assignment]
     claim = header.SerializeToString()
@@ -118,24 +118,24 @@ def test_a_small_file_that_claims_two_gigabytes(tmp_path: Path) -> None:
         assert b"2147483647" in done.stderr
 
 
-def test_a_corrupt_value_among_others(run: Run, tmp_path: Path) -> None:
+def test_a_corrupt_value_is_partly_decoded_among_others(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(LEDGER + bytes.fromhex("0a090809"))
     (tmp_path / "b").write_bytes(LEDGER)
     done = run("decode", "a", "b", "missing", "--type", "ManagedLedgerInfo", "-o", "json")
     assert done.returncode == 4
-    broken, whole = documents(done)
+    broken, intact = documents(done)
     assert broken["error"]["offset"] == 11
     assert [ledger["ledgerId"] for ledger in broken["value"]["ledgerInfo"]] == [7, 9]
-    assert whole["value"] == LEDGER_VALUE
-    stated = [json.loads(line) for line in done.stderr.splitlines()]
-    assert [(line["error"], line.get("source")) for line in stated] == [
+    assert intact["value"] == LEDGER_VALUE
+    errors = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [(line["error"], line.get("source")) for line in errors] == [
         ("decode", "a"),
         ("not-found", "missing"),
     ]
-    assert stated[0]["offset"] == 11
+    assert errors[0]["offset"] == 11
 
 
-def test_a_missing_file(run: Run) -> None:
+def test_a_missing_file_is_not_found(run: Run) -> None:
     done = run("decode", "nowhere.bin")
     assert (done.returncode, done.stdout) == (3, b"")
     assert done.stderr == b"pulsar-meta: nowhere.bin: no such file\n"
@@ -145,13 +145,13 @@ def test_a_missing_file(run: Run) -> None:
     "arguments",
     [("decode", "-", "--lines"), ("decode", "-", "--hex", "--base64"), ("decode", "-", "--type", "Nonsense")],
 )
-def test_wrong_usage(run: Run, arguments: tuple[str, ...]) -> None:
+def test_wrong_arguments_are_usage_errors(run: Run, arguments: tuple[str, ...]) -> None:
     done = run(*arguments)
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"Traceback" not in done.stderr
 
 
-def test_a_store_below_a_path(run: Run, capture: Callable[[str], Path]) -> None:
+def test_values_below_a_path_of_a_store_are_decoded(run: Run, capture: Callable[[str], Path]) -> None:
     snapshot = capture("pulsar-4.2.4") / "metadata.ndjson"
     prefix = "/managed-ledgers/public/default/persistent/orders"
     done = run("decode", "--store", f"snapshot:{snapshot}", prefix, "-o", "json")
@@ -162,7 +162,7 @@ def test_a_store_below_a_path(run: Run, capture: Callable[[str], Path]) -> None:
     assert all(type(word) is str for word in cursor["value"]["batchedEntryDeletionIndexInfo"][0]["deleteSet"])
 
 
-def test_a_store_in_a_directory_and_in_rocksdb(
+def test_stores_in_a_directory_and_in_rocksdb_are_decoded(
     run: Run, tmp_path: Path, capture: Callable[[str], Path]
 ) -> None:
     place = tmp_path / "tree/managed-ledgers/public/default/persistent/t"
@@ -180,7 +180,7 @@ def test_a_store_in_a_directory_and_in_rocksdb(
     assert sorted(os.listdir(rocksdb)) == before
 
 
-def test_a_snapshot_on_stdin(run: Run, capture: Callable[[str], Path]) -> None:
+def test_a_snapshot_can_be_read_from_stdin(run: Run, capture: Callable[[str], Path]) -> None:
     lines = (capture("pulsar-4.2.4") / "metadata.ndjson").read_bytes()
     done = run("decode", "-", "-o", "ndjson", stdin=lines)
     assert done.returncode == 0
@@ -190,7 +190,7 @@ def test_a_snapshot_on_stdin(run: Run, capture: Callable[[str], Path]) -> None:
 
 @pytest.mark.parametrize("kind", ["Json", "Text", "Bytes", "json"])
 @pytest.mark.parametrize("from_stdin", [True, False])
-def test_a_forced_type_is_stronger_than_the_looks_of_a_snapshot(
+def test_type_takes_precedence_over_detecting_a_snapshot(
     run: Run, tmp_path: Path, kind: str, from_stdin: bool
 ) -> None:
     value = b'{"path": "/a", "version": 1, "value": "aGVsbG8="}'
@@ -204,9 +204,7 @@ def test_a_forced_type_is_stronger_than_the_looks_of_a_snapshot(
     assert (as_snapshot["path"], as_snapshot["value"]) == ("/a", "hello")
 
 
-def test_people_read_ranges_times_and_what_is_only_a_snapshot(
-    run: Run, capture: Callable[[str], Path]
-) -> None:
+def test_plain_text_has_ranges_times_and_notes(run: Run, capture: Callable[[str], Path]) -> None:
     snapshot = capture("pulsar-4.2.4-killed") / "metadata.ndjson"
     text = run("decode", "--store", f"snapshot:{snapshot}", "/managed-ledgers/public/default").stdout.decode()
     assert "only a snapshot" in text
@@ -231,7 +229,7 @@ def test_an_escape_sequence_in_a_value_does_not_reach_the_terminal(run: Run) -> 
     assert b"n = \\x1b[2J\\nx\n" in text
 
 
-def test_decode_imports_nothing_heavy(tmp_path: Path) -> None:
+def test_decode_imports_no_heavy_library(tmp_path: Path) -> None:
     file = tmp_path / "cursor"
     file.write_bytes(CURSOR)
     program = "import sys; from pulsar_meta.cli.app import main; main()"
@@ -250,21 +248,21 @@ def test_decode_imports_nothing_heavy(tmp_path: Path) -> None:
     assert not {name for name in imported if name.split(".")[0] in heavy}
 
 
-def test_nothing_at_a_path_is_not_found(run: Run, capture: Callable[[str], Path], tmp_path: Path) -> None:
+def test_an_empty_path_is_not_found(run: Run, capture: Callable[[str], Path], tmp_path: Path) -> None:
     store = f"snapshot:{capture('pulsar-2.8.2') / 'metadata.ndjson'}"
-    there = "/managed-ledgers/public/default/persistent/orders"
-    done = run("decode", "--store", store, "/managed-ledgers/no", there, "-o", "json")
+    existing = "/managed-ledgers/public/default/persistent/orders"
+    done = run("decode", "--store", store, "/managed-ledgers/no", existing, "-o", "json")
     assert done.returncode == 3
-    assert documents(done)[0]["path"] == there
-    stated = json.loads(done.stderr)
-    assert (stated["error"], stated["message"]) == ("not-found", "nothing at or below /managed-ledgers/no")
+    assert documents(done)[0]["path"] == existing
+    error = json.loads(done.stderr)
+    assert (error["error"], error["message"]) == ("not-found", "nothing at or below /managed-ledgers/no")
     (tmp_path / "empty").mkdir()
     for arguments, why in (
         (["empty"], b"no file in this directory"),
         (["--store", "dir:empty"], b"nothing at or below /"),
         (["-", "--hex", "--lines"], b"no line with a value"),
         (["no*.bin"], b"no such file"),
-        ([there], b"no such file; a path of a store? then --store URL"),
+        ([existing], b"no such file; a path of a store? then --store URL"),
     ):
         done = run("decode", *arguments)
         assert (done.returncode, done.stdout) == (3, b"")
@@ -272,24 +270,24 @@ def test_nothing_at_a_path_is_not_found(run: Run, capture: Callable[[str], Path]
         assert done.stderr.count(b"\n") == 1
 
 
-def test_no_bytes_are_asked_about(run: Run) -> None:
+def test_empty_input_needs_type(run: Run) -> None:
     done = run("decode", "-")
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"being empty it fits ManagedLedgerInfo, Text and Bytes" in done.stderr
     assert documents(run("decode", "-", "--type", "ManagedLedgerInfo", "-o", "json"))["value"] == {}
 
 
-def test_raw_is_what_the_envelope_holds(run: Run, tmp_path: Path, ledger_file: Path) -> None:
+def test_raw_is_the_content_of_the_envelope(run: Run, tmp_path: Path, ledger_file: Path) -> None:
     assert run("decode", ledger_file, "-o", "raw").stdout == LEDGER
     assert run("decode", "-", "--hex", "-o", "raw", stdin=CURSOR.hex().encode()).stdout == CURSOR
-    # Text may begin with the letters that mark an envelope.
+    # Text may begin with the two letters that mark an envelope.
     place = tmp_path / "tree/admin/policies/t"
     place.mkdir(parents=True)
     (place / ".value").write_bytes(b"Gx, no envelope")
     assert run("decode", "--store", f"dir:{tmp_path}/tree", "-o", "raw").stdout == b"Gx, no envelope"
 
 
-def test_raw_is_of_one_whole_value(run: Run, ledger_file: Path, tmp_path: Path) -> None:
+def test_raw_needs_a_single_intact_value(run: Run, ledger_file: Path, tmp_path: Path) -> None:
     several = run("decode", ledger_file, ledger_file, "-o", "raw")
     assert (several.returncode, several.stdout) == (2, b"")
     assert run("decode", "no-such-file", "-o", "raw").returncode == 3
@@ -300,7 +298,7 @@ def test_raw_is_of_one_whole_value(run: Run, ledger_file: Path, tmp_path: Path) 
     assert not (tmp_path / "out.bin").exists()
 
 
-def test_raw_payloads_are_kept_off_a_terminal(ledger_file: Path) -> None:
+def test_raw_is_not_written_to_a_terminal(ledger_file: Path) -> None:
     master, slave = pty.openpty()
     done = subprocess.run(
         [PROGRAM, "decode", ledger_file, "-o", "raw"],
@@ -315,7 +313,9 @@ def test_raw_payloads_are_kept_off_a_terminal(ledger_file: Path) -> None:
     assert b"--force" in done.stderr
 
 
-def test_a_directory_that_cannot_be_read_hides_nothing(run: Run, tmp_path: Path, ledger_file: Path) -> None:
+def test_a_directory_that_cannot_be_read_does_not_hide_others(
+    run: Run, tmp_path: Path, ledger_file: Path
+) -> None:
     (tmp_path / "values/closed").mkdir(parents=True)
     (tmp_path / "values/open").write_bytes(CURSOR)
     done = run("decode", "values", "no/file", ledger_file, "-o", "ndjson")
@@ -337,14 +337,14 @@ def test_a_directory_that_cannot_be_read_hides_nothing(run: Run, tmp_path: Path,
     ] * 2
 
 
-def test_a_pipe_needs_no_dash(run: Run) -> None:
+def test_a_pipe_is_read_without_a_dash(run: Run) -> None:
     for words in ((), ("-",)):
         done = run("decode", *words, "--type", "ManagedLedgerInfo", "-o", "json", stdin=LEDGER)
         assert (done.returncode, documents(done)["source"]) == (0, "-")
         assert documents(done)["value"] == LEDGER_VALUE
 
 
-def test_a_terminal_is_not_read() -> None:
+def test_decode_does_not_read_from_a_terminal() -> None:
     master, slave = pty.openpty()
     try:
         done = subprocess.run([PROGRAM, "decode"], stdin=slave, capture_output=True, timeout=60)
@@ -355,24 +355,24 @@ def test_a_terminal_is_not_read() -> None:
     assert b"nothing to decode" in done.stderr
 
 
-def test_a_path_is_read_from_the_store_of_the_environment(
+def test_the_environment_can_set_the_store(
     run: Run, capture: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     snapshot = f"snapshot:{capture('pulsar-4.2.4') / 'metadata.ndjson'}"
     prefix = "/managed-ledgers/public/default/persistent/orders"
-    named = run("decode", "--store", snapshot, prefix, "-o", "json")
-    without = run("decode", prefix, "-o", "json")
-    assert (without.returncode, b"--store" in without.stderr) == (3, True)
+    from_option = run("decode", "--store", snapshot, prefix, "-o", "json")
+    without_store = run("decode", prefix, "-o", "json")
+    assert (without_store.returncode, b"--store" in without_store.stderr) == (3, True)
     monkeypatch.setenv("PULSAR_META_STORE", snapshot)
-    assert documents(run("decode", prefix, "-o", "json")) == documents(named)
-    # Files stay files.
+    assert documents(run("decode", prefix, "-o", "json")) == documents(from_option)
+    # Files are still read as files.
     (tmp_path / "ledger").write_bytes(LEDGER)
     assert documents(run("decode", "ledger", "-o", "json"))["value"] == LEDGER_VALUE
     assert documents(run("decode", tmp_path / "ledger", "-o", "json"))["value"] == LEDGER_VALUE
 
 
-def test_a_long_line_of_a_packed_snapshot_is_bounded(tmp_path: Path) -> None:
-    """8 KB of zstd that hold one line of 255 MB."""
+def test_a_long_line_of_a_compressed_snapshot_is_refused(tmp_path: Path) -> None:
+    """The file has 8 KB of zstd that decompress to a line of 255 MB."""
     line = b'{"path": "/x", "version": 0, "value": "' + b"A" * (255 << 20) + b'"}\n'
     file = tmp_path / "bomb.ndjson.zst"
     file.write_bytes(zstandard.compress(line))
@@ -389,17 +389,17 @@ def test_a_long_line_of_a_packed_snapshot_is_bounded(tmp_path: Path) -> None:
         assert b"Traceback" not in done.stderr
 
 
-def test_max_size_also_lets_a_long_line_in(run: Run, tmp_path: Path) -> None:
+def test_max_size_allows_longer_lines(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "long.ndjson"
     value = b64encode(bytes(3_000_000)).decode()
     file.write_text(json.dumps({"path": "/x", "version": 0, "value": value}) + "\n")
     refused = run("decode", file, "--max-size", "2000000", "-o", "json")
     assert (refused.returncode, b"line 1" in refused.stderr) == (4, True)
-    taken = run("decode", file, "--max-size", "3000000", "-o", "ndjson")
-    assert (taken.returncode, documents(taken)["value"]) == (0, value)
+    accepted = run("decode", file, "--max-size", "3000000", "-o", "ndjson")
+    assert (accepted.returncode, documents(accepted)["value"]) == (0, value)
 
 
-def test_a_redacted_property_is_shown_as_such(run: Run, tmp_path: Path) -> None:
+def test_a_redacted_property_is_shown_as_redacted(run: Run, tmp_path: Path) -> None:
     metadata = LedgerMetadataFormat(
         quorumSize=1, ensembleSize=1, length=0, state=LedgerMetadataFormat.OPEN,
         customMetadata=[{"key": "password", "value": b"geheim"}],

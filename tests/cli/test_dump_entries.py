@@ -1,4 +1,4 @@
-"""`dump-entries` on real disks: against the brokers' truth, its limits and forms, and damage."""
+"""`dump-entries` on real disks: compared with the brokers' truth, its limits and formats, and damage."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Capture = Callable[[str], Path]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the program in this process, which saves its start."""
+    """Run the command in this process."""
     return as_text(pulsar_meta_here("dump-entries", *arguments))
 
 
@@ -45,13 +45,13 @@ def dump(*arguments: str, expect: int = 0) -> list[Document]:
 
 
 def options(folder: Path, disks: Path) -> list[str]:
-    """Return the options for a capture's store and some disks."""
+    """Return the options for a capture's store and disks."""
     return ["--store", f"snapshot:{folder / 'metadata.ndjson'}", "--entries", f"bookie-disk:{disks}"]
 
 
 @pytest.fixture
-def where(capture: Capture) -> list[str]:
-    """Return the options that name the disks and the store of the main capture."""
+def sources(capture: Capture) -> list[str]:
+    """Return the options for the disks and the store of the main capture."""
     folder = capture("pulsar-4.2.4")
     return [
         "--entries",
@@ -66,32 +66,32 @@ def where(capture: Capture) -> list[str]:
 )
 def test_every_message_of_the_truth_is_shown(name: str, index: str, capture: Capture) -> None:
     folder = capture(name)
-    said = sum(
+    expected = sum(
         len(topic.get("messages") or ())
         for truth in folder.glob("truth*.json")
         for topic in orjson.loads(truth.read_bytes()).values()
     )
-    found = compare(folder, f"bookie-disk:{folder}{index}")
-    assert set(found) <= {SAME, CHUNKED, ENCRYPTED, TRANSACTION}
-    assert found.total() == said > 10_000
-    assert found[SAME] > 0.99 * said
+    compared = compare(folder, f"bookie-disk:{folder}{index}")
+    assert set(compared) <= {SAME, CHUNKED, ENCRYPTED, TRANSACTION}
+    assert compared.total() == expected > 10_000
+    assert compared[SAME] > 0.99 * expected
 
 
 @pytest.mark.parametrize("name", [name for name in CAPTURES if name != "pulsar-4.2.4"])
-def test_every_entry_is_the_same_where_disks_are_scanned(name: str, capture: Capture) -> None:
+def test_scanned_disks_give_the_same_entries(name: str, capture: Capture) -> None:
     url = f"bookie-disk:{capture(name)}"
     with open_entries([url]) as source, open_entries([f"{url}?index=scan"]) as scanned:
         assert scanned.ledgers() == source.ledgers()
         for ledger in source.ledgers():
-            found, expected = (
+            entries, expected = (
                 [(entry.entry_id, bytes(entry.data)) for entry in each.read_many(ledger)]
                 for each in (scanned, source)
             )
-            assert found == expected
+            assert entries == expected
 
 
-def test_positions_index_ranges_and_times(where: list[str]) -> None:
-    first, second = dump("orders", *where, "-n", "2")
+def test_entries_have_positions_index_ranges_and_times(sources: list[str]) -> None:
+    first, second = dump("orders", *sources, "-n", "2")
     assert {name: second[name] for name in second if name != "metadata"} == {
         "ledger_id": 18, "entry_id": 1, "size": second["size"], "frame_checksum": "ok", "digest": "ok",
         "broker_timestamp": 1795240940186, "index": 15, "first_index": 1, "last_index": 15,
@@ -101,12 +101,12 @@ def test_positions_index_ranges_and_times(where: list[str]) -> None:
     assert first["metadata"]["key"] == "k15"
 
 
-def test_limits(where: list[str]) -> None:
-    every = [(d["ledger_id"], d["entry_id"]) for d in dump("orders", *where)]
+def test_limits_select_entries(sources: list[str]) -> None:
+    every = [(d["ledger_id"], d["entry_id"]) for d in dump("orders", *sources)]
     ledgers = sorted({ledger for ledger, _ in every})
 
     def positions(*options: str) -> list[tuple[int, int]]:
-        return [(d["ledger_id"], d["entry_id"]) for d in dump("orders", *where, *options)]
+        return [(d["ledger_id"], d["entry_id"]) for d in dump("orders", *sources, *options)]
 
     assert every == sorted(every)
     assert positions("-n", "3") == every[:3]
@@ -131,34 +131,34 @@ def test_limits(where: list[str]) -> None:
         (["--from", "22:0", "--to", "18:0"], 2),
     ],
 )
-def test_limits_that_leave_nothing_are_told(where: list[str], options: list[str], code: int) -> None:
-    result = run("orders", *where, *options)
+def test_limits_that_select_nothing_are_errors(sources: list[str], options: list[str], code: int) -> None:
+    result = run("orders", *sources, *options)
     assert result.returncode == code
     assert result.stderr.count("\n") == 1
     assert result.stdout == ""
 
 
-def test_ledgers_by_number_need_no_store(where: list[str]) -> None:
-    by_number = dump("18", *where[:2])
-    assert by_number == dump("orders", *where, "--ledger", "18")
+def test_a_ledger_number_needs_no_store(sources: list[str]) -> None:
+    by_number = dump("18", *sources[:2])
+    assert by_number == dump("orders", *sources, "--ledger", "18")
 
 
-def test_a_partitioned_topic_stands_for_its_partitions(where: list[str]) -> None:
-    whole = dump("parted", *where)
-    parts = [dump(f"parted-partition-{number}", *where) for number in range(3)]
-    assert whole == [document for part in parts for document in part]
+def test_a_partitioned_topic_means_all_its_partitions(sources: list[str]) -> None:
+    partitioned = dump("parted", *sources)
+    parts = [dump(f"parted-partition-{number}", *sources) for number in range(3)]
+    assert partitioned == [document for part in parts for document in part]
     assert all(parts)
 
 
 @pytest.mark.parametrize("form", ["text", "hex", "base64", "hash"])
-def test_payloads(form: str, where: list[str]) -> None:
+def test_payloads_are_shown_in_each_format(form: str, sources: list[str]) -> None:
     decoders: dict[str, Callable[[str], bytes]] = {
         "text": str.encode,
         "hex": bytes.fromhex,
         "base64": base64.b64decode,
     }
-    for document in dump("codec-zstd", *where, "-n", "2", "--payload", form):
-        hashed = dump(str(document["ledger_id"]), *where, "-n", "2", "--payload", "hash")[
+    for document in dump("codec-zstd", *sources, "-n", "2", "--payload", form):
+        hashed = dump(str(document["ledger_id"]), *sources, "-n", "2", "--payload", "hash")[
             document["entry_id"]
         ]
         for message, other in zip(document["messages"], hashed["messages"], strict=True):
@@ -169,53 +169,53 @@ def test_payloads(form: str, where: list[str]) -> None:
             assert ("payload" in message) == (form != "hash")
 
 
-def test_payloads_into_a_directory(where: list[str], tmp_path: Path) -> None:
-    documents = dump("codec-zstd", *where, "-n", "3", "--payload", str(tmp_path / "payloads"))
-    hashed = dump("codec-zstd", *where, "-n", "3", "--payload", "hash")
+def test_payloads_can_be_written_to_a_directory(sources: list[str], tmp_path: Path) -> None:
+    documents = dump("codec-zstd", *sources, "-n", "3", "--payload", str(tmp_path / "payloads"))
+    hashed = dump("codec-zstd", *sources, "-n", "3", "--payload", "hash")
     names = set()
     for document, other in zip(documents, hashed, strict=True):
-        for message, stated in zip(document["messages"], other["messages"], strict=True):
+        for message, hashes in zip(document["messages"], other["messages"], strict=True):
             data = Path(message["payload_file"]).read_bytes()
-            assert hashlib.sha256(data).hexdigest() == stated["payload_sha256"]
+            assert hashlib.sha256(data).hexdigest() == hashes["payload_sha256"]
             names.add(message["payload_file"])
     assert len(names) == len(list((tmp_path / "payloads").iterdir()))
 
 
-def test_raw_is_what_frames_reads(where: list[str], tmp_path: Path) -> None:
+def test_raw_output_can_be_read_as_frames(sources: list[str], tmp_path: Path) -> None:
     frames = tmp_path / "some.frames"
-    assert run("codec-lz4", *where, "-o", "raw", "--output", str(frames)).returncode == 0
-    expected = dump("codec-lz4", *where, "--payload", "hash")
-    found = dump("--entries", f"frames:{frames}", "--payload", "hash")
-    for document in (*expected, *found):
+    assert run("codec-lz4", *sources, "-o", "raw", "--output", str(frames)).returncode == 0
+    expected = dump("codec-lz4", *sources, "--payload", "hash")
+    reread = dump("--entries", f"frames:{frames}", "--payload", "hash")
+    for document in (*expected, *reread):
         del document["ledger_id"], document["entry_id"]
-    assert found == [{**document, "digest": "absent"} for document in expected]
+    assert reread == [{**document, "digest": "absent"} for document in expected]
 
 
-def test_what_is_not_opened_says_why(where: list[str]) -> None:
-    chunked = dump("chunked", *where, "--deep")
+def test_entries_that_are_not_opened_have_a_reason(sources: list[str]) -> None:
+    chunked = dump("chunked", *sources, "--deep")
     assert chunked[0]["messages"] == []
     assert chunked[0]["unopened"].startswith("chunk 1 of ")
-    assert {d["unopened"] for d in dump("encrypted", *where, "--deep")} == {"encrypted"}
-    txn = dump("txn", *where, "--deep")
+    assert {d["unopened"] for d in dump("encrypted", *sources, "--deep")} == {"encrypted"}
+    txn = dump("txn", *sources, "--deep")
     assert {d["unopened"] for d in txn if "unopened" in d} == {"marker TXN_COMMIT", "marker TXN_ABORT"}
-    unbatched = dump("plain", *where, "--deep", "-n", "1")[0]
+    unbatched = dump("plain", *sources, "--deep", "-n", "1")[0]
     assert len(unbatched["messages"]) == 1
     assert "batch_index" not in unbatched["messages"][0]
 
 
-def test_ledgers_that_hold_no_frames(where: list[str]) -> None:
-    (schema,) = dump("42", *where)
+def test_ledgers_without_frames_are_explained(sources: list[str]) -> None:
+    (schema,) = dump("42", *sources)
     assert schema["unopened"] == "no frame: the schema of public/default/strings"
     assert (schema["digest"], schema["metadata"]) == ("ok", {})
-    bucket = dump("246", *where, "-n", "1", "--deep")[0]
+    bucket = dump("246", *sources, "-n", "1", "--deep")[0]
     assert bucket["unopened"] == "no frame: an index of delayed messages"
     assert bucket["messages"] == []
-    # By its content where there is no store to ask; 2 is a ledger of schemas, in no form to be recognised.
-    assert dump("2", *where[:2])[0]["unopened"].startswith("no frame: ")
+    # Without a store, the content decides. Ledger 2 has schemas, whose content is not recognized.
+    assert dump("2", *sources[:2])[0]["unopened"].startswith("no frame: ")
 
 
-def test_compacted_ledgers_say_where_their_entries_were(where: list[str]) -> None:
-    documents = dump("61", *where, "--deep")
+def test_compacted_entries_have_their_original_positions(sources: list[str]) -> None:
+    documents = dump("61", *sources, "--deep")
     assert documents
     for document in documents:
         assert (document["frame_checksum"], document["digest"]) == ("ok", "ok")
@@ -225,14 +225,14 @@ def test_compacted_ledgers_say_where_their_entries_were(where: list[str]) -> Non
     assert {message["payload_size"] for message in placeholders} == {0}
 
 
-def test_state_of_a_cursor_is_told_by_the_store(capture: Capture) -> None:
+def test_the_store_identifies_the_ledgers_of_cursors(capture: Capture) -> None:
     folder = capture("pulsar-2.8.2")
     documents = dump(
         "--entries", f"bookie-disk:{folder}", "--store", f"snapshot:{folder / 'metadata.ndjson'}", "--deep"
     )
-    stated = {document["unopened"] for document in documents if "unopened" in document}
-    assert "no frame: state of the cursor huge" in stated
-    assert any(reason.startswith("no frame: by its content the state of a cursor") for reason in stated)
+    reasons = {document["unopened"] for document in documents if "unopened" in document}
+    assert "no frame: state of the cursor huge" in reasons
+    assert any(reason.startswith("no frame: by its content the state of a cursor") for reason in reasons)
 
 
 def test_fields_of_other_interceptors_are_shown(tmp_path: Path) -> None:
@@ -249,10 +249,10 @@ def test_fields_of_other_interceptors_are_shown(tmp_path: Path) -> None:
     assert "unknown broker fields 99" in " ".join(table.split())
 
 
-def test_plain_is_a_line_an_entry_or_a_message(where: list[str]) -> None:
-    (line,) = run("orders", *where, "--from", "-1").stdout.splitlines()
+def test_plain_output_has_one_line_per_entry_or_message(sources: list[str]) -> None:
+    (line,) = run("orders", *sources, "--from", "-1").stdout.splitlines()
     assert line.split("\t")[:2] == ["242:5", "4186-4499"]
-    lines = run("orders", *where, "--from", "-1", "--deep").stdout.splitlines()
+    lines = run("orders", *sources, "--from", "-1", "--deep").stdout.splitlines()
     assert len(lines) == 314
     assert lines[0].split("\t")[:2] == ["242:5:0", "4186"]
 
@@ -267,26 +267,28 @@ def test_plain_is_a_line_an_entry_or_a_message(where: list[str]) -> None:
         (["orders", "-n", "-1"], 2, "--count"),
     ],
 )
-def test_what_cannot_be_shown_is_told(arguments: list[str], code: int, words: str, where: list[str]) -> None:
-    done = run(*arguments, *where)
+def test_invalid_arguments_are_explained(
+    arguments: list[str], code: int, words: str, sources: list[str]
+) -> None:
+    done = run(*arguments, *sources)
     assert done.returncode == code
     assert words in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_topic_needs_a_store(where: list[str]) -> None:
-    done = run("orders", *where[:2])
+def test_a_topic_needs_a_store(sources: list[str]) -> None:
+    done = run("orders", *sources[:2])
     assert (done.returncode, done.stdout) == (2, "")
     assert "give --store" in done.stderr
 
 
-def test_entries_of_other_bookies_are_not_checked_and_not_missing(capture: Capture) -> None:
+def test_entries_of_other_bookies_are_not_reported_as_missing(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4-3bookies")
     store = ["--store", f"snapshot:{folder / 'metadata.ndjson'}"]
-    whole = dump("orders", *store, "--entries", f"bookie-disk:{folder}")
+    complete = dump("orders", *store, "--entries", f"bookie-disk:{folder}")
     done = run("orders", *store, "--entries", f"bookie-disk:{folder / 'bookie0'}", "-o", "json")
     assert done.returncode == 3
-    assert 0 < len(json.loads(done.stdout)) < len(whole)
+    assert 0 < len(json.loads(done.stdout)) < len(complete)
     assert json.loads(done.stderr) == {
         "checked": {"topics": 1, "ledgers": 6, "entries": 108},
         "not_checked": {"55 entries": "only bookies have them whose disks were not given"},
@@ -294,8 +296,8 @@ def test_entries_of_other_bookies_are_not_checked_and_not_missing(capture: Captu
 
 
 @pytest.mark.parametrize("part", ["payload", "broker metadata", "ids", "size"])
-def test_a_corrupt_entry_is_told_and_the_others_are_shown(
-    part: str, where: list[str], capture: Capture, tmp_path: Path
+def test_a_corrupt_entry_is_an_error_and_the_others_are_shown(
+    part: str, sources: list[str], capture: Capture, tmp_path: Path
 ) -> None:
     bookie = tmp_path / "bookie"
     shutil.copytree(capture("pulsar-4.2.4") / "bookie0", bookie)
@@ -315,32 +317,34 @@ def test_a_corrupt_entry_is_told_and_the_others_are_shown(
         case "size":
             struct.pack_into(">i", data, at - 4, 2**31 - 1)
     path.write_bytes(data)
-    whole = dump("orders", *where)
-    done = run("orders", *where[2:], "--entries", f"bookie-disk:{bookie}", "-o", "json")
+    intact = dump("orders", *sources)
+    done = run("orders", *sources[2:], "--entries", f"bookie-disk:{bookie}", "-o", "json")
     assert done.returncode == 4
-    found = json.loads(done.stdout)
-    broken = [(d["frame_checksum"], d["digest"]) for d in found if (d["ledger_id"], d["entry_id"]) == (18, 1)]
+    shown = json.loads(done.stdout)
+    broken = [(d["frame_checksum"], d["digest"]) for d in shown if (d["ledger_id"], d["entry_id"]) == (18, 1)]
     expected = {"payload": [("bad", "bad")], "broker metadata": [("ok", "bad")], "ids": [], "size": []}
     assert broken == expected[part]
-    assert [d for d in found if d["digest"] == "ok"] == [d for d in whole if d != whole[1]]
-    stated = json.loads(done.stderr.splitlines()[0])
-    assert "18:1" in stated["message"] + stated["source"]
+    assert [d for d in shown if d["digest"] == "ok"] == [d for d in intact if d != intact[1]]
+    error = json.loads(done.stderr.splitlines()[0])
+    assert "18:1" in error["message"] + error["source"]
     if not broken:
-        assert (stated["source"], stated["error"]) == (str(path), "decode")
-        assert abs(stated["offset"] - at) < 5
-    raw = run("orders", *where[2:], "--entries", f"bookie-disk:{bookie}", "-o", "raw", "--output", os.devnull)
+        assert (error["source"], error["error"]) == (str(path), "decode")
+        assert abs(error["offset"] - at) < 5
+    raw = run(
+        "orders", *sources[2:], "--entries", f"bookie-disk:{bookie}", "-o", "raw", "--output", os.devnull
+    )
     assert (raw.returncode, "18:1" in raw.stderr) == (4, True)
 
 
-def test_a_whole_copy_stands_for_a_corrupt_one(capture: Capture, tmp_path: Path) -> None:
+def test_an_intact_copy_replaces_a_corrupt_one(capture: Capture, tmp_path: Path) -> None:
     folder = capture("pulsar-4.2.4-3bookies")
-    whole = dump("orders", *options(folder, folder))
-    ledger = whole[0]["ledger_id"]
+    intact = dump("orders", *options(folder, folder))
+    ledger = intact[0]["ledger_id"]
     disks = tmp_path / "disks"
     for disk in folder.glob("bookie*"):
         shutil.copytree(disk, disks / disk.name)
     with open_entries([f"bookie-disk:{disks}"]) as source:
-        # The part that is asked first for the entry.
+        # This part is read first.
         part, table = next(iter(source.located(ledger) or ()))
         path, at = Path(part.name(table.locations[0] >> 32)), table.locations[0] & 0xFFFFFFFF
     data = bytearray(path.read_bytes())
@@ -348,61 +352,63 @@ def test_a_whole_copy_stands_for_a_corrupt_one(capture: Capture, tmp_path: Path)
     path.write_bytes(data)
     done = run("orders", *options(folder, disks), "-o", "json")
     assert done.returncode == 4
-    assert json.loads(done.stdout) == whole
-    stated = json.loads(done.stderr.splitlines()[0])
-    assert stated["source"] == f"entry {ledger}:{table.entry_ids[0]}"
-    assert stated["message"].startswith("a copy of it is corrupt")
+    assert json.loads(done.stdout) == intact
+    error = json.loads(done.stderr.splitlines()[0])
+    assert error["source"] == f"entry {ledger}:{table.entry_ids[0]}"
+    assert error["message"].startswith("a copy of it is corrupt")
 
 
-def test_a_frame_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_frames_that_cannot_be_read_have_a_reason(tmp_path: Path) -> None:
     metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=0, num_messages_in_batch=9)
     frames = [b"", b"\x0e\x02\xff\xff\xff\xff", encode_frame(metadata, b"\0\0\0\x02xx")]
     (tmp_path / "f").write_bytes(b"".join(len(f).to_bytes(4, "big") + f for f in frames))
-    found = dump("--entries", f"frames:{tmp_path / 'f'}", "--deep", expect=4)
-    assert [document["messages"] for document in found] == [[], [], []]
-    assert all(document["unopened"] for document in found)
+    shown = dump("--entries", f"frames:{tmp_path / 'f'}", "--deep", expect=4)
+    assert [document["messages"] for document in shown] == [[], [], []]
+    assert all(document["unopened"] for document in shown)
 
 
-def test_frames_in_a_file_keep_their_positions(where: list[str], tmp_path: Path) -> None:
+def test_frames_in_a_file_keep_their_positions(sources: list[str], tmp_path: Path) -> None:
     file = tmp_path / "frames"
-    assert run("orders", *where, "--from", "-3", "-o", "raw", "--output", str(file)).returncode == 0
-    kept = [(d["ledger_id"], d["entry_id"]) for d in dump("--entries", f"frames:{file}")]
-    assert kept == [(242, 3), (242, 4), (242, 5)]
+    assert run("orders", *sources, "--from", "-3", "-o", "raw", "--output", str(file)).returncode == 0
+    positions = [(d["ledger_id"], d["entry_id"]) for d in dump("--entries", f"frames:{file}")]
+    assert positions == [(242, 3), (242, 4), (242, 5)]
 
 
-def test_faults_are_json_where_the_output_is(where: list[str]) -> None:
-    done = run("no-such-topic", "orders", *where, "-n", "1", "-o", "ndjson")
+def test_errors_are_json_if_the_output_is(sources: list[str]) -> None:
+    done = run("no-such-topic", "orders", *sources, "-n", "1", "-o", "ndjson")
     assert done.returncode == 3
     assert json.loads(done.stderr.splitlines()[0])["error"] == "not-found"
     assert json.loads(done.stdout)["entry_id"] == 0
 
 
 @pytest.mark.parametrize("slip", ["txt", "Text", "hexx", "payloads"])
-def test_a_slip_of_the_pen_makes_no_directory(slip: str, where: list[str], tmp_path: Path) -> None:
+def test_a_misspelled_payload_format_creates_no_directory(
+    slip: str, sources: list[str], tmp_path: Path
+) -> None:
     with chdir(tmp_path):
-        done = run("orders", *where, "-n", "1", "--payload", slip)
+        done = run("orders", *sources, "-n", "1", "--payload", slip)
         assert (done.returncode, done.stdout) == (2, "")
         assert "text, hex, base64, hash, or a directory as dir:DIR" in done.stderr
         assert list(tmp_path.iterdir()) == []
-        assert run("orders", *where, "-n", "1", "--payload", f"dir:{slip}").returncode == 0
-        assert run("orders", *where, "-n", "1", "--payload", slip).returncode == 0
+        assert run("orders", *sources, "-n", "1", "--payload", f"dir:{slip}").returncode == 0
+        assert run("orders", *sources, "-n", "1", "--payload", slip).returncode == 0
         assert [path.name for path in tmp_path.iterdir()] == [slip]
 
 
-def test_frames_to_a_device_have_no_index_beside_it(where: list[str], tmp_path: Path) -> None:
+def test_frames_written_to_a_device_get_no_index_file(sources: list[str], tmp_path: Path) -> None:
     (tmp_path / "null").symlink_to("/dev/null")
-    assert run("orders", *where, "-n", "1", "-o", "raw", "--output", str(tmp_path / "null")).returncode == 0
+    assert run("orders", *sources, "-n", "1", "-o", "raw", "--output", str(tmp_path / "null")).returncode == 0
     assert [path.name for path in tmp_path.iterdir()] == ["null"]
 
 
-def test_payloads_need_a_directory(where: list[str], tmp_path: Path) -> None:
+def test_payloads_are_not_written_to_a_file(sources: list[str], tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    done = run("orders", *where, "-n", "1", "--payload", str(tmp_path / "file"))
+    done = run("orders", *sources, "-n", "1", "--payload", str(tmp_path / "file"))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "directory" in done.stderr
 
 
-def test_frames_are_read_from_a_regular_file(tmp_path: Path) -> None:
+def test_frames_are_read_only_from_a_regular_file(tmp_path: Path) -> None:
     done = run("--entries", f"frames:{tmp_path}")
     assert (done.returncode, done.stdout) == (2, "")
     assert "no regular file" in done.stderr

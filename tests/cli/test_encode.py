@@ -1,4 +1,4 @@
-"""`encode` as a program: documents in, bytes or a snapshot out, and the exit codes."""
+"""`encode` as a program: its inputs, its outputs and its exit codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from tests.cli.values import CURSOR, LEDGER, PROGRAM, Run, payload
 
 
 @pytest.mark.parametrize("name", ["pulsar-4.2.4", "pulsar-2.8.2"])
-def test_a_snapshot_goes_through_json_and_back(run: Run, name: str, capture: Callable[[str], Path]) -> None:
+def test_a_snapshot_survives_a_round_trip_through_json(
+    run: Run, name: str, capture: Callable[[str], Path]
+) -> None:
     snapshot = capture(name) / "metadata.ndjson"
     done = run("decode", snapshot, "-o", "json")
     assert (done.returncode, done.stderr) == (0, b"")
@@ -27,26 +29,28 @@ def test_a_snapshot_goes_through_json_and_back(run: Run, name: str, capture: Cal
     assert [(line["path"], line["version"]) for line in after] == [
         (line["path"], line["version"]) for line in before
     ]
-    for one, other in zip(before, after, strict=True):
-        assert payload(b64decode(one["value"])) == payload(b64decode(other["value"])), one["path"]
+    for original, restored in zip(before, after, strict=True):
+        assert payload(b64decode(original["value"])) == payload(b64decode(restored["value"])), original[
+            "path"
+        ]
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4", "zlib", "zstd", "snappy"])
-def test_encode_compresses_as_asked(run: Run, ledger_file: Path, codec: str) -> None:
+def test_encode_compresses_with_the_given_codec(run: Run, ledger_file: Path, codec: str) -> None:
     document = run("decode", ledger_file, "-o", "json").stdout
     done = run("encode", "--compression", codec, stdin=document)
     assert payload(done.stdout) == (None if codec == "none" else codec, LEDGER)
 
 
 @pytest.mark.parametrize(("threshold", "codec"), [(10, "zstd"), (11, None), (12, None)])
-def test_encode_with_pulsars_threshold(
+def test_encode_compresses_only_values_over_the_threshold(
     run: Run, ledger_file: Path, threshold: int, codec: str | None
 ) -> None:
     document = run("decode", ledger_file, "-o", "json").stdout
     assert payload(run("encode", "--threshold", threshold, stdin=document).stdout)[0] == codec
 
 
-def test_encode_tells_where_the_order_is_lost(run: Run) -> None:
+def test_a_note_tells_that_the_field_order_was_lost(run: Run) -> None:
     decoded = run("decode", "-", "--type", "ManagedCursorInfo", "-o", "json", stdin=bytes.fromhex("48070801"))
     assert decoded.returncode == 0
     assert b"other bytes" in decoded.stderr
@@ -57,7 +61,7 @@ def test_encode_tells_where_the_order_is_lost(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "what"),
+    ("text", "code", "words"),
     [
         (b"", 2, b"no document"),
         (b"[]", 2, b"no document"),
@@ -75,14 +79,14 @@ def test_encode_tells_where_the_order_is_lost(run: Run) -> None:
         ),
     ],
 )
-def test_json_that_is_not_what_decode_writes(run: Run, text: bytes, code: int, what: bytes) -> None:
+def test_json_that_is_no_document_is_refused(run: Run, text: bytes, code: int, words: bytes) -> None:
     done = run("encode", stdin=text)
     assert (done.returncode, done.stdout) == (code, b"")
-    assert what in done.stderr
+    assert words in done.stderr
     assert done.stderr.count(b"\n") == 1
 
 
-def test_several_values_without_paths_take_the_names_of_their_files(run: Run, tmp_path: Path) -> None:
+def test_values_without_paths_get_the_names_of_their_files(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(LEDGER)
     (tmp_path / "b.bin").write_bytes(CURSOR)
     listed = run("decode", "a.bin", "b.bin", "-o", "json").stdout
@@ -93,7 +97,7 @@ def test_several_values_without_paths_take_the_names_of_their_files(run: Run, tm
     ]
 
 
-def test_raw_bytes_are_kept_off_a_terminal(ledger_file: Path, run: Run) -> None:
+def test_raw_bytes_are_not_written_to_a_terminal(ledger_file: Path, run: Run) -> None:
     document = run("decode", ledger_file, "-o", "json").stdout
     (ledger_file.parent / "d.json").write_bytes(document)
     for force, code in ((), 2), (("--force",), 0):
@@ -111,27 +115,27 @@ def test_raw_bytes_are_kept_off_a_terminal(ledger_file: Path, run: Run) -> None:
         assert bool(done.stderr) == (code == 2)
 
 
-def test_output_to_a_file(run: Run, tmp_path: Path, ledger_file: Path) -> None:
+def test_output_can_be_written_to_a_file(run: Run, tmp_path: Path, ledger_file: Path) -> None:
     document = run("decode", ledger_file, "-o", "json").stdout
     assert run("encode", "--output", "again.bin", stdin=document).stdout == b""
     assert payload((tmp_path / "again.bin").read_bytes()) == ("zstd", LEDGER)
 
 
-def test_a_directory_is_no_json(run: Run, tmp_path: Path) -> None:
+def test_a_directory_is_no_input(run: Run, tmp_path: Path) -> None:
     done = run("encode", tmp_path)
     assert (done.returncode, done.stdout) == (6, b"")
     assert b"cannot be read: Is a directory" in done.stderr
 
 
 @pytest.mark.parametrize("form", ["json", "table", "plain", "csv", "html", "parquet"])
-def test_a_form_that_bytes_have_not_is_refused(run: Run, ledger_file: Path, form: str) -> None:
+def test_other_output_formats_are_refused(run: Run, ledger_file: Path, form: str) -> None:
     document = run("decode", ledger_file, "-o", "json").stdout
     done = run("encode", "-o", form, "--output", "again.bin", stdin=document)
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
     assert not (ledger_file.parent / "again.bin").exists()
 
 
-def test_raw_is_one_value_and_ndjson_a_snapshot_of_any_number(run: Run, ledger_file: Path) -> None:
+def test_raw_holds_one_value_and_ndjson_any_number(run: Run, ledger_file: Path) -> None:
     document = run("decode", ledger_file, "-o", "json").stdout
     assert payload(run("encode", "-o", "raw", stdin=document).stdout) == ("zstd", LEDGER)
     (line,) = run("encode", "-o", "ndjson", stdin=document).stdout.splitlines()
@@ -140,7 +144,7 @@ def test_raw_is_one_value_and_ndjson_a_snapshot_of_any_number(run: Run, ledger_f
     assert (several.returncode, several.stdout) == (2, b"")
 
 
-def test_what_no_broker_compresses_stays_and_is_told_once(run: Run, ledger_file: Path) -> None:
+def test_kinds_that_no_broker_compresses_stay_uncompressed_with_one_note(run: Run, ledger_file: Path) -> None:
     position = b'{"kind": "PositionInfo", "source": "p", "value": {"ledgerId": 1, "entryId": 2}}'
     ledger = run("decode", ledger_file, "-o", "json").stdout
     done = run("encode", "--compression", "lz4", stdin=position + ledger + position)

@@ -1,4 +1,4 @@
-"""Commands that can run by Spark say in one line when it cannot, and run without it when it is not a must."""
+"""Commands run without Spark if it is optional; if it is required, they explain why it cannot start."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_without_java(
+def test_commands_run_without_java_unless_spark_is_required(
     capture: Callable[[str], Path], tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a process of its own: a Spark of other tests, which may be up in this one, is not to be seen."""
+    """Hides the Spark session of other tests, which may run in this process."""
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     folder = capture("pulsar-4.2.4")
     settings = environment(
@@ -33,10 +33,10 @@ def test_without_java(
         PULSAR_META_STORE=f"snapshot:{folder / 'metadata.ndjson'}",
         PULSAR_META_ENTRIES=f"bookie-disk:{folder / 'bookie0'}",
     )
-    wanted = pulsar_meta_here(*command.split(), "--engine", "spark", env=settings)
-    assert (wanted.returncode, wanted.stdout) == (6, b"")
-    assert wanted.stderr.startswith(b"pulsar-meta: Spark cannot run: there is no java in JAVA_HOME")
-    assert wanted.stderr.count(b"\n") == 1
+    required = pulsar_meta_here(*command.split(), "--engine", "spark", env=settings)
+    assert (required.returncode, required.stdout) == (6, b"")
+    assert required.stderr.startswith(b"pulsar-meta: Spark cannot run: there is no java in JAVA_HOME")
+    assert required.stderr.count(b"\n") == 1
     done = pulsar_meta_here(*command.split(), "--master", "local[1]", env=settings)
     local = pulsar_meta_here(*command.split(), "--engine", "local", env=settings)
     assert (done.returncode, done.stdout) == (local.returncode, local.stdout)

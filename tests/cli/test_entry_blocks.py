@@ -1,4 +1,4 @@
-"""Entries in blocks look, and are found faulty, as they are one by one: on captures, on hostile bytes."""
+"""Entries that are read in blocks give the same output as entries that are read one at a time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COMMANDS = {
     "deep ndjson": ("dump-entries", "--deep", "-o", "ndjson"),
     "verify": ("verify-entries", "-o", "plain"),
 }
-# Every form on a capture or two, 4000 entries of it; `make chaos` has all of them on all.
+# Each format on one or two captures with 4000 entries; `make chaos` runs all formats on all captures.
 CAPTURES = {
     "pulsar-2.8.2": ("ndjson",),
     "pulsar-3.0.7": ("plain", "verify", "deep plain"),
@@ -50,43 +50,43 @@ CHARACTERS = 'ab="\\,\n\t €ï\x7f\u202e\x1b'
 
 
 @contextmanager
-def one_by_one(entries: int) -> Iterator[None]:
-    """Have so many entries of a command come one by one, the rest in blocks."""
+def singles_first(entries: int) -> Iterator[None]:
+    """Make commands read the first `entries` entries one at a time and the rest in blocks."""
     with patch.object(entry_blocks, "ONE_BY_ONE", entries):
         yield
 
 
-def both(*words: str) -> None:
-    """Run a command row by row, and in blocks from the first entry on; both have to print the same."""
-    with one_by_one(2**62):
+def compare_blocks(*words: str) -> None:
+    """Run a command row by row and completely in blocks; both must print the same."""
+    with singles_first(2**62):
         rows = pulsar_meta_here(*words)
-    with one_by_one(0), patch.object(entry_reader, "ROWS_AT_ONCE", 1000):
-        found = pulsar_meta_here(*words)
-    assert (found.stdout, found.stderr, found.returncode) == (rows.stdout, rows.stderr, rows.returncode)
+    with singles_first(0), patch.object(entry_reader, "ROWS_AT_ONCE", 1000):
+        blocks = pulsar_meta_here(*words)
+    assert (blocks.stdout, blocks.stderr, blocks.returncode) == (rows.stdout, rows.stderr, rows.returncode)
 
 
-def both_over(folder: Path, forms: Iterable[str], *more: str) -> None:
+def compare_blocks_on(folder: Path, forms: Iterable[str], *more: str) -> None:
     sources = [f"--entries=bookie-disk:{bookie}" for bookie in sorted(folder.glob("bookie*"))]
     for form in forms:
-        both(*COMMANDS[form], *more, *sources, "--store", f"snapshot:{folder / 'metadata.ndjson'}")
+        compare_blocks(*COMMANDS[form], *more, *sources, "--store", f"snapshot:{folder / 'metadata.ndjson'}")
 
 
 @pytest.mark.parametrize("name", CAPTURES)
-def test_captures_look_the_same_in_blocks(capture: Callable[[str], Path], name: str) -> None:
-    both_over(capture(name), CAPTURES[name], "-n", "4000")
+def test_captures_give_the_same_output_in_blocks(capture: Callable[[str], Path], name: str) -> None:
+    compare_blocks_on(capture(name), CAPTURES[name], "-n", "4000")
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("name", CAPTURES)
-def test_captures_look_the_same_in_every_form(capture: Callable[[str], Path], name: str) -> None:
-    both_over(capture(name), COMMANDS)
+def test_captures_give_the_same_output_in_every_format(capture: Callable[[str], Path], name: str) -> None:
+    compare_blocks_on(capture(name), COMMANDS)
 
 
 def test_a_limit_ends_within_a_block(capture: Callable[[str], Path]) -> None:
     source = f"--entries=bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"
     for limit in ("0", "1", "1234"):
-        both("dump-entries", "-n", limit, source)
-    both("dump-entries", "--from", "3", "--to", "17", source)
+        compare_blocks("dump-entries", "-n", limit, source)
+    compare_blocks("dump-entries", "--from", "3", "--to", "17", source)
 
 
 def properties(chance: random.Random) -> Iterator[tuple[str, str]]:
@@ -147,7 +147,7 @@ def message(chance: random.Random, entry: int) -> tuple[MessageMetadata, bytes]:
 
 
 def single(chance: random.Random) -> tuple[SingleMessageMetadata, bytes]:
-    """Return a message of a batch of which anything may be odd."""
+    """Generate a message of a batch, with a random selection of unusual fields."""
     metadata = SingleMessageMetadata()
     for key, value in properties(chance):
         metadata.properties.add(key=key, value=value)
@@ -166,19 +166,19 @@ def single(chance: random.Random) -> tuple[SingleMessageMetadata, bytes]:
 
 
 def frame(chance: random.Random, entry: int, index: int) -> bytes:
-    """Return a frame of which anything may be odd; most have nothing wrong."""
+    """Generate a frame. Most frames are valid, but any part may be unusual or damaged."""
     metadata, payload = message(chance, entry)
-    head = bytearray(metadata.SerializeToString())
+    metadata_bytes = bytearray(metadata.SerializeToString())
     if chance.random() < 0.1:
-        head += chance.choice(
+        metadata_bytes += chance.choice(
             (b"\xf8\x3f\x05", b"\x0a\x02\xff\xfe", b"\x10\x09", b"\x22\x02\x0a\x00", b"\x08\x01")
         )
     if chance.random() < 0.1:
-        head[chance.randrange(len(head))] ^= 1 << chance.randrange(8)
+        metadata_bytes[chance.randrange(len(metadata_bytes))] ^= 1 << chance.randrange(8)
     broker = BrokerEntryMetadata(broker_timestamp=chance.choice((1_795_000_000_001 + entry, 0)))
     if chance.random() < 0.9:
         broker.index = chance.choice((index, index, index, index + 1, 2**53))
-    covered = len(head).to_bytes(4) + bytes(head) + payload
+    covered = len(metadata_bytes).to_bytes(4) + bytes(metadata_bytes) + payload
     checksum = encode_checksum(covered) if chance.random() < 0.9 else b""
     data = bytearray(encode_prefix(broker if chance.random() < 0.9 else None) + checksum + covered)
     if chance.random() < 0.05:
@@ -187,35 +187,35 @@ def frame(chance: random.Random, entry: int, index: int) -> bytes:
 
 
 def write_log(folder: Path, chance: random.Random, digest: DigestType) -> None:
-    """Write an entry log of odd entries, some missing, some with a wrong digest or length, one cut off."""
+    """Write an entry log with gaps, a few wrong digests and lengths, and a truncated last record."""
     folder.mkdir(parents=True)
     with (folder / "0.log").open("wb") as log:
         log.write(b"BKLO" + (1).to_bytes(4) + bytes(HEADER_SIZE - 8))
         length, entry = 0, -1
         for index in range(120):
             entry += chance.choice((1, 1, 1, 1, 1, 1, 1, 1, 2))
-            one = frame(chance, entry, index)
-            length += len(one) + (chance.random() < 0.03)
-            data = bytearray(encode_bookie_entry(7, entry, entry - 1, length, one, digest_type=digest))
+            data_frame = frame(chance, entry, index)
+            length += len(data_frame) + (chance.random() < 0.03)
+            data = bytearray(encode_bookie_entry(7, entry, entry - 1, length, data_frame, digest_type=digest))
             if chance.random() < 0.03:
                 data[chance.randrange(len(data))] ^= 1
             log.write(len(data).to_bytes(4) + data)
         log.write((5000).to_bytes(4) + bytes(40))
 
 
-# Each runs ten commands.
+# Each example runs ten commands.
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32), digest=st.sampled_from(("CRC32C", "CRC32")))
-# Has a key that is not UTF-8.
+# This seed generates a key that is not UTF-8.
 @example(seed=152, digest="CRC32C")
-def test_hostile_entries_look_the_same_in_blocks(
+def test_hostile_entries_give_the_same_output_in_blocks(
     tmp_path_factory: pytest.TempPathFactory, seed: int, digest: DigestType
 ) -> None:
     folder = tmp_path_factory.mktemp("odd") / "current"
     write_log(folder, random.Random(seed), digest)
     with patch.object(entry_reader, "BYTES_AT_ONCE", 3000 + seed % 20_000):
         for words in COMMANDS.values():
-            both(*words, f"--entries=bookie-disk:{folder}")
+            compare_blocks(*words, f"--entries=bookie-disk:{folder}")
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -225,7 +225,7 @@ def test_parquet_has_the_same_columns_from_blocks(tmp_path: Path, seed: int) -> 
     for name, entries in (("rows", 2**62), ("blocks", 0)):
         file = tmp_path / name
         words = ("-o", "parquet", "--output", str(file), f"--entries=bookie-disk:{tmp_path / 'current'}")
-        with one_by_one(entries):
+        with singles_first(entries):
             pulsar_meta_here("dump-entries", *words)
         tables.append(pq.read_table(file).to_pylist())
     assert tables[0] == tables[1]
@@ -245,7 +245,7 @@ def test_no_block_waits_for_the_garbage_collector(tmp_path: Path, form: str) -> 
     words = ("-o", form, "--output", str(tmp_path / "out"), f"--entries=bookie-disk:{tmp_path / 'current'}")
     gc.disable()
     try:
-        with one_by_one(0), patch.object(FieldCells, "__init__", noted):
+        with singles_first(0), patch.object(FieldCells, "__init__", noted):
             for more in ((), ("--deep",)) if form != "parquet" else ((),):
                 pulsar_meta_here("dump-entries", *more, *words)
     finally:
@@ -254,7 +254,7 @@ def test_no_block_waits_for_the_garbage_collector(tmp_path: Path, form: str) -> 
     assert not [cells for cells in made if cells() is not None]
 
 
-def test_parquet_is_of_whole_entries(capture: Callable[[str], Path], tmp_path: Path) -> None:
+def test_deep_parquet_is_refused(capture: Callable[[str], Path], tmp_path: Path) -> None:
     source = f"--entries=bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"
     done = pulsar_meta_here(
         "dump-entries", "--deep", "-o", "parquet", "--output", str(tmp_path / "x"), source
@@ -263,9 +263,12 @@ def test_parquet_is_of_whole_entries(capture: Callable[[str], Path], tmp_path: P
     assert b"a row an entry" in done.stderr
 
 
-def test_blocks_are_made_of_most_entries(capture: Callable[[str], Path]) -> None:
+def test_most_entries_are_read_in_blocks(capture: Callable[[str], Path]) -> None:
     source = f"--entries=bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"
     made: list[int] = []
-    with one_by_one(0), patch.object(entry_blocks.PresentBlock, "entry", lambda held, row: made.append(row)):
+    with (
+        singles_first(0),
+        patch.object(entry_blocks.PresentBlock, "entry", lambda block, row: made.append(row)),
+    ):
         done = pulsar_meta_here("dump-entries", "-o", "ndjson", source)
     assert len(made) < len(done.stdout.splitlines()) / 4

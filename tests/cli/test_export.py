@@ -1,4 +1,4 @@
-"""`export`: the same rows in every form, read back by others; only what is new; killed, damaged, misused."""
+"""`export` writes equal rows in every format, adds only new ones, and survives kills, damage and misuse."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PARTED = [f"{DEFAULT}/parted-partition-{number}" for number in range(3)]
 
 
 def places(folder: Path, bookies: Iterable[str] | None = None) -> list[str]:
-    urls = bookie_urls(folder) if bookies is None else [f"bookie-disk:{folder / one}" for one in bookies]
+    urls = bookie_urls(folder) if bookies is None else [f"bookie-disk:{folder / name}" for name in bookies]
     store = ["--store", f"snapshot:{folder / 'metadata.ndjson'}"]
     return [*store, *(part for url in urls for part in ("--entries", url))]
 
@@ -44,13 +44,13 @@ def export(folder: Path, to: Path, *names: str, ends: int = 0, bookies: Iterable
     return done
 
 
-def queried(query: str, path: str) -> list[Any]:
-    """Return what DuckDB answers to a query of files."""
+def query_files(query: str, path: str) -> list[Any]:
+    """Run a query over files with DuckDB."""
     import duckdb
 
-    found = duckdb.sql(query, params=[path])
-    assert found is not None
-    return list(found.fetchall())
+    result = duckdb.sql(query, params=[path])
+    assert result is not None
+    return list(result.fetchall())
 
 
 def manifest(to: Path) -> list[dict[str, Any]]:
@@ -58,7 +58,7 @@ def manifest(to: Path) -> list[dict[str, Any]]:
 
 
 def exported(to: Path) -> list[dict[str, Any]]:
-    """Return all rows of Parquet files by Arrow, in the order of topics, ledgers and entries."""
+    """Read all rows of Parquet files with Arrow, sorted by topic, ledger and entry."""
     import pyarrow.dataset as ds
 
     table = ds.dataset(to, format="parquet", partitioning="hive").to_table()
@@ -89,7 +89,7 @@ def parquet(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return to
 
 
-def test_parquet_is_every_row_of_the_stream_and_says_so(folder: Path, parquet: Path) -> None:
+def test_parquet_has_every_message_and_the_manifest_agrees(folder: Path, parquet: Path) -> None:
     rows = expected(folder, TOPICS)
     assert exported(parquet) == rows
     pieces = manifest(parquet)
@@ -100,7 +100,7 @@ def test_parquet_is_every_row_of_the_stream_and_says_so(folder: Path, parquet: P
 
 
 def test_duckdb_sees_partitions_as_columns(folder: Path, parquet: Path) -> None:
-    counted = queried(
+    counted = query_files(
         "select partition, count(*) from read_parquet(?, hive_partitioning=true) where name = 'parted'"
         " and namespace = 'public/default' group by 1 order by 1",
         f"{parquet}/**/*.parquet",
@@ -109,24 +109,26 @@ def test_duckdb_sees_partitions_as_columns(folder: Path, parquet: Path) -> None:
     assert counted == [(number, len(truth[topic]["messages"])) for number, topic in enumerate(PARTED)]
 
 
-def test_lines_of_json_and_csv_hold_the_same(folder: Path, parquet: Path, tmp_path: Path) -> None:
+def test_ndjson_and_csv_have_the_same_rows(folder: Path, parquet: Path, tmp_path: Path) -> None:
     rows = expected(folder, ["orders", "parted"])
     export(folder, tmp_path / "json", "orders", "parted", "-o", "ndjson")
     export(folder, tmp_path / "csv", "orders", "parted", "-o", "csv")
     jsons, csvs = (tmp_path / "json").rglob("*.ndjson"), (tmp_path / "csv").rglob("*.csv")
     lines = [json.loads(line) for file in jsons for line in file.read_text().splitlines()]
     texts = [row for file in csvs for row in csv.DictReader(io.StringIO(file.read_text(), newline=""))]
-    for found in (sorted(lines, key=place_of), sorted(texts, key=lambda row: place_of(numbered(row)))):
-        assert len(found) == len(rows)
-        for one, row in zip(found, rows, strict=True):
-            properties = one["properties"]
+    for written in (sorted(lines, key=place_of), sorted(texts, key=lambda row: place_of(numbered(row)))):
+        assert len(written) == len(rows)
+        for record, row in zip(written, rows, strict=True):
+            properties = record["properties"]
             assert (json.loads(properties) if isinstance(properties, str) else properties) == dict(
                 row["properties"]
             )
-            assert base64.b64decode(one["payload"]) == row["payload"]
-            assert (one["key"] or None) == row["key"]
-            assert int(one["publish_time"]) == row["publish_time"]
-    counted = queried("select count(*), min(entry_id) from read_json(?)", f"{tmp_path}/json/*/*/*/*.ndjson")
+            assert base64.b64decode(record["payload"]) == row["payload"]
+            assert (record["key"] or None) == row["key"]
+            assert int(record["publish_time"]) == row["publish_time"]
+    counted = query_files(
+        "select count(*), min(entry_id) from read_json(?)", f"{tmp_path}/json/*/*/*/*.ndjson"
+    )
     assert counted == [(len(rows), 0)]
 
 
@@ -134,7 +136,7 @@ def numbered(row: dict[str, str]) -> dict[str, Any]:
     return row | {name: int(row[name] or 0) for name in ("ledger_id", "entry_id", "batch_index")}
 
 
-def test_a_second_run_takes_only_what_is_new(capture: Capture, folder: Path, tmp_path: Path) -> None:
+def test_a_second_run_exports_only_new_entries(capture: Capture, folder: Path, tmp_path: Path) -> None:
     older, to = capture("pulsar-4.2.4"), tmp_path / "out"
     export(older, to, "orders")
     before = {piece["file"]: (to / piece["file"]).stat().st_mtime_ns for piece in manifest(to)}
@@ -146,7 +148,7 @@ def test_a_second_run_takes_only_what_is_new(capture: Capture, folder: Path, tmp
     assert exported(to) == expected(folder, ["orders"])
 
 
-def test_what_was_killed_goes_on_to_the_same_files(folder: Path, parquet: Path, tmp_path: Path) -> None:
+def test_a_killed_export_is_resumed_to_the_same_files(folder: Path, parquet: Path, tmp_path: Path) -> None:
     to, program = tmp_path / "out", "from pulsar_meta.cli.app import main; main()"
     arguments = ["export", *TOPICS, "--to", str(to), *places(folder)]
     process = subprocess.Popen([sys.executable, "-c", program, *arguments], stderr=subprocess.DEVNULL)
@@ -162,12 +164,12 @@ def test_what_was_killed_goes_on_to_the_same_files(folder: Path, parquet: Path, 
     with (to / NAME).open("ab") as out:
         out.write(b'{"topic": "half a l')
     export(folder, to, *TOPICS)
-    by_file = [{piece["file"]: piece for piece in manifest(one)} for one in (to, parquet)]
+    by_file = [{piece["file"]: piece for piece in manifest(directory)} for directory in (to, parquet)]
     assert by_file[0] == by_file[1]
     assert exported(to) == exported(parquet)
 
 
-def test_what_no_disk_had_is_said_and_taken_later(capture: Capture, tmp_path: Path) -> None:
+def test_entries_of_missing_disks_are_reported_and_exported_later(capture: Capture, tmp_path: Path) -> None:
     folder, to = capture("pulsar-4.2.4-3bookies"), tmp_path / "out"
     done = export(folder, to, "plain", ends=3, bookies=["bookie0"])
     assert b"only bookies have them whose disks were not given" in done.stderr
@@ -177,7 +179,7 @@ def test_what_no_disk_had_is_said_and_taken_later(capture: Capture, tmp_path: Pa
     assert b"not checked" not in export(folder, to, "plain").stderr
 
 
-def test_the_latest_of_each_key(capture: Capture, tmp_path: Path) -> None:
+def test_compacted_exports_the_latest_message_of_each_key(capture: Capture, tmp_path: Path) -> None:
     folder, to = capture("pulsar-4.2.4"), tmp_path / "out"
     latest: dict[str, Any] = {}
     for row in sorted(expected(folder, ["compacted"]), key=place_of):
@@ -190,19 +192,22 @@ def test_the_latest_of_each_key(capture: Capture, tmp_path: Path) -> None:
     assert b"0 pieces read now" in export(folder, to, "compacted", "--compacted").stderr
 
 
-def test_only_what_readers_are_given(capture: Capture, tmp_path: Path) -> None:
+def test_readable_exports_only_messages_that_consumers_see(capture: Capture, tmp_path: Path) -> None:
     folder, topic = capture("transactions-4.2.4"), f"{DEFAULT}/money"
     export(folder, tmp_path / "out", "money", "--readable")
-    stated = {(one["l"], one["e"], max(one["b"], 0)) for one in read_truth(folder)[topic]["messages"]}
-    assert {place_of(row)[1:] for row in exported(tmp_path / "out")} == stated
+    readable = {
+        (message["l"], message["e"], max(message["b"], 0))
+        for message in read_truth(folder)[topic]["messages"]
+    }
+    assert {place_of(row)[1:] for row in exported(tmp_path / "out")} == readable
     export(folder, tmp_path / "all", "money")
-    assert len(exported(tmp_path / "all")) > len(stated)
+    assert len(exported(tmp_path / "all")) > len(readable)
 
 
-def test_by_index_time_and_properties(folder: Path, tmp_path: Path) -> None:
+def test_messages_can_be_selected_by_index_time_and_properties(folder: Path, tmp_path: Path) -> None:
     rows = expected(folder, ["orders"])
     middle = rows[len(rows) // 2]
-    wanted = {
+    selections = {
         ("--from-index", "3000"): [row for row in rows if row["index"] >= 3000],
         ("--where", "region=eu and not type=refund"): [
             row for row in rows if dict(row["properties"]).get("region") == "eu"
@@ -215,10 +220,10 @@ def test_by_index_time_and_properties(folder: Path, tmp_path: Path) -> None:
             row for row in rows if row["broker_timestamp"] < middle["broker_timestamp"]
         ],
     }  # fmt: skip
-    for number, (options, chosen) in enumerate(wanted.items()):
+    for number, (options, expected_rows) in enumerate(selections.items()):
         export(folder, tmp_path / str(number), "orders", *options)
-        assert exported(tmp_path / str(number)) == chosen
-        assert 0 < len(chosen) < len(rows)
+        assert exported(tmp_path / str(number)) == expected_rows
+        assert 0 < len(expected_rows) < len(rows)
 
 
 def test_values_that_cannot_be_decoded_are_damage(capture: Capture, tmp_path: Path) -> None:
@@ -229,7 +234,7 @@ def test_values_that_cannot_be_decoded_are_damage(capture: Capture, tmp_path: Pa
     assert sum(row["value"] is not None for row in rows) > 90
 
 
-def test_misuse_is_one_line(folder: Path, tmp_path: Path) -> None:
+def test_misuse_is_a_one_line_error(folder: Path, tmp_path: Path) -> None:
     to = tmp_path / "out"
     export(folder, to, "plain")
     cases: list[tuple[list[str], Path, int, bytes]] = [
@@ -243,12 +248,12 @@ def test_misuse_is_one_line(folder: Path, tmp_path: Path) -> None:
         (["plain", "--columns", "nothing"], tmp_path / "new", 2, b"no column 'nothing'"),
         (["plain", "-o", "json"], tmp_path / "new", 2, b"json"),
     ]
-    for names, directory, code, said in cases:
+    for names, directory, code, message in cases:
         done = export(folder, directory, *names, ends=code)
-        assert said in done.stderr
+        assert message in done.stderr
         assert b"Traceback" not in done.stderr
-    with (to / NAME).open("ab") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with (to / NAME).open("ab") as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX)
         assert b"another export writes" in export(folder, to, "plain", ends=5).stderr
     with (to / NAME).open("ab") as out:
         out.write(b'{"topic": 1}\n')

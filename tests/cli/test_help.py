@@ -1,4 +1,4 @@
-"""Help pages: names whole at every width, the forms that a command writes, the environment."""
+"""Help pages: names are never broken, only available formats are listed, and so is the environment."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def spellings(command: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 @pytest.mark.parametrize("width", [40, 80, 140])
-def test_names_are_whole_and_lines_fit(command: str, width: int) -> None:
+def test_names_are_not_broken_and_lines_fit(command: str, width: int) -> None:
     lines = page(command, width=width)
     words = {word.strip(",.:;()") for line in lines for word in line.split()}
     assert {word for word in spellings(command) if word.startswith("-")} <= words
@@ -56,7 +56,7 @@ def test_names_are_whole_and_lines_fit(command: str, width: int) -> None:
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_only_forms_that_a_command_writes_are_listed_and_taken(command: str) -> None:
+def test_only_available_formats_are_listed_and_accepted(command: str) -> None:
     forms = COMMANDS[command].forms
     text = " ".join(page(command, width=140))
     if not forms:
@@ -73,7 +73,7 @@ def test_only_forms_that_a_command_writes_are_listed_and_taken(command: str) -> 
                 check_form(Shell(form), forms)
 
 
-def test_a_form_that_a_command_does_not_write_is_refused(tmp_path: Path) -> None:
+def test_an_unavailable_format_is_refused(tmp_path: Path) -> None:
     done = pulsar_meta_here("ls", "-o", "parquet", env=environment(tmp_path))
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"-o parquet: this command writes table, plain" in done.stderr
@@ -88,14 +88,14 @@ def test_every_environment_variable_is_in_the_help() -> None:
     assert all(name in text for name in ENVIRONMENT)
 
 
-def test_the_program_alone_shows_the_help_and_is_a_usage_error(tmp_path: Path) -> None:
+def test_the_program_without_arguments_shows_the_help(tmp_path: Path) -> None:
     done = pulsar_meta_here(env=environment(tmp_path))
     assert (done.returncode, done.stderr) == (2, b"")
     assert b"Usage: pulsar-meta" in done.stdout
 
 
 @pytest.mark.parametrize(
-    ("words", "meant"),
+    ("words", "suggestion"),
     [
         ("compres-cursors", "compress-cursors"),
         ("dump-entires x", "dump-entries"),
@@ -104,7 +104,7 @@ def test_the_program_alone_shows_the_help_and_is_a_usage_error(tmp_path: Path) -
         ("decode --hexx x", "--hex"),
     ],
 )
-def test_a_slip_of_the_pen_is_asked_about(words: str, meant: str, tmp_path: Path) -> None:
+def test_a_misspelling_gets_a_suggestion(words: str, suggestion: str, tmp_path: Path) -> None:
     done = pulsar_meta_here(*words.split(), env=environment(tmp_path))
     assert done.returncode == 2
-    assert re.search(rf"Did you mean .*{meant}\b.*\?", done.stderr.decode())
+    assert re.search(rf"Did you mean .*{suggestion}\b.*\?", done.stderr.decode())

@@ -1,4 +1,4 @@
-"""`history`: a cursor's record, write after write, from ZooKeeper's own files and from etcd."""
+"""`history` shows each write of a cursor's record, from ZooKeeper's files and from etcd."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CURSOR = "/managed-ledgers/public/default/persistent/orders/batch-idx"
 
 @pytest.fixture
 def history(capture: Callable[[str], Path], tmp_path: Path) -> str:
-    """The URL of files in which a cursor's record was written as the capture's broker wrote it."""
+    """The URL of ZooKeeper files with the writes of a cursor's record that the capture's broker made."""
     missing = zookeeper.why_not()
     if missing is not None:
         skip_or_fail(missing)
@@ -33,31 +33,31 @@ def history(capture: Callable[[str], Path], tmp_path: Path) -> str:
     version = ABSENT
     with ZookeeperServer(tmp_path) as server, open_store(f"zk://{server.address}", read_only=False) as live:
         for name in names:
-            with open_store(f"snapshot:{folder / name}.ndjson") as held:
-                version = live.put(CURSOR, held.read(CURSOR).value, version)
+            with open_store(f"snapshot:{folder / name}.ndjson") as snapshot:
+                version = live.put(CURSOR, snapshot.read(CURSOR).value, version)
     return f"zk-files:{tmp_path / 'data'}"
 
 
-def test_fields_go_from_what_to_what(history: str, run: Run) -> None:
+def test_changed_fields_have_old_and_new_values(history: str, run: Run) -> None:
     words = ("history", "cursor", "public/default/orders", "batch-idx", "--store", history)
     ran = run(*words, "-o", "json")
     assert ran.returncode == 0
     changes = json.loads(ran.stdout)
     assert [change["change"] for change in changes] == ["created", "changed", "changed"]
-    fields = {one["field"] for one in changes[-1]["differences"]}
+    fields = {difference["field"] for difference in changes[-1]["differences"]}
     assert "value.cursorsLedgerId" in fields
     lines = run(*words).stdout.decode().splitlines()
     assert len(lines) == 3
     assert "cursorsLedgerId" in lines[-1]
 
 
-def test_what_never_was_is_not_found(history: str, run: Run) -> None:
+def test_a_path_without_history_is_not_found(history: str, run: Run) -> None:
     ran = run("history", "/nowhere", "--store", history)
     assert (ran.returncode, ran.stdout) == (3, b"")
     assert b"nothing was ever at /nowhere" in ran.stderr
 
 
-def test_a_store_without_history_says_so(capture: Callable[[str], Path], run: Run) -> None:
+def test_a_store_without_history_is_a_usage_error(capture: Callable[[str], Path], run: Run) -> None:
     snapshot = capture("pulsar-4.2.4") / "metadata.ndjson"
     ran = run("history", CURSOR, "--store", f"snapshot:{snapshot}")
     assert ran.returncode == 2
@@ -69,49 +69,53 @@ NAMES = ["metadata-after-step-2", "metadata-after-step-3-killed", "metadata"]
 
 @pytest.fixture
 def in_etcd(etcd_server: EtcdServer, root: str, capture: Callable[[str], Path]) -> tuple[str, str]:
-    """Return the URL, and the path of the same cursor, written into etcd; its topic is there, too."""
+    """Write the same cursor and its topic to etcd; return the URL and the cursor's path."""
     url, path = f"etcd://{etcd_server.address}", CURSOR.replace("/public/", f"/{root[1:]}/")
     version = ABSENT
     with open_store(url, read_only=False) as live:
         for name in NAMES:
-            with open_store(f"snapshot:{capture('pulsar-4.2.4') / name}.ndjson") as held:
-                version = live.put(path, held.read(CURSOR).value, version)
-                topic = held.read(CURSOR.rpartition("/")[0]).value
+            with open_store(f"snapshot:{capture('pulsar-4.2.4') / name}.ndjson") as snapshot:
+                version = live.put(path, snapshot.read(CURSOR).value, version)
+                topic = snapshot.read(CURSOR.rpartition("/")[0]).value
         live.put(path.rpartition("/")[0], topic, ABSENT)
     return url, path
 
 
 def cursor(ledger: int, entry: int, *acked: tuple[int, int]) -> bytes:
-    """Return a cursor's record; `acked` are entries (first, last) of the same ledger behind its position."""
+    """Build a cursor's record; `acked` has (first, last) entries of the same ledger after the position."""
     info = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=ledger, markDeleteEntryId=entry)
     for first, last in acked:
-        held = info.individualDeletedMessages.add()
-        held.lowerEndpoint.ledgerId = held.upperEndpoint.ledgerId = ledger
-        held.lowerEndpoint.entryId, held.upperEndpoint.entryId = first - 1, last
+        acked_range = info.individualDeletedMessages.add()
+        acked_range.lowerEndpoint.ledgerId = acked_range.upperEndpoint.ledgerId = ledger
+        acked_range.lowerEndpoint.entryId, acked_range.upperEndpoint.entryId = first - 1, last
     return info.SerializeToString()
 
 
-def test_etcd_says_the_same_but_for_times(history: str, in_etcd: tuple[str, str], run: Run) -> None:
+def test_etcds_history_equals_zookeepers_except_for_times(
+    history: str, in_etcd: tuple[str, str], run: Run
+) -> None:
     url, path = in_etcd
-    theirs = json.loads(run("history", CURSOR, "--store", history, "-o", "json").stdout)
+    zookeeper_changes = json.loads(run("history", CURSOR, "--store", history, "-o", "json").stdout)
     ran = run("history", path, "--store", url, "-o", "json")
     assert ran.returncode == 0, ran.stderr
-    ours = json.loads(ran.stdout)
-    kept = ("change", "size", "differences")
-    assert [[one[name] for name in kept] for one in ours] == [[one[name] for name in kept] for one in theirs]
-    assert not any("time" in one or "writer" in one for one in ours)
-    assert all(one["transaction"] == one["version"] for one in ours)
-    account = json.loads(ran.stderr)
-    assert account["checked"]["changes"] == 3
-    assert account["not_checked"].keys() >= {"times", "writers"}
+    etcd_changes = json.loads(ran.stdout)
+    fields = ("change", "size", "differences")
+    assert [[change[name] for name in fields] for change in etcd_changes] == [
+        [change[name] for name in fields] for change in zookeeper_changes
+    ]
+    assert not any("time" in change or "writer" in change for change in etcd_changes)
+    assert all(change["transaction"] == change["version"] for change in etcd_changes)
+    summary = json.loads(ran.stderr)
+    assert summary["checked"]["changes"] == 3
+    assert summary["not_checked"].keys() >= {"times", "writers"}
 
 
-def test_what_etcd_compacted_removed_and_made_again(in_etcd: tuple[str, str], run: Run) -> None:
+def test_etcds_history_shows_compaction_removal_and_recreation(in_etcd: tuple[str, str], run: Run) -> None:
     url, path = in_etcd
     words = ["history", path, "-o", "json", "--store"]
 
     def changes(more: str = "") -> list[str]:
-        return [one["change"] for one in json.loads(run(*words, url + more).stdout)]
+        return [change["change"] for change in json.loads(run(*words, url + more).stdout)]
 
     with open_store(url, read_only=False) as live:
         second = json.loads(run(*words, url).stdout)[1]["version"]
@@ -131,61 +135,63 @@ def test_what_etcd_compacted_removed_and_made_again(in_etcd: tuple[str, str], ru
 
 
 def compact(url: str, revision: int) -> None:
-    """Have etcd forget what was before a revision."""
+    """Make etcd forget everything before a revision."""
     body = json.dumps({"revision": revision, "physical": True}).encode()
     request = urllib.request.Request(f"http://{url.partition('//')[2]}/v3/kv/compaction", body)
     urllib.request.urlopen(request, timeout=60).close()
 
 
-def test_what_a_change_means(in_etcd: tuple[str, str], run: Run) -> None:
-    """Counted by the topic's list of ledgers; single acknowledgements count once."""
+def test_changes_are_explained(in_etcd: tuple[str, str], run: Run) -> None:
+    """Entries are counted with the topic's ledgers; individual acknowledgements count once."""
     url, path = in_etcd
-    path = path.replace("batch-idx", "stood")
+    path = path.replace("batch-idx", "explained")
     with open_store(url, read_only=False) as live:
         topic = topic_of(live.read(path.rpartition("/")[0]))
-        one, two = topic.ledgers[:2]
-        assert one.entries is not None
-        assert one.entries > 6
+        first, second = topic.ledgers[:2]
+        assert first.entries is not None
+        assert first.entries > 6
         states = [
-            cursor(one.ledger_id, -1),
-            cursor(one.ledger_id, 2, (4, 5)),
-            cursor(two.ledger_id, 0),
-            cursor(one.ledger_id, 2, (4, 5)),
+            cursor(first.ledger_id, -1),
+            cursor(first.ledger_id, 2, (4, 5)),
+            cursor(second.ledger_id, 0),
+            cursor(first.ledger_id, 2, (4, 5)),
             cursor(1 << 40, 2),
         ]
         version = ABSENT
         for state in states:
             version = live.put(path, state, version)
     ran = run("history", path, "--store", url, "-o", "json")
-    found = [one["means"] for one in json.loads(ran.stdout)]
-    across = one.entries - 3 - 2 + 1
-    assert [(means.get("acknowledged"), means.get("again")) for means in found[:4]] == [
+    meanings = [change["means"] for change in json.loads(ran.stdout)]
+    count = first.entries - 3 - 2 + 1
+    assert [(means.get("acknowledged"), means.get("again")) for means in meanings[:4]] == [
         (None, None),
         (3, None),
-        (across, None),
-        (None, across),
+        (count, None),
+        (None, count),
     ]
-    assert [means.get("exact") for means in found[1:]] == [True, True, True, False]
-    says = f"mark-delete {two.ledger_id}:0 -> {one.ledger_id}:2: {across} entries come again"
-    assert found[3]["text"] == says
-    assert says in run("history", path, "--store", url).stdout.decode()
-    assert ": at least " in found[4]["text"]
+    assert [means.get("exact") for means in meanings[1:]] == [True, True, True, False]
+    text = f"mark-delete {second.ledger_id}:0 -> {first.ledger_id}:2: {count} entries come again"
+    assert meanings[3]["text"] == text
+    assert text in run("history", path, "--store", url).stdout.decode()
+    assert ": at least " in meanings[4]["text"]
 
 
-def test_steps_in_the_cursors_ledgers(
+def test_steps_in_the_cursor_ledgers_are_shown(
     in_etcd: tuple[str, str], run: Run, capture: Callable[[str], Path]
 ) -> None:
-    """Each entry of the ledger that the record names, behind the change that named it."""
+    """Each entry of a cursor ledger is a step after the change that named the ledger."""
     url, path = in_etcd
     words = ["history", path, "--store", url, "-o", "json"]
-    alone = run(*words)
-    assert "the cursor's steps in its ledgers" in json.loads(alone.stderr)["not_checked"]
+    without_entries = run(*words)
+    assert "the cursor's steps in its ledgers" in json.loads(without_entries.stderr)["not_checked"]
     entries = f"bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"
     ran = run(*words, "--entries", entries)
-    found = json.loads(ran.stdout)
-    steps = [one for one in found if one["change"] == "step"]
+    changes = json.loads(ran.stdout)
+    steps = [change for change in changes if change["change"] == "step"]
     assert steps
-    named = [one["means"]["state_ledger"] for one in found if "state_ledger" in one.get("means", {})]
-    assert {one["ledger_id"] for one in steps} <= set(named)
-    assert [one for one in found if one["change"] != "step"] != []
+    named = [
+        change["means"]["state_ledger"] for change in changes if "state_ledger" in change.get("means", {})
+    ]
+    assert {step["ledger_id"] for step in steps} <= set(named)
+    assert [change for change in changes if change["change"] != "step"] != []
     assert json.loads(ran.stderr.splitlines()[-1])["checked"]["steps"] == len(steps)

@@ -1,4 +1,4 @@
-"""Every file that is read, hostile: one line on stderr, a documented exit code, little time and memory."""
+"""Hostile content in files causes one-line errors with documented exit codes, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.cli.program import environment, pulsar_meta_here
 
 FILES = Path(__file__).parents[2] / "fixtures" / "release-0.1"
 CODES = range(8)
-# Seconds, and KiB by which the process may grow in one run.
+# Seconds, and the KiB by which the process may grow in one run.
 SECONDS, MEMORY = 30, 200 << 10
 DEEP = 100_000
 
-# Nesting, and numbers that are none, too large or too long, as JSON.
+# Values that are no numbers, and numbers that are too large or too long for JSON readers.
 NUMBERS = (
     "100000000",
     *("1e999", "-1e999", "NaN", "Infinity", "-0", "1.5", "1e400", "0.1e-999"),
@@ -42,33 +42,33 @@ def encoded(text: str) -> bytes:
 
 
 class Place:
-    """A directory with a store, and each kind of file that is read; the program run in it."""
+    """A directory with a store and each kind of file that is read, in which the program runs."""
 
     def __init__(self, root: Path) -> None:
         self.root = root / "work"
         shutil.copytree(FILES, self.root)
         self.env = environment(root / "state")
         for line in (FILES / "before.ndjson").read_text().splitlines():
-            held = json.loads(line)
-            self.hold(held["path"], b64decode(held["value"]))
+            stored = json.loads(line)
+            self.put(stored["path"], b64decode(stored["value"]))
 
-    def hold(self, path: str, value: bytes) -> None:
+    def put(self, path: str, value: bytes) -> None:
         folder = self.root / f"store{path}"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ".value").write_bytes(value)
 
     def check(self, *words: str, stdin: bytes = b"", env: dict[str, str] | None = None) -> None:
-        """Run a command; AssertionError unless it ended as every command has to end."""
+        """Run a command; raise AssertionError unless it ends as every command must."""
         begun = time.monotonic()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         done = pulsar_meta_here(*words, env=self.env | (env or {}), stdin=stdin, folder=self.root)
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-        talk = done.stderr.decode()
-        assert done.returncode in CODES, (words, done.returncode, talk[-2000:])
-        assert "Traceback" not in talk, (words, talk[-2000:])
-        errors = [line for line in talk.splitlines() if line.startswith("pulsar-meta: ")]
-        assert len(max(talk.splitlines(), key=len, default="")) < 3000, (words, talk[:3000])
-        assert done.returncode in (0, 1, 3) or errors, (words, done.returncode, talk)
+        messages = done.stderr.decode()
+        assert done.returncode in CODES, (words, done.returncode, messages[-2000:])
+        assert "Traceback" not in messages, (words, messages[-2000:])
+        errors = [line for line in messages.splitlines() if line.startswith("pulsar-meta: ")]
+        assert len(max(messages.splitlines(), key=len, default="")) < 3000, (words, messages[:3000])
+        assert done.returncode in (0, 1, 3) or errors, (words, done.returncode, messages)
         assert time.monotonic() - begun < SECONDS, words
         assert grown < MEMORY, (words, grown)
 
@@ -83,7 +83,7 @@ STORE, SNAPSHOT = ("--store", "dir:store"), ("--store", "snapshot:before.ndjson"
 
 
 def _file(name: str, *words: str) -> Reader:
-    """Return what runs a command over a file with the given bytes."""
+    """Return a function that runs a command on a file with the given content."""
 
     def read(place: Place, content: bytes) -> None:
         (place.root / name).write_bytes(content)
@@ -93,10 +93,10 @@ def _file(name: str, *words: str) -> Reader:
 
 
 def _value(path: str, *words: str) -> Reader:
-    """Return what runs a command over a store that has the given bytes at `path`."""
+    """Return a function that runs a command on a store with the given content at `path`."""
 
     def read(place: Place, content: bytes) -> None:
-        place.hold(path, content)
+        place.put(path, content)
         try:
             place.check(*words, *STORE)
         finally:
@@ -162,8 +162,8 @@ READERS: dict[str, Reader] = {
     "instance": _value("/ledgers/INSTANCEID", *COMPRESS, "--dry-run"),
 }
 
-# What a reader expects, so that a hostile value stands where it is looked at.
-HEADS: dict[str, str] = {
+# Valid content for each reader, in which a test replaces one value by a hostile one.
+VALID: dict[str, str] = {
     "plan": (FILES / "plan.ndjson").read_text(),
     "undo": (FILES / "undo-compress.ndjson").read_text(),
     "undo dry": (FILES / "undo-compress.ndjson").read_text(),
@@ -184,18 +184,18 @@ HEADS: dict[str, str] = {
     "migration": '{"phase": "COMPLETED", "targetUrl": "oxia://h:1"}',
 }
 SAME_AS = ("partitions get", "partitions index", "partitions all", "partitions build", "partitions seek")
-HEADS |= dict.fromkeys(SAME_AS, HEADS["partitions"])
-HEADS |= dict.fromkeys(("broker match", "broker guard", "decode broker", "decode json"), HEADS["broker"])
+VALID |= dict.fromkeys(SAME_AS, VALID["partitions"])
+VALID |= dict.fromkeys(("broker match", "broker guard", "decode broker", "decode json"), VALID["broker"])
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_texts_that_are_nothing(place: Place, reader: str) -> None:
+def test_hostile_texts_are_refused(place: Place, reader: str) -> None:
     for text in TEXTS:
         READERS[reader](place, encoded(text))
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the paths of everything in a document, containers too."""
+    """Yield the paths of all values in a document, including containers."""
     yield path
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, part in parts:
@@ -203,7 +203,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def replaced(document: Any, path: tuple[Any, ...], text: str) -> str:
-    """Return a document as JSON with `text` as it stands at `path`."""
+    """Return a document as JSON in which the value at `path` is replaced by the literal `text`."""
     mark = "@@here@@"
     if not path:
         return text
@@ -215,9 +215,9 @@ def replaced(document: Any, path: tuple[Any, ...], text: str) -> str:
     return json.dumps(copy).replace(f'"{mark}"', text, 1)
 
 
-def hostile_lines(head: str, line: int, path: int, text: str) -> str:
-    """Return `head` with one value of one of its lines replaced by `text`."""
-    lines = head.splitlines()
+def hostile_lines(valid: str, line: int, path: int, text: str) -> str:
+    """Replace one value in one line of `valid` by `text`."""
+    lines = valid.splitlines()
     at = line % len(lines)
     document = json.loads(lines[at])
     paths = list(leaves(document))
@@ -225,25 +225,27 @@ def hostile_lines(head: str, line: int, path: int, text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize("reader", HEADS)
-def test_each_value_hostile(place: Place, reader: str) -> None:
-    """Places of the first and the last line, and every hostile number."""
-    head = HEADS[reader]
-    lines = head.splitlines()
+@pytest.mark.parametrize("reader", VALID)
+def test_a_hostile_value_at_each_place_is_refused(place: Place, reader: str) -> None:
+    """Tests the places of the first and the last line, and every hostile number."""
+    valid = VALID[reader]
+    lines = valid.splitlines()
     for line in sorted({0, len(lines) - 1}):
         places = list(leaves(json.loads(lines[line])))
         for at in range(max(min(len(places), 40), len(NUMBERS))):
             text = NUMBERS[at % len(NUMBERS)] if at % 7 else "[" * 2000 + "]" * 2000
-            READERS[reader](place, encoded(hostile_lines(head, line, at, text)))
+            READERS[reader](place, encoded(hostile_lines(valid, line, at, text)))
 
 
-@pytest.mark.parametrize("reader", HEADS)
+@pytest.mark.parametrize("reader", VALID)
 @settings(
     max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
 )
 @given(line=st.integers(0, 50), at=st.integers(0, 500), text=st.sampled_from([*NUMBERS, *TEXTS]))
-def test_any_value_hostile(place: Place, reader: str, line: int, at: int, text: str) -> None:
-    READERS[reader](place, encoded(hostile_lines(HEADS[reader], line, at, text)))
+def test_a_hostile_value_anywhere_is_refused(
+    place: Place, reader: str, line: int, at: int, text: str
+) -> None:
+    READERS[reader](place, encoded(hostile_lines(VALID[reader], line, at, text)))
 
 
 CONF = (
@@ -256,14 +258,14 @@ CONF = (
 
 
 @pytest.mark.parametrize("reader", ["client.conf", "broker.conf", "from conf"])
-def test_hostile_settings(place: Place, reader: str) -> None:
+def test_hostile_settings_are_refused(place: Place, reader: str) -> None:
     for line in CONF:
         for text in (*NUMBERS, "\\", "\\u12", "\\uZZZZ", "=" * 5000, "%00", "pulsar://[", "a\x1b[2Jb"):
             READERS[reader](place, encoded(line % text if "%" in line else line))
 
 
 @pytest.mark.parametrize("reader", ["snapshot scan", "snapshot read", "snapshot ls", "snapshot file"])
-def test_a_snapshot_that_unpacks_to_much(place: Place, reader: str) -> None:
+def test_a_snapshot_that_decompresses_to_much_is_refused(place: Place, reader: str) -> None:
     import zstandard
 
     value = b64encode(b"\0" * (16 << 20)).decode()
@@ -272,5 +274,5 @@ def test_a_snapshot_that_unpacks_to_much(place: Place, reader: str) -> None:
 
 
 @pytest.mark.parametrize("reader", ["partitions", "partitions get", "partitions seek"])
-def test_a_million_partitions(place: Place, reader: str) -> None:
+def test_a_million_partitions_are_bounded(place: Place, reader: str) -> None:
     READERS[reader](place, b'{"partitions": 1000000}')

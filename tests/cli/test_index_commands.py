@@ -19,17 +19,17 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def run(capture: Callable[[str], Path], tmp_path: Path) -> Run:
-    """Return a function that runs pulsar-meta on a copy of a capture's store and on its bookie."""
+    """Return a function that runs the program on a copy of a capture's store and on its bookie."""
     folder = capture("pulsar-4.2.4")
     shutil.copytree(folder / "rocksdb", tmp_path / "rocksdb")
-    stated = environment(
+    env = environment(
         tmp_path,
         PULSAR_META_STORE=f"rocksdb:{tmp_path / 'rocksdb'}",
         PULSAR_META_ENTRIES=f"bookie-disk:{folder / 'bookie0'}",
     )
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        done = pulsar_meta_here(*arguments, env=stated)
+        done = pulsar_meta_here(*arguments, env=env)
         return subprocess.CompletedProcess(
             done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
         )
@@ -37,15 +37,15 @@ def run(capture: Callable[[str], Path], tmp_path: Path) -> Run:
     return call
 
 
-def test_check_index_tells_faults_by_ledger(run: Run) -> None:
+def test_check_index_reports_faults_by_ledger(run: Run) -> None:
     done = run("check-index", "orders", "-o", "json")
-    ledgers = {one["ledger_id"]: one for one in json.loads(done.stdout)}
+    ledgers = {row["ledger_id"]: row for row in json.loads(done.stdout)}
     assert done.returncode == 1
     assert json.loads(done.stderr) == {
         "checked": {"topics": 1, "ledgers": 6, "entries": 163},
         "not_checked": {},
     }
-    assert [ledger for ledger, one in ledgers.items() if not one["ok"]] == [22]
+    assert [ledger for ledger, row in ledgers.items() if not row["ok"]] == [22]
     assert (ledgers[22]["property"], ledgers[22]["property_values"]) == ("false", ["2000"])
     assert (ledgers[18]["property"], ledgers[18]["first_index"], ledgers[18]["last_index"]) == (
         "right",
@@ -58,25 +58,23 @@ def test_check_index_tells_faults_by_ledger(run: Run) -> None:
     assert lines[0]["faults"][0] == {"fault": "no-index", "entry_id": 0}
 
 
-def test_check_index_of_a_right_topic_is_0(run: Run) -> None:
+def test_check_index_ends_with_0_if_the_topics_are_right(run: Run) -> None:
     done = run("check-index", "txn", "terminated")
     assert (done.returncode, done.stderr) == (0, "checked: 2 topics, 3 ledgers, 32 entries\n")
     assert done.stdout.splitlines()[0].startswith("persistent://public/default/txn\t43\tok\t25\t0\t89\t0")
 
 
-def test_more_topics_than_are_held_are_checked_as_a_few_are(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = run("check-index", "--all", "-o", "ndjson")
-    assert len(whole.stdout.splitlines()) > 50
+def test_many_topics_are_checked_in_blocks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once = run("check-index", "--all", "-o", "ndjson")
+    assert len(at_once.stdout.splitlines()) > 50
     monkeypatch.setattr(kept, "BLOCK", 3)
     monkeypatch.setattr(check_index, "LEDGERS_AT_ONCE", 4)
-    again = run("check-index", "--all", "-o", "ndjson")
-    assert (again.returncode, again.stdout, again.stderr) == (1, whole.stdout, whole.stderr)
+    in_blocks = run("check-index", "--all", "-o", "ndjson")
+    assert (in_blocks.returncode, in_blocks.stdout, in_blocks.stderr) == (1, at_once.stdout, at_once.stderr)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["check-index"], 2, "--all"),
         (["check-index", "orders", "--all"], 2, "--all"),
@@ -87,14 +85,14 @@ def test_more_topics_than_are_held_are_checked_as_a_few_are(
         (["build-index", "nowhere", "--yes"], 3, "no topic nowhere"),
     ],
 )
-def test_wrong_calls_are_one_line(run: Run, arguments: list[str], code: int, says: str) -> None:
+def test_wrong_arguments_are_one_line_errors(run: Run, arguments: list[str], code: int, message: str) -> None:
     done = run(*arguments)
     assert (done.returncode, done.stdout) == (code, "")
-    assert says in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_build_index_writes_once_and_undo_takes_it_back(run: Run) -> None:
+def test_build_index_writes_once_and_can_be_undone(run: Run) -> None:
     before = run("properties", "orders", "-o", "json").stdout
     plan = run("build-index", "orders", "--dry-run")
     lines = [json.loads(line) for line in plan.stdout.splitlines()]
@@ -104,42 +102,42 @@ def test_build_index_writes_once_and_undo_takes_it_back(run: Run) -> None:
     written = run("build-index", "orders", "--yes", "--allow-loaded", "-o", "json")
     summary = json.loads(written.stdout)
     assert (written.returncode, summary["rewritten"]) == (0, 1)
-    held = {
-        one["ledger_id"]: one["properties"]
-        for one in json.loads(run("properties", "orders", "-o", "json").stdout)
+    properties = {
+        row["ledger_id"]: row["properties"]
+        for row in json.loads(run("properties", "orders", "-o", "json").stdout)
     }
-    # What was there stays, also the false one; the empty last ledger has nothing to say.
-    assert {ledger: found.get("first-index") for ledger, found in held.items()} == {
+    # Existing properties stay, even the false one. The empty last ledger gets none.
+    assert {ledger: values.get("first-index") for ledger, values in properties.items()} == {
         18: "0", 21: "786", 22: "2000", 23: "2430", 242: "2500", 334: None,
     }  # fmt: skip
-    again = json.loads(run("build-index", "orders", "--yes", "--allow-loaded", "-o", "json").stdout)
-    assert again["rewritten"] == 0
-    asked = run("seek", "orders", "--index", "2500", "-o", "json")
-    assert json.loads(asked.stdout)[0]["ledger_id"] == 242
+    repeated = json.loads(run("build-index", "orders", "--yes", "--allow-loaded", "-o", "json").stdout)
+    assert repeated["rewritten"] == 0
+    sought = run("seek", "orders", "--index", "2500", "-o", "json")
+    assert json.loads(sought.stdout)[0]["ledger_id"] == 242
     assert run("undo", summary["undo_file"], "--yes", "--allow-loaded").returncode == 0
     assert run("properties", "orders", "-o", "json").stdout == before
 
 
-def test_build_index_repairs_what_check_index_calls_false(run: Run) -> None:
+def test_build_index_repairs_properties_that_check_index_calls_false(run: Run) -> None:
     before = run("properties", "orders", "-o", "json").stdout
     run("build-index", "orders", "--yes", "--allow-loaded")
     repaired = run("build-index", "orders", "--repair", "--yes", "--allow-loaded", "-o", "json")
     summary = json.loads(repaired.stdout)
     assert (repaired.returncode, summary["rewritten"]) == (0, 1)
     checked = json.loads(run("check-index", "orders", "-o", "json").stdout)
-    assert {one["property"] for one in checked if one["entries"]} == {"right"}
-    again = json.loads(
+    assert {row["property"] for row in checked if row["entries"]} == {"right"}
+    repeated = json.loads(
         run("build-index", "orders", "--repair", "--yes", "--allow-loaded", "-o", "json").stdout
     )
-    assert (again["rewritten"], again["kept"]) == (0, 1)
+    assert (repeated["rewritten"], repeated["kept"]) == (0, 1)
     run("undo", summary["undo_file"], "--yes", "--allow-loaded")
     assert before != run("properties", "orders", "-o", "json").stdout
 
 
-def test_build_index_of_topics_that_lack_indexes_or_entries(run: Run, tmp_path: Path) -> None:
-    none = run("build-index", "plain-old", "--yes", "--allow-loaded")
-    assert none.returncode == 0
-    assert "3 ledgers without the property: the first entry has no index" in none.stderr
+def test_build_index_notes_ledgers_without_indexes_or_entries(run: Run, tmp_path: Path) -> None:
+    without_index = run("build-index", "plain-old", "--yes", "--allow-loaded")
+    assert without_index.returncode == 0
+    assert "3 ledgers without the property: the first entry has no index" in without_index.stderr
     (tmp_path / "some.frames").write_bytes(b"\0\0\0\0")
     frames = ("--entries", f"frames:{tmp_path / 'some.frames'}")
     unseen = run("build-index", "orders", "--repair", "--dry-run", *frames)
@@ -150,24 +148,24 @@ def test_build_index_of_topics_that_lack_indexes_or_entries(run: Run, tmp_path: 
     assert missing.returncode == 1
 
 
-def test_a_partitioned_topics_ledgers_are_those_of_its_partitions(run: Run) -> None:
+def test_a_partitioned_topic_has_the_ledgers_of_its_partitions(run: Run) -> None:
     lines = [json.loads(line) for line in run("properties", "parted", "-o", "ndjson").stdout.splitlines()]
     assert {line["topic"] for line in lines} == {
         f"persistent://public/default/parted-partition-{number}" for number in range(3)
     }
     assert run("set-property", "parted", "39", "a=b", "--yes").returncode == 0
-    (stated,) = json.loads(run("properties", "parted", "--ledger", "39", "-o", "json").stdout)
-    assert stated["properties"] == {"a": "b"}
-    assert stated["topic"].endswith("-partition-1")
+    (row,) = json.loads(run("properties", "parted", "--ledger", "39", "-o", "json").stdout)
+    assert row["properties"] == {"a": "b"}
+    assert row["topic"].endswith("-partition-1")
     spread = run("set-property", "parted", "38,39", "a=b", "--yes")
     assert (spread.returncode, spread.stderr.count("\n")) == (3, 1)
     assert run("properties", "parted", "--ledger", "18").returncode == 3
     assert "persistent://public/default/parted-partition-1\t39\ta=b\n" in run("properties", "parted").stdout
 
 
-def test_a_partition_without_a_record_is_told_and_the_others_are_shown(run: Run) -> None:
-    gone = "/managed-ledgers/public/default/persistent/parted-partition-0"
-    assert run("rm", gone, "--yes").returncode == 0
+def test_a_missing_partition_is_an_error_and_the_others_are_shown(run: Run) -> None:
+    removed = "/managed-ledgers/public/default/persistent/parted-partition-0"
+    assert run("rm", removed, "--yes").returncode == 0
     for words in (["properties", "parted"], ["tree", "topic", "parted"], ["get", "topic", "parted"]):
         done = run(*words, "-o", "ndjson")
         faults = [line for line in done.stderr.splitlines() if '"error"' in line]
@@ -198,7 +196,7 @@ def test_a_disk_without_its_index_is_noted(
     assert done.stderr.count("no index, its entry logs are scanned") == 1
 
 
-def test_a_log_that_cannot_be_read_is_a_fault_of_the_check(
+def test_a_log_that_cannot_be_read_is_an_error(
     run: Run, capture: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folder = tmp_path / "bookie"
@@ -210,13 +208,13 @@ def test_a_log_that_cannot_be_read_is_a_fault_of_the_check(
     assert len(done.stdout.splitlines()) == len(run("check-index", "orders").stdout.splitlines())
 
 
-def held(run: Run, *words: str) -> dict[tuple[str, int], dict[str, str]]:
+def properties_of(run: Run, *words: str) -> dict[tuple[str, int], dict[str, str]]:
     """Return the properties that `properties` shows, by topic and ledger."""
     rows = json.loads(run("properties", *words, "-o", "json").stdout)
     return {(row["topic"].rpartition("/")[2], row["ledger_id"]): row["properties"] for row in rows}
 
 
-def test_properties_of_a_namespace_by_their_keys(run: Run) -> None:
+def test_properties_of_a_namespace_can_be_selected_by_key(run: Run) -> None:
     run("build-index", "txn", "terminated", "--yes", "--allow-loaded")
     run("set-property", "txn", "43", "owner=me", "--yes", "--allow-loaded")
     done = run("properties", "public/default", "--key", "first-index")
@@ -224,46 +222,50 @@ def test_properties_of_a_namespace_by_their_keys(run: Run) -> None:
     assert "persistent://public/default/txn\t43\tfirst-index=0" in lines
     assert all("first-index=" in line and "owner" not in line for line in lines)
     assert done.stderr.startswith("checked: ")
-    assert held(run, "txn", "orders", "--key", "owner") == {("txn", 43): {"owner": "me"}}
-    assert len(held(run, "--all")) > len(held(run, "public/default", "--key", "first-index")) == 4
-    nothing = run("properties", "txn", "--key", "no-such", "-o", "json")
-    assert (nothing.returncode, nothing.stdout) == (0, "[]\n")
-    assert json.loads(nothing.stderr)["checked"] == {"topics": 1, "ledgers": 2}
+    assert properties_of(run, "txn", "orders", "--key", "owner") == {("txn", 43): {"owner": "me"}}
+    assert (
+        len(properties_of(run, "--all"))
+        > len(properties_of(run, "public/default", "--key", "first-index"))
+        == 4
+    )
+    empty = run("properties", "txn", "--key", "no-such", "-o", "json")
+    assert (empty.returncode, empty.stdout) == (0, "[]\n")
+    assert json.loads(empty.stderr)["checked"] == {"topics": 1, "ledgers": 2}
     for words in ([], ["txn", "--all"]):
         assert run("properties", *words).returncode == 2
     missing = run("properties", "public/nowhere")
     assert (missing.returncode, missing.stdout) == (3, "")
-    some = run("properties", "nowhere", "txn", "-o", "json")
-    assert (some.returncode, len(json.loads(some.stdout))) == (3, 2)
+    partial = run("properties", "nowhere", "txn", "-o", "json")
+    assert (partial.returncode, len(json.loads(partial.stdout))) == (3, 2)
 
 
-def test_the_property_of_a_kafka_protocol_handler(run: Run) -> None:
+def test_kafkas_base_offset_can_be_the_index_property(run: Run) -> None:
     key = ("--index-property", "kafka.base.offset")
     assert run("build-index", "orders", *key, "--yes", "--allow-loaded").returncode == 0
-    shown = held(run, "orders", "--key", "kafka.base.offset")
+    shown = properties_of(run, "orders", "--key", "kafka.base.offset")
     assert shown["orders", 22] == {"kafka.base.offset": "1634"}
     assert {
-        one["property"] for one in json.loads(run("check-index", "orders", *key, "-o", "json").stdout)
+        row["property"] for row in json.loads(run("check-index", "orders", *key, "-o", "json").stdout)
     } == {*("right", "absent")}
     assert (
         json.loads(run("seek", "orders", "--index", "1700", *key, "-o", "json").stdout)[0]["ledger_id"] == 22
     )
 
 
-def test_unset_property_of_many_topics(run: Run, tmp_path: Path) -> None:
+def test_unset_property_works_on_many_topics(run: Run, tmp_path: Path) -> None:
     run("build-index", "txn", "terminated", "--yes", "--allow-loaded")
-    before = held(run, "--all")
+    before = properties_of(run, "--all")
     words = ("unset-property", "first-index", "--topic", "t*", "--allow-loaded")
     plan = run(*words, "--dry-run", "-o", "ndjson")
     actions = [json.loads(line) for line in plan.stdout.splitlines()][1:]
     assert sum(line["action"] == "rewrite" for line in actions) == 2
-    assert held(run, "--all") == before
-    asked = run(*words)
-    assert (asked.returncode, asked.stdout) == (2, "")
+    assert properties_of(run, "--all") == before
+    without_yes = run(*words)
+    assert (without_yes.returncode, without_yes.stdout) == (2, "")
     done = run(*words, "--yes", "-o", "json")
     summary = json.loads(done.stdout)
     assert (done.returncode, summary["rewritten"]) == (0, 2)
-    after = held(run, "--all")
+    after = properties_of(run, "--all")
     assert {place for place in before if before[place] != after[place]} == {
         place for place in before if place[0] in ("txn", "terminated") and before[place]
     }
@@ -271,23 +273,23 @@ def test_unset_property_of_many_topics(run: Run, tmp_path: Path) -> None:
     assert after["orders", 18] == before["orders", 18]
     assert json.loads(run(*words, "--yes", "-o", "json").stdout)["rewritten"] == 0
     run("undo", summary["undo_file"], "--yes", "--allow-loaded")
-    assert held(run, "--all") == before
+    assert properties_of(run, "--all") == before
 
 
-def test_unset_property_goes_by_the_guards(run: Run, tmp_path: Path) -> None:
+def test_unset_property_obeys_the_guards(run: Run, tmp_path: Path) -> None:
     (tmp_path / "flag").write_bytes(b'{"phase":"COPYING","targetUrl":"oxia://o"}')
     flag = "/pulsar/migration-coordinator/migration"
     run("put", flag, "--create", "--raw", "--yes", "--file", str(tmp_path / "flag"))
-    before = held(run, "--all")
+    before = properties_of(run, "--all")
     refused = run("unset-property", "first-index", "--all", "--yes", "-o", "json")
     assert (refused.returncode, refused.stdout) == (7, "")
-    assert held(run, "--all") == before
+    assert properties_of(run, "--all") == before
     passed = run("unset-property", "first-index", "--all", "--yes", "--allow-migration", "-o", "json")
     assert json.loads(passed.stdout)["rewritten"] == 1
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("words", "code", "message"),
     [
         (["first-index"], 2, "TOPIC LEDGER KEY"),
         (["orders", "first-index"], 2, "TOPIC LEDGER KEY"),
@@ -299,10 +301,10 @@ def test_unset_property_goes_by_the_guards(run: Run, tmp_path: Path) -> None:
         (["orders", "18", "first-index"], 2, "--yes"),
     ],
 )
-def test_wrong_choices_of_unset_property_are_one_line(
-    run: Run, words: list[str], code: int, says: str
+def test_wrong_arguments_of_unset_property_are_one_line_errors(
+    run: Run, words: list[str], code: int, message: str
 ) -> None:
     done = run("unset-property", *words)
     assert (done.returncode, done.stdout) == (code, "")
-    assert says in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""A file that is not there, or cannot be read, is the same exit code and the same text in every command."""
+"""A missing or unreadable file gives the same exit code and the same message in every command."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ READERS = {
 @pytest.mark.parametrize(
     ("kind", "code", "text"), [("missing", 3, "no such file"), ("folder", 6, "cannot be read: ")]
 )
-def test_one_code_and_one_text(command: str, kind: str, code: int, text: str, tmp_path: Path) -> None:
+def test_unreadable_files_give_the_same_code_and_message(
+    command: str, kind: str, code: int, text: str, tmp_path: Path
+) -> None:
     file = tmp_path / kind
     if kind == "folder":
         file.mkdir()
     env = environment(tmp_path / "state", PULSAR_META_STORE=f"dir:{tmp_path}")
     done = pulsar_meta_here(*READERS[command].format(file=file).split(), env=env)
-    said = done.stderr.decode()
+    message = done.stderr.decode()
     assert (done.returncode, done.stdout) == (code, b"")
-    assert said.startswith(f"pulsar-meta: {file}: {text}")
-    assert said.count("\n") == 1
+    assert message.startswith(f"pulsar-meta: {file}: {text}")
+    assert message.count("\n") == 1
 
 
-def test_decode_says_the_same_of_a_file_that_is_missing(tmp_path: Path) -> None:
+def test_decode_gives_the_same_message_for_a_missing_file(tmp_path: Path) -> None:
     done = pulsar_meta_here("decode", tmp_path / "missing", env=environment(tmp_path))
     assert (done.returncode, done.stderr.decode()) == (3, f"pulsar-meta: {tmp_path}/missing: no such file\n")
 
@@ -47,7 +49,7 @@ def test_decode_says_the_same_of_a_file_that_is_missing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words", ["compress-cursors --compression none --stdin --dry-run", "seek --index-file -"]
 )
-def test_lists_that_are_not_utf_8_name_the_line(words: str, tmp_path: Path) -> None:
+def test_an_error_names_the_line_that_is_not_utf8(words: str, tmp_path: Path) -> None:
     env = environment(
         tmp_path / "state", PULSAR_META_STORE=f"dir:{tmp_path}", PULSAR_META_ENTRIES="frames:/nowhere"
     )

@@ -1,4 +1,4 @@
-"""Several processes write, find and end as one does: over captures, worn ones; killed, interrupted."""
+"""Several processes write, find and end like a single one, even if they are killed or files are damaged."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ SMALL += "p.WORTH_BYTES = p.WORTH_ENTRIES = 0; e.ROWS_AT_ONCE = 100; "
 
 
 @contextmanager
-def for_small_logs(begun: Callable[[Pool], None] = lambda pool: None) -> Iterator[list[int]]:
-    """Have small logs read by several processes, every one of them up before the rest of the work.
+def small_logs_use_processes(begun: Callable[[Pool], None] = lambda pool: None) -> Iterator[list[int]]:
+    """Make several processes read small logs, and start all of them before the work begins.
 
-    Yield how many there were.
+    Yields a list to which the number of processes is added.
     """
     counts: list[int] = []
     start = Pool._start
 
     def ready(self: Pool, *arguments: Any) -> None:
         start(self, *arguments)
-        while not all(one.is_ready for one in self._workers):
+        while not all(member.is_ready for member in self._workers):
             self._hear(None)
         counts.append(len(self._workers))
         begun(self)
@@ -60,20 +60,20 @@ def places(folder: Path) -> list[str]:
     return ["--store", f"snapshot:{folder / 'metadata.ndjson'}", *sources]
 
 
-def both(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
-    """Run a command by one process and by two, return the run by one; they have to do the same."""
-    files = [tmp_path / "one", tmp_path / "two"]
-    one = pulsar_meta_here(*words, "--jobs", "1", "--output", files[0])
-    with for_small_logs() as counts:
-        two = pulsar_meta_here(*words, "--jobs", "2", "--output", files[1])
+def compare_jobs(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a command with one process and with two, which must do the same; return the run with one."""
+    files = [tmp_path / "single", tmp_path / "double"]
+    single = pulsar_meta_here(*words, "--jobs", "1", "--output", files[0])
+    with small_logs_use_processes() as counts:
+        double = pulsar_meta_here(*words, "--jobs", "2", "--output", files[1])
     assert counts == [2]
-    assert (two.stderr, two.returncode, two.stdout) == (one.stderr, one.returncode, b"")
+    assert (double.stderr, double.returncode, double.stdout) == (single.stderr, single.returncode, b"")
     assert files[1].read_bytes() == files[0].read_bytes()
-    beside = [Path(f"{file}.idx") for file in files]
-    assert beside[0].exists() == beside[1].exists() == ("raw" in words)
-    if beside[0].exists():
-        assert beside[1].read_bytes() == beside[0].read_bytes()
-    return one
+    indexes = [Path(f"{file}.idx") for file in files]
+    assert indexes[0].exists() == indexes[1].exists() == ("raw" in words)
+    if indexes[0].exists():
+        assert indexes[1].read_bytes() == indexes[0].read_bytes()
+    return single
 
 
 @pytest.mark.parametrize(
@@ -84,22 +84,24 @@ def both(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
         ("pulsar-5.0.0-M1", "dump-entries -o raw"),
     ],
 )
-def test_two_processes_write_what_one_does(capture: Capture, tmp_path: Path, name: str, words: str) -> None:
-    both(tmp_path, *words.split(), *places(capture(name)))
+def test_two_processes_write_the_same_as_one(capture: Capture, tmp_path: Path, name: str, words: str) -> None:
+    compare_jobs(tmp_path, *words.split(), *places(capture(name)))
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("name", ["pulsar-4.2.4-killed", "pulsar-5.0.0-M1"])
-def test_two_processes_write_what_one_does_in_every_form(capture: Capture, tmp_path: Path, name: str) -> None:
+def test_two_processes_write_the_same_as_one_in_every_format(
+    capture: Capture, tmp_path: Path, name: str
+) -> None:
     for command in ("dump-entries", "dump-entries --deep", "verify-entries"):
         for form in ("plain", "csv", "ndjson"):
-            both(tmp_path, *command.split(), "-o", form, *places(capture(name)))
+            compare_jobs(tmp_path, *command.split(), "-o", form, *places(capture(name)))
 
 
 @pytest.fixture(scope="module")
-def worn(capture: Capture, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a capture of which a byte is wrong now and then in the logs, and one index cannot be read."""
-    folder = tmp_path_factory.mktemp("worn") / "capture"
+def damaged(capture: Capture, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a capture with some wrong bytes in its logs and with one index that cannot be read."""
+    folder = tmp_path_factory.mktemp("damaged") / "capture"
     shutil.copytree(capture("pulsar-4.2.4-3bookies"), folder)
     chance = random.Random(7)
     for log in folder.glob("bookie*/**/*.log"):
@@ -114,43 +116,45 @@ def worn(capture: Capture, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("words", ["dump-entries marks parted -o csv", "verify-entries -o plain"])
-def test_faults_are_said_in_the_same_order(worn: Path, tmp_path: Path, words: str) -> None:
-    one = both(tmp_path, *words.split(), *places(worn))
-    assert one.returncode
-    assert one.stderr.count(b"\n") > 20 or (tmp_path / "one").read_bytes().count(b"\n") > 20
+def test_faults_are_reported_in_the_same_order(damaged: Path, tmp_path: Path, words: str) -> None:
+    single = compare_jobs(tmp_path, *words.split(), *places(damaged))
+    assert single.returncode
+    assert single.stderr.count(b"\n") > 20 or (tmp_path / "single").read_bytes().count(b"\n") > 20
 
 
-def test_an_export_is_the_same(capture: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_export_the_same_as_one(
+    capture: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))
     monkeypatch.setattr("tempfile.tempdir", None)
     words = ("export", "marks", "parted", *places(capture("pulsar-4.2.4")))
-    one = pulsar_meta_here(*words, "--jobs", "1", "--to", tmp_path / "one")
-    with for_small_logs() as counts:
-        two = pulsar_meta_here(*words, "--jobs", "2", "--to", tmp_path / "two")
+    single = pulsar_meta_here(*words, "--jobs", "1", "--to", tmp_path / "one")
+    with small_logs_use_processes() as counts:
+        double = pulsar_meta_here(*words, "--jobs", "2", "--to", tmp_path / "two")
     assert counts == [2]
-    assert (two.stderr, two.returncode) == (one.stderr, one.returncode)
-    found = [
+    assert (double.stderr, double.returncode) == (single.stderr, single.returncode)
+    files = [
         {path.relative_to(to): path.read_bytes() for path in to.rglob("*") if path.is_file()}
         for to in (tmp_path / "one", tmp_path / "two")
     ]
-    assert len(found[0]) > 10
-    assert found[1] == found[0]
-    with for_small_logs() as counts:
-        again = pulsar_meta_here(*words, "--jobs", "2", "--to", tmp_path / "two")
+    assert len(files[0]) > 10
+    assert files[1] == files[0]
+    with small_logs_use_processes() as counts:
+        repeated = pulsar_meta_here(*words, "--jobs", "2", "--to", tmp_path / "two")
     assert counts == []
-    assert b"0 pieces read now" in again.stderr
+    assert b"0 pieces read now" in repeated.stderr
     assert not list(scratch.iterdir())
-    assert (tmp_path / "two" / NAME).read_bytes() == found[0][Path(NAME)]
+    assert (tmp_path / "two" / NAME).read_bytes() == files[0][Path(NAME)]
 
 
-def test_a_process_that_somebody_ends_is_an_error(capture: Capture, tmp_path: Path) -> None:
+def test_a_killed_process_is_an_error(capture: Capture, tmp_path: Path) -> None:
     def kill(workers: Pool) -> None:
         os.kill(workers._workers[0]._process.pid, signal.SIGKILL)
 
     out = tmp_path / "out"
-    with for_small_logs(kill):
+    with small_logs_use_processes(kill):
         done = pulsar_meta_here(
             "dump-entries", "--jobs", "2", "--output", out, *places(capture("pulsar-4.2.4"))
         )
@@ -160,11 +164,11 @@ def test_a_process_that_somebody_ends_is_an_error(capture: Capture, tmp_path: Pa
 
 
 @pytest.mark.parametrize("why", ["no process", "no such module", "no file"])
-def test_without_another_process_all_is_done_here(
+def test_the_main_process_does_all_if_no_other_can_start(
     capture: Capture, tmp_path: Path, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("dump-entries", "marks", "-o", "csv", *places(capture("pulsar-4.2.4")))
-    one = pulsar_meta_here(*words, "--jobs", "1")
+    single = pulsar_meta_here(*words, "--jobs", "1")
     if why == "no process":
 
         def refuse(*_: object, **__: object) -> None:
@@ -179,9 +183,9 @@ def test_without_another_process_all_is_done_here(
         patch.object(pool, "WORTH_ENTRIES", 0),
         patch.object(entry_portions, "ROWS_AT_ONCE", 500),
     ):
-        two = pulsar_meta_here(*words, *out, "--jobs", "2")
-    written = (tmp_path / "out").read_bytes() if out else two.stdout
-    assert (written, two.stderr, two.returncode) == (one.stdout, one.stderr, one.returncode)
+        double = pulsar_meta_here(*words, *out, "--jobs", "2")
+    written = (tmp_path / "out").read_bytes() if out else double.stdout
+    assert (written, double.stderr, double.returncode) == (single.stdout, single.stderr, single.returncode)
 
 
 def children(pid: int) -> list[int]:
@@ -190,10 +194,8 @@ def children(pid: int) -> list[int]:
     return []
 
 
-@pytest.mark.parametrize(("how", "code"), [("closed", 0), ("interrupted", 130)])
-def test_who_leaves_early_leaves_nothing_behind(
-    capture: Capture, tmp_path: Path, how: str, code: int
-) -> None:
+@pytest.mark.parametrize(("ending", "code"), [("closed", 0), ("interrupted", 130)])
+def test_no_process_survives_an_early_end(capture: Capture, tmp_path: Path, ending: str, code: int) -> None:
     folder = capture("pulsar-4.2.4")
     words = [*MAIN[:2], SMALL + MAIN[2], "dump-entries", "-o", "ndjson", "--deep", *places(folder)]
     process = subprocess.Popen(
@@ -208,10 +210,10 @@ def test_who_leaves_early_leaves_nothing_behind(
         assert process.stdout.readline().startswith(b"{")
         wait_until(lambda: len(children(process.pid)) == 2)
         others = children(process.pid)
-        if how == "closed":
+        if ending == "closed":
             process.stdout.close()
         else:
-            # It waits for who reads, which nobody does.
+            # The process waits for a reader of its output, but the test does not read.
             process.send_signal(signal.SIGINT)
         assert process.wait(60) == code
         assert process.stderr.read() == b""
@@ -220,45 +222,45 @@ def test_who_leaves_early_leaves_nothing_behind(
 
 @pytest.mark.parametrize("words", ["dump-entries", "verify-entries"])
 def test_few_entries_of_a_large_disk_start_no_process(capture: Capture, tmp_path: Path, words: str) -> None:
-    with for_small_logs() as counts, patch.object(pool, "WORTH_ENTRIES", 10_000):
+    with small_logs_use_processes() as counts, patch.object(pool, "WORTH_ENTRIES", 10_000):
         pulsar_meta_here(words, "--jobs", "2", "--output", tmp_path / "out", *places(capture("pulsar-4.2.4")))
     assert counts == []
 
 
-class Other:
-    """Who gives turns: asked whether there is one, and waited for."""
+class TurnGiver:
+    """Stands in for the main process, which gives turns; counts how often it was waited for."""
 
     def __init__(self) -> None:
-        self.given, self.waited = False, 0
+        self.has_turn, self.waited = False, 0
 
     def poll(self) -> bool:
-        return self.given
+        return self.has_turn
 
     def recv(self) -> Turn:
         self.waited += 1
         return Turn()
 
 
-def test_output_is_held_until_its_turn_and_only_so_much_of_it(
+def test_output_is_buffered_until_its_turn_up_to_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "HELD_BYTES", 8)
     for parts, turn_at, waits_at in (("aa bb cc", 1, 1), ("aaaa bbbb cccc", 9, 1), ("a", 9, 9)):
-        other, file = Other(), tmp_path / "out"
+        giver, file = TurnGiver(), tmp_path / "out"
         with file.open("wb", buffering=0) as out:
-            outlet = worker.Outlet(other, out)  # type: ignore[arg-type]
+            outlet = worker.Outlet(giver, out)  # type: ignore[arg-type]
             for at, text in enumerate(parts.split()):
-                other.given = at >= turn_at
+                giver.has_turn = at >= turn_at
                 outlet.write(text.encode())
-                assert other.waited == (at >= waits_at)
+                assert giver.waited == (at >= waits_at)
                 assert bool(file.read_bytes()) == (at >= waits_at)
             outlet.end()
-        assert other.waited == 1
+        assert giver.waited == 1
         assert file.read_text() == parts.replace(" ", "")
 
 
 @pytest.mark.parametrize("jobs", ["0", "-1", "two", "1.5", "99999"])
-def test_a_number_of_processes_that_is_none(capture: Capture, tmp_path: Path, jobs: str) -> None:
+def test_an_invalid_number_of_processes_is_a_usage_error(capture: Capture, tmp_path: Path, jobs: str) -> None:
     words = ("dump-entries", *places(capture("pulsar-4.2.4")))
     for more, env in ((("--jobs", jobs), None), ((), environment(tmp_path, PULSAR_META_JOBS=jobs))):
         done = pulsar_meta_here(*words, *more, env=env)
@@ -266,7 +268,7 @@ def test_a_number_of_processes_that_is_none(capture: Capture, tmp_path: Path, jo
         assert b"jobs" in done.stderr.lower()
 
 
-def test_the_environment_and_a_profile_may_say_how_many(tmp_path: Path) -> None:
+def test_the_environment_and_a_profile_can_set_the_number_of_processes(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     for text, jobs in (("3", 3), ('"2"', 2), ('"many"', None), ("true", None), ("0", None), ("[1]", None)):
         config.write_text(f"[default]\njobs = {text}\n")

@@ -1,4 +1,4 @@
-"""`compress-cursors` over so many cursors that a process of its own decides, on a real ZooKeeper."""
+"""`compress-cursors` on so many cursors that a separate process decides, on a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ WORDS = ("compress-cursors", "--compression", "zstd", "--threshold", "64", "--ye
 
 @cache
 def cursors() -> dict[str, bytes]:
-    """Return the cursors by their paths."""
+    """Return the cursors by path."""
     return {f"{TOPIC}/{number}": cursor(number) for number in range(CURSORS)}
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[zookeeper.ZookeeperServer]:
-    """A real ZooKeeper with many cursors."""
+    """A ZooKeeper with many cursors."""
     skip_or_fail(zookeeper.why_not())
     with zookeeper.ZookeeperServer(tmp_path / "zookeeper") as running:
         with open_store(f"zk://{running.address}", read_only=False) as store:
@@ -41,7 +41,7 @@ def server(tmp_path: Path) -> Iterator[zookeeper.ZookeeperServer]:
         yield running
 
 
-def test_all_are_compressed_and_undone(server: zookeeper.ZookeeperServer, tmp_path: Path) -> None:
+def test_many_cursors_are_compressed_and_undone(server: zookeeper.ZookeeperServer, tmp_path: Path) -> None:
     url = f"zk://{server.address}"
     env = environment(tmp_path, PULSAR_META_STORE=url)
     done = pulsar_meta(*WORDS, "-o", "json", env=env)
@@ -49,15 +49,15 @@ def test_all_are_compressed_and_undone(server: zookeeper.ZookeeperServer, tmp_pa
     summary = json.loads(done.stdout)
     assert summary["rewritten"] == CURSORS
     with open_store(url) as store:
-        assert sum(is_enveloped(held.value) for held in store.scan(TOPIC)) == CURSORS
+        assert sum(is_enveloped(value.value) for value in store.scan(TOPIC)) == CURSORS
     assert pulsar_meta("undo", summary["undo_file"], "--yes", env=env).returncode == 0
     with open_store(url) as store:
-        values = {held.path: held.value for held in store.scan(TOPIC) if held.value}
+        values = {value.path: value.value for value in store.scan(TOPIC) if value.value}
     assert values == cursors()
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])
-def test_a_server_that_goes_away_is_exit_6(
+def test_a_run_whose_server_is_killed_ends_with_6(
     server: zookeeper.ZookeeperServer, tmp_path: Path, more: tuple[str, ...]
 ) -> None:
     env = environment(tmp_path, PULSAR_META_STORE=f"zk://{server.address}?timeout=2")
@@ -65,30 +65,30 @@ def test_a_server_that_goes_away_is_exit_6(
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=env, stdout=pipe, stderr=pipe) as running:
         if more:
-            # Nothing limits how fast a dry run reads, but that nobody takes more than its first line.
+            # A dry run reads as fast as it can, so the test slows it down by not reading its output.
             assert running.stdout is not None
             running.stdout.readline()
         else:
             wait_until(lambda: (tmp_path / "undo").exists())
         server.kill()
-        stated = running.communicate(timeout=60)[1]
+        messages = running.communicate(timeout=60)[1]
     if not more:
-        assert running.returncode == 6, stated
-        assert b"--resume" in stated
-    assert running.returncode in (0, 6), stated
-    assert b"Traceback" not in stated
-    assert b"Fatal" not in stated
+        assert running.returncode == 6, messages
+        assert b"--resume" in messages
+    assert running.returncode in (0, 6), messages
+    assert b"Traceback" not in messages
+    assert b"Fatal" not in messages
 
 
-def test_an_interrupted_run_says_how_to_go_on(server: zookeeper.ZookeeperServer, tmp_path: Path) -> None:
+def test_an_interrupted_run_tells_how_to_resume(server: zookeeper.ZookeeperServer, tmp_path: Path) -> None:
     env = environment(tmp_path, PULSAR_META_STORE=f"zk://{server.address}")
     command = [*MAIN, *WORDS, "--undo-file", str(tmp_path / "undo"), "--rate", "400"]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         wait_until(lambda: (tmp_path / "undo").exists())
         running.send_signal(signal.SIGINT)
-        stated = running.communicate(timeout=60)[1]
-    assert (running.returncode, b"--resume" in stated) == (130, True), stated
+        messages = running.communicate(timeout=60)[1]
+    assert (running.returncode, b"--resume" in messages) == (130, True), messages
     resumed = pulsar_meta(*WORDS, "--undo-file", tmp_path / "undo", "--resume", env=env)
     assert resumed.returncode == 0, resumed.stderr
     with open_store(f"zk://{server.address}") as store:
-        assert sum(is_enveloped(held.value) for held in store.scan(TOPIC)) == CURSORS
+        assert sum(is_enveloped(value.value) for value in store.scan(TOPIC)) == CURSORS

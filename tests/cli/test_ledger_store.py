@@ -1,4 +1,4 @@
-"""`--ledger-store`: BookKeeper's metadata in a store of its own, on real servers."""
+"""`--ledger-store` keeps BookKeeper's metadata in a separate store, on real servers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.servers.zookeeper import ZookeeperServer
 
 @pytest.fixture(params=["rocksdb", "etcd"])
 def ledger_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A store without values."""
+    """An empty store."""
     if request.param == "rocksdb":
         database = tmp_path / "bookkeeper"
         create_database(database, "rocksdb:")
@@ -39,30 +39,30 @@ def main_store(zookeeper_server: ZookeeperServer, root: str) -> str:
     return f"zk://{zookeeper_server.address}{root}"
 
 
-def test_a_cluster_in_two_stores(
+def test_two_stores_give_the_same_answers_as_one(
     main_store: str, ledger_store: str, run: Run, tmp_path: Path, capture: Callable[[str], Path]
 ) -> None:
-    """Each command says of the two what it says of the one that they were filled from."""
+    """The two stores are restored from a single one, with which each command's answer is compared."""
     folder = capture("pulsar-4.2.4")
-    one, entries = f"rocksdb:{folder / 'rocksdb'}", ["--entries", f"bookie-disk:{folder / 'bookie0'}"]
-    two = ["--store", main_store, "--ledger-store", ledger_store]
+    single, entries = f"rocksdb:{folder / 'rocksdb'}", ["--entries", f"bookie-disk:{folder / 'bookie0'}"]
+    both = ["--store", main_store, "--ledger-store", ledger_store]
     undo_file = tmp_path / "undo"
-    ran = run("restore", one, *two, "--allow-unreadable", "--yes", "--undo-file", undo_file, "-o", "json")
+    ran = run("restore", single, *both, "--allow-unreadable", "--yes", "--undo-file", undo_file, "-o", "json")
     assert ran.returncode == 0, ran.stderr
-    with open_store(one) as whole, open_store(main_store) as main, open_store(ledger_store) as ledgers:
-        wanted = {held.path: held.value for held in copied(whole)}
+    with open_store(single) as combined, open_store(main_store) as main, open_store(ledger_store) as ledgers:
+        expected_values = {value.path: value.value for value in copied(combined)}
         assert not main.children("/ledgers")
-        assert {held.path for held in ledgers.scan() if held.value} == {
-            path for path, value in wanted.items() if path.startswith("/ledgers/") and value
+        assert {value.path for value in ledgers.scan() if value.value} == {
+            path for path, value in expected_values.items() if path.startswith("/ledgers/") and value
         }
-        assert (ledgers.next_sequence(IDGEN) or 0) >= (whole.next_sequence(IDGEN) or 0)
-        ledger = next(path for path in wanted if path.startswith("/ledgers/00/0000/L"))
+        assert (ledgers.next_sequence(IDGEN) or 0) >= (combined.next_sequence(IDGEN) or 0)
+        ledger = next(path for path in expected_values if path.startswith("/ledgers/00/0000/L"))
     routed = f"{main_store}#ledgers={ledger_store}"
     same = ["--ignore", "brokers", "--ignore", "parents", "--bytes"]
-    assert run("diff", one, routed, *same).returncode == 0
+    assert run("diff", single, routed, *same).returncode == 0
     file = tmp_path / "both.ndjson"
-    assert run("snapshot", file, *two).returncode == 0
-    assert run("diff", one, f"snapshot:{file}", *same).returncode == 0
+    assert run("snapshot", file, *both).returncode == 0
+    assert run("diff", single, f"snapshot:{file}", *same).returncode == 0
     for words in (
         ["whois", "5", "-o", "json"],
         ["disk", *entries, "-o", "json"],
@@ -72,20 +72,20 @@ def test_a_cluster_in_two_stores(
         ["seek", "marks", "--index", "3", *entries, "-o", "json"],
         ["check", *entries, "-o", "json"],
     ):
-        expected, found = (run(*words, "--store", url) for url in (f"snapshot:{file}", routed))
-        assert (found.returncode, found.stdout) == (expected.returncode, expected.stdout), words
-        assert run(*words, *two).stdout == found.stdout, words
-    # The file knows both.
+        expected, answer = (run(*words, "--store", url) for url in (f"snapshot:{file}", routed))
+        assert (answer.returncode, answer.stdout) == (expected.returncode, expected.stdout), words
+        assert run(*words, *both).stdout == answer.stdout, words
+    # The undo file names both stores.
     undone = run("undo", undo_file, "--yes", "-o", "json")
     assert undone.returncode == 0, undone.stderr
     with open_store(ledger_store) as ledgers:
-        assert not [held for held in ledgers.scan() if held.value]
+        assert not [value for value in ledgers.scan() if value.value]
 
 
-def test_where_it_may_stand(
+def test_the_ledger_store_can_be_set_by_option_environment_and_profile(
     run: Run, tmp_path: Path, capture: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the environment and in a profile, too; never alone, and in no command that has no --store."""
+    """It needs --store, and is refused by commands that have no --store."""
     store = f"snapshot:{capture('pulsar-4.2.4') / 'metadata.ndjson'}"
     (tmp_path / "none").mkdir()
     hidden = f"dir:{tmp_path / 'none'}"
@@ -97,7 +97,7 @@ def test_where_it_may_stand(
     monkeypatch.setenv("PULSAR_META_STORE", store)
     monkeypatch.setenv("PULSAR_META_LEDGER_STORE", hidden)
     assert b"\nledgers\n" not in run("ls", "/").stdout
-    # An option is about another store than the environment.
+    # The option --store names another store than the environment, so its ledger store is not used.
     assert b"\nledgers\n" in run("ls", "/", "--store", store).stdout
     monkeypatch.delenv("PULSAR_META_STORE")
     monkeypatch.delenv("PULSAR_META_LEDGER_STORE")

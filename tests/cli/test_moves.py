@@ -1,4 +1,4 @@
-"""Stores moved from server to server and shown to be the same, in the steps of docs/migration.md."""
+"""Stores are moved from server to server with the steps of docs/migration.md, and stay the same."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SERVERS: dict[str, Callable[[Path], RestartableServer]] = {
 
 @pytest.fixture
 def stores(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Empty servers of each kind, which no other test uses: whole stores are compared."""
+    """Empty servers of each kind for this test alone, because it compares complete stores."""
     for why_not in (zookeeper.why_not, etcd.why_not, oxia.why_not):
         skip_or_fail(why_not())
     with ExitStack() as stack:
@@ -35,25 +35,25 @@ def stores(tmp_path: Path) -> Iterator[dict[str, str]]:
         yield {kind: f"{kind}://{server.address}" for kind, server in running.items()}
 
 
-def test_from_store_to_store(
+def test_copies_of_copies_have_the_same_values(
     stores: dict[str, str], run: Run, tmp_path: Path, capture: Callable[[str], Path]
 ) -> None:
-    """Each copy is taken from the one before; all have the same values byte for byte.
+    """Each copy is made from the previous one, and all have the same bytes.
 
-    ZooKeeper's sum is its own, since it alone has nodes where bookies register.
+    ZooKeeper's sum differs because only ZooKeeper has nodes where bookies register.
     """
     copy = writable_copy(capture("pulsar-4.2.4") / "rocksdb", tmp_path / "metadata")
     with open_store(f"rocksdb:{copy}", read_only=False) as store:
-        # What stays out of the first copy would be in no other.
-        for held in [held for held in store.scan() if why_left_out(held) not in (None, EPHEMERAL)]:
-            store.delete(held.path, held.version)
+        # Values that the first copy leaves out would be missing in all copies.
+        for value in [value for value in store.scan() if why_left_out(value) not in (None, EPHEMERAL)]:
+            store.delete(value.path, value.version)
     source, sums = f"rocksdb:{copy}", []
 
     def snapshot(name: str) -> Path:
         file = tmp_path / f"before-{name}.ndjson.zst"
-        taken = run("snapshot", str(file), "--store", source, "-o", "json")
-        assert taken.returncode == 0, taken.stderr
-        sums.append(json.loads(taken.stdout)["sum_lasting"])
+        made = run("snapshot", str(file), "--store", source, "-o", "json")
+        assert made.returncode == 0, made.stderr
+        sums.append(json.loads(made.stdout)["sum_lasting"])
         return file
 
     for kind in ("zk", "oxia", "etcd"):
@@ -61,8 +61,8 @@ def test_from_store_to_store(
         words = ["restore", f"snapshot:{file}", "--store", stores[kind], "--yes", "--allow-unreadable"]
         ran = run(*words, "-o", "json")
         assert ran.returncode == 0, ran.stderr
-        again = json.loads(run(*words, "-o", "json").stdout)
-        assert (again["rewritten"], again.get("counters", {})) == (0, {})
+        repeated = json.loads(run(*words, "-o", "json").stdout)
+        assert (repeated["rewritten"], repeated.get("counters", {})) == (0, {})
         ignored = ["--ignore", "brokers", "--ignore", "parents", "--bytes"]
         compared = run("diff", f"snapshot:{file}", stores[kind], *ignored)
         assert compared.returncode == 0, compared.stdout
@@ -71,19 +71,20 @@ def test_from_store_to_store(
         compared = run("diff", stores[left], stores[right], "--ignore", "brokers", "--bytes")
         assert (compared.returncode, compared.stdout) == (0, b"")
     snapshot("nothing")
-    # The first has no nodes of counters, the second those of bookies.
+    # The first sum lacks the counters' nodes, and the second has the bookies' nodes.
     assert len(set(sums[2:])) == 1
 
 
-def test_back_into_rocksdb(run: Run, tmp_path: Path, capture: Callable[[str], Path]) -> None:
-    """A value that was changed since is there as it was, and nothing else differs."""
+def test_restoring_with_overwrite_reverts_changes(
+    run: Run, tmp_path: Path, capture: Callable[[str], Path]
+) -> None:
     database = capture("pulsar-4.2.4") / "rocksdb"
     copy = writable_copy(database, tmp_path / "metadata")
     with open_store(f"rocksdb:{copy}", read_only=False) as store:
         policies = store.read("/admin/policies/public/default")
         store.put(policies.path, b"{}", policies.version)
-        held = next(held for held in store.scan("/managed-ledgers") if held.value)
-        store.delete(held.path, held.version)
+        deleted = next(value for value in store.scan("/managed-ledgers") if value.value)
+        store.delete(deleted.path, deleted.version)
     words = ["restore", f"rocksdb:{database}", "--store", f"rocksdb:{copy}", "--yes", "--allow-unreadable"]
     assert run(*words).returncode == 1
     assert run(*words, "--overwrite").returncode == 0

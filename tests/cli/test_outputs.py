@@ -1,4 +1,4 @@
-"""Where commands write: files whole or not at all, closed streams, text that does not steer a terminal."""
+"""Outputs: files are replaced atomically, streams may be closed, and text cannot control a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from tests.cli.program import MAIN, environment, pulsar_meta
 
-# The clear-screen sequence, its C1 form, a right-to-left override, an isolate, and a line separator.
+# The clear-screen sequence, its C1 form, a right-to-left override, an isolate and a line separator.
 HOSTILE = "a\x1b[2Jb\x9b2Jc\u202ed\u2066e\u2028f\x7f"
 STEERING = set(HOSTILE) - set("abcdef[2J")
 
@@ -63,7 +63,7 @@ def test_a_device_stays_a_device(tmp_path: Path) -> None:
     assert outputs.beside(tmp_path / "f", ".idx") == tmp_path / "f.idx"
 
 
-def test_an_open_stream_is_none_to_replace(tmp_path: Path) -> None:
+def test_an_open_stream_is_written_and_not_replaced(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w+") as stream:
         for name in (f"/dev/fd/{stream.fileno()}", f"/proc/self/fd/{stream.fileno()}"):
             assert outputs.beside(Path(name), ".idx") is None
@@ -74,7 +74,7 @@ def test_an_open_stream_is_none_to_replace(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no files in memory here")
-def test_a_file_in_memory_is_replaced_as_any_other() -> None:
+def test_a_file_in_memory_is_replaced_atomically() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         target = Path(folder) / "out"
         target.write_text("old")
@@ -84,7 +84,7 @@ def test_a_file_in_memory_is_replaced_as_any_other() -> None:
         assert target.read_text() == "old"
 
 
-def test_the_reader_of_a_pipe_gets_what_is_written(tmp_path: Path) -> None:
+def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
     pipe, read = tmp_path / "pipe", []
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
@@ -95,7 +95,7 @@ def test_the_reader_of_a_pipe_gets_what_is_written(tmp_path: Path) -> None:
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
-def test_nobody_can_foresee_or_plant_the_part_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_part_file_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target, victim = tmp_path / "out", tmp_path / "victim"
     victim.write_text("precious")
     names = iter([b"\xaa", b"\xbb"])
@@ -107,7 +107,7 @@ def test_nobody_can_foresee_or_plant_the_part_file(tmp_path: Path, monkeypatch: 
     assert (target.read_text(), victim.read_text()) == ("new", "precious")
 
 
-def test_a_name_as_long_as_names_may_be(tmp_path: Path) -> None:
+def test_a_file_name_of_maximum_length_can_be_written(tmp_path: Path) -> None:
     target = tmp_path / ("n" * 255)
     write(target)
     assert target.read_text() == "new"
@@ -122,7 +122,7 @@ def test_a_directory_is_no_output(name: str, tmp_path: Path) -> None:
     assert b"this is a directory" in done.stderr
 
 
-def test_what_breaks_while_reading_is_not_called_a_fault_of_writing(tmp_path: Path) -> None:
+def test_a_read_error_is_not_reported_as_a_write_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), outputs.whole_file(tmp_path / "out", "w"):
         (tmp_path / "missing").read_text()
     assert list(tmp_path.iterdir()) == []
@@ -150,11 +150,11 @@ def test_streams_may_be_closed(closed: str, arguments: str, code: int, tmp_path:
     assert done.returncode == code
     assert b"Traceback" not in done.stderr
     assert done.stderr.count(b"\n") <= 1
-    # The file of another stream's number was not taken for it.
+    # The file that got a closed stream's number was not written to.
     assert value.read_text() == '"x"'
 
 
-def test_one_function_makes_text_harmless() -> None:
+def test_every_kind_of_text_is_made_harmless() -> None:
     for made in (harmless(HOSTILE), one_line(HOSTILE), message_line(HOSTILE), json_line({"a": HOSTILE})):
         assert not STEERING & set(made)
         assert "\\x1b" in made or "\\u001b" in made
@@ -170,7 +170,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "ndjson", "plain", "table"])
-def test_nothing_steers_a_terminal_in_any_form(form: str) -> None:
+def test_no_format_can_control_a_terminal(form: str) -> None:
     view = tables.View(("a",), lambda document: [document["a"]], fields=("a",))
     out = Terminal()
     documents = [{"a": HOSTILE}]
@@ -189,14 +189,14 @@ def test_nothing_steers_a_terminal_in_any_form(form: str) -> None:
     assert "\x1b[2J" not in out.getvalue()
 
 
-def test_csv_in_a_file_is_exact() -> None:
+def test_csv_in_a_file_keeps_all_characters() -> None:
     out = io.StringIO()
     view = tables.View((), lambda document: (), fields=("a",))
     tables.write_csv([{"a": HOSTILE}], out, view)
     assert HOSTILE in out.getvalue()
 
 
-def test_json_is_indented_where_a_person_looks() -> None:
+def test_json_on_a_terminal_is_indented() -> None:
     documents: list[dict[str, object]] = [{"a": {"b": 1}}, {"a": 2}]
     out = Terminal()
     tables.write_json(documents, out, single=False)
@@ -206,8 +206,8 @@ def test_json_is_indented_where_a_person_looks() -> None:
 
 def test_messages_are_one_harmless_line(capsys: pytest.CaptureFixture[str]) -> None:
     shell = Shell(verbose=True)
-    for talk in (shell.say, shell.warn, shell.detail):
-        talk(f"one\n{HOSTILE}")
+    for report in (shell.say, shell.warn, shell.detail):
+        report(f"one\n{HOSTILE}")
         said = capsys.readouterr().err
         assert said.count("\n") == 1
         assert not STEERING & set(said)

@@ -75,7 +75,7 @@ def test_a_file_truncated_at_any_length_keeps_its_complete_frames(tmp_path: Path
             assert len(source.faults) == (length not in (0, 7, 11))
 
 
-def test_a_cut_file_is_shown_up_to_the_cut_and_the_command_fails(tmp_path: Path) -> None:
+def test_a_truncated_file_is_shown_up_to_the_cut_and_the_command_fails(tmp_path: Path) -> None:
     metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
     frame = encode_frame(metadata, b"payload")
     file = tmp_path / "frames"
