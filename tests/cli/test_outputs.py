@@ -208,12 +208,12 @@ def test_messages_are_one_harmless_line(capsys: pytest.CaptureFixture[str]) -> N
     shell = Shell(verbose=True)
     for report in (shell.say, shell.warn, shell.detail):
         report(f"one\n{HOSTILE}")
-        said = capsys.readouterr().err
-        assert said.count("\n") == 1
-        assert not STEERING & set(said)
+        message = capsys.readouterr().err
+        assert message.count("\n") == 1
+        assert not STEERING & set(message)
 
 
-def test_a_path_that_steers_is_no_harm_in_an_error(tmp_path: Path) -> None:
+def test_control_characters_in_a_path_are_escaped_in_an_error(tmp_path: Path) -> None:
     done = pulsar_meta("decode", f"/no/{HOSTILE}", env=environment(tmp_path))
     assert done.returncode == 3
     assert not STEERING & set(done.stderr.decode())

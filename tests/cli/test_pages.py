@@ -1,4 +1,4 @@
-"""`-o html`: one page of what a command found, which shows the same as its table."""
+"""`-o html` writes a page with the same content as the command's table."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ def ask(folder: Path, name: str, *more: str) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))
-def test_a_page_has_what_the_table_has(capture: Capture, name: str) -> None:
+def test_a_page_has_the_content_of_the_table(capture: Capture, name: str) -> None:
     folder = capture("pulsar-4.2.4")
-    drawn, listed = ask(folder, name, "-o", "html"), ask(folder, name, "-o", "plain")
-    assert drawn.returncode == listed.returncode
-    text = unescape(drawn.stdout.replace("<wbr>", ""))
+    page, table = ask(folder, name, "-o", "html"), ask(folder, name, "-o", "plain")
+    assert page.returncode == table.returncode
+    text = unescape(page.stdout.replace("<wbr>", ""))
     assert text.startswith("<!DOCTYPE html>")
-    for line in listed.stdout.splitlines() if name != "top" else ():
+    for line in table.stdout.splitlines() if name != "top" else ():
         for cell in line.split("\t"):
             assert cell == "-" or cell.strip() in text
     for forbidden in ("<script", "http:", "https:", " src=", " href=", " style="):
-        assert forbidden not in drawn.stdout
+        assert forbidden not in page.stdout
 
 
 @pytest.mark.parametrize("name", ["check", "cursors", "disk"])
-def test_a_page_says_what_was_looked_at(capture: Capture, name: str) -> None:
+def test_a_page_has_the_summary_of_the_checks(capture: Capture, name: str) -> None:
     done = ask(capture("pulsar-4.2.4"), name, "-o", "html")
-    [looked_at] = [line for line in done.stderr.splitlines() if line.startswith("checked: ")]
-    assert f"<p>{looked_at}</p>" in done.stdout
+    [summary] = [line for line in done.stderr.splitlines() if line.startswith("checked: ")]
+    assert f"<p>{summary}</p>" in done.stdout
 
 
-def test_a_strip_shows_what_is_acknowledged(capture: Capture) -> None:
+def test_a_strip_shows_the_acknowledged_ranges(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4")
     page = ask(folder, "cursor", "-o", "html").stdout
     [document] = json.loads(ask(folder, "cursor", "-o", "json").stdout)
@@ -66,7 +66,7 @@ def test_a_strip_shows_what_is_acknowledged(capture: Capture) -> None:
 
 
 def differing(folder: Path, tmp_path: Path) -> list[str]:
-    """Return the words that compare the store of a capture with one that differs in two values."""
+    """Return the arguments that compare a capture's store with a copy that differs in two values."""
     store = folder / "metadata.ndjson"
     lines = store.read_text(encoding="utf-8").splitlines(keepends=True)
     evil = json.dumps({"path": "/admin/<b>&x", "version": 0, "value": "aGk="}) + "\n"
@@ -74,7 +74,7 @@ def differing(folder: Path, tmp_path: Path) -> list[str]:
     return ["diff", f"snapshot:{store}", f"snapshot:{tmp_path}/other.ndjson", "-o", "html"]
 
 
-def test_differences_on_a_page(capture: Capture, tmp_path: Path) -> None:
+def test_differences_are_shown_on_a_page(capture: Capture, tmp_path: Path) -> None:
     done = as_text(pulsar_meta_here(*differing(capture("pulsar-4.2.4"), tmp_path)))
     assert done.returncode == 1
     assert 'only-right</td><td class="path">/<wbr>admin/<wbr>&lt;b&gt;&amp;x</td>' in done.stdout
@@ -82,7 +82,7 @@ def test_differences_on_a_page(capture: Capture, tmp_path: Path) -> None:
 
 @pytest.mark.interop
 @pytest.mark.parametrize("name", ["check", "disk", "cursor", "top", "diff"])
-def test_a_browser_shows_it_without_complaint(capture: Capture, name: str, tmp_path: Path) -> None:
+def test_a_browser_shows_a_page_without_console_messages(capture: Capture, name: str, tmp_path: Path) -> None:
     if shutil.which("chromium") is None:
         skip_or_fail("chromium is not installed (Debian: chromium)")
     file = tmp_path / "page.html"

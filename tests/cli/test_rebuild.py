@@ -1,4 +1,4 @@
-"""`rebuild`: a snapshot from disks alone, and what it says of what it does not know."""
+"""`rebuild` makes a snapshot from disks and tells how certain each of its values is."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from tests.cli.program import MAIN, environment, wait_until
 from tests.cli.values import Run
 
 
-def test_bookkeepers_part_of_a_store(capture: Callable[[str], Path], run: Run, tmp_path: Path) -> None:
+def test_bookkeepers_values_are_rebuilt(capture: Callable[[str], Path], run: Run, tmp_path: Path) -> None:
     folder, target = capture("pulsar-4.2.4-3bookies"), tmp_path / "found.ndjson.zst"
     ran = run("rebuild", "--entries", f"bookie-disk:{folder}", "--output", str(target), "-o", "json")
     assert ran.returncode == 0, ran.stderr
     lines = {line["path"]: line for line in json.loads(ran.stdout)}
     with open_store(f"snapshot:{target}") as store, open_store(f"snapshot:{folder}/metadata.ndjson") as old:
-        made = {held.path: held.value for held in store.scan()}
+        rebuilt = {value.path: value.value for value in store.scan()}
         assert store.origin["counters"]["/ledgers/idgen"] > max(
             line["ledger_id"] for line in lines.values() if "ledger_id" in line
         )
         for path in ("INSTANCEID", *(f"cookies/{name}" for name in old.children("/ledgers/cookies"))):
-            assert made[f"/ledgers/{path}"] == old.read(f"/ledgers/{path}").value
-    assert made.keys() == {path for path, line in lines.items() if "next" not in line}
+            assert rebuilt[f"/ledgers/{path}"] == old.read(f"/ledgers/{path}").value
+    assert rebuilt.keys() == {path for path, line in lines.items() if "next" not in line}
     assert lines["/ledgers/LAYOUT"]["certainty"] == "invented"
-    unsure = [line for line in lines.values() if line["certainty"] == "likely" and "ledger_id" in line]
-    assert {evidence for line in unsure for evidence in line["evidence"]} == {
+    likely = [line for line in lines.values() if line["certainty"] == "likely" and "ledger_id" in line]
+    assert {evidence for line in likely for evidence in line["evidence"]} == {
         "other orders of its bookies fit as well"
     }
     kinds = {line["kind"] for line in lines.values() if "kind" in line}
@@ -43,27 +43,27 @@ def test_bookkeepers_part_of_a_store(capture: Callable[[str], Path], run: Run, t
     }  # fmt: skip
 
 
-def test_names_that_a_person_gives(capture: Callable[[str], Path], run: Run, tmp_path: Path) -> None:
+def test_topics_can_be_named_by_hand(capture: Callable[[str], Path], run: Run, tmp_path: Path) -> None:
     folder, target, names = capture("pulsar-4.2.4"), tmp_path / "found.ndjson", tmp_path / "names"
     disks = ("--entries", f"bookie-disk:{folder}")
     ran = run("rebuild", *disks, "--unnamed", "-o", "ndjson")
     assert ran.returncode == 0, ran.stderr
-    wanted = {"orders", "parted-partition-0", "parted-partition-1", "parted-partition-2", "late-index"}
+    topic_names = {"orders", "parted-partition-0", "parted-partition-1", "parted-partition-2", "late-index"}
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
-        true = {name: read_topic(store, TopicName.parse(name)) for name in sorted(wanted)}
-    named = {ledger.ledger_id: name for name, topic in true.items() for ledger in topic.ledgers}
+        true = {name: read_topic(store, TopicName.parse(name)) for name in sorted(topic_names)}
+    topic_of_ledger = {ledger.ledger_id: name for name, topic in true.items() for ledger in topic.ledgers}
     lines = [line for line in map(json.loads, ran.stdout.splitlines()) if "cursor" not in line]
     assert len(lines) < len(ran.stdout.splitlines())
     for line in lines:
-        line["topic"] = next((named[one] for one in line["ledgers"] if one in named), None)
+        line["topic"] = next((topic_of_ledger[at] for at in line["ledgers"] if at in topic_of_ledger), None)
     names.write_text("".join(json.dumps(line) + "\n" for line in lines))
     ran = run("rebuild", *disks, "--names", str(names), "--cluster", "east", "--output", str(target))
     assert ran.returncode == 0, ran.stderr
     with open_store(f"snapshot:{target}") as store:
         for name, topic in true.items():
-            made = read_topic(store, TopicName.parse(name))
-            stated = {one.ledger_id: one.entries for one in topic.ledgers if one.entries}
-            assert stated.items() <= {one.ledger_id: one.entries for one in made.ledgers}.items()
+            rebuilt = read_topic(store, TopicName.parse(name))
+            closed = {ledger.ledger_id: ledger.entries for ledger in topic.ledgers if ledger.entries}
+            assert closed.items() <= {ledger.ledger_id: ledger.entries for ledger in rebuilt.ledgers}.items()
         assert json.loads(store.read("/admin/partitioned-topics/public/default/persistent/parted").value) == {
             "partitions": 3, "deleted": False,
         }  # fmt: skip
@@ -73,11 +73,11 @@ def test_names_that_a_person_gives(capture: Callable[[str], Path], run: Run, tmp
             assert policies["replication_clusters"] == ["east"]
         assert len(store.children("/managed-ledgers/lost-found/ledgers/persistent")) > 20
     ran = run("rebuild", *disks, "--names", str(names), "--unnamed", "-o", "ndjson")
-    left = [line for line in map(json.loads, ran.stdout.splitlines()) if "cursor" not in line]
-    assert len(left) == len(lines) - sum(line["topic"] is not None for line in lines)
+    remaining = [line for line in map(json.loads, ran.stdout.splitlines()) if "cursor" not in line]
+    assert len(remaining) == len(lines) - sum(line["topic"] is not None for line in lines)
 
 
-def test_names_of_an_old_store(capture: Callable[[str], Path], run: Run, tmp_path: Path) -> None:
+def test_topics_are_named_from_an_old_store(capture: Callable[[str], Path], run: Run, tmp_path: Path) -> None:
     folder, target = capture("pulsar-4.2.4"), tmp_path / "found.ndjson"
     old = f"snapshot:{folder / 'metadata-after-step-2.ndjson'}"
     disks = ("--entries", f"bookie-disk:{folder}")
@@ -86,12 +86,12 @@ def test_names_of_an_old_store(capture: Callable[[str], Path], run: Run, tmp_pat
     topics = [line for line in json.loads(ran.stdout) if line.get("ledgers")]
     assert sum(line["certainty"] == "lost+found" for line in topics) < 3
     with open_store(f"snapshot:{target}") as store, open_store(f"snapshot:{folder}/metadata.ndjson") as new:
-        # A ledger that came after the old store was written is where it belongs.
-        made, true = (read_topic(one, TopicName.parse("orders")) for one in (store, new))
-        assert {one.ledger_id for one in true.ledgers if one.entries} <= {
-            one.ledger_id for one in made.ledgers
+        # A ledger that was created after the old store was written is still added to its topic.
+        rebuilt, expected = (read_topic(each, TopicName.parse("orders")) for each in (store, new))
+        assert {ledger.ledger_id for ledger in expected.ledgers if ledger.entries} <= {
+            ledger.ledger_id for ledger in rebuilt.ledgers
         }
-        assert made.ledgers[-1].ledger_id > 200
+        assert rebuilt.ledgers[-1].ledger_id > 200
     ran = run("rebuild", *disks, "--with", f"snapshot:{tmp_path / 'no'}", "--output", str(target))
     assert ran.returncode == 3
 
@@ -105,7 +105,7 @@ def test_names_of_an_old_store(capture: Callable[[str], Path], run: Run, tmp_pat
         ('{"ledger_id": 99999, "topic": "x"}\n', b"99999"),
     ],
 )
-def test_names_that_cannot_be(
+def test_wrong_names_are_refused(
     capture: Callable[[str], Path], run: Run, tmp_path: Path, text: str, words: bytes
 ) -> None:
     names, target = tmp_path / "names", tmp_path / "found"
@@ -116,18 +116,18 @@ def test_names_that_cannot_be(
     assert words in ran.stderr
     assert {path.name for path in tmp_path.iterdir()} <= {"names", "found.work"}
     if words == b"99999":
-        # What was looked at before a name turned out to be wrong is not looked at again.
+        # The result of reading the disks is kept, although a name turned out to be wrong.
         ran = run("rebuild", *disks, "--output", str(target), "--resume")
         assert ran.returncode == 0, ran.stderr
         assert b"222 ledgers were looked at before" in ran.stderr
         assert {path.name for path in tmp_path.iterdir()} == {"names", "found"}
 
 
-def test_a_killed_run_goes_on(capture: Callable[[str], Path], run: Run, tmp_path: Path) -> None:
+def test_a_killed_run_is_resumed(capture: Callable[[str], Path], run: Run, tmp_path: Path) -> None:
     disks = ("--entries", f"bookie-disk:{capture('pulsar-2.8.2')}", "-o", "ndjson")
-    whole, target, work = (tmp_path / name for name in ("whole", "found", "found.work"))
-    ran = run("rebuild", *disks, "--output", str(whole))
-    heads = list[bytes]()
+    complete, target, work = (tmp_path / name for name in ("complete", "found", "found.work"))
+    ran = run("rebuild", *disks, "--output", str(complete))
+    headers = list[bytes]()
     for lines in (random.randint(2, 30), random.randint(35, 130)):
         with subprocess.Popen(
             [*MAIN, "rebuild", *disks, "--output", str(target), "--resume"],
@@ -138,23 +138,23 @@ def test_a_killed_run_goes_on(capture: Callable[[str], Path], run: Run, tmp_path
             wait_until(lambda: work.exists() and work.read_bytes().count(b"\n") >= lines)  # noqa: B023
             killed.kill()
         assert not target.exists()
-        heads.append(work.read_bytes().splitlines()[0])
-    assert heads[0] == heads[1]
+        headers.append(work.read_bytes().splitlines()[0])
+    assert headers[0] == headers[1]
     refused = run("rebuild", *disks, "--output", str(target))
     assert (refused.returncode, b"--resume" in refused.stderr) == (2, True)
     resumed = run("rebuild", *disks, "--output", str(target), "--resume")
     assert resumed.returncode == ran.returncode == 0
     assert resumed.stdout == ran.stdout
-    taken = [json.loads(path.read_bytes().splitlines()[0])["taken"] for path in (whole, target)]
-    assert taken[1] == json.loads(heads[0])["taken"]
-    # The same byte for byte, but for when it was begun, and the foot's checksum of that.
-    texts = [re.sub(r'"crc32c_before": ?\d+', "", path.read_text()) for path in (whole, target)]
-    assert texts[1].replace(taken[1], taken[0]) == texts[0]
+    taken_at = [json.loads(path.read_bytes().splitlines()[0])["taken"] for path in (complete, target)]
+    assert taken_at[1] == json.loads(headers[0])["taken"]
+    # The files differ only in the time at which they were begun and in the footer's checksum of it.
+    texts = [re.sub(r'"crc32c_before": ?\d+', "", path.read_text()) for path in (complete, target)]
+    assert texts[1].replace(taken_at[1], taken_at[0]) == texts[0]
     assert not work.exists()
 
 
 @pytest.mark.parametrize(("url", "code"), [("s3://bucket", 2), ("offload:/nowhere", 3), ("offload:/etc", 3)])
-def test_objects_that_are_none(
+def test_wrong_urls_of_offloaded_ledgers_are_refused(
     capture: Callable[[str], Path], run: Run, tmp_path: Path, url: str, code: int
 ) -> None:
     disks = ("--entries", f"bookie-disk:{capture('pulsar-2.8.2')}", "--output", str(tmp_path / "found"))
@@ -162,7 +162,7 @@ def test_objects_that_are_none(
     assert (ran.returncode, ran.stderr.count(b"\n"), list(tmp_path.iterdir())) == (code, 1, []), ran.stderr
 
 
-def test_nothing_to_go_on_with(capture: Callable[[str], Path], run: Run) -> None:
+def test_resume_needs_an_output_file(capture: Callable[[str], Path], run: Run) -> None:
     disks = ("--entries", f"bookie-disk:{capture('pulsar-2.8.2')}")
     ran = run("rebuild", *disks, "--unnamed", "--resume")
     assert (ran.returncode, b"--output" in ran.stderr) == (2, True)
@@ -182,7 +182,9 @@ def test_a_wrong_password_is_refused(capture: Callable[[str], Path], run: Run, t
         assert not list(store.scan("/ledgers/00"))
 
 
-def test_what_cannot_be_rebuilt(capture: Callable[[str], Path], run: Run, tmp_path: Path) -> None:
+def test_disks_that_cannot_be_rebuilt_are_refused(
+    capture: Callable[[str], Path], run: Run, tmp_path: Path
+) -> None:
     folder, target = capture("pulsar-4.2.4"), str(tmp_path / "found.ndjson")
     ran = run("rebuild", "--entries", f"bookie-disk:{folder}")
     assert ran.returncode == 2
@@ -194,14 +196,14 @@ def test_what_cannot_be_rebuilt(capture: Callable[[str], Path], run: Run, tmp_pa
     assert ran.returncode == 2
     assert b"VERSION" in ran.stderr
     other = capture("pulsar-4.0.7")
-    disks = [f"--entries=bookie-disk:{one / 'bookie0'}" for one in (folder, other)]
+    disks = [f"--entries=bookie-disk:{cluster / 'bookie0'}" for cluster in (folder, other)]
     ran = run("rebuild", *disks, "--output", target)
     assert ran.returncode == 7
     assert b"disks of 2 clusters" in ran.stderr
     assert not Path(target).exists()
 
 
-def test_an_exit_code_for_a_place_that_cannot_be_written(
+def test_an_output_that_cannot_be_written_is_a_usage_error(
     capture: Callable[[str], Path], run: Run, tmp_path: Path
 ) -> None:
     disks = f"bookie-disk:{capture('pulsar-4.2.4')}"

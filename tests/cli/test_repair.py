@@ -1,4 +1,4 @@
-"""`repair` as a person or a script runs it: what is said, asked, written, and the exit code."""
+"""`repair` as users and scripts run it: its messages, questions, writes and exit codes."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ PARTED = "/admin/partitioned-topics/public/default/persistent/parted"
 
 @pytest.fixture
 def store(capture: Callable[[str], Path], tmp_path: Path) -> str:
-    """The URL of a store with what a stopped 4.2.4 left."""
+    """The URL of a store that a stopped 4.2.4 left."""
     return written(healthy_store(capture("pulsar-4.2.4")), tmp_path / "store")
 
 
 def written(store: MemoryStore, folder: Path) -> str:
-    """Write a store to a directory; return its URL."""
+    """Write a store to a directory and return its URL."""
     folder.mkdir()
     with open_store(f"dir:{folder}", read_only=False) as opened:
-        for held in store.scan("/"):
+        for value in store.scan("/"):
             # A directory cannot have a value and children.
-            if not held.ephemeral and (held.value or not store.children(held.path)):
-                opened.put(held.path, held.value, ABSENT)
+            if not value.ephemeral and (value.value or not store.children(value.path)):
+                opened.put(value.path, value.value, ABSENT)
     return f"dir:{folder}"
 
 
-def test_a_record_that_is_gone_comes_back_and_undo_takes_it_away(store: str, tmp_path: Path) -> None:
+def test_a_deleted_record_is_restored_and_the_repair_undone(store: str, tmp_path: Path) -> None:
     def run(*words: str) -> tuple[int, str, str]:
         done = as_text(pulsar_meta_here(*words, "--store", store, env=environment(tmp_path)))
         return done.returncode, done.stdout, done.stderr
 
     assert run("rm", PARTED, "--yes")[0] == 0
     assert run("repair", "partitions", "parted")[0] == 2
-    code, plan, stated = run("repair", "partitions", "parted", "--dry-run", "-o", "ndjson")
+    code, plan, messages = run("repair", "partitions", "parted", "--dry-run", "-o", "ndjson")
     assert (code, json.loads(plan.splitlines()[1])["effect"]) == (0, "create")
-    assert "no record; 3 partitions have a record" in stated
-    code, summary, stated = run("repair", "partitions", "parted", "--yes", "-o", "json")
+    assert "no record; 3 partitions have a record" in messages
+    code, summary, messages = run("repair", "partitions", "parted", "--yes", "-o", "json")
     assert (code, json.loads(summary)["created"]) == (0, 1)
     assert json.loads(run("get", PARTED, "-o", "raw")[1]) == {"partitions": 3, "deleted": False}
     assert run("undo", json.loads(summary)["undo_file"], "--yes")[0] == 0
@@ -63,26 +63,26 @@ def test_a_topic_without_partitions_is_not_found(store: str, tmp_path: Path) -> 
     assert done.stderr.count("\n") == 1
 
 
-def test_what_is_given_up_has_to_be_written_out(store: str, tmp_path: Path) -> None:
+def test_giving_up_entries_needs_confirm(store: str, tmp_path: Path) -> None:
     def run(*words: str) -> tuple[int, str]:
         done = as_text(pulsar_meta_here(*words, "--store", store, env=environment(tmp_path)))
         return done.returncode, done.stderr
 
     name, words = "persistent://public/default/plain", ("repair", "missing-ledger", "plain", "25")
-    code, stated = run(*words, "--dry-run")
-    assert (code, "50 entries of ledger 25 are given up" in stated) == (0, True)
+    code, messages = run(*words, "--dry-run")
+    assert (code, "50 entries of ledger 25 are given up" in messages) == (0, True)
     for more in ((), ("--confirm", "plain")):
-        code, stated = run(*words, "--yes", *more)
-        assert (code, f"--confirm {name}" in stated) == (2, True)
+        code, messages = run(*words, "--yes", *more)
+        assert (code, f"--confirm {name}" in messages) == (2, True)
     assert run("get", "topic", "plain")[0] == 0
     assert run(*words, "--confirm", name)[0] == 2
     assert run(*words, "--yes", "--confirm", name)[0] == 0
-    code, stated = run(*words, "--yes", "--confirm", name)
-    assert (code, "does not list ledger 25" in stated) == (3, True)
+    code, messages = run(*words, "--yes", "--confirm", name)
+    assert (code, "does not list ledger 25" in messages) == (3, True)
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "stated"),
+    ("words", "code", "message"),
     [
         (("missing-ledger", "plain", "x"), 2, "a ledger id is"),
         (("missing-ledger", "plain", "25", "--only", "3-"), 2, "--only 3-"),
@@ -99,17 +99,17 @@ def test_what_is_given_up_has_to_be_written_out(store: str, tmp_path: Path) -> N
         (("generator", "--at-least", str(2**40)), 2, "has no generator"),
     ],
 )
-def test_bad_questions_are_one_line(
-    store: str, tmp_path: Path, words: tuple[str, ...], code: int, stated: str
+def test_wrong_arguments_are_one_line_errors(
+    store: str, tmp_path: Path, words: tuple[str, ...], code: int, message: str
 ) -> None:
     done = as_text(pulsar_meta_here("repair", *words, "--yes", "--store", store, env=environment(tmp_path)))
     assert (done.returncode, done.stdout) == (code, "")
-    assert stated in done.stderr
+    assert message in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def test_what_is_undecided_is_said_and_ends_with_1(store: str, tmp_path: Path) -> None:
-    """Without any other ledger nothing says how such ledgers are."""
+def test_an_undecided_repair_is_reported_and_ends_with_1(store: str, tmp_path: Path) -> None:
+    """The store has no ledger metadata, so the parameters of a new ledger are unknown."""
     env = environment(tmp_path)
     alone = tmp_path / "alone"
     alone.mkdir()
@@ -127,10 +127,10 @@ def test_what_is_undecided_is_said_and_ends_with_1(store: str, tmp_path: Path) -
         assert "give the bookies' disks" in done.stderr
 
 
-def test_the_commands_that_check_names_repair_what_it_found(
+def test_the_repair_commands_that_check_names_fix_its_findings(
     capture: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    made = (
+    kinds = (
         *(ledger_damage.metadata_gone, ledger_damage.last_metadata_gone, ledger_damage.metadata_garbage),
         *(record_damage.topic_garbage, record_damage.topic_gone, record_damage.topic_is_a_cursor),
         *(
@@ -141,42 +141,42 @@ def test_the_commands_that_check_names_repair_what_it_found(
         ),
         *(ledger_damage.foreign, ledger_damage.terminated, record_damage.parent_gone),
     )
-    patient = damaged(healthy_store(capture("pulsar-4.2.4")), Random(5), made)
+    patient = damaged(healthy_store(capture("pulsar-4.2.4")), Random(5), kinds)
     url, env = written(patient.store, tmp_path / "store"), environment(tmp_path)
 
-    def found() -> list[dict[str, str]]:
+    def check() -> list[dict[str, str]]:
         words = ("check", "--store", url, "--severity", "warning", "--except", "record-unreadable")
         done = as_text(pulsar_meta_here(*words, "-o", "ndjson", env=env))
         assert done.returncode in (0, 1), done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
 
-    before = found()
-    assert {one["code"] for one in before} >= {one.code for one in patient.expected}
-    commands = {one.get("repair"): one for one in before}
+    before = check()
+    assert {finding["code"] for finding in before} >= {finding.code for finding in patient.expected}
+    commands = {finding.get("repair"): finding for finding in before}
     assert None not in commands, commands[None]
     for command, finding in commands.items():
         words = shlex.split(command or "")
         confirmed = ("--confirm", finding["topic"]) if "missing-ledger" in words else ()
         done = as_text(pulsar_meta_here(*words[1:], "--yes", *confirmed, env=env))
         assert done.returncode == 0, (command, done.stderr)
-    assert found() == []
+    assert check() == []
 
 
-def test_records_that_are_packed_or_lost_have_their_commands(store: str, tmp_path: Path) -> None:
+def test_compressed_and_corrupt_records_have_repair_commands(store: str, tmp_path: Path) -> None:
     env = environment(tmp_path)
     schema = "/schemas/public/default/strings"
     with open_store(store, read_only=False) as opened:
         opened.put(schema, b"\xff garbage", opened.read(schema).version)
 
-    def found() -> list[dict[str, str]]:
+    def check() -> list[dict[str, str]]:
         words = ("--for-version", "4.2.4", "--severity", "error", "-o", "ndjson")
         done = as_text(pulsar_meta_here("check", "--store", store, *words, env=env))
         return [json.loads(line) for line in done.stdout.splitlines()]
 
-    before = found()
-    assert {one["code"] for one in before} == {"record-unreadable", "record-undecodable"}
-    assert {shlex.split(one["repair"])[1] for one in before} == {"compress-cursors", "rm"}
-    for one in before:
-        done = as_text(pulsar_meta_here(*shlex.split(one["repair"])[1:], "--yes", env=env))
-        assert done.returncode == 0, (one["repair"], done.stderr)
-    assert found() == []
+    before = check()
+    assert {finding["code"] for finding in before} == {"record-unreadable", "record-undecodable"}
+    assert {shlex.split(finding["repair"])[1] for finding in before} == {"compress-cursors", "rm"}
+    for finding in before:
+        done = as_text(pulsar_meta_here(*shlex.split(finding["repair"])[1:], "--yes", env=env))
+        assert done.returncode == 0, (finding["repair"], done.stderr)
+    assert check() == []

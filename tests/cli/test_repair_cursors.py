@@ -1,4 +1,4 @@
-"""`repair cursor`, `compaction`, `schema` and `offload` as a person or a script runs them."""
+"""`repair cursor`, `compaction`, `schema` and `offload` as users and scripts run them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ CURSOR = "/managed-ledgers/public/default/persistent/acked/some"
 
 
 class Run:
-    """A store that a killed broker left, in a directory, and the program run on it."""
+    """The store of a killed broker in a directory, and the program run on it."""
 
     def __init__(self, folder: Path, scratch: Path) -> None:
         self.url, self._environment = f"dir:{scratch / 'store'}", environment(scratch)
         self.entries = ("--entries", f"bookie-disk:{folder / 'bookie0'}")
         (scratch / "store").mkdir()
         with SnapshotStore(f"snapshot:{folder / 'metadata.ndjson'}") as snapshot, self.opened() as store:
-            for held in snapshot.scan("/"):
-                if held.value and not held.ephemeral:
-                    store.put(held.path, held.value, ABSENT)
+            for value in snapshot.scan("/"):
+                if value.value and not value.ephemeral:
+                    store.put(value.path, value.value, ABSENT)
 
     def opened(self) -> Store:
         return open_store(self.url, read_only=False)
@@ -50,42 +50,44 @@ def run(capture: Callable[[str], Path], tmp_path: Path) -> Run:
 def test_a_cursor_is_repaired_from_its_ledger_and_undone(run: Run) -> None:
     with run.opened() as store:
         store.put(CURSOR, b"garbage", store.read(CURSOR).version)
-    code, found, _ = run("check", TOPIC, *run.entries, "-o", "ndjson")
-    [finding] = [one for one in map(json.loads, found.splitlines()) if one["severity"] == "error"]
+    code, findings, _ = run("check", TOPIC, *run.entries, "-o", "ndjson")
+    [finding] = [
+        finding for finding in map(json.loads, findings.splitlines()) if finding["severity"] == "error"
+    ]
     assert (code, finding["code"]) == (1, "record-undecodable")
-    code, out, stated = run("repair", "cursor", TOPIC, "some")
+    code, out, messages = run("repair", "cursor", TOPIC, "some")
     assert (code, out) == (2, "")
-    assert stated.startswith("pulsar-meta: its record cannot be read")
-    assert stated.count("\n") == 1
-    # As the finding says it, which names store and entries.
+    assert messages.startswith("pulsar-meta: its record cannot be read")
+    assert messages.count("\n") == 1
+    # The finding names a complete command, with store and entries.
     assert f"pulsar-meta repair cursor {TOPIC} some" in finding["repair"]
-    code, out, stated = run(*shlex.split(finding["repair"])[1:], "--yes", "-o", "json")
-    assert code == 0, stated
-    assert "39 entries are left" in stated
+    code, out, messages = run(*shlex.split(finding["repair"])[1:], "--yes", "-o", "json")
+    assert code == 0, messages
+    assert "39 entries are left" in messages
     assert run("check", TOPIC, *run.entries, "--severity", "error")[0] == 0
     assert run("undo", json.loads(out)["undo_file"], "--yes", "--allow-unreadable")[0] == 0
     assert run.value(CURSOR) == b"garbage"
 
 
-def test_a_skipped_backlog_has_to_be_confirmed(run: Run) -> None:
+def test_skipping_a_backlog_needs_confirm(run: Run) -> None:
     words = ("repair", "cursor", TOPIC, "some", "--latest", *run.entries, "--yes", "-o", "json")
     before = run.value(CURSOR)
-    code, out, stated = run(*words)
+    code, out, messages = run(*words)
     assert (code, out, run.value(CURSOR)) == (2, "", before)
-    assert f"something is lost by this: --confirm {TOPIC} (--dry-run shows what)" in stated.splitlines()[-1]
+    assert f"something is lost by this: --confirm {TOPIC} (--dry-run shows what)" in messages.splitlines()[-1]
     assert run(*words, "--confirm", "acked")[0] == 2
     assert run(*words, "--confirm", TOPIC)[0] == 0
     assert run(*words[:4], "--earliest", "--latest")[0] == 2
     assert run(*words[:4], "--position", "1-2")[0] == 2
-    code, _, stated = run("repair", "cursor", TOPIC, "nobody", "--earliest", "--yes")
-    assert (code, stated.count("\n")) == (3, 1)
+    code, _, messages = run("repair", "cursor", TOPIC, "nobody", "--earliest", "--yes")
+    assert (code, messages.count("\n")) == (3, 1)
 
 
-def test_verbs_with_nothing_to_repair_say_so(run: Run) -> None:
+def test_verbs_without_anything_to_repair_end_as_documented(run: Run) -> None:
     assert run("repair", "compaction", TOPIC, "--yes")[0] == 0
     assert run("repair", "compaction", TOPIC, "--drop", "--ledger", "1")[0] == 2
-    code, _, stated = run("repair", "schema", TOPIC, "--yes")
-    assert (code, stated.count("\n")) == (3, 1)
+    code, _, messages = run("repair", "schema", TOPIC, "--yes")
+    assert (code, messages.count("\n")) == (3, 1)
     assert run("repair", "schema", TOPIC, "--schema", "/dev/null")[0] == 2
     assert run("repair", "offload", TOPIC, "--yes")[0] == 0
     assert run("repair", "offload", TOPIC, "seven")[0] == 2

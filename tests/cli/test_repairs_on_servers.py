@@ -1,4 +1,4 @@
-"""Every verb of `repair` but the generator's, as `check` names it, on each server; and undone."""
+"""Every verb of `repair` except `generator`, run on each server as `check` suggests it, and undone."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ VERBS = {
 
 @pytest.fixture(scope="module")
 def patient(capture: Callable[[str], Path]) -> Patient:
-    """A wound for each verb, on topics of their own."""
+    """A store with damage for each verb, each on a separate topic."""
     store = healthy_store(capture("pulsar-4.2.4"))
     for seed in range(100):
         done = damaged(store, Random(seed), DAMAGE)
-        codes = {one.code for one in done.expected}
+        codes = {finding.code for finding in done.expected}
         if {"schema-ledger-missing", "compaction-ledger-missing"} <= codes and not any(
-            one.code == "system-topic-unreadable" for one in done.expected
+            finding.code == "system-topic-unreadable" for finding in done.expected
         ):
             return done
     raise AssertionError("no seed makes them all")
@@ -58,29 +58,29 @@ def patient(capture: Callable[[str], Path]) -> Patient:
 
 @pytest.fixture(params=["zookeeper", "etcd", "oxia"])
 def url(request: pytest.FixtureRequest, patient: Patient, root: str) -> Iterator[str]:
-    """The server with the wounded store in it."""
+    """The URL of a server that contains the damaged store."""
     address = request.getfixturevalue(f"{request.param}_server").address
-    found = f"{'zk' if request.param == 'zookeeper' else request.param}://{address}"
+    server_url = f"{'zk' if request.param == 'zookeeper' else request.param}://{address}"
     if request.param == "zookeeper":
-        with open_store(found, read_only=False) as whole:
-            whole.put(root, b"", ABSENT)
-        found += root
-    kept = {
-        path: held.value for path, held in patient.store.values.items() if _is_copied(patient.store, path)
+        with open_store(server_url, read_only=False) as server:
+            server.put(root, b"", ABSENT)
+        server_url += root
+    copied_values = {
+        path: value.value for path, value in patient.store.values.items() if _is_copied(patient.store, path)
     }
-    with open_store(found, read_only=False) as store:
-        for path, value in sorted(kept.items()):
+    with open_store(server_url, read_only=False) as store:
+        for path, value in sorted(copied_values.items()):
             _put(store, path, value)
-        yield found
-        for path in sorted(kept, reverse=True):
+        yield server_url
+        for path in sorted(copied_values, reverse=True):
             with suppress(NotFoundError):
                 store.delete(path, store.read(path).version)
 
 
 def _is_copied(store: MemoryStore, path: str) -> bool:
-    held = store.values[path]
+    value = store.values[path]
     parts = ("/managed-ledgers/public/default/", "/ledgers/", "/schemas/", "/admin/")
-    return path.startswith(parts) and not held.ephemeral and "idgen" not in path
+    return path.startswith(parts) and not value.ephemeral and "idgen" not in path
 
 
 def _put(store: Store, path: str, value: bytes) -> None:
@@ -91,39 +91,43 @@ def _put(store: Store, path: str, value: bytes) -> None:
     store.put(path, value, version)
 
 
-def held(url: str) -> dict[str, bytes]:
+def values_in(url: str) -> dict[str, bytes]:
     with open_store(url) as store:
         scanned = ("/managed-ledgers/public/default", "/ledgers", "/schemas", "/admin")
-        return {one.path: one.value for path in scanned for one in store.scan(path) if one.value}
+        return {value.path: value.value for path in scanned for value in store.scan(path) if value.value}
 
 
-def test_what_check_names_repairs_it_and_undo_takes_it_back(
+def test_the_commands_that_check_names_repair_the_store_and_can_be_undone(
     url: str, patient: Patient, tmp_path: Path
 ) -> None:
     env = environment(tmp_path)
-    expected = {(one.code, one.where) for one in patient.expected}
-    before = held(url)
+    expected = {(finding.code, finding.where) for finding in patient.expected}
+    before = values_in(url)
 
-    def found() -> dict[str, dict[str, str]]:
+    def check() -> dict[str, dict[str, str]]:
         done = as_text(pulsar_meta_here("check", "--store", url, "-o", "ndjson", env=env))
         assert done.returncode in (0, 1), done.stderr
         documents = [json.loads(line) for line in done.stdout.splitlines()]
-        return {one["repair"]: one for one in documents if (one["code"], one.get("topic")) in expected}
+        return {
+            finding["repair"]: finding
+            for finding in documents
+            if (finding["code"], finding.get("topic")) in expected
+        }
 
-    commands, undo_files = found(), list[str]()
+    commands, undo_files = check(), list[str]()
     assert {shlex.split(command)[2] for command in commands} == VERBS
     for command, finding in commands.items():
         words = shlex.split(command)[1:]
         if words[1] in ("missing-ledger", "cursor"):
             words += ["--confirm", finding["topic"]]
         if words[1] == "cursor":
-            # No entry says where it stood.
+            # No entry records the position at which the cursor was.
             words += ["--earliest"]
         done = as_text(pulsar_meta_here(*words, "--yes", "-o", "json", env=env))
         assert done.returncode == 0, (command, done.stderr)
         undo_files.append(json.loads(done.stdout)["undo_file"])
-    assert found() == {}
+    assert check() == {}
     for file in reversed(undo_files):
         done = as_text(pulsar_meta_here("undo", file, "--store", url, "--yes", "--allow-unreadable", env=env))
         assert done.returncode == 0, done.stderr
-    assert held(url) == before
+    assert values_in(url) == before

@@ -1,4 +1,4 @@
-"""`restore`: values brought into stores, what stays out, what is refused; killed, gone on with, undone."""
+"""`restore` writes values to stores; skipped and refused values; runs that are killed, resumed and undone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FLAG = b'{"phase": "COPYING", "targetUrl": "oxia://x"}'
 
 def values_of(url: str) -> dict[str, bytes]:
     with open_store(url) as store:
-        return {held.path: held.value for held in store.scan()}
+        return {value.path: value.value for value in store.scan()}
 
 
 def fill(url: str, values: dict[str, bytes]) -> str:
@@ -45,11 +45,11 @@ def fill(url: str, values: dict[str, bytes]) -> str:
     return url
 
 
-def written(file: Path, values: Iterable[tuple[str, bytes]], head: dict[str, object] | None = None) -> str:
-    """Return the URL of a snapshot with these values."""
+def written(file: Path, values: Iterable[tuple[str, bytes]], header: dict[str, object] | None = None) -> str:
+    """Write a snapshot with these values and return its URL."""
     from pulsar_meta.stores.snapshot_writer import SnapshotWriter
 
-    writer = SnapshotWriter(file, head or {})
+    writer = SnapshotWriter(file, header or {})
     for path, value in values:
         writer.add(Versioned(path, value, 0))
     writer.finish({})
@@ -61,28 +61,28 @@ def database(capture: Callable[[str], Path]) -> str:
     return f"rocksdb:{capture('pulsar-4.2.4') / 'rocksdb'}"
 
 
-def test_every_value_that_is_no_sessions(database: str, run: Run, tmp_path: Path) -> None:
+def test_all_values_are_restored_except_those_of_sessions(database: str, run: Run, tmp_path: Path) -> None:
     target = f"dir:{tmp_path / 'target'}"
     ran = run("restore", database, "--store", target, "--yes", "--allow-unreadable", "-o", "json")
     assert ran.returncode == 0, ran.stderr
     with open_store(database) as store:
-        expected = {held.path: held.value for held in copied(store)}
+        expected = {value.path: value.value for value in copied(store)}
     assert values_of(target) == expected
     assert json.loads(ran.stdout)["created"] == len(expected)
-    left_out = json.loads(ran.stderr.splitlines()[0])["not_checked"]
-    assert "live as long as the session of a broker or bookie" in left_out.values()
-    again = run("restore", database, "--store", target, "--yes", "--allow-unreadable", "-o", "json")
-    assert json.loads(again.stdout)["kept_for"] == {"same": len(expected)}
+    not_checked = json.loads(ran.stderr.splitlines()[0])["not_checked"]
+    assert "live as long as the session of a broker or bookie" in not_checked.values()
+    repeated = run("restore", database, "--store", target, "--yes", "--allow-unreadable", "-o", "json")
+    assert json.loads(repeated.stdout)["kept_for"] == {"same": len(expected)}
     assert run("diff", target, database, "--ignore", "brokers").returncode == 0
 
 
-def test_what_brokers_may_not_load_is_refused_and_named(database: str, run: Run, tmp_path: Path) -> None:
+def test_records_that_brokers_cannot_read_are_refused(database: str, run: Run, tmp_path: Path) -> None:
     ran = run("restore", database, "--store", f"dir:{tmp_path / 'target'}", "--yes")
     assert ran.returncode == 7
     assert b"--allow-unreadable" in ran.stderr
 
 
-def test_what_is_there_and_different(run: Run, tmp_path: Path) -> None:
+def test_different_values_are_kept_unless_overwritten(run: Run, tmp_path: Path) -> None:
     source = written(tmp_path / "s", [("/admin/a", b"1"), ("/admin/b", b"2"), ("/admin/c", b"3")])
     target = fill(f"dir:{tmp_path / 'target'}", {"/admin/b": b"theirs", "/admin/c": b"3"})
     ran = run("restore", source, "--store", target, "--yes", "-o", "json")
@@ -107,12 +107,12 @@ def test_what_is_there_and_different(run: Run, tmp_path: Path) -> None:
     assert values_of(target)["/admin/b"] == b"theirs"
 
 
-def test_sources_that_are_refused(database: str, run: Run, tmp_path: Path) -> None:
-    """Before anything is written."""
-    whole, target = tmp_path / "all.ndjson", tmp_path / "target"
+def test_damaged_and_redacted_sources_are_refused(database: str, run: Run, tmp_path: Path) -> None:
+    """They are refused before the first write."""
+    complete, target = tmp_path / "all.ndjson", tmp_path / "target"
     target.mkdir()
-    run("snapshot", str(whole), "--store", database)
-    text = whole.read_bytes()
+    run("snapshot", str(complete), "--store", database)
+    text = complete.read_bytes()
     cut, changed, redacted = (tmp_path / name for name in ("cut", "changed", "redacted"))
     cut.write_bytes(text[: text.rindex(b'{"path"')])
     changed.write_bytes(text.replace(b'"value": "eyJ', b'"value": "eyK', 1))
@@ -130,13 +130,13 @@ def test_sources_that_are_refused(database: str, run: Run, tmp_path: Path) -> No
     assert run("restore", f"snapshot:{redacted}", *forced).returncode == 7
 
 
-def test_a_migration_on_either_side(run: Run, tmp_path: Path) -> None:
+def test_a_migration_on_either_side_is_refused(run: Run, tmp_path: Path) -> None:
     moved = written(tmp_path / "s", [("/admin/a", b"1"), (MIGRATION, FLAG)])
     target = fill(f"dir:{tmp_path / 'target'}", {"/admin/x": b""})
     ran = run("restore", moved, "--store", target, "--yes")
     assert (ran.returncode, values_of(target)) == (7, {"/admin/x": b""})
     assert run("restore", moved, "--store", target, "--yes", "--allow-migration").returncode == 0
-    # The flag itself stays out.
+    # The migration flag itself is not restored.
     assert values_of(target) == {"/admin/x": b"", "/admin/a": b"1"}
     fill(target, {MIGRATION: FLAG})
     source = written(tmp_path / "t", [("/admin/b", b"1")])
@@ -144,7 +144,7 @@ def test_a_migration_on_either_side(run: Run, tmp_path: Path) -> None:
     assert "/admin/b" not in values_of(target)
 
 
-def test_paths_that_no_store_takes(run: Run, tmp_path: Path) -> None:
+def test_invalid_paths_are_skipped_and_named(run: Run, tmp_path: Path) -> None:
     source = written(tmp_path / "s", [("/admin/a", b"1"), ("/admin//b", b"2")])
     target = fill(f"dir:{tmp_path / 'target'}", {"/admin/x": b""})
     ran = run("restore", source, "--store", target, "--yes")
@@ -153,13 +153,13 @@ def test_paths_that_no_store_takes(run: Run, tmp_path: Path) -> None:
     assert values_of(target)["/admin/a"] == b"1"
 
 
-def test_a_source_that_is_the_terminal_of_nothing(run: Run, tmp_path: Path) -> None:
+def test_missing_and_wrong_sources_are_refused(run: Run, tmp_path: Path) -> None:
     target = fill(f"dir:{tmp_path / 'target'}", {"/admin/x": b""})
     assert run("restore", f"snapshot:{tmp_path / 'no'}", "--store", target, "--yes").returncode == 3
     assert run("restore", "nothing", "--store", target, "--yes").returncode == 2
 
 
-def test_counters_are_in_the_plan_and_go_forward(database: str, run: Run, tmp_path: Path) -> None:
+def test_counters_are_in_the_plan_and_only_increase(database: str, run: Run, tmp_path: Path) -> None:
     copy = writable_copy(Path(database.partition(":")[2]), tmp_path / "metadata")
     source = written(
         tmp_path / "s", [(ledger_path(1000), b"")], {"counters": {"/ledgers/idgen": 900, "/other": 5}}
@@ -175,10 +175,12 @@ def test_counters_are_in_the_plan_and_go_forward(database: str, run: Run, tmp_pa
     assert run("undo", undo_file, "--store", f"rocksdb:{copy}", "--yes").returncode == 0
     with open_store(f"rocksdb:{copy}") as store:
         assert store.next_sequence("/ledgers/idgen") == 1001
-        assert ledger_path(1000) not in {held.path for held in store.scan("/ledgers")}
+        assert ledger_path(1000) not in {value.path for value in store.scan("/ledgers")}
 
 
-def test_ids_that_are_only_on_disks(run: Run, tmp_path: Path, capture: Callable[[str], Path]) -> None:
+def test_restore_accepts_disks_for_ledger_ids(
+    run: Run, tmp_path: Path, capture: Callable[[str], Path]
+) -> None:
     folder = capture("pulsar-4.2.4")
     copy = writable_copy(folder / "rocksdb", tmp_path / "metadata")
     entries = f"bookie-disk:{folder / 'bookie0'}"
@@ -189,8 +191,8 @@ def test_ids_that_are_only_on_disks(run: Run, tmp_path: Path, capture: Callable[
     assert ran.returncode == 0, ran.stderr
 
 
-def test_below_what_was_refused_nothing_is_written(run: Run, tmp_path: Path) -> None:
-    """A store makes missing parents, empty: of a topic that would be one without ledgers."""
+def test_nothing_is_written_below_a_refused_value(run: Run, tmp_path: Path) -> None:
+    """Otherwise the store would create the parent as an empty topic record, which has no ledgers."""
     values = [(TOPIC, b"\xff broken"), (f"{TOPIC}/sub", b"\x08\x01"), ("/admin/a", b"")]
     source = written(tmp_path / "s", values)
     target = fill(f"dir:{tmp_path / 'target'}", {"/admin/x": b""})
@@ -202,7 +204,7 @@ def test_below_what_was_refused_nothing_is_written(run: Run, tmp_path: Path) -> 
 
 @pytest.fixture(params=["zookeeper", "etcd", "oxia"])
 def server(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
-    """A real server, below a path of its own where it can, or an empty database."""
+    """A server, with a path of its own if possible, or an empty database."""
     if request.param == "rocksdb":
         create_database(tmp_path / "database", "rocksdb:database")
         return f"rocksdb:{tmp_path / 'database'}"
@@ -214,7 +216,7 @@ def server(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
 
 
 def many(tmp_path: Path, root: str, count: int = 1500) -> tuple[str, dict[str, bytes]]:
-    """Return a snapshot of topics with cursors, parents with values above them."""
+    """Return a snapshot of topics with cursors, and its values."""
     values = {f"/admin{root}": b"{}"}
     for at in range(count // 3):
         topic = f"{TopicName.parse(f'persistent://t{root[1:]}/n/{at}').path}"
@@ -223,7 +225,7 @@ def many(tmp_path: Path, root: str, count: int = 1500) -> tuple[str, dict[str, b
 
 
 @pytest.mark.parametrize("server", ["zookeeper", "etcd", "oxia", "rocksdb"], indirect=True)
-def test_a_killed_run_is_gone_on_with_and_undone(run: Run, server: str, root: str, tmp_path: Path) -> None:
+def test_a_killed_run_is_resumed_and_undone(run: Run, server: str, root: str, tmp_path: Path) -> None:
     source, values = many(tmp_path, root, 900)
     before, undo_file = values_of(server), tmp_path / "undo"
     words = ["restore", source, "--store", server, "--yes", "--undo-file", str(undo_file)]
@@ -234,41 +236,41 @@ def test_a_killed_run_is_gone_on_with_and_undone(run: Run, server: str, root: st
     process.wait()
     assert 0 < len(values_of(server).keys() & values.keys()) < len(values)
     with open_store(server) as store:
-        # It moves first.
+        # The counter is moved before any value is written.
         assert (store.next_sequence("/ledgers/idgen") or 0) >= 5000
-    again = run(*words, "--resume")
-    assert again.returncode == 0, again.stderr
+    resumed = run(*words, "--resume")
+    assert resumed.returncode == 0, resumed.stderr
     now = values_of(server)
     assert {path: now[path] for path in values} == values
     with open_store(server) as store:
         assert (store.next_sequence("/ledgers/idgen") or 0) >= 5000
     ran = run("undo", str(undo_file), "--store", server, "--yes")
     assert ran.returncode == 0, ran.stderr
-    # Parents that the store made may stay, and the counter does.
+    # Parents that the store created may stay, and so does the counter.
     after = values_of(server)
-    left = after.keys() - before.keys()
-    assert not left & values.keys()
-    assert not any(after[path] for path in left)
+    remaining = after.keys() - before.keys()
+    assert not remaining & values.keys()
+    assert not any(after[path] for path in remaining)
 
 
-# A server of Oxia 0.14 loses its place in its log where two clients write at once.
+# Oxia 0.14 loses its place in its log if two clients write at the same time.
 @pytest.mark.parametrize("server", ["zookeeper", "etcd"], indirect=True)
-def test_somebody_writes_meanwhile(server: str, root: str, tmp_path: Path) -> None:
-    """What they wrote stays and is named; everything else is there."""
+def test_values_of_a_concurrent_writer_are_kept_and_named(server: str, root: str, tmp_path: Path) -> None:
+    """All other values are restored."""
     source, values = many(tmp_path, root)
-    theirs, done = list(values)[-600:], set[str]()
+    other_paths, done = list(values)[-600:], set[str]()
     stop = threading.Event()
 
-    def write_theirs() -> None:
+    def write_others() -> None:
         with open_store(server, read_only=False) as store:
-            for path in reversed(theirs):
+            for path in reversed(other_paths):
                 if stop.is_set():
                     return
                 with suppress(ConflictError):
                     store.put(path, b"\x08\x09", ABSENT)
                     done.add(path)
 
-    writer = threading.Thread(target=write_theirs)
+    writer = threading.Thread(target=write_others)
     writer.start()
     words = ["restore", source, "--store", server, "--yes", "-o", "json"]
     environment = os.environ | {"XDG_STATE_HOME": str(tmp_path)}
@@ -278,35 +280,35 @@ def test_somebody_writes_meanwhile(server: str, root: str, tmp_path: Path) -> No
     now = values_of(server)
     assert done
     assert ran.returncode == 1
-    unlike = {path for path in values if now.get(path) != values[path]}
-    # Above what they wrote, the store made empty parents.
-    assert {path for path in unlike if now[path]} == done
-    stated = [json.loads(line)["message"] for line in ran.stderr.splitlines() if b" has another " in line]
-    assert {text.split()[0].rstrip(":") for text in stated} == unlike
-    assert json.loads(ran.stdout)["skipped_for"]["different"] == len(unlike)
+    different = {path for path in values if now.get(path) != values[path]}
+    # Above the other writer's values, the store created empty parents.
+    assert {path for path in different if now[path]} == done
+    messages = [json.loads(line)["message"] for line in ran.stderr.splitlines() if b" has another " in line]
+    assert {text.split()[0].rstrip(":") for text in messages} == different
+    assert json.loads(ran.stdout)["skipped_for"]["different"] == len(different)
 
 
-def test_a_deleted_topic_comes_back(database: str, run: Run, tmp_path: Path) -> None:
+def test_a_deleted_topic_is_restored(database: str, run: Run, tmp_path: Path) -> None:
     target = f"dir:{tmp_path / 'target'}"
     words = ["--store", target, "--yes", "--allow-unreadable"]
     run("restore", database, *words)
     before = values_of(target)
     topic = TopicName.parse("compacted")
     with open_store(target, read_only=False) as store:
-        gone = list(Belongings(store, chosen_topics(store, [str(topic)])).values())
-        for held in sorted(gone, key=lambda held: held.path, reverse=True):
-            store.delete(held.path, held.version)
+        deleted = list(Belongings(store, chosen_topics(store, [str(topic)])).values())
+        for value in sorted(deleted, key=lambda value: value.path, reverse=True):
+            store.delete(value.path, value.version)
     entries = f"bookie-disk:{Path(database.partition(':')[2]).parent / 'bookie0'}"
     ran = run("restore", database, "--topic", "compacted", "--entries", entries, *words, "-o", "json")
     assert ran.returncode == 0, ran.stderr
-    assert json.loads(ran.stdout)["created"] == len(gone) > 5
+    assert json.loads(ran.stdout)["created"] == len(deleted) > 5
     assert values_of(target) == before
     checked = json.loads(ran.stderr.splitlines()[0])["checked"]
-    assert (checked["topics"], checked["values"]) == (1, len(gone))
+    assert (checked["topics"], checked["values"]) == (1, len(deleted))
     assert b"whole; cursors " in ran.stderr
 
 
-def test_topics_that_are_not_there(database: str, run: Run, tmp_path: Path) -> None:
+def test_missing_topics_are_refused(database: str, run: Run, tmp_path: Path) -> None:
     words = ["--store", f"dir:{tmp_path / 'target'}", "--yes"]
     (tmp_path / "target").mkdir()
     assert run("restore", database, "--topic", "no-such", *words).returncode == 3
@@ -319,16 +321,16 @@ def test_topics_that_are_not_there(database: str, run: Run, tmp_path: Path) -> N
     assert not list((tmp_path / "target").iterdir())
 
 
-def test_the_topics_are_walked_once(
+def test_the_topics_are_read_once_per_run(
     database: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The plan, and the run, have what the count had: disks and cursors' ledgers are read but once."""
+    """A run uses the values that were read for its count, so disks and cursor ledgers are not read twice."""
     walks = []
-    whole = Belongings.values
+    original = Belongings.values
 
     def counted(self: Belongings) -> Iterator[Versioned]:
         walks.append(self)
-        return whole(self)
+        return original(self)
 
     monkeypatch.setattr(Belongings, "values", counted)
     target = fill(f"dir:{tmp_path / 'target'}", {"/admin/x": b""})
@@ -340,7 +342,7 @@ def test_the_topics_are_walked_once(
     assert TopicName.parse("compacted").path in values_of(target)
 
 
-def test_a_database_that_is_not_there_is_made(database: str, run: Run, tmp_path: Path) -> None:
+def test_a_missing_database_is_created(database: str, run: Run, tmp_path: Path) -> None:
     target = tmp_path / "new" / "metadata"
     words = ["restore", database, "--store", f"rocksdb:{target}", "--allow-unreadable"]
     for more, code in ((["--dry-run"], 0), ([], 2)):

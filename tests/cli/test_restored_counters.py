@@ -1,4 +1,4 @@
-"""`restore`: no value that names a ledger is written before the counter is past that ledger's id."""
+"""`restore` moves the ledger id counter before it writes any value that names a ledger."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from tests.servers.etcd import EtcdServer
 
 
 def topic(name: str, ledger_id: int) -> tuple[str, bytes]:
-    """Return the path and the record of a topic of one ledger."""
+    """Return the path and the record of a topic with one ledger."""
     info = ManagedLedgerInfo()
     info.ledgerInfo.add(ledgerId=ledger_id, entries=1, size=1, timestamp=1)
     return TopicName.parse(name).path, info.SerializeToString()
 
 
 def highest_named(store: Store) -> int:
-    """Return the highest id that anything in a store names, -1 for none."""
-    values = [held for place in (LEDGERS, MANAGED_LEDGERS) for held in store.scan(place)]
-    return max((ledger_id for held in values for ledger_id in named_ids(held)), default=-1)
+    """Return the highest ledger id that is named in a store, or -1."""
+    values = [value for place in (LEDGERS, MANAGED_LEDGERS) for value in store.scan(place)]
+    return max((ledger_id for value in values for ledger_id in named_ids(value)), default=-1)
 
 
 def many(file: Path) -> str:
-    """Return the URL of a snapshot of 1500 topics, whose ids nothing but they themselves say."""
+    """Return the URL of a snapshot with 1500 topics, whose ledger ids occur only in their own records."""
     writer = SnapshotWriter(file, {})
     for at in range(1500):
         writer.add(Versioned(*topic(f"persistent://t/n/{at}", 70_000 - at), 0))
@@ -48,8 +48,8 @@ def many(file: Path) -> str:
 
 
 @pytest.mark.parametrize("written", [0, 1, 100_000, 200_000])
-def test_a_restore_that_is_killed(written: int, tmp_path: Path) -> None:
-    """Before its first undo record, at it, and while it writes; then gone on with."""
+def test_a_killed_restore_never_leaves_the_counter_behind(written: int, tmp_path: Path) -> None:
+    """The run is killed before, at, or after its first undo record, and then resumed."""
     target, undo_file = tmp_path / "metadata", tmp_path / "undo"
     words = ["restore", many(tmp_path / "many"), "--store", f"rocksdb:{target}", "--yes"]
     words += ["--undo-file", str(undo_file)]
@@ -66,17 +66,17 @@ def test_a_restore_that_is_killed(written: int, tmp_path: Path) -> None:
     process.wait()
     with open_store(f"rocksdb:{target}") as store:
         assert highest_named(store) < (store.next_sequence(IDGEN) or 0) or highest_named(store) == -1
-        left = sum(1 for _ in store.scan("/managed-ledgers"))
-    assert left < 1500
-    again = subprocess.run([PROGRAM, *words, *(["--resume"] if written else [])], capture_output=True)
-    assert again.returncode == 0, again.stderr
+        written_topics = sum(1 for _ in store.scan("/managed-ledgers"))
+    assert written_topics < 1500
+    resumed = subprocess.run([PROGRAM, *words, *(["--resume"] if written else [])], capture_output=True)
+    assert resumed.returncode == 0, resumed.stderr
     with open_store(f"rocksdb:{target}") as store:
         assert highest_named(store) == 70_000 < (store.next_sequence(IDGEN) or 0)
 
 
-def test_the_order_of_writes_on_a_server(etcd_server: EtcdServer, tmp_path: Path) -> None:
-    """etcd numbers its writes. The source is live: it gets a ledger after it was looked at."""
-    first, later = (topic(f"persistent://floors/n/{name}", 0)[0] for name in ("first", "later"))
+def test_the_counter_is_written_before_the_values(etcd_server: EtcdServer, tmp_path: Path) -> None:
+    """etcd numbers its writes. The source gets a new ledger after it was surveyed."""
+    first, later = (topic(f"persistent://counters/n/{name}", 0)[0] for name in ("first", "later"))
     url = emptied(f"etcd://{etcd_server.address}")
     with open_store(url, read_only=False) as target:
         ahead = max(highest_named(target), target.next_sequence(IDGEN) or 0)
@@ -103,17 +103,17 @@ def _fail(error: Exception) -> None:
     raise error
 
 
-def test_no_counter_goes_back(tmp_path: Path) -> None:
-    """Nor is one moved where it is as far already, by a restore or by its undo."""
+def test_counters_never_go_back(tmp_path: Path) -> None:
+    """A restore and its undo leave a counter alone that is already high enough."""
     target, undo_file = f"rocksdb:{tmp_path / 'metadata'}", tmp_path / "undo"
     words: Iterable[str] = ["--store", target, "--yes"]
     first = ["restore", many(tmp_path / "many"), *words, "--undo-file", str(undo_file)]
     subprocess.run([PROGRAM, *first], check=True, capture_output=True)
     with open_store(target, read_only=False) as store:
         store.advance_sequence(IDGEN, 90_000)
-    for again in (first[:-2], ["undo", str(undo_file), *words]):
+    for arguments in (first[:-2], ["undo", str(undo_file), *words]):
         subprocess.run(
-            [PROGRAM, *again], check=True, capture_output=True, env={"XDG_STATE_HOME": str(tmp_path)}
+            [PROGRAM, *arguments], check=True, capture_output=True, env={"XDG_STATE_HOME": str(tmp_path)}
         )
         with open_store(target) as store:
             assert store.next_sequence(IDGEN) == 90_000

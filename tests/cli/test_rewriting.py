@@ -28,7 +28,7 @@ MIGRATION = "/pulsar/migration-coordinator/migration"
 
 
 class Place:
-    """A `dir:` store with the metadata of Pulsar 4.2.4, and the program over it."""
+    """A `dir:` store with the metadata of Pulsar 4.2.4, and the program run on it."""
 
     def __init__(self, root: Path, capture: Path) -> None:
         self.root, self.url = root, f"dir:{root / 'store'}"
@@ -61,7 +61,7 @@ def place(tmp_path: Path, capture: Callable[[str], Path]) -> Place:
     return Place(tmp_path, capture("pulsar-4.2.4"))
 
 
-def test_plan_apply_undo(place: Place) -> None:
+def test_a_plan_is_made_applied_and_undone(place: Place) -> None:
     before = place.values()
     words = ("compress-cursors", "--compression", "zstd", "--threshold", "300")
     dry = place.run(*words, "--dry-run")
@@ -72,7 +72,7 @@ def test_plan_apply_undo(place: Place) -> None:
     assert len(lines) == 83
     assert promised
     assert place.values() == before
-    assert not place.state.exists(), "a dry run leaves nothing behind"
+    assert not place.state.exists(), "the dry run created the state directory"
 
     plan = place.root / "plan.ndjson"
     plan.write_bytes(dry.stdout)
@@ -93,25 +93,27 @@ def test_plan_apply_undo(place: Place) -> None:
     assert place.values() == before
 
 
-def test_values_under_the_threshold_are_counted_by_that_name(place: Place) -> None:
+def test_values_under_the_threshold_are_counted(place: Place) -> None:
     done = place.run("compress-cursors", "--compression", "lz4", "--yes", "-o", "json")
     assert json.loads(done.stdout)["kept_for"]["threshold"] > 0
     assert b"--threshold" in done.stderr
     assert json.loads(done.stdout)["undo_file"] is None
 
 
-def test_the_brokers_own_settings_are_taken(place: Place) -> None:
+def test_compression_settings_can_come_from_broker_conf(place: Place) -> None:
     conf = place.root / "broker.conf"
     conf.write_text(
         "managedCursorInfoCompressionType=ZSTD\nmanagedCursorInfoCompressionThresholdInBytes=300\n"
     )
-    lines = place.run("compress-cursors", "--from-conf", conf, "--dry-run", "-o", "ndjson").stdout
-    asked = place.run("compress-cursors", "--compression", "zstd", "--threshold", "300", "--dry-run").stdout
-    assert lines == asked
+    from_conf = place.run("compress-cursors", "--from-conf", conf, "--dry-run", "-o", "ndjson").stdout
+    from_options = place.run(
+        "compress-cursors", "--compression", "zstd", "--threshold", "300", "--dry-run"
+    ).stdout
+    assert from_conf == from_options
     place.run("compress-cursors", "--from-conf", conf, "--compression", "lz4", "--dry-run", code=2)
 
 
-def test_the_ledger_lists(place: Place) -> None:
+def test_compress_ledgers_decompresses_records_and_is_undone(place: Place) -> None:
     before = place.values()
     summary = place.json("compress-ledgers", "--compression", "none", "--yes")
     assert summary["rewritten"] > 0
@@ -120,7 +122,7 @@ def test_the_ledger_lists(place: Place) -> None:
     assert place.values() == before
 
 
-def test_what_cannot_be_decoded_is_told_left_alone_and_ends_in_1(place: Place) -> None:
+def test_an_undecodable_record_is_reported_and_left_alone(place: Place) -> None:
     path = f"{ORDERS}/batch-idx"
     place.store.put(path, b"\xff broken", place.store.read(path).version)
     done = place.run("compress-cursors", "--compression", "none", "--yes", "-o", "json", code=1)
@@ -131,28 +133,28 @@ def test_what_cannot_be_decoded_is_told_left_alone_and_ends_in_1(place: Place) -
     assert place.run("compress-cursors", "--compression", "none", "--dry-run", code=1).stdout
 
 
-def test_estimate(place: Place) -> None:
+def test_an_estimate_has_a_row_per_codec(place: Place) -> None:
     rows = place.json("compress-cursors", "--estimate", "--threshold", "64", "--by", "namespace")
     assert {row["codec"] for row in rows} == {"none", "lz4", "zlib", "zstd", "snappy"}
     assert {row["namespace"] for row in rows} >= {"public/default", "pulsar/system"}
 
 
-def test_an_estimate_says_what_the_threshold_kept_out(place: Place) -> None:
-    """Brokers leave plain what is no larger; a ratio of 1.0 for every codec means nothing else."""
+def test_an_estimate_counts_the_values_under_the_threshold(place: Place) -> None:
+    """Brokers don't compress values up to the threshold, so a ratio of 1.0 needs an explanation."""
     done = place.run("compress-cursors", "--estimate", "-o", "json")
     zstd = next(row for row in json.loads(done.stdout) if row["codec"] == "zstd")
     assert (zstd["rewritten"], zstd["under_threshold"]) == (1, 78)
     assert b"with a threshold of 16384 bytes: 78 of 83 values" in done.stderr
     assert b"--threshold 0" in done.stderr
-    all_of_them = place.run("compress-cursors", "--estimate", "--threshold", "0", "-o", "json")
-    zstd = next(row for row in json.loads(all_of_them.stdout) if row["codec"] == "zstd")
+    no_threshold = place.run("compress-cursors", "--estimate", "--threshold", "0", "-o", "json")
+    zstd = next(row for row in json.loads(no_threshold.stdout) if row["codec"] == "zstd")
     assert zstd["under_threshold"] == 0
     assert zstd["rewritten"] > 20
-    assert b"are no larger" not in all_of_them.stderr
+    assert b"are no larger" not in no_threshold.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "meant"),
+    ("words", "suggestion"),
     [
         (("--cursor", "batch-id"), b"batch-idx"),
         (("--cursor", "batch-id", "--topic", "orders"), b"batch-idx"),
@@ -161,18 +163,18 @@ def test_an_estimate_says_what_the_threshold_kept_out(place: Place) -> None:
         (("--tenant", "pulic"), b"public"),
     ],
 )
-def test_a_mistyped_name_is_not_found(place: Place, words: tuple[str, ...], meant: bytes) -> None:
+def test_a_mistyped_name_is_not_found(place: Place, words: tuple[str, ...], suggestion: bytes) -> None:
     for more in (("--dry-run",), ("--yes",), ("--estimate",)):
         codec = () if more == ("--estimate",) else ("--compression", "none")
         done = place.run("compress-cursors", *codec, *words, *more, code=3)
-        assert b"did you mean " + meant + b"?" in done.stderr
+        assert b"did you mean " + suggestion + b"?" in done.stderr
         assert done.stdout == b""
-    # A name that is there, and a glob that fits none, are no mistakes.
+    # An existing name gets no suggestion, and neither does a pattern without a match.
     place.run("compress-cursors", "--compression", "none", "--cursor", "batch-idx", "--dry-run")
     place.run("compress-cursors", "--compression", "none", "--cursor", "nothing-*", "--dry-run", code=3)
 
 
-def test_a_list_on_stdin(place: Place) -> None:
+def test_topics_can_be_listed_on_stdin(place: Place) -> None:
     listed = b"fanout\npersistent://public/default/marks\n"
     assert (
         place.json("compress-cursors", "--compression", "none", "--stdin", "--yes", stdin=listed)["seen"]
@@ -191,7 +193,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("words", list(WRITES), ids=lambda w: w[0])
-def test_a_script_says_yes(place: Place, words: tuple[str, ...]) -> None:
+def test_a_script_needs_yes_to_write(place: Place, words: tuple[str, ...]) -> None:
     (place.root / "VALUE").write_bytes(b"x")
     words = tuple(word.replace("VALUE", str(place.root / "VALUE")) for word in words)
     before = place.values()
@@ -207,44 +209,44 @@ def test_a_script_says_yes(place: Place, words: tuple[str, ...]) -> None:
     assert place.values() == before
 
 
-def asked(place: Place, answer: str, *words: str) -> tuple[int, bytes]:
-    """Run a command and give it an answer; return its exit code and what it said on stderr."""
+def run_with_answer(place: Place, answer: str, *words: str) -> tuple[int, bytes]:
+    """Run a command and answer its question; return its exit code and its messages."""
     done = pulsar_meta_here(*words, env=place.env, answers=answer.encode())
     assert not done.stdout.startswith(b" ")
     return done.returncode, done.stderr
 
 
-def test_the_question_is_put_on_a_terminal(place: Place) -> None:
-    ours, theirs = pty.openpty()
+def test_a_question_is_asked_on_a_terminal(place: Place) -> None:
+    our_end, program_end = pty.openpty()
     child = subprocess.Popen(
         [*MAIN, "rm", f"{ORDERS}/batch-idx"],
-        stdin=theirs,
+        stdin=program_end,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=place.env,
     )
-    os.close(theirs)
-    os.write(ours, b"y\n")
-    out, said = child.communicate(timeout=60)
-    os.close(ours)
-    assert (child.returncode, out[:1], b"remove 1 value?" in said) == (0, b"1", True)
+    os.close(program_end)
+    os.write(our_end, b"y\n")
+    out, messages = child.communicate(timeout=60)
+    os.close(our_end)
+    assert (child.returncode, out[:1], b"remove 1 value?" in messages) == (0, b"1", True)
 
 
 @pytest.mark.parametrize("words", list(WRITES), ids=lambda w: w[0])
-def test_a_person_is_asked(place: Place, words: tuple[str, ...]) -> None:
+def test_a_user_is_asked_before_writing(place: Place, words: tuple[str, ...]) -> None:
     (place.root / "VALUE").write_bytes(b"x")
     question = WRITES[words]
     words = tuple(word.replace("VALUE", str(place.root / "VALUE")) for word in words)
     before = place.values()
     for answer, written in (("n\n", False), ("y\n", True)):
-        code, said = asked(place, answer, *words)
-        assert question in said
-        assert code == 0, said
+        code, messages = run_with_answer(place, answer, *words)
+        assert question in messages
+        assert code == 0, messages
         assert (place.values() != before) is written
-    assert (b"/batch-idx: " in said) is (words[0] == "rm")
+    assert (b"/batch-idx: " in messages) is (words[0] == "rm")
 
 
-def test_a_dry_run_ends_as_the_run_where_something_stays_undone(place: Place) -> None:
+def test_a_dry_run_ends_with_the_same_code_as_the_run(place: Place) -> None:
     plain = ManagedCursorInfo(cursorsLedgerId=-1).SerializeToString()
     place.store.put(f"{ORDERS}/later", wrap_envelope(plain, "lz4", unknown=b"\x98\x06\x07"), ABSENT)
     for last in ("--dry-run", "--yes"):
@@ -252,25 +254,25 @@ def test_a_dry_run_ends_as_the_run_where_something_stays_undone(place: Place) ->
         assert summary["skipped_for"] == {"unknown-fields": 1}
 
 
-def test_what_is_passed_over_is_said_once_and_before_the_question(place: Place) -> None:
+def test_skipped_values_are_named_once_and_before_the_question(place: Place) -> None:
     place.store.put(f"{ORDERS}/broken", b"\xff\xff", ABSENT)
     words = ("compress-cursors", "--compression", "none")
-    code, said = asked(place, "y\n", *words)
-    before, question, after = said.partition(b"write 37 values?")
+    code, messages = run_with_answer(place, "y\n", *words)
+    before, question, after = messages.partition(b"write 37 values?")
     assert (code, bool(question)) == (1, True)
     assert (before.count(b"/broken: "), after.count(b"/broken: ")) == (1, 0)
-    # There is no second pass now.
-    code, said = asked(place, "", *words)
-    assert (code, said.count(b"/broken: "), b"?" in said) == (1, 1, False)
+    # All values are converted now, so there is nothing to ask.
+    code, messages = run_with_answer(place, "", *words)
+    assert (code, messages.count(b"/broken: "), b"?" in messages) == (1, 1, False)
 
 
-def test_a_person_is_asked_nothing_where_nothing_is_to_be_written(place: Place) -> None:
-    code, said = asked(place, "", "set-property", "orders", "21", "b=zwei €")
-    assert (code, b"?" in said) == (0, False)
+def test_a_user_is_not_asked_if_nothing_will_be_written(place: Place) -> None:
+    code, messages = run_with_answer(place, "", "set-property", "orders", "21", "b=zwei €")
+    assert (code, b"?" in messages) == (0, False)
     place.store.put(BUNDLE, b'{"nativeUrl":"pulsar://b:6650"}', ABSENT)
-    assert asked(place, "", "set-property", "orders", "18", "n=1")[0] == 7
+    assert run_with_answer(place, "", "set-property", "orders", "18", "n=1")[0] == 7
     place.store.put(MIGRATION, b'{"phase":"COPYING","targetUrl":"oxia://o"}', ABSENT)
-    assert asked(place, "", "compress-cursors", "--compression", "none")[0] == 7
+    assert run_with_answer(place, "", "compress-cursors", "--compression", "none")[0] == 7
 
 
 @pytest.mark.parametrize(
@@ -294,7 +296,7 @@ def test_a_person_is_asked_nothing_where_nothing_is_to_be_written(place: Place) 
         ("rm", "topic"),
     ],
 )
-def test_what_cannot_be_meant_is_usage(place: Place, words: tuple[str, ...]) -> None:
+def test_invalid_arguments_are_usage_errors(place: Place, words: tuple[str, ...]) -> None:
     before = place.values()
     place.run(*words, code=2)
     assert place.values() == before
@@ -316,7 +318,7 @@ def test_what_cannot_be_meant_is_usage(place: Place, words: tuple[str, ...]) -> 
         ("compress-ledgers", "--estimate", "--tenant", "no-such-tenant"),
     ],
 )
-def test_what_is_not_there_is_not_found(place: Place, words: tuple[str, ...]) -> None:
+def test_missing_things_are_not_found(place: Place, words: tuple[str, ...]) -> None:
     place.run(*words, code=3)
 
 
@@ -349,12 +351,12 @@ def test_a_file_of_another_store_is_refused(place: Place) -> None:
     assert place.json("undo", "--yes", done["undo_file"], *words)["rewritten"] == 37
 
 
-def test_put_takes_what_decode_said(place: Place) -> None:
-    held = place.store.read(ORDERS)
+def test_put_accepts_documents_of_decode(place: Place) -> None:
+    before = place.store.read(ORDERS)
     path = place.root / "orders.json"
     document = {
         "kind": "ManagedLedgerInfo",
-        "version": str(held.version),
+        "version": str(before.version),
         "envelope": None,
         "value": {"ledgerInfo": [{"ledgerId": 18, "timestamp": 0}]},
     }
@@ -363,7 +365,7 @@ def test_put_takes_what_decode_said(place: Place) -> None:
     assert place.store.read(ORDERS).value == b"\x0a\x04\x08\x12\x20\x00"
     place.run("put", "--yes", "topic", "orders", "--file", path, code=5)
     place.run("undo", "--yes", done["undo_file"])
-    assert place.store.read(ORDERS).value == held.value
+    assert place.store.read(ORDERS).value == before.value
 
 
 TRANSACTION = (
@@ -371,16 +373,16 @@ TRANSACTION = (
 )
 
 
-def test_put_changes_nothing_in_json_but_what_was_edited(place: Place) -> None:
+def test_put_changes_only_the_edited_part_of_json(place: Place) -> None:
     path = "/txn/id/1_0"
     place.run("put", "--yes", "--raw", "--create", path, stdin=TRANSACTION)
     shown = place.run("get", path, "-o", "json").stdout
     assert b'"createdAt": 1795292202.248324148' in shown
     assert place.json("put", "--yes", path, stdin=shown)["kept_for"] == {"already": 1}
-    # As jq 1.6 hands it on: numbers are doubles there.
+    # Pass the document through a program like jq 1.6, in which numbers are doubles.
     document = json.loads(shown)
-    for left_out in ((), ("stored_text",)):
-        for name in left_out:
+    for dropped in ((), ("stored_text",)):
+        for name in dropped:
             document.pop(name)
         done = place.run("put", "--yes", path, stdin=json.dumps(document).encode())
         assert b"1 kept: already 1" in done.stdout
@@ -392,17 +394,17 @@ def test_put_changes_nothing_in_json_but_what_was_edited(place: Place) -> None:
     assert place.store.read(path).value == TRANSACTION
 
 
-def test_every_value_that_is_read_and_put_back_stays_as_it_is(place: Place) -> None:
+def test_putting_back_an_unedited_value_changes_nothing(place: Place) -> None:
     before = place.values()
     shown = place.run("decode", "--store", place.url, "-o", "ndjson", "--show-passwords").stdout
     for line in shown.splitlines():
         document = json.loads(line)
         rule = put_document_rule(document, 1)
-        seen = Versioned(document["path"], before[document["path"]], 1)
-        assert (rule(seen).action, rule(seen).reason) == ("keep", "already"), document["path"]
+        stored = Versioned(document["path"], before[document["path"]], 1)
+        assert (rule(stored).action, rule(stored).reason) == ("keep", "already"), document["path"]
 
 
-def test_an_edit_of_which_it_is_not_clear_what_is_meant_is_refused(place: Place) -> None:
+def test_an_ambiguous_edit_is_refused(place: Place) -> None:
     place.run("put", "--yes", "--raw", "--create", "/x", stdin=b'{"a":1,"a":2}')
     document = place.json("get", "/x")
     document["value"]["a"] = 3
@@ -411,7 +413,7 @@ def test_an_edit_of_which_it_is_not_clear_what_is_meant_is_refused(place: Place)
     assert place.store.read("/x").value == b'{"a":1,"a":2}'
 
 
-def test_a_record_with_its_fields_in_another_order_is_kept_until_it_is_edited(place: Place) -> None:
+def test_an_unusual_field_order_is_kept_until_the_record_is_edited(place: Place) -> None:
     path = f"{ORDERS}/odd"
     place.run("put", "--yes", "--raw", "--create", path, stdin=bytes.fromhex("48070801"))
     document = place.json("get", path)
@@ -422,13 +424,13 @@ def test_a_record_with_its_fields_in_another_order_is_kept_until_it_is_edited(pl
     assert place.store.read(path).value == bytes.fromhex("08024807")
 
 
-def test_put_and_rm_of_bytes(place: Place) -> None:
+def test_put_and_rm_check_versions_and_can_be_undone(place: Place) -> None:
     done = place.json("put", "--yes", "/new/value", "--create", stdin=b'{"a":1}')
     assert place.store.read("/new/value").value == b'{"a":1}'
     place.run("put", "--yes", "/new/value", "--create", stdin=b"x", code=5)
     place.run("put", "--yes", "/new/value", "--version", "1", stdin=b"x", code=5)
     version = str(place.store.read("/new/value").version)
-    # Not what a failed command before the pipe leaves.
+    # Empty input may come from a failed command before the pipe, so it is refused without --raw.
     place.run("put", "--yes", "/new/value", "--version", version, stdin=b"", code=2)
     place.run("put", "--yes", "/new/value", "--version", version, "--raw", stdin=b"")
     assert place.store.read("/new/value").value == b""
@@ -443,7 +445,7 @@ def test_put_and_rm_of_bytes(place: Place) -> None:
               str(place.store.read(f"{ORDERS}/batch-idx").version), stdin=b"\xff", code=7)  # fmt: skip
 
 
-def test_properties_of_ledgers(place: Place) -> None:
+def test_properties_are_set_shown_and_removed(place: Place) -> None:
     before = place.values()
     dry = place.run("set-property", "orders", "18,334", "n=1", "--dry-run")
     assert len(dry.stdout.splitlines()) == 2
@@ -451,12 +453,12 @@ def test_properties_of_ledgers(place: Place) -> None:
     done = place.run("set-property", "--yes", "orders", "18,334", "n=1", "first-index=7", "-o", "json")
     assert b"ledger 334 is the last" in done.stderr
     assert b"ledger 18" not in done.stderr
-    shown = {one["ledger_id"]: one["properties"] for one in place.json("properties", "orders")}
+    shown = {row["ledger_id"]: row["properties"] for row in place.json("properties", "orders")}
     assert shown[18] == shown[334] == {"n": "1", "first-index": "7"}
     assert shown[21] == {"b": "zwei €"}
-    assert [one["ledger_id"] for one in place.json("properties", "orders", "--ledger", "21")] == [21]
-    nothing = place.json("unset-property", "--yes", "orders", "18", "never", "there")
-    assert (nothing["rewritten"], nothing["undo_file"]) == (0, None)
+    assert [row["ledger_id"] for row in place.json("properties", "orders", "--ledger", "21")] == [21]
+    unchanged = place.json("unset-property", "--yes", "orders", "18", "never", "there")
+    assert (unchanged["rewritten"], unchanged["undo_file"]) == (0, None)
     assert place.json("unset-property", "--yes", "orders", "334", "n", "first-index")["rewritten"] == 1
     place.run("unset-property", "--yes", "orders", "18", "n")
     place.run("set-property", "--yes", "orders", "18", "first-index=0")
@@ -476,7 +478,9 @@ def many(place: Place) -> Place:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_finishes_the_group_and_tells_how_to_go_on(many: Place, number: int, code: int) -> None:
+def test_a_signal_ends_the_run_after_the_group_and_tells_how_to_resume(
+    many: Place, number: int, code: int
+) -> None:
     before = many.values()
     words = ["compress-cursors", "--compression", "zstd", "--threshold", "64", "--cursor", "many-*", "--yes"]
     child = subprocess.Popen(
@@ -488,12 +492,12 @@ def test_a_signal_finishes_the_group_and_tells_how_to_go_on(many: Place, number:
     first = f"{ORDERS}/many-000"
     wait_until(lambda: many.store.read(first).value != before[first], 120)
     child.send_signal(number)
-    out, stated = child.communicate(timeout=120)
-    assert child.returncode == code, stated
+    out, messages = child.communicate(timeout=120)
+    assert child.returncode == code, messages
     summary = json.loads(out)
     changed = [path for path, value in many.values().items() if value != before[path]]
     assert 0 < summary["rewritten"] == len(changed) < 400
-    assert f"--undo-file {summary['undo_file']} --resume".encode() in stated
+    assert f"--undo-file {summary['undo_file']} --resume".encode() in messages
     resumed = many.json(*words, "--resume")
     assert resumed["undo_file"] == summary["undo_file"]
     assert resumed["rewritten"] + summary["rewritten"] == 400
@@ -502,7 +506,7 @@ def test_a_signal_finishes_the_group_and_tells_how_to_go_on(many: Place, number:
     assert many.values() == before
 
 
-def test_no_credential_is_told(place: Place) -> None:
+def test_errors_show_no_credentials(place: Place) -> None:
     words = ("compress-cursors", "--compression", "none", "--yes", "--store", "zk://me:geheim@127.0.0.1:1/x")
     done = pulsar_meta_here(*words, env=place.env)
     assert done.returncode == 2
@@ -517,8 +521,8 @@ def test_no_credential_is_told(place: Place) -> None:
     assert b"geheim" not in done.stderr + done.stdout
 
 
-def test_the_outage_step_by_step(place: Place) -> None:
-    """What docs/rewriting.md tells an operator to type."""
+def test_the_steps_of_the_documentation_fix_an_outage(place: Place) -> None:
+    """These are the commands of docs/rewriting.md."""
     before = place.values()
     check = ("check-readable", "--for-version", "4.2.4")
     assert len(place.run(*check, code=1).stdout.splitlines()) == 3
@@ -535,7 +539,7 @@ def test_the_outage_step_by_step(place: Place) -> None:
 
 
 @pytest.mark.parametrize("form", ["html", "raw", "parquet", "csv"])
-def test_a_form_that_cannot_tell_what_was_written_is_refused_before(place: Place, form: str) -> None:
+def test_formats_without_a_summary_are_refused_before_writing(place: Place, form: str) -> None:
     before = place.values()
     done = place.run("compress-cursors", "--compression", "none", "--yes", "-o", form, code=2)
     assert f"-o {form}".encode() in done.stderr
@@ -546,14 +550,14 @@ def test_a_form_that_cannot_tell_what_was_written_is_refused_before(place: Place
 @pytest.mark.parametrize(
     "more", [("--topic", "orders"), ("--threshold", "5"), ("--stdin",), ("--min-gain", "5%")]
 )
-def test_a_plan_alone_says_what_is_done(place: Place, more: tuple[str, ...]) -> None:
+def test_a_plan_cannot_be_combined_with_other_options(place: Place, more: tuple[str, ...]) -> None:
     plan, before = place.root / "plan", place.values()
     plan.write_bytes(place.run("compress-cursors", "--compression", "none", "--dry-run").stdout)
     place.run("compress-cursors", "--plan", plan, "--yes", *more, code=2)
     assert place.values() == before
 
 
-def test_what_is_listed_and_not_there_is_told_and_the_rest_is_done(place: Place) -> None:
+def test_missing_topics_of_a_list_are_named_and_the_others_rewritten(place: Place) -> None:
     listed = b"orders\nno-such-topic\nno-such-*\nord*s\n"
     words = ("compress-cursors", "--compression", "none", "--stdin")
     done = place.run(*words, "--yes", "-o", "json", stdin=listed, code=3)
@@ -572,20 +576,20 @@ def test_a_run_is_not_resumed_with_another_codec(many: Place) -> None:
         stderr=subprocess.DEVNULL,
         env=many.env,
     )
-    # Before its first record a run has written nothing, and may be followed by any other.
+    # Until its first undo record a run has written nothing, so a run with another codec may follow.
     wait_until(lambda: undo_file.exists() and undo_file.read_bytes().count(b"\n") > 1)
     child.kill()
     child.wait(120)
-    stated = many.run(*words, "--compression", "lz4", "--resume", code=2).stderr
-    assert b"of the codec 'zstd', not 'lz4'" in stated
+    messages = many.run(*words, "--compression", "lz4", "--resume", code=2).stderr
+    assert b"of the codec 'zstd', not 'lz4'" in messages
     many.run(*words, "--compression", "zstd", "--resume")
 
 
-def test_no_room_for_undo_records(place: Place) -> None:
-    """A limit on the size of files, as a full disk has one."""
+def test_a_run_ends_if_the_undo_file_cannot_be_written(place: Place) -> None:
+    """A limit on the size of files simulates a full disk."""
     before, undo_file = place.values(), place.root / "undo"
     words = [*MAIN, "compress-cursors", "--compression", "none", "--yes", "--undo-file", str(undo_file)]
-    # 16 blocks of 512 bytes.
+    # The limit is 16 blocks of 512 bytes.
     done = subprocess.run(limited("-f", 16, *words), env=place.env, capture_output=True, timeout=60)
     assert done.returncode == 6, done.stderr
     first, second = done.stderr.decode().splitlines()
@@ -597,26 +601,28 @@ def test_no_room_for_undo_records(place: Place) -> None:
     assert place.values() == before
 
 
-def test_the_undo_file_is_named_where_the_summary_cannot_be(place: Place) -> None:
+def test_the_undo_file_is_named_if_the_summary_cannot_be_written(place: Place) -> None:
     words = [*MAIN, "compress-cursors", "--compression", "none", "--yes", "-o", "json"]
     with open("/dev/full", "wb") as full:
         done = subprocess.run(words, env=place.env, stdout=full, stderr=subprocess.PIPE, timeout=60)
     assert done.returncode == 6
-    stated = [json.loads(line).get("message", "") for line in done.stderr.decode().splitlines()]
-    line = next(line for line in stated if "37 values were written" in line)
+    messages = [json.loads(line).get("message", "") for line in done.stderr.decode().splitlines()]
+    line = next(line for line in messages if "37 values were written" in line)
     place.run("undo", "--yes", line.rpartition(" ")[2], "--allow-unreadable")
 
 
-def test_a_version_that_is_no_number(place: Place) -> None:
+def test_a_version_must_be_a_number(place: Place) -> None:
     document = b'{"kind": "ManagedLedgerInfo", "version": "abc", "envelope": null, "value": {}}'
     before = place.values()
     place.run("put", "--yes", "topic", "orders", stdin=document, code=2)
     assert place.values() == before
 
 
-def test_the_command_that_goes_on_holds_no_credential() -> None:
-    stated = resume_command(["compress-cursors", "--store", "zk://me:secret@h/p q", "--yes"], Path("/u f"))
-    assert stated == "pulsar-meta compress-cursors --store 'zk://***@h/p q' --yes --undo-file '/u f' --resume"
+def test_the_resume_command_has_no_credentials() -> None:
+    command = resume_command(["compress-cursors", "--store", "zk://me:secret@h/p q", "--yes"], Path("/u f"))
+    assert (
+        command == "pulsar-meta compress-cursors --store 'zk://***@h/p q' --yes --undo-file '/u f' --resume"
+    )
     assert (
         resume_command(["x", "--undo-file=/a", "--resume"], Path("/a"))
         == "pulsar-meta x --undo-file=/a --resume"
@@ -624,35 +630,35 @@ def test_the_command_that_goes_on_holds_no_credential() -> None:
 
 
 def test_cursors_with_properties_that_stay_compressed_are_named(place: Place) -> None:
-    """Three of them, in lz4, which Pulsar 4.2.4 cannot load: nobody may think that they are plain."""
-    stuck = [f["path"] for f in place.json("check-readable", "--for-version", "4.2.4", code=1)]
-    assert len(stuck) == 3
+    """Pulsar 4.2.4 can't load the three lz4 cursors, so a warning must tell that they stay compressed."""
+    unreadable = [f["path"] for f in place.json("check-readable", "--for-version", "4.2.4", code=1)]
+    assert len(unreadable) == 3
     for codec in ("lz4", "zstd"):
         words = ("compress-cursors", "--compression", codec, "--threshold", "0", "--dry-run")
         for form in ("json", "table"):
-            said = place.run(*words, "-o", form, "--quiet").stderr.decode()
-            assert "3 cursors with properties still compressed" in said
-            assert all(path in said for path in stuck)
-            assert "check-readable" in said
-        assert "left uncompressed" not in said
+            messages = place.run(*words, "-o", form, "--quiet").stderr.decode()
+            assert "3 cursors with properties still compressed" in messages
+            assert all(path in messages for path in unreadable)
+            assert "check-readable" in messages
+        assert "left uncompressed" not in messages
         assert place.json(*words)["left_unreadable"] == 3
-        said = place.run(*words, "-o", "json", "--for-version", "4.0.7").stderr.decode()
-        assert "still compressed" not in said
+        messages = place.run(*words, "-o", "json", "--for-version", "4.0.7").stderr.decode()
+        assert "still compressed" not in messages
     place.run("compress-cursors", "--compression", "none", "--yes")
     done = place.run("compress-cursors", "--compression", "zstd", "--threshold", "0", "--yes")
     assert b"still compressed" not in done.stderr
     assert b"left uncompressed" in done.stderr
 
 
-def test_a_release_that_was_never_tried_is_unknown(place: Place) -> None:
+def test_an_untested_release_has_the_verdict_unknown(place: Place) -> None:
     for version in ("4.1.3", "4.2.5", "5.0.0"):
-        found = place.run("check-readable", "--for-version", version, "-o", "json", code=3)
-        verdicts = json.loads(found.stdout)
+        done = place.run("check-readable", "--for-version", version, "-o", "json", code=3)
+        verdicts = json.loads(done.stdout)
         assert {row["verdict"] for row in verdicts} == {"unknown"}
         assert version in verdicts[0]["reason"]
-        account = json.loads(found.stderr)
-        assert account["checked"]["cursors"] == 83
-        assert account["not_checked"]
+        summary = json.loads(done.stderr)
+        assert summary["checked"]["cursors"] == 83
+        assert summary["not_checked"]
         assert b"unknown" in place.run("check-readable", "--for-version", version, code=3).stdout
     both = place.json("check-readable", "--for-version", "4.1.3", "--for-version", "4.2.4", code=1)
     assert [row["verdict"] for row in both].count("cannot-load") == 3
@@ -661,7 +667,7 @@ def test_a_release_that_was_never_tried_is_unknown(place: Place) -> None:
     assert json.loads(fine.stderr)["not_checked"] == {}
 
 
-def test_undo_works_as_it_is_printed(place: Place) -> None:
+def test_the_printed_undo_command_works(place: Place) -> None:
     before = place.values()
     del place.env["PULSAR_META_STORE"]
     words = ("rm", f"{ORDERS}/batch-idx", "--yes", "--store", place.url)
@@ -671,7 +677,7 @@ def test_undo_works_as_it_is_printed(place: Place) -> None:
     assert typed[2:] == ["--store", place.url]
     place.run(*typed, "--yes")
     assert place.values() == before
-    # The file names its store too.
+    # The undo file also names its store.
     undo_file = place.json(*words)["undo_file"]
     place.run("undo", undo_file, "--yes")
     assert place.values() == before
@@ -680,8 +686,8 @@ def test_undo_works_as_it_is_printed(place: Place) -> None:
 
 
 @pytest.mark.parametrize("begun", [b"", b'{"un', b'{"undo":1,"command":"compress-cur'])
-def test_an_empty_undo_file_means_that_nothing_happened(place: Place, begun: bytes) -> None:
-    """Whoever is killed right after the undo file was made leaves this behind."""
+def test_an_empty_or_unfinished_undo_file_means_no_change(place: Place, begun: bytes) -> None:
+    """A run that is killed right after it created the undo file leaves such a file."""
     before, undo_file = place.values(), place.root / "undo"
     words = ("compress-cursors", "--compression", "none", "--yes", "--undo-file", undo_file)
     undo_file.write_bytes(begun)
@@ -704,15 +710,15 @@ def test_an_empty_undo_file_means_that_nothing_happened(place: Place, begun: byt
 def test_an_undo_file_has_one_writer(place: Place) -> None:
     undo_file = place.root / "undo"
     undo_file.write_bytes(b"")
-    with undo_file.open("rb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with undo_file.open("rb") as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX)
         words = ("compress-cursors", "--compression", "none", "--yes", "--undo-file", undo_file)
         before = place.values()
         assert b"another run" in place.run(*words, code=2).stderr
         assert place.values() == before
 
 
-def test_a_removal_and_a_creation_are_called_so(place: Place) -> None:
+def test_a_plan_names_removals_and_creations(place: Place) -> None:
     size = len(place.store.read(f"{ORDERS}/batch-idx").value)
     rm = ("rm", f"{ORDERS}/batch-idx")
     assert b"remove" in place.run(*rm, "--dry-run", "-o", "table").stdout.split()
@@ -727,14 +733,14 @@ def test_a_removal_and_a_creation_are_called_so(place: Place) -> None:
 
 @pytest.mark.parametrize("name", ["plan", "undo"])
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '{"undo":1,"plan":1,"store":1e999}'])
-def test_a_hostile_file_is_an_error_of_one_line(place: Place, name: str, text: str) -> None:
+def test_a_hostile_file_is_a_one_line_error(place: Place, name: str, text: str) -> None:
     path = place.root / "file"
     path.write_text(text + "\n")
     words = ("undo", path) if name == "undo" else ("compress-cursors", "--plan", path)
     assert len(place.run(*words, "--yes", code=4).stderr.splitlines()) == 1
 
 
-def test_hostile_undo_records(place: Place) -> None:
+def test_hostile_undo_records_are_refused(place: Place) -> None:
     undo_file = Path(place.json("rm", f"{ORDERS}/batch-idx", "--yes")["undo_file"])
     header, record, *_ = undo_file.read_text().splitlines()
     for more in ("[" * 100_000, record.replace('"version":', '"version":1e999,"v":'), '{"sent":[1,2,3]}'):
@@ -743,13 +749,13 @@ def test_hostile_undo_records(place: Place) -> None:
         place.run("undo", path, "--yes", code=4)
 
 
-def test_a_registered_broker_that_nobody_can_read_blocks_nothing(place: Place) -> None:
+def test_unreadable_broker_registrations_block_nothing(place: Place) -> None:
     place.store.put("/loadbalance/brokers/evil:8080", b"[" * 100_000, ABSENT)
     place.store.put("/loadbalance/brokers/odd:8080", b'{"brokerVersion":"master"}', ABSENT)
     place.run("compress-cursors", "--compression", "none", "--dry-run")
 
 
-def test_a_closed_stdin_is_nobody_to_ask(place: Place) -> None:
+def test_a_closed_stdin_needs_yes(place: Place) -> None:
     command, before = shlex.join([*MAIN, "compress-cursors", "--compression", "none"]), place.values()
     for more, code in (("", 2), ("--yes", 0)):
         shell = ["bash", "-c", f"{command} {more} <&-"]
@@ -767,11 +773,11 @@ def test_a_closed_stream_loses_no_undo_file(place: Place, closed: str) -> None:
     assert b"Traceback" not in done.stderr
     if place.values() != before and "2>" not in closed:
         assert b"pulsar-meta undo " in done.stderr
-    left = list((place.state / "pulsar-meta" / "undo").glob("*"))
-    assert len(left) == (place.values() != before)
+    undo_files = list((place.state / "pulsar-meta" / "undo").glob("*"))
+    assert len(undo_files) == (place.values() != before)
 
 
-def test_a_snapshot_is_only_read_and_says_no_more(place: Place, capture: Callable[[str], Path]) -> None:
+def test_a_snapshot_is_refused_as_a_target(place: Place, capture: Callable[[str], Path]) -> None:
     snapshot = f"snapshot:{capture('pulsar-4.2.4') / 'metadata.ndjson'}"
     done = place.run("set-property", "orders", "18", "n=1", "--yes", "--store", snapshot, code=7)
     assert b"can only be read" in done.stderr

@@ -1,4 +1,4 @@
-"""snapshot -> restore -> snapshot: byte for byte the same, on every store; and while somebody writes."""
+"""snapshot -> restore -> snapshot keeps every byte on every store, also with a concurrent writer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SAME = ["--ignore", "brokers", "--ignore", "parents", "--bytes"]
 
 @pytest.fixture(params=["rocksdb", "dir", *SERVERS])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty store of each kind, which no other test uses: it is compared whole."""
+    """An empty store of each kind for this test alone, because it compares the complete store."""
     if request.param in SERVERS:
         skip_or_fail(WHY_NOT[request.param]())
         with SERVERS[request.param](tmp_path / "server") as server:
@@ -44,18 +44,20 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def lasting(url: str) -> dict[str, bytes]:
-    """Return what is part of a copy and no empty parent."""
+    """Return the values that belong to a copy, without empty parents."""
     with open_store(url) as store:
-        return {held.path: held.value for held in store.scan() if held.value and why_left_out(held) is None}
+        return {
+            value.path: value.value for value in store.scan() if value.value and why_left_out(value) is None
+        }
 
 
 def strange(file: Path, capture: Path) -> str:
-    """Return the URL of a snapshot of a cluster's values, and of some that are hard to carry."""
+    """Write a snapshot of a cluster's values and of some unusual values; return its URL."""
     writer = SnapshotWriter(file, {"counters": {"/ledgers/idgen": 400}})
     with open_store(f"rocksdb:{capture / 'rocksdb'}") as store:
-        for held in store.scan():
-            if why_left_out(held) is None:
-                writer.add(held)
+        for value in store.scan():
+            if why_left_out(value) is None:
+                writer.add(value)
     values = {
         "every-byte": bytes(range(256)) * 3,
         "large": b"\x00\xff" * 300_000,
@@ -72,41 +74,43 @@ def strange(file: Path, capture: Path) -> str:
     return f"snapshot:{file}"
 
 
-def test_there_and_back(target: str, run: Run, tmp_path: Path, capture: Callable[[str], Path]) -> None:
-    """What a snapshot of the copy has is what the first one has, also gone into yet another store."""
+def test_a_snapshot_of_a_restored_store_equals_the_first(
+    target: str, run: Run, tmp_path: Path, capture: Callable[[str], Path]
+) -> None:
+    """The second snapshot is also restored to another store, and its snapshot compared."""
     first = strange(tmp_path / "first.ndjson", capture("pulsar-4.2.4"))
     words = ["--allow-unreadable", "--yes", "-o", "json"]
     ran = run("restore", first, "--store", target, *words)
     assert ran.returncode == 0, ran.stderr
     with open_store(target) as store:
-        # BookKeeper makes these only together with a new cluster.
+        # BookKeeper creates these nodes only together with a new cluster.
         registries = ("/ledgers/available", "/ledgers/available/readonly")
-        found = [held and held.value for held in store.read_many(registries)]
-        assert found == ([b"", b""] if store.needs_parents else [None, None])
+        registered = [value and value.value for value in store.read_many(registries)]
+        assert registered == ([b"", b""] if store.needs_parents else [None, None])
     second = tmp_path / "second.ndjson.zst"
-    taken = run("snapshot", second, "--store", target, "-o", "json")
-    assert taken.returncode == 0, taken.stderr
+    made = run("snapshot", second, "--store", target, "-o", "json")
+    assert made.returncode == 0, made.stderr
     assert lasting(f"snapshot:{second}") == lasting(first)
     assert len(lasting(first)) > 300
     compared = run("diff", first, f"snapshot:{second}", *SAME)
     assert (compared.returncode, compared.stdout) == (0, b"")
-    again = f"rocksdb:{tmp_path / 'again'}"
-    ran = run("restore", f"snapshot:{second}", "--store", again, *words)
+    copy_of_copy = f"rocksdb:{tmp_path / 'copy_of_copy'}"
+    ran = run("restore", f"snapshot:{second}", "--store", copy_of_copy, *words)
     assert ran.returncode == 0, ran.stderr
     third = tmp_path / "third.ndjson"
-    assert run("snapshot", third, "--store", again).returncode == 0
+    assert run("snapshot", third, "--store", copy_of_copy).returncode == 0
     assert lasting(f"snapshot:{third}") == lasting(first)
-    # The counter came along, and from the copy of the copy.
-    with open_store(again) as store:
-        # A directory counts nothing: then only what the values name is known, which the run says.
-        floor = 400 if "not say its counter" not in ran.stderr.decode() else 1
-        assert ("dir:" in target) == (floor == 1)
-        assert (store.next_sequence("/ledgers/idgen") or 0) >= floor
+    # The counter is copied too, even to the copy of the copy.
+    with open_store(copy_of_copy) as store:
+        # A directory has no counters. The restore then starts after the ids in the values, and reports this.
+        minimum = 400 if "not say its counter" not in ran.stderr.decode() else 1
+        assert ("dir:" in target) == (minimum == 1)
+        assert (store.next_sequence("/ledgers/idgen") or 0) >= minimum
 
 
 @pytest.mark.parametrize("target", ["zk"], indirect=True)
-def test_names_that_zookeeper_refuses(target: str, run: Run, tmp_path: Path) -> None:
-    """One such name in a store of another kind is named, and ends no run."""
+def test_names_that_zookeeper_refuses_are_skipped(target: str, run: Run, tmp_path: Path) -> None:
+    """A name that the target refuses is reported and does not end the run."""
     names = {"key 🔑": False, "private \ue000": False, "control \x07": False, "plain ü日本": True}
     writer = SnapshotWriter(tmp_path / "names", {})
     for name in names:
@@ -117,13 +121,15 @@ def test_names_that_zookeeper_refuses(target: str, run: Run, tmp_path: Path) -> 
         ran = run(*words, more)
         assert ran.returncode == 1, ran.stderr
         assert json.loads(ran.stdout)["skipped_for"] == {"no-path": 3}
-    assert lasting(target).keys() == {f"/admin/{name}" for name, taken in names.items() if taken}
+    assert lasting(target).keys() == {f"/admin/{name}" for name, accepted in names.items() if accepted}
 
 
-# A server of Oxia 0.14 loses its place in its log where two clients write at once.
+# Oxia 0.14 loses its place in its log if two clients write at the same time.
 @pytest.mark.parametrize("target", ["zk", "etcd", "dir"], indirect=True)
-def test_a_writer_during_a_snapshot(target: str, run: Run, tmp_path: Path) -> None:
-    """What stood still is there as it was; of the rest a state that there was, and it is counted."""
+def test_a_snapshot_with_a_concurrent_writer_has_only_real_states(
+    target: str, run: Run, tmp_path: Path
+) -> None:
+    """Unchanged values are copied exactly, changed values have one of their states and are counted."""
     still = {f"/still/{at % 7}/{at:04d}": b"%d" % at for at in range(1500)}
     moving = [f"/moving/{at}" for at in range(40)]
     with open_store(target, read_only=False) as store:
@@ -150,17 +156,17 @@ def test_a_writer_during_a_snapshot(target: str, run: Run, tmp_path: Path) -> No
         writer.join()
     assert ran.returncode == 0, ran.stderr
     with open_store(f"snapshot:{tmp_path / 'all.ndjson'}") as copy:
-        found = {held.path: held.value for held in copy.scan()}
-    assert {path: found.get(path) for path in still} == still
-    assert all(found[path] in written[path] for path in moving)
+        values = {value.path: value.value for value in copy.scan()}
+    assert {path: values.get(path) for path in still} == still
+    assert all(values[path] in written[path] for path in moving)
     changed = json.loads(ran.stdout).get("changed_meanwhile")
-    # etcd is written as of one revision.
+    # A snapshot of etcd is taken at a single revision.
     assert (changed is None) if target.startswith("etcd:") else changed > 0
 
 
 @pytest.mark.parametrize("target", ["zk", "etcd"], indirect=True)
-def test_a_live_source_that_moves_on(target: str, run: Run, tmp_path: Path) -> None:
-    """A source that is written while it is restored: a second run with --overwrite brings the rest over."""
+def test_a_second_restore_copies_the_changes_of_a_live_source(target: str, run: Run, tmp_path: Path) -> None:
+    """The source changes during the first run, and the second run uses --overwrite."""
     with open_store(target, read_only=False) as store:
         versions = {f"/admin/{at:04d}": store.put(f"/admin/{at:04d}", b"0", ABSENT) for at in range(800)}
     into = f"rocksdb:{tmp_path / 'into'}"
@@ -184,8 +190,8 @@ def test_a_live_source_that_moves_on(target: str, run: Run, tmp_path: Path) -> N
         writer.join()
     compared = run("diff", target, into, *SAME, "-o", "json")
     assert compared.returncode in (0, 1)
-    behind = {one["path"] for one in json.loads(compared.stdout or b"[]")}
+    changed = {difference["path"] for difference in json.loads(compared.stdout or b"[]")}
     second = run("restore", target, "--store", into, "--overwrite", "--yes", "-o", "json")
     assert second.returncode == 0
-    assert json.loads(second.stdout)["rewritten"] == len(behind)
+    assert json.loads(second.stdout)["rewritten"] == len(changed)
     assert run("diff", target, into, *SAME).returncode == 0

@@ -1,4 +1,4 @@
-"""Commands about scalable topics, judged by what the broker and its clients said of them."""
+"""Commands on scalable topics, compared with the answers of the broker and its clients."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ Truth = dict[str, Any]
 
 @pytest.fixture
 def run(capture: Callable[[str], Path], tmp_path: Path) -> Run:
-    """Return a function that runs pulsar-meta on a copy of the capture's store, and on its bookie."""
+    """Return a function that runs the program on a copy of the capture's store and on its bookie."""
     folder = capture(NAME)
     shutil.copytree(folder / "rocksdb", tmp_path / "rocksdb")
-    stated = environment(
+    env = environment(
         tmp_path,
         PULSAR_META_STORE=f"rocksdb:{tmp_path / 'rocksdb'}",
         PULSAR_META_ENTRIES=f"bookie-disk:{folder / 'bookie0'}",
     )
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        done = pulsar_meta_here(*arguments, env=stated)
+        done = pulsar_meta_here(*arguments, env=env)
         return subprocess.CompletedProcess(
             done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
         )
@@ -53,14 +53,17 @@ def lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
 
 
 def scalable(truth: Truth) -> Iterator[tuple[str, list[str]]]:
-    """Yield each scalable topic that has messages, and its segments in the order of their ids."""
-    for name, stated in truth.items():
-        if stated.get("sent"):
-            yield name, [stated["segments"][number] for number in sorted(stated["segments"], key=int)]
+    """Yield each scalable topic that has messages, and its segments ordered by id."""
+    for name, topic_truth in truth.items():
+        if topic_truth.get("sent"):
+            yield (
+                name,
+                [topic_truth["segments"][number] for number in sorted(topic_truth["segments"], key=int)],
+            )
 
 
 def positions(truth: Truth, topic: str) -> dict[str, str]:
-    """Return the mark-delete position of each subscription; the reader that the truth comes from has none."""
+    """Return each subscription's mark-delete position, without the reader that recorded the truth."""
     cursors = truth[topic]["internalStats"]["cursors"].items()
     return {
         decode_name(name): cursor["markDeletePosition"]
@@ -75,17 +78,17 @@ def test_every_message_is_shown_once_in_its_segment(run: Run, truth: Truth) -> N
     for name, segments in scalable(truth):
         done = run("dump-entries", name, "--deep", "-o", "ndjson")
         assert done.returncode == 0, done.stderr
-        found = lines(done)
-        assert list(dict.fromkeys(one["topic"] for one in found)) == [
-            one for one in segments if truth[one]["messages"]
+        entries = lines(done)
+        assert list(dict.fromkeys(entry["topic"] for entry in entries)) == [
+            segment for segment in segments if truth[segment]["messages"]
         ]
-        assert {one["scalable_topic"] for one in found} == {name}
-        for one in found:
-            for message in one["messages"]:
+        assert {entry["scalable_topic"] for entry in entries} == {name}
+        for entry in entries:
+            for message in entry["messages"]:
                 batch = message.get("batch_index", -1)
-                shown[name, one["topic"], one["ledger_id"], one["entry_id"], batch] += 1
-        for one in truth[name]["sent"]:
-            sent[name, segments[one["segment"]], one["l"], one["e"], one["b"]] += 1
+                shown[name, entry["topic"], entry["ledger_id"], entry["entry_id"], batch] += 1
+        for message in truth[name]["sent"]:
+            sent[name, segments[message["segment"]], message["l"], message["e"], message["b"]] += 1
     assert sum(sent.values()) == 1218
     assert not sent - shown
     old = {
@@ -94,7 +97,7 @@ def test_every_message_is_shown_once_in_its_segment(run: Run, truth: Truth) -> N
     assert {topic for _, topic, *_ in shown - sent} == old
 
 
-def test_an_index_is_answered_by_each_segment(run: Run, truth: Truth) -> None:
+def test_each_segment_answers_for_an_index(run: Run, truth: Truth) -> None:
     for name, segments in scalable(truth):
         by_index = {
             (segment, message["ix"]): (message["l"], message["e"])
@@ -105,22 +108,31 @@ def test_an_index_is_answered_by_each_segment(run: Run, truth: Truth) -> None:
         for index in (0, 7, 31, 1000):
             done = run("seek", name, "--index", str(index), "-o", "ndjson")
             answers = lines(done)
-            assert [one["topic"] for one in answers] == segments
+            assert [answer["topic"] for answer in answers] == segments
             if is_transactional(name):
                 continue
-            places = [(one["ledger_id"], one["entry_id"]) if "ledger_id" in one else None for one in answers]
+            places = [
+                (answer["ledger_id"], answer["entry_id"]) if "ledger_id" in answer else None
+                for answer in answers
+            ]
             assert places == [by_index.get((segment, index)) for segment in segments]
             assert done.returncode == (0 if any(places) else 3)
 
 
-def test_a_time_is_one_for_all_segments(run: Run, truth: Truth) -> None:
-    name, segments = next(one for one in scalable(truth) if one[0].endswith("/moved"))
-    entries = sorted({(one["bt"], one["l"], one["e"]) for seg in segments for one in truth[seg]["messages"]})
+def test_all_segments_give_one_answer_for_a_time(run: Run, truth: Truth) -> None:
+    name, segments = next(pair for pair in scalable(truth) if pair[0].endswith("/moved"))
+    entries = sorted(
+        {
+            (message["bt"], message["l"], message["e"])
+            for seg in segments
+            for message in truth[seg]["messages"]
+        }
+    )
     times = [time for time, *_ in entries]
-    for wanted in (times[0] - 5, times[len(times) // 2], times[len(times) * 3 // 4] + 1, times[-1]):
-        done = run("seek", name, "--time", str(wanted), "-o", "ndjson")
+    for time_sought in (times[0] - 5, times[len(times) // 2], times[len(times) * 3 // 4] + 1, times[-1]):
+        done = run("seek", name, "--time", str(time_sought), "-o", "ndjson")
         (answer,) = lines(done)
-        first = next(time for time in times if time >= wanted)
+        first = next(time for time in times if time >= time_sought)
         assert (answer["broker_timestamp"], done.returncode) == (first, 0)
         assert (first, answer["ledger_id"], answer["entry_id"]) in entries
         assert answer["scalable_topic"] == name
