@@ -17,7 +17,7 @@ import pytest
 
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from tests.cli.program import as_text, pulsar_meta_here
-from tests.cli.test_what_was_looked_at import snapshot_without
+from tests.cli.test_summaries import snapshot_without
 from tests.seek_truth import read_truth
 
 Capture = Callable[[str], Path]

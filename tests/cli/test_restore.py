@@ -23,7 +23,7 @@ from pulsar_meta.jobs.values.left_out import copied
 from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.rocksdb_writer import create_database
-from tests.cli.values import LEDGER, PROGRAM, Run, emptied
+from tests.cli.values import LEDGER, PROGRAM, Run, clear_store
 from tests.servers.etcd import EtcdServer
 from tests.servers.oxia import OxiaServer
 from tests.servers.zookeeper import ZookeeperServer
@@ -210,7 +210,7 @@ def server(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
         return f"rocksdb:{tmp_path / 'database'}"
     running: ZookeeperServer | EtcdServer | OxiaServer = request.getfixturevalue(f"{request.param}_server")
     if request.param != "zookeeper":
-        return emptied(f"{request.param}://{running.address}")
+        return clear_store(f"{request.param}://{running.address}")
     fill(f"zk://{running.address}", {root: b""})
     return f"zk://{running.address}{root}"
 

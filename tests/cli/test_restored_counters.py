@@ -21,7 +21,7 @@ from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.snapshot_writer import SnapshotWriter
-from tests.cli.values import PROGRAM, emptied
+from tests.cli.values import PROGRAM, clear_store
 from tests.servers.etcd import EtcdServer
 
 
@@ -77,7 +77,7 @@ def test_a_killed_restore_never_leaves_the_counter_behind(written: int, tmp_path
 def test_the_counter_is_written_before_the_values(etcd_server: EtcdServer, tmp_path: Path) -> None:
     """etcd numbers its writes. The source gets a new ledger after it was surveyed."""
     first, later = (topic(f"persistent://counters/n/{name}", 0)[0] for name in ("first", "later"))
-    url = emptied(f"etcd://{etcd_server.address}")
+    url = clear_store(f"etcd://{etcd_server.address}")
     with open_store(url, read_only=False) as target:
         ahead = max(highest_named(target), target.next_sequence(IDGEN) or 0)
         with open_store(f"dir:{tmp_path}", read_only=False) as source:

@@ -1,6 +1,6 @@
-"""JSON Schemas: of every command that prints JSON, right by themselves, and of files what the files are.
+"""JSON Schemas: every command that prints JSON has a valid one, and files match theirs.
 
-That each document of each run in these tests fits its schema is seen to by `tests.cli.documents`.
+`tests.cli.documents` checks every document that a run in these tests prints against its schema.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from tests.cli.program import environment, pulsar_meta_here
 
 ROOT = Path(__file__).parents[2]
 RELEASE = ROOT / "fixtures" / "release-0.1"
-# Its lines are rows of files, whose columns docs/export.md has.
+# `export` writes rows to files; docs/export.md describes their columns.
 IN_FILES = {"export"}
 
 
 def test_every_command_that_prints_json_has_a_schema() -> None:
-    printing = {name for name, one in COMMANDS.items() if {Format.JSON, Format.NDJSON} & {*one.forms}}
+    printing = {name for name, command in COMMANDS.items() if {Format.JSON, Format.NDJSON} & {*command.forms}}
     assert {name.split()[0] for name in printing} - IN_FILES == set(OF_COMMANDS)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_schemas_are_schemas(name: str) -> None:
+def test_every_schema_is_valid(name: str) -> None:
     Draft202012Validator.check_schema(schema_of(name))
 
 
-def test_the_command_prints_what_the_documentation_has(tmp_path: Path) -> None:
+def test_the_command_prints_the_schemas_of_the_documentation(tmp_path: Path) -> None:
     env = environment(tmp_path)
     printed = pulsar_meta_here("schema", "seek", env=env).stdout.decode()
     assert json.loads(printed) == schema_of("seek")
     assert json.loads(printed) == json.loads((ROOT / "docs" / "schemas" / "seek.json").read_text())
     names = json.loads(pulsar_meta_here("schema", "-o", "json", env=env).stdout)
-    assert [one["name"] for one in names] == list(NAMES)
+    assert [row["name"] for row in names] == list(NAMES)
     wrong = pulsar_meta_here("schema", "nothing", env=env)
     assert (wrong.returncode, wrong.stdout) == (3, b"")
     assert b"no schema of 'nothing'" in wrong.stderr
@@ -63,7 +63,7 @@ def lines_of(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_files_are_what_their_schemas_say(capture: Callable[[str], Path], tmp_path: Path) -> None:
+def test_files_match_their_schemas(capture: Callable[[str], Path], tmp_path: Path) -> None:
     folder, to = capture("pulsar-4.2.4"), tmp_path / "export"
     env = environment(
         tmp_path,
@@ -84,7 +84,7 @@ def test_files_are_what_their_schemas_say(capture: Callable[[str], Path], tmp_pa
         assert [error.message for line in lines for error in check.iter_errors(line)] == []
 
 
-def test_a_document_that_its_schema_does_not_allow_is_noticed() -> None:
+def test_a_document_that_its_schema_does_not_allow_is_detected() -> None:
     fault = {"ledger_id": 1, "entry_id": 2, "layer": "digest", "fault": "x"}
     for wrong in (
         {"more": 1},
@@ -102,17 +102,17 @@ def test_a_document_that_its_schema_does_not_allow_is_noticed() -> None:
             check_documents(subprocess.CompletedProcess(words, 1, b"", b'{"error": "usage"}'))
 
 
-def test_every_kind_of_value_has_its_own_shape() -> None:
+def test_every_kind_has_its_own_schema() -> None:
     document = schema_of("decode")["$defs"]["DecodedDocument"]
     cases = {case["if"]["properties"]["kind"]["const"]: case["then"] for case in document["allOf"]}
-    # What is stored as JSON, and no kind of ours, may be anything.
+    # Values that are stored as JSON but have no kind of their own may be anything.
     assert set(KINDS) - set(cases) == {"Json"}
 
 
-def test_a_value_fits_the_shape_of_its_kind_and_no_other() -> None:
+def test_a_value_fits_only_the_schema_of_its_kind() -> None:
     check = Draft202012Validator(closed(schema_of("decode")))
     ledgers = ManagedLedgerInfo(ledgerInfo=[{"ledgerId": 2**63 - 1}]).SerializeToString()
-    # A secret, a text that is not UTF-8, a field of a later release.
+    # The record has a secret, invalid UTF-8, and a field of a later release.
     pair = bytes_field(1, b"\xff") + bytes_field(2, b"v")
     secret = ManagedLedgerInfo(properties=[{"key": "password", "value": "x"}]).SerializeToString()
     connect = BaseCommand(type="CONNECT", connect={"client_version": "1", "auth_data": b"secret"})
@@ -128,13 +128,13 @@ def test_a_value_fits_the_shape_of_its_kind_and_no_other() -> None:
     }
     for kind, data in values.items():
         decoded = decode_document(data, source="x", options=DecodeOptions(kind))
-        found = json.loads(dumps(decoded.document))
-        assert found["value"] is not None
-        assert [error.message for error in check.iter_errors(found)] == [], kind
-        assert not check.is_valid(found | {"value": {"more": 1}}), kind
+        document = json.loads(dumps(decoded.document))
+        assert document["value"] is not None
+        assert [error.message for error in check.iter_errors(document)] == [], kind
+        assert not check.is_valid(document | {"value": {"more": 1}}), kind
 
 
-def test_evidence_is_that_of_its_code() -> None:
+def test_evidence_must_fit_its_code() -> None:
     finding = {"code": "record-near-limit", "severity": "warning", "message": "x", "evidence": {"size": 9}}
     check_document("check", finding)
     for wrong in ({"form": "x"}, {"size": "x"}, {"size": 9, "more": 1}):
@@ -155,12 +155,12 @@ class Named(Tree):
     by: dict[str, float]
 
 
-def test_types_become_schemas() -> None:
+def test_a_typed_dict_becomes_a_schema() -> None:
     schema = document_schema("x", [Named])
-    found = schema["$defs"]["Named"]
-    assert found["required"] == ["name", "by"]
-    assert found["properties"]["name"] == {"anyOf": [{"type": "string"}, {"type": "null"}]}
-    assert found["properties"]["by"] == {"type": "object", "additionalProperties": {"type": "number"}}
+    definition = schema["$defs"]["Named"]
+    assert definition["required"] == ["name", "by"]
+    assert definition["properties"]["name"] == {"anyOf": [{"type": "string"}, {"type": "null"}]}
+    assert definition["properties"]["by"] == {"type": "object", "additionalProperties": {"type": "number"}}
     assert schema["$defs"]["Tree"]["description"] == "Branches upon branches."
     check = Draft202012Validator(schema)
     good: dict[str, Any] = {

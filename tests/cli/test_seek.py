@@ -1,4 +1,4 @@
-"""`pulsar-meta seek` as scripts call it."""
+"""`seek` as scripts call it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def run_environment(capture: Callable[[str], Path]) -> dict[str, str]:
-    """Return an environment that names a capture's store and disks."""
+    """Return an environment that selects a capture's store and disks."""
     folder = capture("pulsar-4.2.4")
     return {
         **os.environ,
@@ -29,18 +29,18 @@ def run_environment(capture: Callable[[str], Path]) -> dict[str, str]:
 
 @pytest.fixture
 def run(run_environment: dict[str, str], tmp_path: Path) -> Run:
-    """Return a function that runs the command on a capture in an empty directory."""
+    """Return a function that runs the command on a capture, in an empty directory."""
 
     def call(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-        words, env, given = ("seek", *arguments), run_environment | more, b"orders\t0\n"
+        words, env, stdin = ("seek", *arguments), run_environment | more, b"orders\t0\n"
         if "spark" in arguments:
-            return as_text(pulsar_meta(*words, env=env, stdin=given, folder=tmp_path))
-        return as_text(pulsar_meta_here(*words, env=env, stdin=given, folder=tmp_path))
+            return as_text(pulsar_meta(*words, env=env, stdin=stdin, folder=tmp_path))
+        return as_text(pulsar_meta_here(*words, env=env, stdin=stdin, folder=tmp_path))
 
     return call
 
 
-def test_a_line_an_answer_in_a_pipe(run: Run) -> None:
+def test_plain_output_has_one_line_per_answer(run: Run) -> None:
     done = run("orders", "--index", "1234", "--index", "0", "--index", "99999")
     assert (done.returncode, done.stdout, done.stderr) == (
         3,
@@ -50,7 +50,7 @@ def test_a_line_an_answer_in_a_pipe(run: Run) -> None:
     assert run("orders", "--index", "1234").returncode == 0
 
 
-def test_json_and_ndjson(run: Run, tmp_path: Path) -> None:
+def test_json_and_ndjson_have_all_fields(run: Run, tmp_path: Path) -> None:
     (answer,) = json.loads(run("orders", "--index", "1234", "-o", "json").stdout)
     reads = answer.pop("entries_read")
     assert 0 < reads < 12
@@ -61,15 +61,15 @@ def test_json_and_ndjson(run: Run, tmp_path: Path) -> None:
     }  # fmt: skip
     lines = run("parted", "--index", "20", "--index", "100000", "-o", "ndjson").stdout.splitlines()
     answers = [json.loads(line) for line in lines]
-    assert [one["topic"][-1] for one in answers] == list("012012")
-    assert [one["status"] for one in answers] == ["found"] * 3 + ["after-last"] * 3
+    assert [answer["topic"][-1] for answer in answers] == list("012012")
+    assert [answer["status"] for answer in answers] == ["found"] * 3 + ["after-last"] * 3
     run("orders", "--index", "1", "--output", "here.txt")
     assert (tmp_path / "here.txt").read_text() == "18:1:0\n"
 
 
-def test_a_file_of_questions_and_stdin(run: Run, tmp_path: Path) -> None:
-    asked = 'orders\t4499\nwe ird:näme\t0\n{"topic": "orders", "time": 1795240940195}\nnowhere\t1\n'
-    (tmp_path / "asked").write_text(asked)
+def test_questions_can_come_from_a_file_or_stdin(run: Run, tmp_path: Path) -> None:
+    questions = 'orders\t4499\nwe ird:näme\t0\n{"topic": "orders", "time": 1795240940195}\nnowhere\t1\n'
+    (tmp_path / "asked").write_text(questions)
     done = run("--index-file", "asked", "--format", "{topic} {ledger_id}:{entry_id}")
     assert done.stdout.splitlines() == [
         "persistent://public/default/orders 242:5",
@@ -81,7 +81,7 @@ def test_a_file_of_questions_and_stdin(run: Run, tmp_path: Path) -> None:
     assert run("--index-file", "-").stdout == "18:0:-1\n"
 
 
-def test_time_and_expired(run: Run) -> None:
+def test_a_time_and_an_expiry_are_sought(run: Run) -> None:
     assert run("orders", "--time", "2026-11-21T06:02:20.195Z").stdout == "18:2:0\n"
     (answer,) = json.loads(run("orders", "--expired", "1s", "-o", "json").stdout)
     assert (answer["ledger_id"], answer["entry_id"], answer["oldest_expired"]) == (242, 5, True)
@@ -92,9 +92,9 @@ def test_csv_has_every_field_in_a_column(run: Run) -> None:
     assert dict(zip(heading.split(","), row.split(","), strict=True))["ledger_id"] == "21"
 
 
-def test_a_table_shows_what_there_is_for_eyes(run: Run) -> None:
-    asked = ("orders", "--index", "1234", "--index", "99999")
-    heading, _, *rows = run(*asked, "-o", "table").stdout.splitlines()
+def test_a_table_shows_positions_and_readable_times(run: Run) -> None:
+    arguments = ("orders", "--index", "1234", "--index", "99999")
+    heading, _, *rows = run(*arguments, "-o", "table").stdout.splitlines()
     assert heading.split("  ")[0] == "topic"
     words = ["index", "status", "position", "indexes", "broker", "time", "entries", "read"]
     assert heading.split()[1:] == words
@@ -107,7 +107,7 @@ def test_a_table_shows_what_there_is_for_eyes(run: Run) -> None:
     assert "INDEX " not in by_time
 
 
-def test_questions_in_no_file(run: Run, tmp_path: Path) -> None:
+def test_a_missing_or_wrong_question_file_is_an_error(run: Run, tmp_path: Path) -> None:
     missing = run("--index-file", "no-such-file")
     assert (missing.returncode, missing.stdout) == (3, "")
     assert missing.stderr == "pulsar-meta: no-such-file: no such file\n"
@@ -147,7 +147,7 @@ def test_questions_in_no_file(run: Run, tmp_path: Path) -> None:
         ["orders", "--index", "1", "-o", "raw"],
     ],
 )
-def test_what_makes_no_sense_is_one_line_and_exit_2(run: Run, arguments: list[str]) -> None:
+def test_invalid_arguments_are_one_line_usage_errors(run: Run, arguments: list[str]) -> None:
     done = run(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
@@ -159,7 +159,7 @@ def test_an_unknown_cursor_is_not_found(run: Run) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_broken_record_is_told_and_exits_4(run: Run, tmp_path: Path) -> None:
+def test_a_broken_record_ends_with_4(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store/managed-ledgers/public/default/persistent/broken/.value"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"\xff\xff")
@@ -168,7 +168,7 @@ def test_a_broken_record_is_told_and_exits_4(run: Run, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["status"] == "unreadable"
 
 
-def test_a_namespace_is_an_answer_a_topic(run: Run) -> None:
+def test_a_namespace_gets_one_answer_per_topic(run: Run) -> None:
     done = run("--namespace", "public/default", "--index", "5")
     lines = dict(line.split("\t") for line in done.stdout.splitlines())
     assert done.returncode == 3
@@ -182,7 +182,7 @@ def test_a_namespace_is_an_answer_a_topic(run: Run) -> None:
     assert run("--namespace", "public/none", "--index", "5").returncode == 3
 
 
-def test_clusters_by_profile_and_by_hand(
+def test_clusters_can_be_given_by_profile_and_by_url(
     run: Run, run_environment: dict[str, str], capture: Callable[[str], Path], tmp_path: Path
 ) -> None:
     other = capture("pulsar-4.2.4-killed")
@@ -193,7 +193,7 @@ entries = ["bookie-disk:{other / "bookie0"}"]
 """
     )
     here = f"{run_environment['PULSAR_META_STORE']} {run_environment['PULSAR_META_ENTRIES']}"
-    asked = [
+    arguments = [
         "orders",
         "--index",
         "1234",
@@ -205,54 +205,54 @@ entries = ["bookie-disk:{other / "bookie0"}"]
         "west",
     ]
     config = {"PULSAR_META_CONFIG": str(tmp_path / "config.toml")}
-    done = run(*asked, **config)
+    done = run(*arguments, **config)
     lines = [line.split("\t") for line in done.stdout.splitlines()]
     assert [name for name, _ in lines] == ["east", "east", "west", "west"]
     assert lines[:2] == [["east", "21:25:2"], ["east", "-"]]
-    answers = json.loads(run(*asked, "-o", "json", **config).stdout)
+    answers = json.loads(run(*arguments, "-o", "json", **config).stdout)
     assert [answer["cluster"] for answer in answers] == ["east", "east", "west", "west"]
-    own = run(*asked[:5], PULSAR_META_STORE=f"snapshot:{other / 'metadata.ndjson'}",
+    own = run(*arguments[:5], PULSAR_META_STORE=f"snapshot:{other / 'metadata.ndjson'}",
               PULSAR_META_ENTRIES=f"bookie-disk:{other / 'bookie0'}")  # fmt: skip
     assert [line for _, line in lines[2:]] == own.stdout.splitlines()
-    assert run(*asked, "-o", "csv", **config).stdout.startswith("cluster,topic,index,")
-    assert "cluster" in run(*asked, "-o", "table", **config).stdout
+    assert run(*arguments, "-o", "csv", **config).stdout.startswith("cluster,topic,index,")
+    assert "cluster" in run(*arguments, "-o", "table", **config).stdout
 
 
-def test_parquet_is_written_whole_or_not_at_all(run: Run, tmp_path: Path) -> None:
+def test_parquet_is_written_completely_or_not_at_all(run: Run, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    asked = ["orders", "--index", "1234", "--index", "99999"]
-    assert run(*asked, "-o", "parquet", "--output", "found.parquet").returncode == 3
+    arguments = ["orders", "--index", "1234", "--index", "99999"]
+    assert run(*arguments, "-o", "parquet", "--output", "found.parquet").returncode == 3
     rows = pq.read_table(tmp_path / "found.parquet").to_pylist()
-    stated = json.loads(run(*asked, "-o", "json").stdout)
-    assert [{name: cell for name, cell in row.items() if cell is not None} for row in rows] == stated
+    answers = json.loads(run(*arguments, "-o", "json").stdout)
+    assert [{name: cell for name, cell in row.items() if cell is not None} for row in rows] == answers
     failed = run("orders", "--index", str(2**63), "-o", "parquet", "--output", "big.parquet")
     assert failed.returncode == 2
-    assert [found.name for found in tmp_path.iterdir()] == ["found.parquet"]
+    assert [file.name for file in tmp_path.iterdir()] == ["found.parquet"]
 
 
 @pytest.mark.parametrize("engine", ["local", "auto"])
-def test_without_java_everything_but_spark_works(run: Run, engine: str, tmp_path: Path) -> None:
+def test_only_spark_needs_java(run: Run, engine: str, tmp_path: Path) -> None:
     done = run("orders", "--index", "0", "--engine", engine, JAVA_HOME=str(tmp_path / "none"))
     assert (done.returncode, done.stdout, done.stderr) == (
         0,
         "18:0:-1\n",
         "checked: 1 question, 1 entry\n",
     )
-    wanted = run("orders", "--index", "0", "--engine", "spark", JAVA_HOME=str(tmp_path / "none"))
-    assert (wanted.returncode, wanted.stdout) == (6, "")
-    assert "openjdk-17" in wanted.stderr
-    assert len(wanted.stderr.splitlines()) == 1
+    with_spark = run("orders", "--index", "0", "--engine", "spark", JAVA_HOME=str(tmp_path / "none"))
+    assert (with_spark.returncode, with_spark.stdout) == (6, "")
+    assert "openjdk-17" in with_spark.stderr
+    assert len(with_spark.stderr.splitlines()) == 1
 
 
-def test_auto_with_a_master_and_no_java_says_so(run: Run, tmp_path: Path) -> None:
+def test_a_master_without_java_falls_back_with_a_note(run: Run, tmp_path: Path) -> None:
     done = run("orders", "--index", "0", "--master", "local[1]", JAVA_HOME=str(tmp_path / "none"))
     assert (done.returncode, done.stdout) == (0, "18:0:-1\n")
     assert done.stderr.startswith("running without Spark")
     assert done.stderr.splitlines()[1:] == ["checked: 1 question, 1 entry"]
 
 
-def test_an_old_java_is_told(run: Run, tmp_path: Path) -> None:
+def test_an_old_java_is_refused(run: Run, tmp_path: Path) -> None:
     java = tmp_path / "old/bin/java"
     java.parent.mkdir(parents=True)
     java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
@@ -263,7 +263,7 @@ def test_an_old_java_is_told(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_spark_is_quiet_and_leaves_nothing_behind(run: Run, tmp_path: Path) -> None:
+def test_spark_prints_nothing_and_leaves_no_files(run: Run, tmp_path: Path) -> None:
     done = run("orders", "--index", "1234", "--index", "99999", "--engine", "spark", "--master", "local[1]")
     assert (done.returncode, done.stdout, done.stderr) == (
         3,
@@ -274,7 +274,7 @@ def test_spark_is_quiet_and_leaves_nothing_behind(run: Run, tmp_path: Path) -> N
 
 
 @pytest.mark.spark
-def test_spark_that_cannot_start_is_one_line(run: Run) -> None:
+def test_spark_that_cannot_start_is_a_one_line_error(run: Run) -> None:
     done = run("orders", "--index", "1", "--engine", "spark", "--master", "nonsense://x")
     assert (done.returncode, done.stdout) == (6, "")
     assert len(done.stderr.splitlines()) == 1
@@ -283,19 +283,19 @@ def test_spark_that_cannot_start_is_one_line(run: Run) -> None:
 
 @pytest.mark.java
 @pytest.mark.parametrize("master", ["spark://127.0.0.1:1", "spark://nobody.invalid:7077", "spark://x"])
-def test_a_master_that_is_not_there_is_told_at_once(run: Run, master: str) -> None:
+def test_an_unreachable_master_is_reported_at_once(run: Run, master: str) -> None:
     done = run("orders", "--index", "1", "--engine", "spark", "--master", master)
     assert (done.returncode, done.stdout) == (6, "")
     assert done.stderr.startswith(f"pulsar-meta: {master}: no Spark master answers")
 
 
-def test_a_template_formats_texts_and_numbers_and_keeps_to_a_line(run: Run, tmp_path: Path) -> None:
+def test_a_template_formats_values_on_one_line(run: Run, tmp_path: Path) -> None:
     done = run("orders", "--index", "1234", "--format", "{status:>6s}|{ledger_id:05d}| at: 12345")
     assert (done.returncode, done.stdout) == (0, " found|00021| at: 12345\n")
     broken = run("a\nb\\", "--index", "1", "--format", "{topic}")
     assert (broken.returncode, broken.stdout) == (3, "persistent://public/default/a\\nb\\\\\n")
 
 
-def test_a_name_that_is_no_text_is_a_usage_error(run: Run) -> None:
+def test_a_name_that_is_not_utf8_is_a_usage_error(run: Run) -> None:
     done = run("\udcff", "--index", "1")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

@@ -1,4 +1,4 @@
-"""What every command shares: forms of output, profiles, whole files, exits."""
+"""Behaviour that all commands share: output formats, profiles, complete files and exit codes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DOCUMENTS = [{"l": 7, "n": "a\tb"}, {"l": 2**63 - 1, "n": "[bold]"}]
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the installed program, with this environment only where one is given."""
+    """Run the installed program; if an environment is given, it replaces ours."""
     return subprocess.run(
         [PROGRAM, *arguments],
         capture_output=True,
@@ -56,7 +56,7 @@ def test_json_is_a_list_and_keeps_big_numbers_as_digits() -> None:
     assert json.loads(out.getvalue()) == [{"l": 7, "n": "a\tb"}, {"l": str(2**63 - 1), "n": "[bold]"}]
 
 
-def test_json_of_nothing_is_an_empty_list() -> None:
+def test_json_without_documents_is_an_empty_list() -> None:
     out = io.StringIO()
     tables.write_json([], out, single=False)
     assert json.loads(out.getvalue()) == []
@@ -73,19 +73,19 @@ def test_json_stays_valid_when_the_source_fails_midway() -> None:
     assert json.loads(out.getvalue()) == [{"l": 1}]
 
 
-def test_plain_keeps_a_row_on_a_line() -> None:
+def test_plain_output_keeps_each_row_on_one_line() -> None:
     out = io.StringIO()
     tables.write_plain(DOCUMENTS, out, VIEW)
     assert out.getvalue() == f"7\ta\\tb\n{2**63 - 1}\t[bold]\n"
 
 
-def test_plain_has_a_dash_for_nothing() -> None:
+def test_plain_output_shows_a_dash_for_an_empty_cell() -> None:
     out = io.StringIO()
     tables.write_plain([{"l": 7, "n": ""}], out, VIEW)
     assert out.getvalue() == "7\t-\n"
 
 
-def test_table_shows_markup_as_it_is() -> None:
+def test_a_table_shows_markup_literally() -> None:
     out = io.StringIO()
     tables.write_table(DOCUMENTS, out, VIEW)
     assert "[bold]" in out.getvalue()
@@ -118,15 +118,15 @@ def test_a_table_fits_its_terminal(columns: int, monkeypatch: pytest.MonkeyPatch
     tables.write_table([{}, {}], out, view)
     lines = out.getvalue().splitlines()
     if columns < 53:
-        # Too narrow for a table: a paragraph each, whose lines the terminal folds.
+        # Below this width each row becomes a paragraph, whose lines the terminal folds.
         assert lines[0] == f" topic  {topic}"
     else:
         assert max(map(len, lines)) < columns
-        # Below 64 the times are folded.
+        # Below 64 columns the times are folded.
         assert len(lines) == (6 if columns < 64 else 4)
         shown = lines[2].split()[0]
         assert shown == topic if columns > 95 else re.fullmatch("persi.*….*tttttttt", shown)
-    # Numbers and times are never cut.
+    # Numbers and times are never shortened.
     assert out.getvalue().count(str(2**62)) == 2
     date, hour = time[:11], time[11:]
     assert out.getvalue().count(date) == out.getvalue().count(hour) == 2
@@ -147,7 +147,7 @@ def test_texts_are_folded_between_words_and_names_lose_their_middle(
     assert folded(text, width) == lines
 
 
-def test_a_rare_column_is_there_where_it_says_something() -> None:
+def test_a_rare_column_is_shown_only_if_it_has_values() -> None:
     view = tables.View(
         ("a", "faults"), lambda document: ["x", str(document["n"])], rare=frozenset({"faults"})
     )
@@ -157,7 +157,7 @@ def test_a_rare_column_is_there_where_it_says_something() -> None:
         assert ("faults" in out.getvalue()) is shown
 
 
-def test_csv_has_the_names_and_values_of_json() -> None:
+def test_csv_has_the_field_names_and_values_of_json() -> None:
     view = tables.View((), lambda document: (), fields=("a", "b.c", "d", "e", "f"))
     out = io.StringIO()
     tables.write_csv([{"a": 1, "b": {"c": "-"}, "d": True, "e": {"x": 2**60}}], out, view)
@@ -171,7 +171,7 @@ def test_csv_needs_columns() -> None:
         tables.write_csv(DOCUMENTS, io.StringIO(), tables.Detail(lines=lambda document: []))
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "out.json"
     target.write_text("old")
     with pytest.raises(UsageError), outputs.whole_file(target, "w") as out:
@@ -184,7 +184,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_environment_beats_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_overrides_a_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "config.toml"
     config.write_text(
         '[default]\nstore = "dir:/d"\n[profiles.p]\nstore = "dir:/p"\nentries = ["frames:a", "frames:b"]\n'
@@ -199,7 +199,7 @@ def test_environment_beats_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert load_settings("p").store == "dir:/e"
 
 
-def test_a_config_that_is_named_has_to_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_config_file_must_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULSAR_META_CONFIG", str(tmp_path / "confg.toml"))
     with pytest.raises(UsageError, match="does not exist"):
         load_settings(None)
@@ -223,22 +223,22 @@ def test_a_wrong_profile_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.Mo
         (["--output-format", "ndjson"], True),
     ],
 )
-def test_json_is_wanted(arguments: list[str], answer: bool) -> None:
+def test_the_wish_for_json_is_recognized(arguments: list[str], answer: bool) -> None:
     assert wants_json(arguments) is answer
 
 
-def test_version() -> None:
+def test_version_is_printed() -> None:
     assert run("--version").stdout.startswith("pulsar-meta ")
 
 
-def test_a_usage_error_is_json_where_json_was_asked_for() -> None:
+def test_a_usage_error_is_json_if_the_output_is() -> None:
     result = run_here("decode", "--no-such-option", "-o", "json")
     assert result.returncode == 2
     assert json.loads(result.stderr)["error"] == "usage"
     assert result.stdout == ""
 
 
-def test_a_missing_file_is_one_line_and_exit_3() -> None:
+def test_a_missing_file_is_a_one_line_error() -> None:
     result = run_here("decode", "/no/such/file")
     assert result.returncode == 3
     assert result.stderr.count("\n") == 1
@@ -261,7 +261,7 @@ def test_help_lists_every_command() -> None:
 
 
 @pytest.mark.parametrize("noun", sorted(NOUNS))
-def test_a_noun_alone_names_its_help(noun: str) -> None:
+def test_a_group_without_command_names_its_help(noun: str) -> None:
     result = run_here(noun)
     assert (result.returncode, result.stdout) == (2, "")
     assert f"pulsar-meta {noun} --help" in result.stderr
@@ -269,15 +269,15 @@ def test_a_noun_alone_names_its_help(noun: str) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shell_completion_is_offered(shell: str) -> None:
-    # As the shell's own start-up file asks; --show-completion would look for the shell among our parents.
+    # Sets the variable of the shell's start-up file; --show-completion looks for a shell among our parents.
     assert (
         "_PULSAR_META_COMPLETE" in run(PATH="/usr/bin:/bin", _PULSAR_META_COMPLETE=f"source_{shell}").stdout
     )
 
 
 def test_a_shell_completes_commands() -> None:
-    asked = {"_PULSAR_META_COMPLETE": "complete_bash", "COMP_WORDS": "pulsar-meta comp", "COMP_CWORD": "1"}
-    assert run(PATH="/usr/bin:/bin", **asked).stdout.split() == ["compress-cursors", "compress-ledgers"]
+    env = {"_PULSAR_META_COMPLETE": "complete_bash", "COMP_WORDS": "pulsar-meta comp", "COMP_CWORD": "1"}
+    assert run(PATH="/usr/bin:/bin", **env).stdout.split() == ["compress-cursors", "compress-ledgers"]
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
@@ -291,7 +291,7 @@ def test_examples_are_lines_that_fit_a_terminal(command: str) -> None:
         assert len(line) <= 78
 
 
-def test_bytes_of_others_do_not_steer_a_terminal() -> None:
+def test_data_cannot_control_a_terminal() -> None:
     hostile = [{"l": 1, "n": "a\x1b[2J\rb\x9b"}]
     for write in (tables.write_plain, tables.write_table):
         out = io.StringIO()
@@ -321,7 +321,7 @@ def test_a_usage_error_is_one_line_that_names_the_help(arguments: list[str], nam
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["seek", "--help"]])
-def test_a_reader_of_help_may_leave(arguments: list[str]) -> None:
+def test_help_ends_quietly_if_its_reader_closes_the_pipe(arguments: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as broken:
@@ -336,18 +336,18 @@ def test_a_reader_of_help_may_leave(arguments: list[str]) -> None:
 def test_data_is_utf8_whatever_the_locale(encoding: str, tmp_path: Path) -> None:
     name = "größe 日本 \udcff.bin"
     (tmp_path / name).write_bytes(bytes.fromhex("0a090807100a18e8072001"))
-    stated = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"}
+    env = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"}
     done = subprocess.run(
-        [PROGRAM, "decode", tmp_path, "-o", "json"], capture_output=True, check=False, env=stated, timeout=60
+        [PROGRAM, "decode", tmp_path, "-o", "json"], capture_output=True, check=False, env=env, timeout=60
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert json.loads(done.stdout)[0]["source"] == str(tmp_path / name)
-    subprocess.run([PROGRAM, "decode", tmp_path / name, "--output", tmp_path / "o"], check=True, env=stated)
+    subprocess.run([PROGRAM, "decode", tmp_path / name, "--output", tmp_path / "o"], check=True, env=env)
     assert "größe 日本 \\udcff.bin" in (tmp_path / "o").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
-    ("config", "what"),
+    ("config", "words"),
     [
         ("profiles = 3", "[profiles.NAME]"),
         ('default = "x"\n[profiles.p]', "[default]"),
@@ -363,15 +363,15 @@ def test_data_is_utf8_whatever_the_locale(encoding: str, tmp_path: Path) -> None
         ('default = "zk://u:s3cret@h"\n[profiles.p]', "found text"),
     ],
 )
-def test_a_config_that_makes_no_sense_is_one_line(
-    config: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_invalid_config_is_a_usage_error(
+    config: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "config.toml"
     file.write_text(config)
     monkeypatch.setenv("PULSAR_META_CONFIG", str(file))
     with pytest.raises(UsageError) as caught:
         load_settings("p")
-    assert what in caught.value.message
+    assert words in caught.value.message
     assert "s3cret" not in caught.value.message
     assert caught.value.source == str(file)
 
@@ -394,7 +394,7 @@ def test_a_config_that_makes_no_sense_is_one_line(
         ),
     ],
 )
-def test_what_was_looked_at_is_a_line_on_stderr(
+def test_the_summary_is_one_line_on_stderr(
     shell: Shell, not_checked: dict[str, str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shell.account({"ledgers": 7, "entries": 1}, not_checked)
@@ -410,12 +410,12 @@ def test_what_was_looked_at_is_a_line_on_stderr(
         (0, "entries", "0 entries"),
     ],
 )
-def test_one_is_singular(number: int, nouns: str, text: str) -> None:
+def test_a_count_of_one_is_singular(number: int, nouns: str, text: str) -> None:
     assert counted(number, nouns) == text
 
 
 @pytest.mark.parametrize("words", ["--version", "schema decode", "ls --help"])
-def test_a_full_disk_behind_stdout(words: str) -> None:
+def test_a_full_disk_is_a_one_line_error(words: str) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run([*MAIN, *words.split()], stdout=full, stderr=subprocess.PIPE, timeout=60)
     assert (done.returncode, done.stderr) == (6, b"pulsar-meta: No space left on device\n")

@@ -1,4 +1,4 @@
-"""`snapshot` and `diff`: copies of real stores, cut, changed, gone on with."""
+"""`snapshot` and `diff` on real stores: complete, truncated, changed and resumed copies."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def values_of(url: str) -> list[Versioned]:
 
 
 def own_part(server: ZookeeperServer, name: str) -> str:
-    """Return the URL of a part of the server's tree where nobody else writes."""
+    """Create a path of its own on the server for a test, and return its URL."""
     with open_store(f"zk://{server.address}", read_only=False) as store:
         store.put(f"/snapshot-{name}", b"", ABSENT)
     return f"zk://{server.address}/snapshot-{name}"
 
 
 @pytest.mark.parametrize("name", ["all.ndjson", "all.ndjson.zst"])
-def test_every_value_as_it_was(database: str, run: Run, tmp_path: Path, name: str) -> None:
+def test_a_snapshot_has_every_value(database: str, run: Run, tmp_path: Path, name: str) -> None:
     file = tmp_path / name
     ran = run("snapshot", str(file), "--store", database, "-o", "json")
     assert ran.returncode == 0, ran.stderr
@@ -54,24 +54,26 @@ def test_every_value_as_it_was(database: str, run: Run, tmp_path: Path, name: st
 
 
 @pytest.mark.parametrize("name", ["all.ndjson", "all.ndjson.zst"])
-def test_a_file_that_was_cut(database: str, run: Run, tmp_path: Path, name: str) -> None:
+def test_a_truncated_file_is_refused_but_can_be_read_in_part(
+    database: str, run: Run, tmp_path: Path, name: str
+) -> None:
     file = tmp_path / name
     run("snapshot", str(file), "--store", database)
-    whole = values_of(f"snapshot:{file}")
+    complete = values_of(f"snapshot:{file}")
     data = file.read_bytes()
-    # In the middle of a line, and where a line ends; a compressed one behind its first block.
+    # Plain files are cut within a line and at the end of a line, compressed files after the first block.
     cuts = [len(data) - 10] if name.endswith("zst") else [len(data) * 2 // 3, data.rindex(b"\n", 0, -1) + 1]
     for cut in cuts:
         file.write_bytes(data[:cut])
         ran = run("ls", "/", "--store", f"snapshot:{file}")
         assert ran.returncode == 4, ran
         assert len(ran.stderr.splitlines()) == 1
-        some = values_of(f"snapshot:{file}?partial")
-        assert some == whole[: len(some)]
-        assert some
+        partial = values_of(f"snapshot:{file}?partial")
+        assert partial == complete[: len(partial)]
+        assert partial
 
 
-def test_lines_that_are_missing_and_values_that_were_changed(database: str, run: Run, tmp_path: Path) -> None:
+def test_missing_lines_and_changed_values_are_detected(database: str, run: Run, tmp_path: Path) -> None:
     file, other = tmp_path / "all.ndjson", tmp_path / "other.ndjson"
     run("snapshot", str(file), "--store", database)
     lines = file.read_text().splitlines(keepends=True)
@@ -85,7 +87,7 @@ def test_lines_that_are_missing_and_values_that_were_changed(database: str, run:
     assert b"values were changed" in ran.stderr
 
 
-def test_what_a_killed_run_left(database: str, run: Run, tmp_path: Path) -> None:
+def test_the_file_of_a_killed_run_is_resumed(database: str, run: Run, tmp_path: Path) -> None:
     file, part = tmp_path / "all.ndjson", tmp_path / "all.ndjson.part"
     run("snapshot", str(file), "--store", database)
     data = file.read_bytes()
@@ -101,14 +103,16 @@ def test_what_a_killed_run_left(database: str, run: Run, tmp_path: Path) -> None
     assert not part.exists()
 
 
-def test_what_another_store_left_is_not_gone_on_with(database: str, run: Run, tmp_path: Path) -> None:
+def test_the_unfinished_snapshot_of_another_store_is_not_resumed(
+    database: str, run: Run, tmp_path: Path
+) -> None:
     (tmp_path / "all.ndjson.part").write_text('{"snapshot": 1, "store": {"instance_id": "other"}}\n')
     ran = run("snapshot", str(tmp_path / "all.ndjson"), "--store", database, "--resume")
     assert ran.returncode == 2
     assert b"another store" in ran.stderr
 
 
-def test_secrets_are_left_out(run: Run, tmp_path: Path) -> None:
+def test_redact_removes_secrets(run: Run, tmp_path: Path) -> None:
     with open_store(f"dir:{tmp_path / 'store'}", read_only=False) as store:
         store.put("/admin/clusters/c", SECRET, ABSENT)
         store.put("/admin/clusters/broken", SECRET[:-3], ABSENT)
@@ -116,22 +120,24 @@ def test_secrets_are_left_out(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "shown.ndjson"
     assert run("snapshot", str(file), "--redact", "--store", f"dir:{tmp_path / 'store'}").returncode == 0
     with open_store(f"snapshot:{file}") as shown:
-        found = {held.path.rpartition("/")[2]: held.value for held in shown.scan()}
+        values = {value.path.rpartition("/")[2]: value.value for value in shown.scan()}
         assert shown.origin["redacted"] is True
-    assert found["plain"] == b'{"serviceUrl" :"http://x"}'
-    assert b"hunter2" not in b"".join(found.values())
-    assert json.loads(found["c"])["serviceUrl"] == "http://x"
+    assert values["plain"] == b'{"serviceUrl" :"http://x"}'
+    assert b"hunter2" not in b"".join(values.values())
+    assert json.loads(values["c"])["serviceUrl"] == "http://x"
 
 
-def test_bad_places(database: str, run: Run, tmp_path: Path) -> None:
+def test_outputs_that_cannot_be_written_are_refused(database: str, run: Run, tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "no" / "such", Path("/dev/null")):
         ran = run("snapshot", str(place), "--store", database)
         assert ran.returncode == 2, place
         assert len(ran.stderr.splitlines()) == 1
 
 
-def test_a_live_server_written_to_meanwhile(zookeeper_server: ZookeeperServer, tmp_path: Path) -> None:
-    """What changes while it is read is in the file as it was last, and counted."""
+def test_a_snapshot_of_a_changing_store_counts_the_changes(
+    zookeeper_server: ZookeeperServer, tmp_path: Path
+) -> None:
+    """A value that changes during the snapshot is written in its last state."""
     url = own_part(zookeeper_server, "race")
     with open_store(url, read_only=False) as live:
         for at in range(3000):
@@ -151,7 +157,7 @@ def test_a_live_server_written_to_meanwhile(zookeeper_server: ZookeeperServer, t
     assert len(values_of(f"snapshot:{tmp_path / 'all.ndjson'}")) == answer["values"]
 
 
-def test_a_run_that_is_killed_is_gone_on_with(zookeeper_server: ZookeeperServer, tmp_path: Path) -> None:
+def test_a_killed_run_is_resumed(zookeeper_server: ZookeeperServer, tmp_path: Path) -> None:
     url = own_part(zookeeper_server, "killed")
     with open_store(url, read_only=False) as live:
         for at in range(2000):
@@ -164,18 +170,20 @@ def test_a_run_that_is_killed_is_gone_on_with(zookeeper_server: ZookeeperServer,
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not file.exists()
-    again = subprocess.run([PROGRAM, "snapshot", str(file), "--store", url, "--resume"], capture_output=True)
-    assert again.returncode == 0, again.stderr
+    resumed = subprocess.run(
+        [PROGRAM, "snapshot", str(file), "--store", url, "--resume"], capture_output=True
+    )
+    assert resumed.returncode == 0, resumed.stderr
     assert values_of(f"snapshot:{file}") == values_of(url)
 
 
-def test_two_stores_that_differ(run: Run, capture: Callable[[str], Path]) -> None:
+def test_differences_of_two_stores_are_shown(run: Run, capture: Callable[[str], Path]) -> None:
     folder = capture("pulsar-4.2.4")
-    one, two = (f"snapshot:{folder / name}.ndjson" for name in ("metadata-after-step-2", "metadata"))
-    ran = run("diff", one, two, "-o", "json")
+    left, right = (f"snapshot:{folder / name}.ndjson" for name in ("metadata-after-step-2", "metadata"))
+    ran = run("diff", left, right, "-o", "json")
     assert ran.returncode == 1
     rows = json.loads(ran.stdout)
-    values = [{held.path: held for held in values_of(url)} for url in (one, two)]
+    values = [{value.path: value for value in values_of(url)} for url in (left, right)]
     assert {row["path"] for row in rows if row["change"] == "only-left"} == values[0].keys() - values[
         1
     ].keys()
@@ -183,34 +191,36 @@ def test_two_stores_that_differ(run: Run, capture: Callable[[str], Path]) -> Non
         0
     ].keys()
     both = values[0].keys() & values[1].keys()
-    unlike = {path for path in both if values[0][path].value != values[1][path].value}
-    assert {row["path"] for row in rows if row["change"] == "different"} == unlike
+    different = {path for path in both if values[0][path].value != values[1][path].value}
+    assert {row["path"] for row in rows if row["change"] == "different"} == different
     assert all(row["differences"] for row in rows if row["change"] == "different")
     checked, sums = map(json.loads, ran.stderr.splitlines())
-    assert checked["checked"]["different"] == len(unlike)
+    assert checked["checked"]["different"] == len(different)
     assert sums["left"]["values"] == len(values[0])
 
 
-def test_copies_are_alike_whatever_the_order(run: Run, capture: Callable[[str], Path], database: str) -> None:
+def test_copies_in_different_orders_are_equal(
+    run: Run, capture: Callable[[str], Path], database: str
+) -> None:
     ran = run("diff", f"snapshot:{capture('pulsar-4.2.4') / 'metadata.ndjson'}", database)
     assert (ran.returncode, ran.stdout) == (0, b"")
     left, right = ran.stderr.splitlines()[1:]
     assert left.split()[1:] == right.split()[1:]
 
 
-def test_sessions_and_parents_can_be_left_out(run: Run, tmp_path: Path) -> None:
+def test_sessions_and_parents_can_be_ignored(run: Run, tmp_path: Path) -> None:
     line = '{{"path": "{}", "version": 0, "value": "{}", "ephemeral": {}}}\n'
-    one, two = tmp_path / "one", tmp_path / "two"
-    one.write_text(line.format("/a", "", "false") + line.format("/a/b", "eA==", "false"))
-    two.write_text(line.format("/a/b", "eA==", "false") + line.format("/a/e", "eA==", "true"))
-    urls = [f"snapshot:{one}", f"snapshot:{two}"]
+    left, right = tmp_path / "left", tmp_path / "right"
+    left.write_text(line.format("/a", "", "false") + line.format("/a/b", "eA==", "false"))
+    right.write_text(line.format("/a/b", "eA==", "false") + line.format("/a/e", "eA==", "true"))
+    urls = [f"snapshot:{left}", f"snapshot:{right}"]
     assert run("diff", *urls).returncode == 1
     ran = run("diff", *urls, "--ignore", "ephemeral", "--ignore", "parents")
     assert ran.returncode == 0
     assert b"not checked: 2 values (--ignore ephemeral --ignore parents)" in ran.stderr
 
 
-def test_the_same_in_other_bytes(run: Run, tmp_path: Path) -> None:
+def test_equal_meanings_in_other_bytes_are_equal(run: Run, tmp_path: Path) -> None:
     for name, value in (("one", b'{"a": 1}'), ("two", b'{"a":1}')):
         with open_store(f"dir:{tmp_path / name}", read_only=False) as store:
             store.put("/admin/x", value, ABSENT)
@@ -221,6 +231,6 @@ def test_the_same_in_other_bytes(run: Run, tmp_path: Path) -> None:
     assert run("diff", *urls, "--bytes").returncode == 1
 
 
-def test_a_side_that_is_not_there(run: Run, database: str, tmp_path: Path) -> None:
+def test_a_missing_side_is_not_found(run: Run, database: str, tmp_path: Path) -> None:
     ran = run("diff", database, f"snapshot:{tmp_path / 'no'}")
     assert (ran.returncode, ran.stdout) == (3, b"")

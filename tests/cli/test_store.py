@@ -1,4 +1,4 @@
-"""ls, get, tree and top, on a real standalone's database and on a snapshot."""
+"""`ls`, `get`, `tree` and `top` on a real standalone's database and on a snapshot."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Run = Callable[..., tuple[int, bytes, str]]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
-    """Return a function that runs the program: (exit code, stdout, stderr)."""
+    """Return a function that runs the program and returns (exit code, stdout, stderr)."""
 
-    def called(*arguments: str) -> tuple[int, bytes, str]:
+    def call(*arguments: str) -> tuple[int, bytes, str]:
         monkeypatch.setattr(sys, "argv", ["pulsar-meta", *arguments])
         code = 0
         try:
@@ -36,7 +36,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byte
         out, err = capfdbinary.readouterr()
         return code, out, err.decode()
 
-    return called
+    return call
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def capture_424(capture: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture
-def stated(capture_424: Path) -> dict[str, dict[str, Any]]:
+def records(capture_424: Path) -> dict[str, dict[str, Any]]:
     lines = (capture_424 / "metadata.ndjson").read_text("utf-8").splitlines()
     return {record["path"]: record for record in map(json.loads, lines)}
 
@@ -56,23 +56,23 @@ def answer(out: bytes) -> Any:
     return json.loads(out)
 
 
-def test_ls_plain_is_names(run: Run, capture_424: Path) -> None:
+def test_plain_ls_prints_names(run: Run, capture_424: Path) -> None:
     code, out, err = run("ls")
     assert (code, out, err) == (0, b"admin\ncounters\nledgers\nmanaged-ledgers\nschemas\n", "")
 
 
-def test_ls_of_a_topic_is_its_cursors(run: Run, stated: dict[str, dict[str, Any]]) -> None:
+def test_ls_of_a_topic_lists_its_cursors(run: Run, records: dict[str, dict[str, Any]]) -> None:
     code, out, _ = run("ls", "topic", "marks", "-o", "json")
-    found = {document["path"] for document in answer(out)}
+    paths = {document["path"] for document in answer(out)}
     below = "/managed-ledgers/public/default/persistent/marks/"
-    assert (code, found) == (0, {path for path in stated if path.startswith(below)})
+    assert (code, paths) == (0, {path for path in records if path.startswith(below)})
     assert "odd/name with %2F & ü" in [document.get("decoded") for document in answer(out)]
 
 
-def test_ls_long_reads_each(run: Run, stated: dict[str, dict[str, Any]]) -> None:
+def test_ls_long_shows_the_details_of_each_value(run: Run, records: dict[str, dict[str, Any]]) -> None:
     _, out, _ = run("ls", "-l", "/admin", "-o", "ndjson")
     for document in map(json.loads, out.splitlines()):
-        record = stated.get(document["path"])
+        record = records.get(document["path"])
         if record is None:
             assert "size" not in document
         else:
@@ -82,7 +82,7 @@ def test_ls_long_reads_each(run: Run, stated: dict[str, dict[str, Any]]) -> None
 
 
 @pytest.mark.parametrize("command", ["ls", "get", "tree"])
-def test_nothing_there_is_exit_3(command: str, run: Run, capture_424: Path) -> None:
+def test_an_empty_path_ends_with_3(command: str, run: Run, capture_424: Path) -> None:
     code, out, err = run(command, "/nowhere")
     assert (code, out) == (3, b"")
     assert "nothing at /nowhere" in err
@@ -91,7 +91,7 @@ def test_nothing_there_is_exit_3(command: str, run: Run, capture_424: Path) -> N
 @pytest.mark.parametrize(
     "words", [["orders"], ["topic"], ["topic", "a/b"], ["ledger", "x"], ["moon", "x"], ["a", "/b"]]
 )
-def test_what_cannot_be_meant_is_exit_2(words: list[str], run: Run, capture_424: Path) -> None:
+def test_invalid_paths_end_with_2(words: list[str], run: Run, capture_424: Path) -> None:
     assert run("get", *words)[0] == 2
 
 
@@ -109,11 +109,11 @@ def test_what_cannot_be_meant_is_exit_2(words: list[str], run: Run, capture_424:
         (["namespace", "public/default"], "/admin/policies/public/default"),
     ],
 )
-def test_get_knows_names(words: list[str], path: str, run: Run, stated: dict[str, dict[str, Any]]) -> None:
+def test_get_accepts_names(words: list[str], path: str, run: Run, records: dict[str, dict[str, Any]]) -> None:
     code, raw, _ = run("get", *words, "-o", "raw")
-    assert (code, raw) == (0, b64decode(stated[path]["value"]))
+    assert (code, raw) == (0, b64decode(records[path]["value"]))
     code, out, _ = run("get", *words, "-o", "json")
-    assert (code, answer(out)["path"], answer(out)["version"]) == (0, path, stated[path]["version"])
+    assert (code, answer(out)["path"], answer(out)["version"]) == (0, path, records[path]["version"])
     assert answer(out)["value"] is not None
 
 
@@ -124,14 +124,14 @@ def test_get_knows_names(words: list[str], path: str, run: Run, stated: dict[str
         "set-property ordrs 1 a=b --dry-run", "compress-cursors --topic ordrs --compression lz4 --dry-run",
     ],
 )  # fmt: skip
-def test_a_missing_topic_has_one_text(words: str, run: Run, capture_424: Path) -> None:
+def test_a_missing_topic_has_the_same_message_everywhere(words: str, run: Run, capture_424: Path) -> None:
     code, _, err = run(*words.split())
     assert code == 3
     missing = "no topic persistent://public/default/ordrs; did you mean persistent://public/default/orders?\n"
     assert err.endswith(f": {missing}")
 
 
-def test_a_partitioned_topics_name_stands_for_its_partitions(run: Run, capture_424: Path) -> None:
+def test_a_partitioned_topic_means_its_partitions(run: Run, capture_424: Path) -> None:
     base = "/managed-ledgers/public/default/persistent/parted"
     paths = [f"{base}-partition-{number}" for number in range(3)]
     code, out, _ = run("get", "topic", "parted", "-o", "json")
@@ -149,25 +149,25 @@ def test_a_partitioned_topics_name_stands_for_its_partitions(run: Run, capture_4
     assert "persistent://public/default/parted-partition-0" in err
 
 
-@pytest.mark.parametrize("where", [["topic", "\udcff"], ["/a/\udcff"], ["cursor", "t", "\ud800"]])
+@pytest.mark.parametrize("place", [["topic", "\udcff"], ["/a/\udcff"], ["cursor", "t", "\ud800"]])
 @pytest.mark.parametrize("command", ["get", "ls", "tree", "top"])
-def test_bytes_that_are_no_text_are_no_name(
-    command: str, where: list[str], run: Run, capture_424: Path
+def test_names_that_are_not_utf8_are_usage_errors(
+    command: str, place: list[str], run: Run, capture_424: Path
 ) -> None:
-    code, out, err = run(command, *where, "-o", "ndjson")
+    code, out, err = run(command, *place, "-o", "ndjson")
     assert (code, out) == (2, b"")
     assert "names and paths are UTF-8" in json.loads(err)["message"]
 
 
-def test_get_of_a_parent_says_so(run: Run, capture_424: Path) -> None:
+def test_get_of_a_parent_tells_that_there_are_values_below(run: Run, capture_424: Path) -> None:
     code, _, err = run("get", "/admin")
     assert (code, "below it" in err) == (3, True)
 
 
-def test_get_of_a_broken_value_is_exit_4(run: Run, tmp_path: Path) -> None:
-    where = tmp_path / "managed-ledgers/t/n/persistent/x"
-    where.mkdir(parents=True)
-    (where / ".value").write_bytes(b"\x47\x78\x00\x00\x00\x04\x08\x01\x10\x64broken")
+def test_get_of_a_broken_value_ends_with_4(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "managed-ledgers/t/n/persistent/x"
+    folder.mkdir(parents=True)
+    (folder / ".value").write_bytes(b"\x47\x78\x00\x00\x00\x04\x08\x01\x10\x64broken")
     code, out, err = run("get", "topic", "t/n/x", "--store", f"dir:{tmp_path}")
     assert (code, out) == (4, b"")
     assert err.startswith("pulsar-meta: ")
@@ -176,21 +176,21 @@ def test_get_of_a_broken_value_is_exit_4(run: Run, tmp_path: Path) -> None:
     assert run("get", "topic", "t/n/x", "--store", f"dir:{tmp_path}", "-o", "raw")[0] == 0
 
 
-def test_passwords_are_not_shown_unasked(run: Run, capture_424: Path, tmp_path: Path) -> None:
+def test_passwords_are_hidden_by_default(run: Run, capture_424: Path, tmp_path: Path) -> None:
     document = answer(run("get", "ledger", "18", "-o", "json")[1])
     document["value"]["password"] = "c2VjcmV0"
-    where = tmp_path / document["path"][1:]
-    where.mkdir(parents=True)
-    (where / ".value").write_bytes(encode_document(document).data)
+    folder = tmp_path / document["path"][1:]
+    folder.mkdir(parents=True)
+    (folder / ".value").write_bytes(encode_document(document).data)
     command = ("get", "ledger", "18", "--store", f"dir:{tmp_path}", "-o", "json")
     assert b"c2VjcmV0" not in run(*command)[1]
     assert answer(run(*command, "--show-passwords")[1])["value"]["password"] == "c2VjcmV0"
 
 
-def test_tree_has_every_value_below_its_parent(run: Run, stated: dict[str, dict[str, Any]]) -> None:
+def test_tree_has_every_value_below_its_parent(run: Run, records: dict[str, dict[str, Any]]) -> None:
     _, out, _ = run("tree", "-o", "ndjson")
     documents = [json.loads(line) for line in out.splitlines()]
-    assert {document["path"] for document in documents if "size" in document} == set(stated)
+    assert {document["path"] for document in documents if "size" in document} == set(records)
     assert len({document["path"] for document in documents}) == len(documents)
     above: list[str] = []
     for document in documents:
@@ -201,11 +201,11 @@ def test_tree_has_every_value_below_its_parent(run: Run, stated: dict[str, dict[
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
-def test_tree_with_depth_is_the_top_of_the_tree(depth: int, run: Run, capture_424: Path) -> None:
-    whole = [json.loads(line) for line in run("tree", "/managed-ledgers", "-o", "ndjson")[1].splitlines()]
+def test_tree_with_depth_shows_only_the_upper_levels(depth: int, run: Run, capture_424: Path) -> None:
+    complete = [json.loads(line) for line in run("tree", "/managed-ledgers", "-o", "ndjson")[1].splitlines()]
     code, out, _ = run("tree", "/managed-ledgers", "-o", "ndjson", "--depth", str(depth))
     documents = [json.loads(line) for line in out.splitlines()]
-    assert (code, documents) == (0, [document for document in whole if document["depth"] <= depth])
+    assert (code, documents) == (0, [document for document in complete if document["depth"] <= depth])
 
 
 def test_tree_lines(run: Run, capture_424: Path) -> None:
@@ -217,18 +217,18 @@ def test_tree_lines(run: Run, capture_424: Path) -> None:
     ]
 
 
-def test_top_counts_everything(run: Run, stated: dict[str, dict[str, Any]]) -> None:
-    sizes = {path: len(b64decode(record["value"])) for path, record in stated.items()}
+def test_top_counts_everything(run: Run, records: dict[str, dict[str, Any]]) -> None:
+    sizes = {path: len(b64decode(record["value"])) for path, record in records.items()}
     code, out, _ = run("top", "-n", "7", "-o", "json")
-    found = answer(out)
+    sizes_found = answer(out)
     assert code == 0
-    assert found["total"]["count"] == len(sizes)
-    assert found["total"]["size"] == sum(sizes.values())
+    assert sizes_found["total"]["count"] == len(sizes)
+    assert sizes_found["total"]["size"] == sum(sizes.values())
     for part in ("histogram", "namespaces"):
-        assert sum(row["count"] for row in found[part]) == len(sizes)
-        assert sum(row["size"] for row in found[part]) == sum(sizes.values())
-    assert [value["size"] for value in found["biggest"]] == sorted(sizes.values(), reverse=True)[:7]
-    first = found["biggest"][0]
+        assert sum(row["count"] for row in sizes_found[part]) == len(sizes)
+        assert sum(row["size"] for row in sizes_found[part]) == sum(sizes.values())
+    assert [value["size"] for value in sizes_found["biggest"]] == sorted(sizes.values(), reverse=True)[:7]
+    first = sizes_found["biggest"][0]
     assert first["name"] == "persistent://public/default/marks huge"
     assert (first["codec"], first["kind"], first["holds"]["acked_ranges"]) == (
         "lz4",
@@ -238,18 +238,18 @@ def test_top_counts_everything(run: Run, stated: dict[str, dict[str, Any]]) -> N
     assert first["raw_size"] > first["size"]
 
 
-def test_top_by_raw_size(run: Run, capture_424: Path) -> None:
-    found = answer(run("top", "--raw-size", "-n", "50", "-o", "json")[1])
-    raw = [value["raw_size"] for value in found["biggest"]]
+def test_top_can_sort_by_raw_size(run: Run, capture_424: Path) -> None:
+    sizes_found = answer(run("top", "--raw-size", "-n", "50", "-o", "json")[1])
+    raw = [value["raw_size"] for value in sizes_found["biggest"]]
     assert raw == sorted(raw, reverse=True)
 
 
-def test_top_of_one_namespace(run: Run, capture_424: Path) -> None:
-    found = answer(run("top", "/managed-ledgers/public/zero", "-o", "json")[1])
-    assert [row["namespace"] for row in found["namespaces"]] == ["public/zero"]
+def test_top_can_be_limited_to_a_namespace(run: Run, capture_424: Path) -> None:
+    sizes_found = answer(run("top", "/managed-ledgers/public/zero", "-o", "json")[1])
+    assert [row["namespace"] for row in sizes_found["namespaces"]] == ["public/zero"]
 
 
-def test_top_is_rows_in_a_pipe_and_tables_for_eyes(run: Run, capture_424: Path) -> None:
+def test_top_prints_rows_to_a_pipe_and_tables_to_a_terminal(run: Run, capture_424: Path) -> None:
     code, out, _ = run("top", "-n", "1")
     (line,) = out.decode().splitlines()
     assert code == 0
@@ -258,7 +258,7 @@ def test_top_is_rows_in_a_pipe_and_tables_for_eyes(run: Run, capture_424: Path) 
 
 
 class Page(HTMLParser):
-    """Elements, their attributes, and the text of a page."""
+    """The elements of a page, their attributes, and its text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -285,18 +285,18 @@ class Page(HTMLParser):
         self.text += data
 
 
-def test_top_as_a_page(run: Run, capture_424: Path, tmp_path: Path) -> None:
+def test_top_writes_a_page_with_charts(run: Run, capture_424: Path, tmp_path: Path) -> None:
     file = tmp_path / "sizes.html"
     code, out, err = run("top", "-n", "7", "-o", "html", "--output", str(file))
     assert (code, out, err) == (0, b"", "")
-    page, stated = Page(file.read_text()), answer(run("top", "-n", "7", "-o", "json")[1])
+    page, document = Page(file.read_text()), answer(run("top", "-n", "7", "-o", "json")[1])
     assert not page.open
-    # Two bars for each class of sizes, one (over a pale one) for each namespace.
-    assert page.tags["svg"] == 2 * len(stated["histogram"]) + len(stated["namespaces"])
-    for value in stated["biggest"]:
+    # Each size class has two bars; each namespace has one bar over a pale one.
+    assert page.tags["svg"] == 2 * len(document["histogram"]) + len(document["namespaces"])
+    for value in document["biggest"]:
         assert value["path"] in page.text
         assert size(value["size"]) in page.text
-    for row in stated["namespaces"]:
+    for row in document["namespaces"]:
         assert row["namespace"] in page.text
     assert not page.tags.keys() & {"script", "link", "img", "iframe"}
     assert not page.attributes & {"src", "href", "style"}
@@ -325,20 +325,20 @@ def test_other_commands_draw_no_page(run: Run, capture_424: Path, tmp_path: Path
     assert not file.exists()
 
 
-def test_top_of_an_empty_store(run: Run, tmp_path: Path) -> None:
+def test_top_of_an_empty_store_ends_with_3(run: Run, tmp_path: Path) -> None:
     for words in (("top",), ("top", "/a")):
         code, out, err = run(*words, "--store", f"dir:{tmp_path}")
         assert (code, out, "nothing at /" in err) == (3, b"", True)
 
 
-def test_a_store_that_does_not_answer_is_exit_6(run: Run) -> None:
+def test_an_unreachable_store_ends_with_6(run: Run) -> None:
     for command in (["ls"], ["get", "/a"], ["tree"], ["top"]):
         code, out, err = run(*command, "--store", "zk://127.0.0.1:1?timeout=0.3")
         assert (code, out) == (6, b"")
         assert "nobody answers at 127.0.0.1:1" in err
 
 
-def test_no_store_is_exit_2(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_store_option_ends_with_2(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PULSAR_META_STORE", raising=False)
     monkeypatch.setenv("PULSAR_META_CONFIG", os.devnull)
     assert run("ls")[0] == 2
@@ -355,12 +355,12 @@ def test_no_store_is_exit_2(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         (3 << 50, "3072 TiB"),
     ],
 )
-def test_sizes_for_people(count: int, text: str) -> None:
+def test_sizes_are_printed_with_units(count: int, text: str) -> None:
     assert size(count) == text
 
 
-def test_ls_prints_what_get_takes(run: Run, capture_424: Path) -> None:
-    """Cursors by their names, not as the store encodes them; the topics of a namespace by theirs."""
+def test_get_accepts_the_names_that_ls_prints(run: Run, capture_424: Path) -> None:
+    """Cursors and topics are listed by name, not as the store encodes them."""
     _, out, _ = run("ls", "topic", "marks")
     names = out.decode().splitlines()
     assert "odd/name with %2F & ü" in names
@@ -378,7 +378,7 @@ def test_ls_prints_what_get_takes(run: Run, capture_424: Path) -> None:
     assert run("get", "namespace", "public/default")[0] == 0
 
 
-def test_top_in_a_pipe_is_rows_and_a_table_has_headings(run: Run, capture_424: Path) -> None:
+def test_top_has_headings_only_in_a_table(run: Run, capture_424: Path) -> None:
     _, out, _ = run("top", "-n", "7", "-o", "json")
     biggest = answer(out)["biggest"]
     code, out, err = run("top", "-n", "7")
@@ -401,22 +401,24 @@ def test_top_in_a_pipe_is_rows_and_a_table_has_headings(run: Run, capture_424: P
 
 
 @pytest.mark.parametrize(
-    ("words", "meant"),
+    ("words", "suggestion"),
     [
         (["managed-ledgers/public"], "/managed-ledgers/public"),
         (["orders"], "topic orders"),
         (["topci", "orders"], "topic orders"),
     ],
 )
-def test_words_that_nearly_say_where(run: Run, capture_424: Path, words: list[str], meant: str) -> None:
+def test_a_misspelled_place_gets_a_suggestion(
+    run: Run, capture_424: Path, words: list[str], suggestion: str
+) -> None:
     for command in ("get", "ls", "tree", "top"):
         code, out, err = run(command, *words)
         assert (code, out) == (2, b"")
-        assert f"did you mean {meant}?" in err
+        assert f"did you mean {suggestion}?" in err
 
 
-def test_a_cursor_whose_state_is_in_its_ledger_says_so(run: Run, capture: Callable[[str], Path]) -> None:
-    """The record has no acknowledgement, which is not the same as none."""
+def test_get_tells_that_a_cursors_state_is_in_its_ledger(run: Run, capture: Callable[[str], Path]) -> None:
+    """The record has no acknowledgements, but this does not mean that there are none."""
     store = f"snapshot:{capture('pulsar-4.2.4-killed') / 'metadata.ndjson'}"
     code, out, _ = run("get", "cursor", "last-words", "reader", "--store", store)
     assert code == 0

@@ -1,4 +1,4 @@
-"""What a person sees at a terminal: tables that fit, and no progress bar among lines that are printed."""
+"""Output on a terminal: tables fit, and no progress bar appears among printed lines."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ Capture = Callable[[str], Path]
 _escape_re = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def seen(*arguments: str, env: dict[str, str], columns: int) -> str:
-    """Return what a terminal is sent by the program, stdout and stderr together."""
-    ours, theirs = pty.openpty()
-    ioctl(theirs, TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+def run_in_terminal(*arguments: str, env: dict[str, str], columns: int) -> str:
+    """Return everything that the program writes to a terminal, on stdout and stderr."""
+    our_end, program_end = pty.openpty()
+    ioctl(program_end, TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     env = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES")} | {"TERM": "xterm"}
-    program = subprocess.Popen([*MAIN, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=env)
-    os.close(theirs)
+    program = subprocess.Popen(
+        [*MAIN, *arguments], stdin=program_end, stdout=program_end, stderr=program_end, env=env
+    )
+    os.close(program_end)
     sent = b""
-    # A terminal whose last user has gone answers with EIO.
+    # Reading from a terminal whose last process has ended fails with EIO.
     with suppress(OSError):
-        while part := os.read(ours, 65536):
+        while part := os.read(our_end, 65536):
             sent += part
-    os.close(ours)
+    os.close(our_end)
     assert program.wait(60) in (0, 1)
     return sent.decode().replace("\r\n", "\n")
 
@@ -57,8 +59,8 @@ def env(capture: Capture, tmp_path: Path) -> dict[str, str]:
         ("seek orders --index 1 --index 2 --index 3 -o plain", "18:1:0"),
     ],
 )
-def test_no_bar_is_drawn_once_lines_are_printed(words: str, first: str, env: dict[str, str]) -> None:
-    text = _escape_re.sub("", seen(*words.split(), env=env, columns=120))
+def test_no_progress_bar_is_drawn_after_the_first_line(words: str, first: str, env: dict[str, str]) -> None:
+    text = _escape_re.sub("", run_in_terminal(*words.split(), env=env, columns=120))
     before, found, after = text.partition(first)
     assert found
     assert "━" in before
@@ -76,11 +78,11 @@ def test_no_bar_is_drawn_once_lines_are_printed(words: str, first: str, env: dic
         "check-index orders",
     ],
 )
-def test_tables_fit(words: str, columns: int, env: dict[str, str]) -> None:
-    text = _escape_re.sub("", seen(*words.split(), env=env, columns=columns))
+def test_tables_fit_the_terminal(words: str, columns: int, env: dict[str, str]) -> None:
+    text = _escape_re.sub("", run_in_terminal(*words.split(), env=env, columns=columns))
     lines = [line for line in text.splitlines() if "━" not in line]
     if any("──" in line for line in lines):
-        # A table, and the line about what was looked at, which the terminal folds by itself.
+        # The terminal folds the summary line, so only the table's width is checked.
         table = [line for line in lines if "checked" not in line and "threshold" not in line]
         assert max(map(len, table)) < columns
     elif columns >= 80:
@@ -89,13 +91,13 @@ def test_tables_fit(words: str, columns: int, env: dict[str, str]) -> None:
         assert len([line for line in lines if line.startswith("public/default")]) == 5
 
 
-def test_what_is_said_during_a_rewrite_is_whole_lines(tmp_path: Path) -> None:
+def test_messages_during_a_rewrite_are_complete_lines(tmp_path: Path) -> None:
     broken = f"managed-ledgers/public/default/persistent/{'long-name-' * 9}/cursor"
     value = tmp_path / "store" / broken / ".value"
     value.parent.mkdir(parents=True)
     value.write_bytes(b"\xff\xff")
     words = ["compress-cursors", "--compression", "zstd", "--yes", "--store", f"dir:{tmp_path / 'store'}"]
-    text = _escape_re.sub("", seen(*words, env=environment(tmp_path), columns=60))
+    text = _escape_re.sub("", run_in_terminal(*words, env=environment(tmp_path), columns=60))
     (line,) = (line for line in text.splitlines() if f"/{broken}" in line)
     assert line.endswith("broken protobuf")
 
@@ -108,8 +110,8 @@ def test_what_is_said_during_a_rewrite_is_whole_lines(tmp_path: Path) -> None:
         ("top -n 3", 60),
     ],
 )
-def test_narrow_tables_break_nothing_in_mid_word(words: str, columns: int, env: dict[str, str]) -> None:
-    text = _escape_re.sub("", seen(*words.split(), env=env, columns=columns))
+def test_narrow_tables_break_only_between_words(words: str, columns: int, env: dict[str, str]) -> None:
+    text = _escape_re.sub("", run_in_terminal(*words.split(), env=env, columns=columns))
     rows = [line for line in text.splitlines() if "━" not in line and "checked" not in line]
     assert any("──" in line for line in rows)
     if words.startswith("seek"):

@@ -1,4 +1,4 @@
-"""What nobody foresaw ends in one line, a file to report, and exit code 70; Ctrl-C in nothing at all."""
+"""An unforeseen error ends with one line, a report file and exit code 70; Ctrl-C is silent."""
 
 from __future__ import annotations
 
@@ -28,39 +28,39 @@ def broken(error: BaseException) -> object:
     "error",
     [RuntimeError(SECRETS), RecursionError("too deep"), MemoryError(), KeyError("x"), StopIteration()],
 )
-def test_an_unforeseen_error_is_one_line_and_exit_70(error: BaseException, tmp_path: Path) -> None:
+def test_an_unforeseen_error_is_one_line_and_ends_with_70(error: BaseException, tmp_path: Path) -> None:
     with broken(error):  # type: ignore[attr-defined]
         done = pulsar_meta_here("decode", "x", "--store", "zk://u:pw@h", env=environment(tmp_path))
-    said = done.stderr.decode()
-    assert (done.returncode, done.stdout, said.count("\n")) == (70, b"", 1)
-    assert "please report it" in said
+    message = done.stderr.decode()
+    assert (done.returncode, done.stdout, message.count("\n")) == (70, b"", 1)
+    assert "please report it" in message
     (file,) = (tmp_path / "pulsar-meta").glob("unforeseen-*.txt")
-    assert str(file) in said
+    assert str(file) in message
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     text = file.read_text()
     assert "Traceback" in text
     assert type(error).__name__ in text
     assert "decode" in text
     assert not {"s3cret", "hunter2", "pw"} & set(text.replace("@", ":").replace("=", ":").split(":"))
-    assert "s3cret" not in said
-    assert "hunter2" not in said
+    assert "s3cret" not in message
+    assert "hunter2" not in message
 
 
-def test_it_is_json_where_json_was_asked_for_and_names_the_undo_file(tmp_path: Path) -> None:
+def test_an_unforeseen_error_can_be_json_and_names_the_undo_file(tmp_path: Path) -> None:
     with (
         broken(ZeroDivisionError("by zero")),  # type: ignore[attr-defined]
         patch.object(unforeseen, "undo_files", [tmp_path / "undo.ndjson"]),
     ):
         done = pulsar_meta_here("decode", "x", "-o", "json", env=environment(tmp_path))
-        said = pulsar_meta_here("decode", "x", env=environment(tmp_path)).stderr.decode()
+        message = pulsar_meta_here("decode", "x", env=environment(tmp_path)).stderr.decode()
     document = json.loads(done.stderr)
     assert document["error"] == "unforeseen"
     assert document["undo_file"] == str(tmp_path / "undo.ndjson")
     assert Path(document["traceback"]).exists()
-    assert f"pulsar-meta undo {tmp_path / 'undo.ndjson'}" in said
+    assert f"pulsar-meta undo {tmp_path / 'undo.ndjson'}" in message
 
 
-def test_where_the_state_directory_cannot_be_written_it_is_among_temporary_files(tmp_path: Path) -> None:
+def test_the_report_is_a_temporary_file_if_the_state_directory_cannot_be_written(tmp_path: Path) -> None:
     state, other = tmp_path / "state", tmp_path / "tmp"
     state.write_text("no directory")
     other.mkdir()
@@ -69,7 +69,7 @@ def test_where_the_state_directory_cannot_be_written_it_is_among_temporary_files
     assert len(list(other.iterdir())) == 1
 
 
-# Ctrl-C at the moment when a module is looked for.
+# Interrupts the program while it looks for a module.
 INTERRUPTED = """
 import os, signal, sys
 class Finder:
@@ -85,7 +85,7 @@ main()
 @pytest.mark.parametrize(
     "module", ["pulsar_meta.cli.app", "typer", "pulsar_meta.cli.commands.encode", "pulsar_meta.codecs.errors"]
 )
-def test_an_interrupt_while_starting_is_quiet(module: str, tmp_path: Path) -> None:
+def test_an_interrupt_during_start_up_is_silent(module: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, "encode", module],
         input=b"", capture_output=True, env=environment(tmp_path), timeout=60, check=False,

@@ -1,4 +1,4 @@
-"""`dump-entries --where`: what is shown, where it was decided, and what could not be."""
+"""`dump-entries --where`: the selected entries, where they were decided, and which stayed undecided."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def shown(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def wanted(folder: Path) -> set[tuple[int, int, int]]:
-    """Return the positions of the messages that a real client saw and that match FILTER."""
+def expected_positions(folder: Path) -> set[tuple[int, int, int]]:
+    """Return the positions of the messages that match FILTER, according to a real client."""
     truth = orjson.loads((folder / "truth.json").read_bytes())["persistent://public/default/orders"][
         "messages"
     ]
@@ -49,18 +49,18 @@ def positions(documents: list[dict[str, Any]]) -> set[tuple[int, int, int]]:
     }
 
 
-def test_the_messages_shown_are_those_that_match(capture: Capture) -> None:
+def test_only_matching_messages_are_shown(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4")
     done = dump(folder, "orders", "--where", FILTER, "--deep", "-o", "ndjson")
     documents = shown(done)
-    assert positions(documents) == wanted(folder)
+    assert positions(documents) == expected_positions(folder)
     levels = {document["where"]["decided_at"] for document in documents}
     assert levels <= {"entry", "message"}
     assert "message" in levels
     assert "0 could not be decided" in done.stderr
 
 
-def test_at_entry_level_batches_are_undecided(capture: Capture) -> None:
+def test_batches_stay_undecided_at_entry_level(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4")
     done = dump(folder, "orders", "--where", "region=eu", "--level", "entry", "-o", "ndjson")
     documents = shown(done)
@@ -73,42 +73,44 @@ def test_at_entry_level_batches_are_undecided(capture: Capture) -> None:
     )
 
 
-def test_lines_say_what_decided_and_raw_frames_are_those_that_match(capture: Capture, tmp_path: Path) -> None:
+def test_plain_and_raw_output_have_the_matching_entries(capture: Capture, tmp_path: Path) -> None:
     folder, file = capture("pulsar-4.2.4"), tmp_path / "frames"
     lines = dump(folder, "orders", "--where", FILTER, "-n", "3").stdout.splitlines()
     assert len(lines) == 3
     assert all("decided by the " in line for line in lines)
     dump(folder, "orders", "--where", FILTER, "-o", "raw", "--output", str(file))
-    entries = len({position[:2] for position in wanted(folder)})
-    again = as_text(pulsar_meta_here("dump-entries", "--entries", f"frames:{file}"))
-    assert again.returncode == 0
-    assert len(again.stdout.splitlines()) == entries
+    entries = len({position[:2] for position in expected_positions(folder)})
+    reread = as_text(pulsar_meta_here("dump-entries", "--entries", f"frames:{file}"))
+    assert reread.returncode == 0
+    assert len(reread.stdout.splitlines()) == entries
 
 
 @pytest.mark.parametrize(
     "arguments", [["--where", "region="], ["--where", ""], ["--level", "entry"], ["--hoisted", "a"]]
 )
-def test_usage(capture: Capture, arguments: list[str]) -> None:
+def test_invalid_arguments_are_usage_errors(capture: Capture, arguments: list[str]) -> None:
     done = dump(capture("pulsar-4.2.4"), "orders", *arguments)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
 
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("session")
-def test_spark_shows_the_same(capture: Capture) -> None:
+def test_spark_gives_the_same_output(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4")
     arguments = ["orders", "--where", FILTER, "--deep", "-o", "ndjson"]
-    here = dump(folder, *arguments)
-    there = dump(folder, *arguments, "--engine", "spark", "--master", "local[2]")
-    assert there.returncode == 0, there.stderr
-    assert there.stdout == here.stdout
-    assert there.stderr == here.stderr
+    local = dump(folder, *arguments)
+    with_spark = dump(folder, *arguments, "--engine", "spark", "--master", "local[2]")
+    assert with_spark.returncode == 0, with_spark.stderr
+    assert with_spark.stdout == local.stdout
+    assert with_spark.stderr == local.stderr
 
 
 @pytest.mark.parametrize(
     "arguments", [["--engine", "spark"], ["--where", "a", "--engine", "spark", "-o", "raw"]]
 )
-def test_where_spark_does_not_go(capture: Capture, arguments: list[str], tmp_path: Path) -> None:
+def test_spark_is_refused_without_where_and_for_raw_output(
+    capture: Capture, arguments: list[str], tmp_path: Path
+) -> None:
     done = dump(capture("pulsar-4.2.4"), "orders", *arguments, "--output", str(tmp_path / "out"))
     assert (done.returncode, done.stdout) == (2, "")
     assert "--engine" in done.stderr

@@ -1,4 +1,4 @@
-"""Two values, a store without any, and the program as the tests of `decode` and `encode` run it."""
+"""Values, the program's path and a function to empty a store, for tests of `decode`, `encode` and others."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
 
 def payload(value: bytes) -> tuple[str | None, bytes]:
-    """Return the codec of a value's envelope, None for none, and the message in it."""
+    """Return the codec of a value's envelope (None if it has none), and the payload."""
     envelope = open_envelope(value)
     return (None, value) if envelope is None else (envelope.codec, envelope.payload)
 
 
-def emptied(url: str) -> str:
-    """Take out of a store that tests share whatever may be taken out; return its URL."""
+def clear_store(url: str) -> str:
+    """Delete all values that can be deleted from a store that tests share; return its URL."""
     with open_store(url, read_only=False) as store:
-        # What lies below a path goes before it.
-        for held in sorted(store.scan(), key=lambda held: held.path, reverse=True):
+        # Children are deleted before their parents.
+        for value in sorted(store.scan(), key=lambda value: value.path, reverse=True):
             with suppress(NotFoundError, ConflictError, GuardError):
-                store.delete(held.path, held.version)
+                store.delete(value.path, value.version)
     return url

@@ -15,7 +15,7 @@ from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.snapshot import SnapshotStore
 from tests.cli.program import environment, pulsar_meta_here
-from tests.cli.values import emptied
+from tests.cli.values import clear_store
 from tests.servers import etcd, oxia, zookeeper
 
 
@@ -43,7 +43,7 @@ def values(url: str) -> dict[str, bytes]:
 def test_compress_and_undo(
     name: str, request: pytest.FixtureRequest, capture: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    url = emptied(request.getfixturevalue(name))
+    url = clear_store(request.getfixturevalue(name))
     env = environment(tmp_path, PULSAR_META_STORE=url)
     with (
         SnapshotStore(f"snapshot:{capture('pulsar-4.2.4') / 'metadata.ndjson'}") as snapshot,

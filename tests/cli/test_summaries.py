@@ -1,4 +1,4 @@
-"""What commands over entries say that they looked at, and what they could not look at."""
+"""Commands on entries report what they checked and what they could not check."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def run(*arguments: object) -> CompletedProcess[str]:
 
 
 def snapshot_without(folder: Path, target: Path, *prefixes: str) -> str:
-    """Write the capture's snapshot without the values at or below some paths and return its URL."""
+    """Write the capture's snapshot without the values at or below some paths, and return its URL."""
 
-    def kept() -> Iterator[str]:
+    def remaining() -> Iterator[str]:
         for line in (folder / "metadata.ndjson").read_text(encoding="utf-8").splitlines():
             if not json.loads(line)["path"].startswith(prefixes):
                 yield line
 
-    target.write_text("\n".join(kept()) + "\n", encoding="utf-8")
+    target.write_text("\n".join(remaining()) + "\n", encoding="utf-8")
     return f"snapshot:{target}"
 
 
@@ -41,17 +41,19 @@ def folder(capture: Capture) -> Path:
 
 
 @pytest.fixture
-def where(folder: Path) -> list[str]:
+def sources(folder: Path) -> list[str]:
     return ["--store", f"snapshot:{folder}/metadata.ndjson", "--entries", f"bookie-disk:{folder}/bookie0"]
 
 
-def test_missing_entries_of_a_terminated_topic_are_the_same_count_everywhere(
-    folder: Path, where: list[str], tmp_path: Path
+def test_every_command_counts_the_same_missing_entries(
+    folder: Path, sources: list[str], tmp_path: Path
 ) -> None:
     frames = tmp_path / "frames"
-    assert run("dump-entries", "terminated", *where, "-n", 3, "-o", "raw", "--output", frames).returncode == 0
-    sources = [*where[:2], "--entries", f"frames:{frames}"]
-    verified = run("verify-entries", "terminated", *sources, "-o", "json")
+    assert (
+        run("dump-entries", "terminated", *sources, "-n", 3, "-o", "raw", "--output", frames).returncode == 0
+    )
+    incomplete = [*sources[:2], "--entries", f"frames:{frames}"]
+    verified = run("verify-entries", "terminated", *incomplete, "-o", "json")
     assert verified.returncode == 1
     assert json.loads(verified.stdout) == [
         {
@@ -61,34 +63,34 @@ def test_missing_entries_of_a_terminated_topic_are_the_same_count_everywhere(
             "fault": "no source has it, nor the 3 after it",
         }
     ]
-    checked = run("check-index", "terminated", *sources, "-o", "json")
-    assert (checked.returncode, [one["missing"] for one in json.loads(checked.stdout)]) == (1, [4])
-    dumped = run("dump-entries", "terminated", *sources)
+    checked = run("check-index", "terminated", *incomplete, "-o", "json")
+    assert (checked.returncode, [row["missing"] for row in json.loads(checked.stdout)]) == (1, [4])
+    dumped = run("dump-entries", "terminated", *incomplete)
     assert (dumped.returncode, "no source has 4 of its entries 0 to 6" in dumped.stderr) == (3, True)
 
 
 @pytest.mark.parametrize("with_store", [True, False])
-def test_a_ledger_that_nobody_has_is_not_found(where: list[str], with_store: bool) -> None:
-    done = run("verify-entries", "99999", *(where if with_store else where[2:]))
+def test_a_ledger_without_entries_is_not_found(sources: list[str], with_store: bool) -> None:
+    done = run("verify-entries", "99999", *(sources if with_store else sources[2:]))
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == "pulsar-meta: no ledger 99999: no source has an entry of it\n"
 
 
 @pytest.mark.parametrize("command", ["dump-entries", "verify-entries", "plan-batches --keys a"])
-def test_sources_that_hold_nothing_of_what_is_asked_for(
-    command: str, where: list[str], tmp_path: Path
+def test_sources_without_the_requested_entries_are_reported(
+    command: str, sources: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "none").write_bytes(b"")
-    sources = [*where[:2], "--entries", f"frames:{tmp_path / 'none'}"]
-    named = run(*command.split(), "18", *sources)
+    empty = [*sources[:2], "--entries", f"frames:{tmp_path / 'none'}"]
+    named = run(*command.split(), "18", *empty)
     assert named.returncode == (1 if command == "verify-entries" else 3), named.stderr
     assert "no source has" in named.stderr + named.stdout
     if "plan" not in command:
-        every = run(command, *sources)
-        assert (every.returncode, "hold no ledger" in every.stderr) == (3, True)
+        all_ledgers = run(command, *empty)
+        assert (all_ledgers.returncode, "hold no ledger" in all_ledgers.stderr) == (3, True)
 
 
-def test_a_store_without_topics_is_nothing_to_check(tmp_path: Path) -> None:
+def test_a_store_without_topics_is_not_found(tmp_path: Path) -> None:
     for command in ("check-readable --for-version 4.2.4", "check-index --all", "verify-entries --all"):
         (tmp_path / "frames").write_bytes(b"")
         words = [*command.split(), "--store", f"dir:{tmp_path}"]
@@ -97,17 +99,15 @@ def test_a_store_without_topics_is_nothing_to_check(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1), command
 
 
-def test_a_ledger_that_bookkeeper_does_not_know_is_a_fault(
-    folder: Path, where: list[str], tmp_path: Path
-) -> None:
+def test_a_ledger_without_metadata_is_a_fault(folder: Path, sources: list[str], tmp_path: Path) -> None:
     store = snapshot_without(folder, tmp_path / "without.ndjson", ledger_path(21))
-    done = run("verify-entries", "orders", "--store", store, *where[2:])
+    done = run("verify-entries", "orders", "--store", store, *sources[2:])
     assert (done.returncode, done.stdout) == (
         1,
         "21:-1\tledger\tBookKeeper has no metadata of it: nobody can open it\n",
     )
-    checked = run("check-index", "orders", "--store", store, *where[2:], "-o", "json")
-    ledgers = {one["ledger_id"]: one for one in json.loads(checked.stdout)}
+    checked = run("check-index", "orders", "--store", store, *sources[2:], "-o", "json")
+    ledgers = {row["ledger_id"]: row for row in json.loads(checked.stdout)}
     assert (checked.returncode, ledgers[21]["ok"]) == (1, False)
     assert ledgers[21]["faults"] == [
         {"fault": "ledger", "why": "BookKeeper has no metadata of it: nobody can open it"}
@@ -115,12 +115,12 @@ def test_a_ledger_that_bookkeeper_does_not_know_is_a_fault(
     assert ledgers[23]["ok"]
 
 
-def test_a_store_without_bookkeepers_metadata_is_no_fault_and_said(
-    folder: Path, where: list[str], tmp_path: Path
+def test_a_store_without_bookkeepers_metadata_is_reported_and_no_fault(
+    folder: Path, sources: list[str], tmp_path: Path
 ) -> None:
     store = snapshot_without(folder, tmp_path / "without.ndjson", "/ledgers")
     for command in ("verify-entries", "check-index"):
-        done = run(command, "terminated", "--store", store, *where[2:])
+        done = run(command, "terminated", "--store", store, *sources[2:])
         assert done.returncode == 0, done.stderr
         assert done.stderr == (
             "checked: 1 topic, 1 ledger, 7 entries;"
@@ -131,26 +131,28 @@ def test_a_store_without_bookkeepers_metadata_is_no_fault_and_said(
 def test_entries_of_other_bookies_are_not_checked(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4-3bookies")
     store = ["--store", f"snapshot:{folder}/metadata.ndjson"]
-    one = run("verify-entries", "orders", *store, "--entries", f"bookie-disk:{folder}/bookie0", "-o", "json")
-    assert (one.returncode, json.loads(one.stdout)) == (3, [])
-    assert json.loads(one.stderr)["not_checked"] == {"55 entries": ELSEWHERE}
+    one_disk = run(
+        "verify-entries", "orders", *store, "--entries", f"bookie-disk:{folder}/bookie0", "-o", "json"
+    )
+    assert (one_disk.returncode, json.loads(one_disk.stdout)) == (3, [])
+    assert json.loads(one_disk.stderr)["not_checked"] == {"55 entries": ELSEWHERE}
     index = run("check-index", "orders", *store, "--entries", f"bookie-disk:{folder}/bookie0", "-o", "json")
     ledgers = json.loads(index.stdout)
-    assert (sum(one["missing"] for one in ledgers), sum(one.get("not_checked", 0) for one in ledgers)) == (
+    assert (sum(row["missing"] for row in ledgers), sum(row.get("not_checked", 0) for row in ledgers)) == (
         0,
         55,
     )
-    # Write quorum 2 of 3: any two bookies have everything.
-    two = [part for at in (0, 2) for part in ("--entries", f"bookie-disk:{folder}/bookie{at}")]
-    done = run("verify-entries", "orders", *store, *two)
+    # The write quorum is 2 of 3, so any two bookies have all entries.
+    two_disks = [part for at in (0, 2) for part in ("--entries", f"bookie-disk:{folder}/bookie{at}")]
+    done = run("verify-entries", "orders", *store, *two_disks)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "checked: 1 topic, 6 ledgers, 163 entries\n"
-    # All that a disk has was asked for, not what others have.
-    alone = run("verify-entries", *store, "--entries", f"bookie-disk:{folder}/bookie0")
-    assert (alone.returncode, alone.stdout) == (0, "")
+    # Without names, only the ledgers of the disk are checked, not those of other bookies.
+    unnamed = run("verify-entries", *store, "--entries", f"bookie-disk:{folder}/bookie0")
+    assert (unnamed.returncode, unnamed.stdout) == (0, "")
 
 
-def test_what_a_bookie_should_have_and_has_not_is_missing(capture: Capture, tmp_path: Path) -> None:
+def test_entries_that_a_bookie_should_have_are_missing(capture: Capture, tmp_path: Path) -> None:
     folder, disk = capture("pulsar-4.2.4-3bookies"), tmp_path / "bookie0"
     shutil.copytree(folder / "bookie0", disk)
     for journal in disk.glob("current/*.txn"):
@@ -174,21 +176,23 @@ def test_what_a_bookie_should_have_and_has_not_is_missing(capture: Capture, tmp_
 @pytest.mark.parametrize(
     ("names", "topics"), [(["public/zero"], 3), (["--all"], 45), (["public/default/t*"], 2)]
 )
-def test_topics_are_chosen_in_one_way(command: str, names: list[str], topics: int, where: list[str]) -> None:
-    done = run(command, *names, *where, "-o", "json")
+def test_topics_are_selected_the_same_way_everywhere(
+    command: str, names: list[str], topics: int, sources: list[str]
+) -> None:
+    done = run(command, *names, *sources, "-o", "json")
     assert done.returncode in (0, 1), done.stderr
     assert json.loads(done.stderr.splitlines()[-1])["checked"]["topics"] == topics
 
 
 @pytest.mark.parametrize("command", ["verify-entries", "dump-entries", "check-index"])
 @pytest.mark.parametrize("name", ["public/nowhere", "nowhere", "public/default/no*"])
-def test_a_name_that_no_topic_has_is_not_found(command: str, name: str, where: list[str]) -> None:
-    done = run(command, name, *where)
+def test_a_name_without_topics_is_not_found(command: str, name: str, sources: list[str]) -> None:
+    done = run(command, name, *sources)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["--from", "99999999999999999999999"], 2, "an entry id is at most 9223372036854775807"),
         (["--from", "99999999999999999999999:1"], 2, "expected ENTRY"),
@@ -198,37 +202,39 @@ def test_a_name_that_no_topic_has_is_not_found(command: str, name: str, where: l
         (["--from", "242:999"], 3, "no entry lies within"),
     ],
 )
-def test_bounds_beyond_everything(arguments: list[str], code: int, says: str, where: list[str]) -> None:
+def test_impossible_bounds_are_refused(
+    arguments: list[str], code: int, message: str, sources: list[str]
+) -> None:
     for command in ("dump-entries", "verify-entries"):
-        done = run(command, "orders", *arguments, *where)
+        done = run(command, "orders", *arguments, *sources)
         assert (done.returncode, done.stdout) == (code, "")
-        assert says in done.stderr
+        assert message in done.stderr
         assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("limit", ["-n", "--limit", "--count"])
-def test_at_most_so_many_may_be_any_number(limit: str, where: list[str]) -> None:
-    done = run("dump-entries", "orders", "--from", "-2", limit, "99999999999999999999999", *where)
+def test_a_limit_may_be_any_number(limit: str, sources: list[str]) -> None:
+    done = run("dump-entries", "orders", "--from", "-2", limit, "99999999999999999999999", *sources)
     assert (done.returncode, done.stdout.count("\n")) == (0, 2)
 
 
-def test_what_seek_prints_dump_entries_takes(where: list[str]) -> None:
-    found = run("seek", "orders", "--index", 1234, *where).stdout.strip()
-    assert found.count(":") == 2
-    done = run("dump-entries", "orders", "--from", found, "-n", 1, *where, "-o", "json")
+def test_dump_entries_accepts_positions_of_seek(sources: list[str]) -> None:
+    position = run("seek", "orders", "--index", 1234, *sources).stdout.strip()
+    assert position.count(":") == 2
+    done = run("dump-entries", "orders", "--from", position, "-n", 1, *sources, "-o", "json")
     (entry,) = json.loads(done.stdout)
     assert entry["first_index"] <= 1234 <= entry["last_index"]
-    by_index = run("dump-entries", "orders", "--index", 1234, *where, "-o", "json")
+    by_index = run("dump-entries", "orders", "--index", 1234, *sources, "-o", "json")
     assert json.loads(by_index.stdout) == [entry]
 
 
-def test_entries_from_a_time_on(where: list[str]) -> None:
-    entries = json.loads(run("dump-entries", "orders", *where, "-o", "json").stdout)
+def test_entries_can_be_dumped_from_a_time_on(sources: list[str]) -> None:
+    entries = json.loads(run("dump-entries", "orders", *sources, "-o", "json").stdout)
     time = entries[100]["broker_timestamp"]
     expected = next(at for at, entry in enumerate(entries) if entry["broker_timestamp"] >= time)
-    done = run("dump-entries", "orders", "--time", time, *where, "-o", "json")
+    done = run("dump-entries", "orders", "--time", time, *sources, "-o", "json")
     assert json.loads(done.stdout) == entries[expected:]
-    late = run("dump-entries", "orders", "--time", "2999-01-01", *where)
+    late = run("dump-entries", "orders", "--time", "2999-01-01", *sources)
     assert (late.returncode, late.stdout) == (3, "")
     assert "after-last" in late.stderr
 
@@ -236,28 +242,28 @@ def test_entries_from_a_time_on(where: list[str]) -> None:
 def shown(*arguments: object) -> list[tuple[int, int]]:
     done = run("dump-entries", *arguments, "-o", "ndjson")
     assert done.returncode == 0, done.stderr
-    return [(one["ledger_id"], one["entry_id"]) for one in map(json.loads, done.stdout.splitlines())]
+    return [(entry["ledger_id"], entry["entry_id"]) for entry in map(json.loads, done.stdout.splitlines())]
 
 
 @pytest.mark.parametrize("place", [["--index", 1234], ["--time"], ["--index", 5, "--index", 900]])
-def test_entries_found_by_index_or_time_are_filtered(
-    place: list[object], where: list[str], tmp_path: Path
+def test_where_filters_entries_found_by_index_or_time(
+    place: list[object], sources: list[str], tmp_path: Path
 ) -> None:
-    every = json.loads(run("dump-entries", "orders", *where, "-o", "json").stdout)
+    entries = json.loads(run("dump-entries", "orders", *sources, "-o", "json").stdout)
     if place == ["--time"]:
-        place = ["--time", every[len(every) // 2]["broker_timestamp"]]
-    matching = set(shown("orders", "--where", "region=eu", *where))
-    found = shown("orders", *place, *where)
-    assert 0 < len(found) < len(every)
-    words, frames = ["orders", *place, "--where", "region=eu", *where], tmp_path / "frames"
-    assert shown(*words) == [one for one in found if one in matching]
+        place = ["--time", entries[len(entries) // 2]["broker_timestamp"]]
+    matching = set(shown("orders", "--where", "region=eu", *sources))
+    selected = shown("orders", *place, *sources)
+    assert 0 < len(selected) < len(entries)
+    words, frames = ["orders", *place, "--where", "region=eu", *sources], tmp_path / "frames"
+    assert shown(*words) == [position for position in selected if position in matching]
     assert run("dump-entries", *words, "-o", "raw", "--output", frames).returncode == 0
-    kept = map(json.loads, (tmp_path / "frames.idx").read_text().splitlines())
-    assert [(one["ledger"], one["entry"]) for one in kept] == shown(*words)
+    written = map(json.loads, (tmp_path / "frames.idx").read_text().splitlines())
+    assert [(position["ledger"], position["entry"]) for position in written] == shown(*words)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["orders", "--index", "1", "--from", "2"], "--from"),
         (["18", "--index", "1"], "in topics"),
@@ -268,27 +274,27 @@ def test_entries_found_by_index_or_time_are_filtered(
         (["--all", "orders"], "not both"),
     ],
 )
-def test_options_that_make_no_sense_together(arguments: list[str], says: str, where: list[str]) -> None:
-    done = run("dump-entries", *arguments, *where)
+def test_conflicting_options_are_refused(arguments: list[str], message: str, sources: list[str]) -> None:
+    done = run("dump-entries", *arguments, *sources)
     assert (done.returncode, done.stdout) == (2, "")
-    assert says in done.stderr
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize("time", ["2026", "1795240940", "20260820", "5"])
-def test_seek_refuses_numbers_that_are_hardly_milliseconds(time: str, where: list[str]) -> None:
-    done = run("seek", "orders", "--time", time, *where)
+def test_seek_refuses_numbers_that_are_no_plausible_milliseconds(time: str, sources: list[str]) -> None:
+    done = run("seek", "orders", "--time", time, *sources)
     assert (done.returncode, done.stdout) == (2, "")
     assert "milliseconds are 1970-01-" in done.stderr
 
 
-def test_templates_understand_tabs_and_line_ends(where: list[str]) -> None:
-    done = run("seek", "orders", "--index", 0, "--format", r"{topic}\t{ledger_id}\n{entry_id}\\", *where)
+def test_templates_understand_tabs_and_line_ends(sources: list[str]) -> None:
+    done = run("seek", "orders", "--index", 0, "--format", r"{topic}\t{ledger_id}\n{entry_id}\\", *sources)
     assert done.stdout == f"{TopicName.parse('orders')}\t18\n0\\\n"
-    dumped = run("dump-entries", "orders", "-n", 1, "--deep", "--format", r"{index}\t{batch_index}", *where)
+    dumped = run("dump-entries", "orders", "-n", 1, "--deep", "--format", r"{index}\t{batch_index}", *sources)
     assert dumped.stdout == "0\t-\n" or dumped.stdout.splitlines()[0] in ("-", "0\t0")
 
 
-def test_the_state_of_a_cursor_is_that_in_its_ledger(capture: Capture, tmp_path: Path) -> None:
+def test_get_shows_a_cursors_state_from_its_ledger(capture: Capture, tmp_path: Path) -> None:
     folder = capture("pulsar-4.2.4-killed")
     words = ["get", "cursor", "last-words", "reader", "--store", f"snapshot:{folder}/metadata.ndjson"]
     without = run(*words, "-o", "json")
@@ -305,46 +311,49 @@ def test_the_state_of_a_cursor_is_that_in_its_ledger(capture: Capture, tmp_path:
         in run(*words, "--entries", f"bookie-disk:{folder}/bookie0").stdout
     )
     (tmp_path / "none").write_bytes(b"")
-    lost = run(*words, "--entries", f"frames:{tmp_path / 'none'}")
-    assert (lost.returncode, "ledger 375, of which no source has an entry" in lost.stderr) == (3, True)
+    without_ledger = run(*words, "--entries", f"frames:{tmp_path / 'none'}")
+    assert (
+        without_ledger.returncode,
+        "ledger 375, of which no source has an entry" in without_ledger.stderr,
+    ) == (3, True)
 
 
 @pytest.mark.parametrize("command", ["dump-entries", "verify-entries", "plan-batches --keys region"])
-def test_a_ledger_is_looked_for_in_every_topic(command: str, where: list[str]) -> None:
-    words = [*command.split(), "txn", "orders", "terminated", *where, "-o", "json"]
+def test_a_ledger_is_searched_in_every_topic(command: str, sources: list[str]) -> None:
+    words = [*command.split(), "txn", "orders", "terminated", *sources, "-o", "json"]
     done = run(*words, "--ledger", 21)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stderr.splitlines()[-1])["checked"] | {"entries": 0} == {
         "topics": 1, "ledgers": 1, "entries": 0,
     }  # fmt: skip
-    some = run(*words, "--ledger", 21, "--ledger", 46, "--ledger", 99999)
-    assert (some.returncode, "none of 3 topics has ledger 99999" in some.stderr) == (3, True)
-    assert json.loads(some.stderr.splitlines()[-1])["checked"]["ledgers"] == 2
-    none = run(*words, "--ledger", 99999)
-    assert (none.returncode, none.stderr.count("\n")) == (3, 1)
+    partial = run(*words, "--ledger", 21, "--ledger", 46, "--ledger", 99999)
+    assert (partial.returncode, "none of 3 topics has ledger 99999" in partial.stderr) == (3, True)
+    assert json.loads(partial.stderr.splitlines()[-1])["checked"]["ledgers"] == 2
+    unknown = run(*words, "--ledger", 99999)
+    assert (unknown.returncode, unknown.stderr.count("\n")) == (3, 1)
 
 
-def test_plan_batches_says_what_it_looked_at(where: list[str], tmp_path: Path) -> None:
-    done = run("plan-batches", "orders", "terminated", "--keys", "region", *where)
+def test_plan_batches_counts_what_it_checked(sources: list[str], tmp_path: Path) -> None:
+    done = run("plan-batches", "orders", "terminated", "--keys", "region", *sources)
     assert (done.returncode, done.stderr) == (0, "checked: 2 topics, 7 ledgers, 170 entries\n")
-    few = run("plan-batches", "orders", "--keys", "region", "-n", 5, *where, "-o", "json")
+    few = run("plan-batches", "orders", "--keys", "region", "-n", 5, *sources, "-o", "json")
     assert json.loads(few.stderr)["checked"] == {"topics": 1, "ledgers": 1, "entries": 5}
-    none = run("plan-batches", "orders", "--keys", "region", "--from", "242:999", *where)
+    none = run("plan-batches", "orders", "--keys", "region", "--from", "242:999", *sources)
     assert (none.returncode, "no entry lies within" in none.stderr) == (3, True)
 
 
 @pytest.mark.parametrize("command", ["seek orders --index 5", "build-index orders --dry-run"])
-def test_a_log_that_cannot_be_read_is_exit_4_and_the_answer_is_there(
-    command: str, folder: Path, where: list[str], tmp_path: Path
+def test_an_unreadable_log_ends_with_4_although_the_answer_is_complete(
+    command: str, folder: Path, sources: list[str], tmp_path: Path
 ) -> None:
     disk = tmp_path / "bookie"
     shutil.copytree(folder / "bookie0", disk)
     (disk / "current" / "80000000.log").write_bytes(b"")
-    whole = run(*command.split(), *where)
-    done = run(*command.split(), *where[:2], "--entries", f"bookie-disk:{disk}?index=scan")
-    assert (whole.returncode, done.returncode) == (0, 4)
+    intact = run(*command.split(), *sources)
+    done = run(*command.split(), *sources[:2], "--entries", f"bookie-disk:{disk}?index=scan")
+    assert (intact.returncode, done.returncode) == (0, 4)
     assert done.stderr.count("80000000.log") == 1
-    assert len(done.stdout.splitlines()) == len(whole.stdout.splitlines())
+    assert len(done.stdout.splitlines()) == len(intact.stdout.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -364,12 +373,12 @@ def test_a_log_that_cannot_be_read_is_exit_4_and_the_answer_is_there(
         ("unset-property", "key", "--all", "--yes"),
     ],
 )
-def test_an_empty_store_is_no_success(words: tuple[str, ...], tmp_path: Path) -> None:
-    """As where the chroot is mistyped."""
+def test_an_empty_store_ends_with_3(words: tuple[str, ...], tmp_path: Path) -> None:
+    """A store looks empty if its chroot is misspelled."""
     (tmp_path / "empty").mkdir()
-    meant = {"FILE": str(tmp_path / "file"), "SOURCE": f"dir:{tmp_path / 'empty'}"}
-    given = [meant.get(word, word) for word in words]
-    done = run(*given, "--store", f"dir:{tmp_path / 'empty'}", "-o", "json")
+    paths = {"FILE": str(tmp_path / "file"), "SOURCE": f"dir:{tmp_path / 'empty'}"}
+    arguments = [paths.get(word, word) for word in words]
+    done = run(*arguments, "--store", f"dir:{tmp_path / 'empty'}", "-o", "json")
     assert done.returncode == 3
     assert json.loads(done.stderr.splitlines()[-1])["error"] == "not-found"
 
@@ -381,11 +390,11 @@ def test_two_empty_stores_are_not_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by", ["topic", "subscription", "log"])
-def test_beside_an_empty_store_no_ledger_is_called_an_orphan(
-    by: str, where: list[str], tmp_path: Path
+def test_disk_calls_no_ledger_an_orphan_if_the_store_is_empty(
+    by: str, sources: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "empty").mkdir()
-    done = run("disk", "--by", by, "--store", f"dir:{tmp_path / 'empty'}", *where[2:])
+    done = run("disk", "--by", by, "--store", f"dir:{tmp_path / 'empty'}", *sources[2:])
     assert (done.returncode, done.stdout) == (3, "")
 
 
@@ -400,34 +409,34 @@ def test_beside_an_empty_store_no_ledger_is_called_an_orphan(
         ("unset-property", "key", "--tenant", "no*", "--dry-run"),
     ],
 )
-def test_a_pattern_that_fits_nothing_is_not_found(words: tuple[str, ...], where: list[str]) -> None:
-    done = run(*words, *where[:2])
+def test_a_pattern_without_match_is_not_found(words: tuple[str, ...], sources: list[str]) -> None:
+    done = run(*words, *sources[:2])
     assert (done.returncode, "nothing named" in done.stderr) == (3, True)
 
 
-def test_topics_without_cursors_were_looked_at(where: list[str]) -> None:
+def test_topics_without_cursors_are_no_error(sources: list[str]) -> None:
     words = ("compress-cursors", "--compression", "zstd", "--topic", "plain", "--dry-run")
-    assert run(*words, *where[:2]).returncode == 0
+    assert run(*words, *sources[:2]).returncode == 0
 
 
-def test_what_no_release_was_tried_with_is_not_known(where: list[str]) -> None:
-    done = run("check-readable", "--for-version", "4.2.9", *where[:2], "-o", "json")
-    assert {one["verdict"] for one in json.loads(done.stdout)} == {"unknown"}
+def test_an_untested_release_has_unknown_verdicts(sources: list[str]) -> None:
+    done = run("check-readable", "--for-version", "4.2.9", *sources[:2], "-o", "json")
+    assert {row["verdict"] for row in json.loads(done.stdout)} == {"unknown"}
     assert done.returncode == 3
 
 
-def test_every_line_of_stderr_is_an_object_beside_json(where: list[str], tmp_path: Path) -> None:
+def test_every_line_of_stderr_is_json_if_the_output_is(sources: list[str], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for words in (
         ("get", "cursor", "plain-old", "s1"),
         ("compress-cursors", "--compression", "zstd", "--topic", "compacted", "--dry-run"),
         ("repair", "count", "plain", "--dry-run"),
         ("check", "plain", "--verbose"),
-        ("seek", "plain", "--index", "3", *where[2:]),
+        ("seek", "plain", "--index", "3", *sources[2:]),
         ("top", "/nowhere"),
         ("show-cursor", "compacted"),
     ):
-        done = run(*words, *where[:2], "-o", "ndjson")
+        done = run(*words, *sources[:2], "-o", "ndjson")
         for line in done.stderr.splitlines():
-            found = json.loads(line)
-            assert found.keys() & {"checked", "error"} or found.keys() == {"level", "message"}, line
+            message = json.loads(line)
+            assert message.keys() & {"checked", "error"} or message.keys() == {"level", "message"}, line
