@@ -418,7 +418,7 @@ def test_a_misspelled_place_gets_a_suggestion(
 
 
 def test_get_tells_that_a_cursors_state_is_in_its_ledger(run: Run, capture: Callable[[str], Path]) -> None:
-    """The record has no acknowledgements, but this does not mean that there are none."""
+    """The state with the acknowledgements is in the cursor ledger, so the record shows none."""
     store = f"snapshot:{capture('pulsar-4.2.4-killed') / 'metadata.ndjson'}"
     code, out, _ = run("get", "cursor", "last-words", "reader", "--store", store)
     assert code == 0
