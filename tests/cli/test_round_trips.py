@@ -55,9 +55,9 @@ def strange(file: Path, capture: Path) -> str:
     """Write a snapshot of a cluster's values and of some unusual values; return its URL."""
     writer = SnapshotWriter(file, {"counters": {"/ledgers/idgen": 400}})
     with open_store(f"rocksdb:{capture / 'rocksdb'}") as store:
-        for value in store.scan():
-            if why_left_out(value) is None:
-                writer.add(value)
+        for stored in store.scan():
+            if why_left_out(stored) is None:
+                writer.add(stored)
     values = {
         "every-byte": bytes(range(256)) * 3,
         "large": b"\x00\xff" * 300_000,
