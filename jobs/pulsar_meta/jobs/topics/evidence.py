@@ -26,8 +26,10 @@ from pulsar_meta.jobs.topics.owners import Owner, owner_in_custom
 from pulsar_meta.jobs.topics.topic import Ledger, Metadata
 from pulsar_meta.stores.base import Store
 
-# Brokers' clocks may differ by so much, and closing a ledger takes a moment.
+# The clocks of brokers and servers may differ by so much.
 SLACK_MS: Final = 60_000
+# A broker notes that it closed a ledger at about the time at which it creates the next one.
+MOMENT_MS: Final = 50
 # So many ledgers are remembered of those that were read last.
 _REMEMBERED: Final = 4096
 
@@ -256,11 +258,20 @@ class TopicLedgers:
 
 
 def membership(
-    reader: EvidenceReader, topic: TopicLedgers, ledger_id: int, *, listed_by: Collection[str] = ()
+    reader: EvidenceReader,
+    topic: TopicLedgers,
+    ledger_id: int,
+    *,
+    listed_by: Collection[str] = (),
+    relatives: Iterable[int] = (),
 ) -> Case:
-    """Return the case for "a ledger belongs to a topic". `listed_by` are other topics whose lists name it."""
+    """Return the case for "a ledger belongs to a topic".
+
+    `listed_by` are other topics whose lists name it, `relatives` ledgers of other topics whose metadata may
+    have been written over its own.
+    """
     count = next((one.counted for one in topic.ledgers if one.ledger_id == ledger_id), 0)
-    ledger = reader.ledger(ledger_id, topic.ids, count or None)
+    ledger = reader.ledger(ledger_id, (*topic.ids, *relatives), count or None)
     pieces = [
         *_by_lists(topic, ledger_id, listed_by),
         *_by_metadata(topic, ledger),
@@ -347,10 +358,10 @@ def fits_by_time(
         return None
     if created < closed_before - SLACK_MS or created > created_after + SLACK_MS:
         return False, "it was created when the topic had another ledger open"
-    if created_after - closed_before <= SLACK_MS:
-        # The next ledger was created at once, as usual: within the slack nothing can be told.
-        return None
-    return True, "it was created after the ledger before it was closed and before the next one was created"
+    if closed_before - MOMENT_MS <= created <= created_after + MOMENT_MS:
+        return True, "it was created after the ledger before it was closed and before the next one was created"
+    # Clocks that differ may be the reason.
+    return None
 
 
 def _by_disks(reader: EvidenceReader, topic: TopicLedgers, ledger: LedgerEvidence) -> _Pieces:
