@@ -38,6 +38,15 @@ EntriesUrls = Annotated[
         " PULSAR_META_ENTRIES.",
     ),
 ]
+OtherStores = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--other-store",
+        metavar="URL",
+        help="The metadata store of another cluster that keeps its ledgers in the same BookKeeper"
+        " (repeatable). Clusters below another root of the same store are found without it.",
+    ),
+]
 IndexProperty = Annotated[
     str, typer.Option("--index-property", help="The ledger property that holds its first index.")
 ]

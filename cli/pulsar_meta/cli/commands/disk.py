@@ -12,7 +12,7 @@ import typer
 
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EntriesUrls, StoreUrl
+from pulsar_meta.cli.options import EntriesUrls, OtherStores, StoreUrl
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.render.text import counted, looked_at, size, unsized
 from pulsar_meta.cli.shell import Shell
@@ -32,6 +32,7 @@ from pulsar_meta.jobs.disk.usage import (
     usage_of,
 )
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.topics.other_clusters import OtherClusters
 from pulsar_meta.jobs.topics.scope import check_inhabited
 from pulsar_meta.stores.base import Store
 
@@ -51,6 +52,7 @@ def disk(
     by: Annotated[
         By | None, typer.Option("--by", help="A line for each. Default: topic; log without a store.")
     ] = None,
+    other_stores: OtherStores = None,
 ) -> None:
     """Show what takes the place on disks: topics and what belongs to them, subscriptions, entry logs.
 
@@ -77,7 +79,11 @@ def disk(
         if opened is not None and opened.behind:
             # To a database as it was before, ledgers that are new on the disks are deleted ones.
             opened = stack.enter_context(shell.store(store))
-        owned = None if opened is None else ownership(opened, source, usage, faults, unseen.__setitem__)
+        owned = None
+        if opened is not None:
+            beside = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
+            others = OtherClusters(opened, beside, faults)
+            owned = ownership(opened, source, usage, faults, unseen.__setitem__, others)
         rows, view = _answer(
             by or (By.LOG if opened is None else By.TOPIC), opened, source, usage, owned, faults
         )

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EntriesUrls, StoreUrl
+from pulsar_meta.cli.options import EntriesUrls, OtherStores, StoreUrl
 from pulsar_meta.cli.render.tables import Detail
 from pulsar_meta.cli.render.text import counted, size
 from pulsar_meta.cli.shell import Shell
@@ -19,6 +19,7 @@ from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.disk.whois import IN_MEMORY
 from pulsar_meta.jobs.disk.whois import whois as owners_and_reasons
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.topics.other_clusters import OtherClusters
 from pulsar_meta.jobs.topics.topic import parse_ledger_id
 
 
@@ -27,6 +28,7 @@ def whois(
     ledgers: Annotated[list[str], typer.Argument(metavar="LEDGER…", help="Numbers of ledgers.")],
     store: StoreUrl = None,
     entries: EntriesUrls = None,
+    other_stores: OtherStores = None,
 ) -> None:
     """Show whose ledgers are, their state, bookies and bytes, and why they are still kept.
 
@@ -47,7 +49,11 @@ def whois(
         if opened is None and not urls:
             raise UsageError("neither store nor entries: give --store URL or --entries URL")
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
-        found = list(owners_and_reasons(wanted, opened, source, faults, unseen.__setitem__))
+        others = None
+        if opened is not None:
+            beside = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
+            others = OtherClusters(opened, beside, faults)
+        found = list(owners_and_reasons(wanted, opened, source, faults, unseen.__setitem__, others))
         shell.emit(found, VIEW)
         left_out = dict(unseen)
         left_out |= {"owners": "no --store"} if opened is None else {IN_MEMORY: "not visible here"}
@@ -67,7 +73,8 @@ def _lines(document: Document) -> Iterator[str]:
     yield from _here(document)
     for owner in document["named_by"]:
         shadow = f", a shadow of {owner['shadow_of']}" if "shadow_of" in owner else ""
-        yield f"  named by {owner['path']} ({owner['role']}{shadow})"
+        cluster = f"{owner['cluster']} " if "cluster" in owner else ""
+        yield f"  named by {cluster}{owner['path']} ({owner['role']}{shadow})"
     if document["created_for"] is not None and not document["named_by"]:
         one = document["created_for"]
         yield f"  created as {one['role']} of {one['name']}{_of(one['cursor'])}"

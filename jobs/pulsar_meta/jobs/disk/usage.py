@@ -21,6 +21,7 @@ from pulsar_meta.jobs.disk.held import by_bookie, held_ledgers
 from pulsar_meta.jobs.disk.logs import entry_logs
 from pulsar_meta.jobs.disk.whois import holds
 from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of, has_metadata
+from pulsar_meta.jobs.topics.other_clusters import OtherClusters
 from pulsar_meta.jobs.topics.owners import Gaps, Owner, Unseen, first_owner, owner_in_custom, owners_of
 from pulsar_meta.jobs.topics.scope import Scope
 from pulsar_meta.jobs.topics.topic import Report, Topic, topics_in
@@ -112,11 +113,24 @@ class Ownership:
         return None if found is None else found.name
 
 
-def ownership(store: Store, source: EntrySource, usage: Usage, report: Report, unseen: Unseen) -> Ownership:
-    """Return whose the ledgers on the disks are, in one pass over the store."""
+def ownership(
+    store: Store,
+    source: EntrySource,
+    usage: Usage,
+    report: Report,
+    unseen: Unseen,
+    others: OtherClusters | None = None,
+) -> Ownership:
+    """Return whose the ledgers on the disks are, in one pass over the store.
+
+    A ledger that only another cluster names is its topic's, with the cluster after the name.
+    """
     gaps = Gaps(report, unseen)
     found = Ownership(knows_ledgers=has_metadata(store), gaps=gaps)
     named = owners_of(usage.ledgers, store, source, gaps.broken, gaps.unseen)
+    elsewhere = {} if others is None else others.owners(one for one, some in named.items() if not some)
+    for ledger_id, (first, *_) in elsewhere.items():
+        named[ledger_id] = [first.owner._replace(name=f"{first.owner.name} of {first.cluster}")]
     found.owner = {ledger_id: some[0] for ledger_id, some in named.items() if some}
     waiting = iter(usage.ledgers if found.knows_ledgers else ())
     while some := list(islice(waiting, AT_ONCE)):

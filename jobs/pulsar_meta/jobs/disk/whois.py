@@ -17,6 +17,7 @@ from pulsar_meta.jobs.cursors.subscriptions import Subscription, SubscriptionRea
 from pulsar_meta.jobs.disk.held import Held, held_of, times_of
 from pulsar_meta.jobs.entries.entry_reading import data_entry, find_frame
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
+from pulsar_meta.jobs.topics.other_clusters import OtherClusters, OtherOwner
 from pulsar_meta.jobs.topics.owners import Gaps, Owner, Role, Unseen, first_owner, owner_in_custom, owners_of
 from pulsar_meta.jobs.topics.segments import ScalableTopics
 from pulsar_meta.jobs.topics.shadow import Shadow
@@ -26,6 +27,7 @@ from pulsar_meta.stores.base import Store
 POLICIES = "/admin/policies"
 # So many subscriptions that hold a ledger are named.
 NAMED = 5
+UNNAMED = "no record"
 IN_MEMORY = "readers that are not durable, which live in brokers' memory"
 
 
@@ -42,7 +44,10 @@ class OfScalable(TypedDict, total=False):
 
 
 class OwnerDocument(TypedDict):
-    """One that names a ledger; `path` is its record, null where only the ledger's metadata says so."""
+    """A record that names a ledger; `path` is null if only the ledger's metadata says so.
+
+    `cluster` is the root or the store of another cluster that shares the BookKeeper.
+    """
 
     role: Role
     name: str
@@ -50,6 +55,7 @@ class OwnerDocument(TypedDict):
     path: str | None
     certain: bool
     shadow_of: NotRequired[str | None]
+    cluster: NotRequired[str]
 
 
 class LedgerOwnership(TypedDict):
@@ -84,11 +90,14 @@ def whois(
     source: EntrySource | None,
     report: Report,
     unseen: Unseen,
+    others: OtherClusters | None = None,
 ) -> Iterator[LedgerOwnership]:
     """Yield what is known of each ledger, in the order in which they are named.
 
-    `report` gets broken records, and ledgers of which nobody knows anything.
+    `report` gets broken records, and ledgers of which nobody knows anything. `others` are clusters that share
+    the BookKeeper.
     """
+    elsewhere = {} if others is None else others.owners(wanted)
     named: dict[int, list[Owner]] = {}
     gaps = Gaps(report, unseen)
     if store is not None:
@@ -99,6 +108,7 @@ def whois(
     for ledger in ledgers:
         held = None if source is None else held_of(source, ledger.ledger_id, report)
         document = _document(ledger, named.get(ledger.ledger_id, []), held, source, topics, gaps)
+        document = _with_other_clusters(document, elsewhere.get(ledger.ledger_id, []))
         if (
             not document["named_by"]
             and ledger.metadata in ("unread", "absent")
@@ -146,6 +156,22 @@ def _document(
         "last_time": last_time,
         "kept_by": list(_reasons(ledger, owners, created_for, topics, gaps)),
     }
+
+
+def _with_other_clusters(document: LedgerOwnership, others: Sequence[OtherOwner]) -> LedgerOwnership:
+    """Return what is known of a ledger, with the records of other clusters that name it."""
+    if not others:
+        return document
+    named: list[OwnerDocument] = [{**_owner(one.owner), "cluster": one.cluster} for one in others]
+    reasons = [f"another cluster names it as {one.owner.role}: {one}" for one in others]
+    mine = document["named_by"]
+    kept = [reason for reason in document["kept_by"] if mine or not reason.startswith(UNNAMED)]
+    found: LedgerOwnership = {**document, "named_by": [*mine, *named], "kept_by": [*kept, *reasons]}
+    if document["role"] is None:
+        first = others[0]
+        found["role"], found["cursor"] = first.owner.role, first.owner.cursor
+        found["name"] = f"{first.owner.name} of {first.cluster}"
+    return found
 
 
 def _owner(owner: Owner) -> OwnerDocument:
@@ -272,9 +298,9 @@ def _reasons(
     if not owners and ledger.metadata == "known":
         meant = "" if created_for is None else f" (created as {created_for.role} of {created_for.name})"
         if gaps.may_hide(created_for):
-            yield f"no record that could be read names it{meant}: whether any does is not known"
+            yield f"{UNNAMED} that could be read names it{meant}: whether any does is not known"
         else:
-            yield f"no record names it{meant}: nobody deletes it"
+            yield f"{UNNAMED} names it{meant}: nobody deletes it"
     if ledger.metadata == "absent" and not topics.is_offloaded(owners):
         yield "BookKeeper has no metadata of it: bookies delete its entries at their next garbage collection"
 

@@ -21,7 +21,7 @@ from pulsar_meta.entries.bookie_layout import NOWHERE, BookieLayout, find_bookie
 from pulsar_meta.stores.base import Store
 
 DISK: Final = "bookie-disk:"
-Part = Literal["cookie", "directory", "index", "journal", "entry log"]
+Part = Literal["cookie", "directory", "index", "journal", "entry log", "disk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,8 @@ class Gap:
     why: str = "not given"
 
     def __str__(self) -> str:
+        if self.part == "disk":
+            return f"the disks of bookie {self.bookie} were not given"
         whose = "a bookie without a VERSION file" if self.bookie is None else f"bookie {self.bookie}"
         return f"{whose}, {self.part} {self.place} {self.why}"
 

@@ -359,7 +359,10 @@ def fits_by_time(
     if created < closed_before - SLACK_MS or created > created_after + SLACK_MS:
         return False, "it was created when the topic had another ledger open"
     if closed_before - MOMENT_MS <= created <= created_after + MOMENT_MS:
-        return True, "it was created after the ledger before it was closed and before the next one was created"
+        return (
+            True,
+            "it was created after the ledger before it was closed and before the next one was created",
+        )
     # Clocks that differ may be the reason.
     return None
 
