@@ -20,6 +20,7 @@ from typing import Any
 from unittest.mock import patch
 
 from api_page import api_page
+from findings_page import findings_page
 
 ROOT = Path(__file__).parent.parent
 # What is generated is this tree's, whatever is installed.
@@ -75,12 +76,6 @@ def generate_docs() -> str:
     return "\n".join(parts)
 
 
-def generate_findings() -> str:
-    """Return the reference of what `check` finds."""
-    page: str = import_module("pulsar_meta.jobs.check.catalogue").findings_page()
-    return page
-
-
 def generate_schemas() -> dict[Path, str]:
     """Return the JSON Schemas of what is printed, by their paths, and the list of them."""
     schemas = import_module("pulsar_meta.cli.schemas")
@@ -99,7 +94,7 @@ def generate_schemas() -> dict[Path, str]:
 
 def pages() -> dict[Path, str]:
     """Return the generated pages by their paths in the tree."""
-    written = {REFERENCE: generate_docs(), FINDINGS: generate_findings(), API: api_page()}
+    written = {REFERENCE: generate_docs(), FINDINGS: findings_page(), API: api_page()}
     return {**written, **generate_schemas()}
 
 

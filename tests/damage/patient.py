@@ -13,10 +13,9 @@ from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, 
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName, ledger_path, split_managed_ledger_path
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.check.catalogue import CODES
-from pulsar_meta.jobs.check.codes import Finding, Severity
-from pulsar_meta.jobs.check.known import CheckOptions
-from pulsar_meta.jobs.check.run import checkup
+from pulsar_meta.jobs.check.checkup import checkup
+from pulsar_meta.jobs.check.codes import Finding, Severity, all_codes
+from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, read_bookkeeper_ledger
 from pulsar_meta.jobs.topics.cursors import CursorState, state_of
 from pulsar_meta.jobs.topics.shadow import ShadowSources
@@ -147,7 +146,7 @@ class Patient:
     ) -> None:
         """Expect a finding; its severity is the code's own unless `severity` is given."""
         where = topic if isinstance(topic, str) else topic.name
-        self.expected.add(Expected(code, where, ledger_id, severity or CODES[code].severity))
+        self.expected.add(Expected(code, where, ledger_id, severity or all_codes()[code].severity))
 
     def info(self, topic: Topic) -> ManagedLedgerInfo:
         """Decode a topic's record."""

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from pulsar_meta.jobs.check.checkup import Checkup, checkup
 from pulsar_meta.jobs.check.codes import Finding, Severity
-from pulsar_meta.jobs.check.known import CheckOptions
+from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.jobs.check.orphans import YOUNG
-from pulsar_meta.jobs.check.run import Checkup, checkup
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.stores.registry import open_store
 from tests.servers.pulsar import PulsarStandalone
@@ -80,7 +80,7 @@ def test_a_broker_at_work_and_one_that_was_killed(pulsar: PulsarStandalone) -> N
     done = pulsar.call(f"{BUSY}:end")
     assert done["trimmed"] > 0, done
     assert done["deleted"] > 0, done
-    assert run.looked_at["topics"] > 0
+    assert run.counts["topics"] > 0
     # What was trimmed and deleted goes in the background.
     assert until(lambda: orphans(checked(pulsar)[0])) == []
 

@@ -10,11 +10,10 @@ import pytest
 
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.check.again import LOOKS, LaterLooks
-from pulsar_meta.jobs.check.codes import Finding, Severity
-from pulsar_meta.jobs.check.entries import END_DIFFERS
-from pulsar_meta.jobs.check.known import CheckOptions
-from pulsar_meta.jobs.check.run import Checkup, checkup
+from pulsar_meta.jobs.check.checkup import Checkup, checkup
+from pulsar_meta.jobs.check.codes import Finding, Severity, finding
+from pulsar_meta.jobs.check.context import CheckOptions
+from pulsar_meta.jobs.check.recheck import LOOKS, Recheck
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
 from tests.damage import healthy_store
@@ -89,21 +88,23 @@ def test_disks_that_are_gone_at_the_second_look_are_not_well(folder: Path) -> No
                 current.rename(current.with_name("elsewhere"))
         found, run = check_findings(store, source, folder)
     assert found == []
-    assert "no second look" in run.not_checked["entries of 1 topics"]
+    assert "a second time" in run.not_checked["entries of 1 topics"]
 
 
 def test_what_no_two_looks_agree_about_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two findings come and go, by turns; a third one is there each time."""
     name, looks = LAST_WORDS, 0
 
-    def look(self: LaterLooks, names: object) -> dict[tuple[object, ...], Finding]:
+    def look(self: Recheck, names: object) -> dict[tuple[object, ...], Finding]:
         nonlocal looks
         looks += 1
-        found = [END_DIFFERS.found("", topic=str(LAST_WORDS), ledger_id=one) for one in (looks % 2, 9)]
+        found = [
+            finding("ledger-end-differs", "", topic=str(LAST_WORDS), ledger_id=one) for one in (looks % 2, 9)
+        ]
         return {one.place: one for one in found}
 
-    monkeypatch.setattr(LaterLooks, "_look", look)
-    later = LaterLooks(MemoryStore(), None, (), lambda store, source: pytest.fail("not asked"))
+    monkeypatch.setattr(Recheck, "_look", look)
+    later = Recheck(MemoryStore(), None, (), lambda store, source: pytest.fail("not asked"))
     assert [one.ledger_id for one in later.findings([name])] == [9]
     assert (looks, later.undecided) == (LOOKS, 1)
 

@@ -13,11 +13,11 @@ from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_path
 from pulsar_meta.entries.joined import JoinedEntries
 from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.check.checkup import checkup
 from pulsar_meta.jobs.check.codes import Finding, Severity
-from pulsar_meta.jobs.check.known import CheckOptions
-from pulsar_meta.jobs.check.listing import list_ledgers
-from pulsar_meta.jobs.check.run import checkup
-from pulsar_meta.jobs.check.sight import has_entry
+from pulsar_meta.jobs.check.context import CheckOptions
+from pulsar_meta.jobs.check.ledger_index import index_ledgers
+from pulsar_meta.jobs.check.topic_view import has_entry
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.memory import MemoryStore
@@ -198,7 +198,7 @@ def test_a_generator_that_was_set_back(capture: Capture) -> None:
 
     store = Counting()
     store.values = healthy_store(capture("pulsar-4.2.4")).values
-    highest = max(list_ledgers(store.scan(LEDGERS)).ids)
+    highest = max(index_ledgers(store.scan(LEDGERS)).ids)
     store.following = int(highest) + 1
     assert "ledger-id-ahead" not in {one.code for one in check_findings(store)}
     store.following = int(highest)
@@ -218,8 +218,8 @@ def test_orphans_have_to_be_old_and_are_only_notes_in_a_snapshot(capture: Captur
     store = healthy_store(capture("pulsar-4.0.7"))
     young = checkup(store, None, (), CheckOptions())
     assert "orphan-ledger" not in {one.code for one in young.findings()}
-    [why] = [why for what, why in young.not_checked.items() if what == "3 ledgers that nobody names"]
-    assert why == "younger than --min-age, somebody may still name them"
+    [why] = [why for what, why in young.not_checked.items() if what == "3 unreferenced ledgers"]
+    assert why == "younger than --min-age, so a record may still refer to them"
     old = [one for one in check_findings(store) if one.code == "orphan-ledger"]
     assert [(one.ledger_id, one.severity) for one in old] == [(one, Severity.NOTE) for one in (9, 52, 206)]
     live = check_findings(ChangingStore(store, lambda changing: None))
@@ -231,7 +231,7 @@ def test_a_store_without_ledgers_is_not_checked_for_them(capture: Capture) -> No
     store.values = {path: value for path, value in store.values.items() if not path.startswith("/ledgers")}
     run = checkup(store, None, (), CheckOptions())
     assert {one.severity for one in run.findings()} <= {Severity.NOTE}
-    assert run.not_checked["ledgers"] == "this store has no ledger's metadata"
+    assert run.not_checked["ledgers"] == "this store has no metadata of ledgers"
 
 
 def test_disks_whose_cookie_is_another_one(capture: Capture) -> None:
@@ -252,7 +252,7 @@ def test_disks_whose_cookie_is_another_one(capture: Capture) -> None:
     assert {(one.code, one.path, one.severity) for one in found} == {("cookie-differs", path, Severity.ERROR)}
     assert all("instanceId" in one.evidence["fields"] for one in found)
     store.values[f"{path}0"] = store.values.pop(path)._replace(path=f"{path}0")
-    assert all(one.message.endswith(", of which the store has no cookie") for one in found_in(store))
+    assert all(one.message.endswith(", for which the store has no cookie") for one in found_in(store))
 
 
 def test_offloads_that_did_not_end(capture: Capture, tmp_path: Path) -> None:

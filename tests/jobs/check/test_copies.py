@@ -11,9 +11,9 @@ from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, 
 from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.check.checkup import checkup
 from pulsar_meta.jobs.check.codes import Finding, Severity
-from pulsar_meta.jobs.check.known import CheckOptions
-from pulsar_meta.jobs.check.run import checkup
+from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.stores.memory import MemoryStore
 from tests.damage import healthy_store
 from tests.damage.damaged_disks import EntryDamage, Lost

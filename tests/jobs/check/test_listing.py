@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from pulsar_meta.codecs.names import LEDGERS
-from pulsar_meta.jobs.check import listing, rooms
-from pulsar_meta.jobs.check.listing import joined, list_ledgers
+from pulsar_meta.jobs.check import ledger_index
+from pulsar_meta.jobs.check.ledger_index import index_ledgers, join_indexes
 from tests.cli.program import as_text, pulsar_meta_here
 from tests.damage import healthy_store
 
@@ -25,22 +25,22 @@ Capture = Callable[[str], Path]
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let memory hold the numbers of a few ledgers."""
-    for module in (listing, rooms):
-        monkeypatch.setattr(module, "IN_MEMORY", 100)
+    monkeypatch.setattr(ledger_index, "IN_MEMORY", 100)
 
 
 def test_many_ledgers_lie_in_files(capture: Capture, request: pytest.FixtureRequest) -> None:
     records = list(healthy_store(capture("pulsar-4.2.4-3bookies")).scan(LEDGERS))
-    in_memory = list_ledgers(records)
+    in_memory = index_ledgers(records)
     request.getfixturevalue("small")
     Random(1).shuffle(records)
-    for found in (list_ledgers(records), joined([list_ledgers(records[:70]), list_ledgers(records[70:])])):
-        assert len(found) > 100
-        assert found.ids.tolist() == in_memory.ids.tolist()
-        assert [found.facts(one) for one in found.ids.tolist()] == [
-            in_memory.facts(one) for one in in_memory.ids.tolist()
+    parts = [index_ledgers(records[:70]), index_ledgers(records[70:])]
+    for index in (index_ledgers(records), join_indexes(parts)):
+        assert len(index) > 100
+        assert index.ids.tolist() == in_memory.ids.tolist()
+        assert [index.facts(ledger_id) for ledger_id in index.ids.tolist()] == [
+            in_memory.facts(ledger_id) for ledger_id in in_memory.ids.tolist()
         ]
-        assert found.data_owners()[0].tolist() == in_memory.data_owners()[0].tolist()
+        assert index.data_owners()[0].tolist() == in_memory.data_owners()[0].tolist()
 
 
 @pytest.mark.usefixtures("small")
@@ -52,7 +52,7 @@ def test_no_room_for_them(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> 
     store = f"snapshot:{capture('pulsar-4.2.4') / 'metadata.ndjson'}"
     done = as_text(pulsar_meta_here("check", "--store", store))
     assert (done.returncode, done.stdout) == (6, "")
-    assert "cannot be kept in temporary files: No space left on device" in done.stderr
+    assert "in temporary files: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -62,5 +62,6 @@ def test_which_are_among_others(count: int) -> None:
     rng = Random(count)
     numbers = [rng.randint(-99, 99) for _ in range(250)]
     others = array("q", (rng.randint(-99, 99) for _ in range(count)))
-    found = rooms.are_among(np.array(numbers, np.int64), rooms.in_order(others)).tolist()
-    assert found == [one in set(others) for one in numbers]
+    ordered = ledger_index.in_order(others)
+    mask = ledger_index.are_among(np.array(numbers, np.int64), ordered).tolist()
+    assert mask == [number in set(others) for number in numbers]

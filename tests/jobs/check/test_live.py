@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pulsar_meta.codecs.names import ledger_path
+from pulsar_meta.jobs.check.checkup import checkup
 from pulsar_meta.jobs.check.codes import Severity
-from pulsar_meta.jobs.check.known import CheckOptions
-from pulsar_meta.jobs.check.run import checkup
+from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store
 from tests.damage import healthy_store

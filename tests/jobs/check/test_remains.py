@@ -11,9 +11,9 @@ from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.registry import open_entries
+from pulsar_meta.jobs.check.checkup import checkup
 from pulsar_meta.jobs.check.codes import Finding, Severity
-from pulsar_meta.jobs.check.known import CheckOptions
-from pulsar_meta.jobs.check.run import checkup
+from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
 from pulsar_meta.stores.memory import MemoryStore
 from tests.damage import check_findings, healthy_store
@@ -86,7 +86,7 @@ def test_objects_that_nobody_names(store: MemoryStore, tmp_path: Path) -> None:
     store.values[PLAIN.path] = record._replace(value=b"\xff")
     orphans, not_checked = found_in()
     assert orphans == []
-    assert "objects in tiered storage that nobody names" in not_checked
+    assert "unreferenced objects in tiered storage" in not_checked
 
 
 def test_versions_of_a_schema_that_there_are_not(capture: Capture, store: MemoryStore) -> None:

@@ -10,9 +10,9 @@ from random import Random
 import pytest
 
 from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_path
-from pulsar_meta.jobs.check import run
-from pulsar_meta.jobs.check.known import CheckOptions
-from pulsar_meta.jobs.check.run import UNLISTED, checkup
+from pulsar_meta.jobs.check import checkup as checkup_module
+from pulsar_meta.jobs.check.checkup import UNLISTED, checkup
+from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.memory import MemoryStore
 from tests.damage import DAMAGE, NotApplicableError, as_expected, check_findings, damaged, healthy_store
@@ -52,7 +52,7 @@ def test_the_ledgers_are_not_listed(store: CountingStore, name: str) -> None:
     full = checkup(store, None, (name,), CheckOptions(every_ledger=True))
     assert "ledger-without-metadata" in {one.code for one in full.findings()}
     assert (store.lists, UNLISTED in full.not_checked) == (1, False)
-    assert full.looked_at["ledgers"] == 199 > looked.looked_at["ledgers"] > 0
+    assert full.counts["ledgers"] == 199 > looked.counts["ledgers"] > 0
 
 
 def test_only_the_list_says_what_a_topic_without_a_record_had(store: CountingStore) -> None:
@@ -84,7 +84,7 @@ def test_the_first_answer_does_not_wait_for_the_list(
     assert store.lists == 0
     both = [first, *findings]
     assert store.lists == 1
-    monkeypatch.setattr(run, "EARLY", 0)
+    monkeypatch.setattr(checkup_module, "EARLY", 0)
     late = check_findings(store)
     assert sorted(map(str, both)) == sorted(str(one) for one in late if one in both)
     assert len({one.place for one in late}) == len(late)

@@ -13,7 +13,7 @@ from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.check.known import CheckOptions
+from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.jobs.check.upgrade import is_live_step, survey
 from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.memory import MemoryStore

@@ -13,9 +13,9 @@ import pytest
 from pulsar_meta.codecs.json_text import dumps
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_path
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.check.known import CheckOptions
-from pulsar_meta.jobs.check.run import checkup
-from pulsar_meta.jobs.check.value_pass import ADMIN
+from pulsar_meta.jobs.check.checkup import checkup
+from pulsar_meta.jobs.check.context import CheckOptions
+from pulsar_meta.jobs.check.scan import ADMIN
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.spark import check
 from pulsar_meta.jobs.spark.check import passes_by_spark, pieces
@@ -40,7 +40,7 @@ def lines(store: Store, urls: tuple[str, ...], *, spark: bool) -> list[str]:
         )
         run = checkup(store, source, (), CheckOptions(min_age=0), urls=urls, passes=passes)
         found = sorted(dumps(finding.document()) for finding in run.findings())
-        return [*found, dumps({"checked": run.looked_at, "not_checked": run.not_checked})]
+        return [*found, dumps({"checked": run.counts, "not_checked": run.not_checked})]
 
 
 @pytest.mark.spark

@@ -128,9 +128,9 @@ def check(
     from pulsar_meta.cli.browse.drawing import fault_line
     from pulsar_meta.cli.render.findings import given_places, with_places
     from pulsar_meta.cli.render.text import looked_at
-    from pulsar_meta.jobs.check.known import CheckOptions
-    from pulsar_meta.jobs.check.run import checkup
-    from pulsar_meta.jobs.check.scope import check_there
+    from pulsar_meta.jobs.check.checkup import checkup
+    from pulsar_meta.jobs.check.context import CheckOptions
+    from pulsar_meta.jobs.check.scope import ensure_not_empty
 
     places, source = opened.places, opened.entries
     run = checkup(opened.store, source, names, CheckOptions(), job.advance, urls=places.entries)
@@ -139,7 +139,7 @@ def check(
         job.advance(0)
         count += 1
         found(with_places(finding.document(), *given))
-    check_there(opened.store, run.scope, count + run.looked_at["topics"])
+    ensure_not_empty(opened.store, run.scope, count + run.counts["topics"])
     said = [] if source is None else [*source.notes, *map(str, source.faults)]
-    about = [line(looked_at(run.looked_at, run.not_checked), "dim"), *lines(said, "warning")]
+    about = [line(looked_at(run.counts, run.not_checked), "dim"), *lines(said, "warning")]
     return about if run.unreachable is None else [*about, fault_line(run.unreachable)]

@@ -19,8 +19,8 @@ from pulsar_meta.cli.render.tables import Detail, write_json, write_ndjson
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.jobs.check.known import CheckOptions
-from pulsar_meta.jobs.check.run import Checkup, checkup
+from pulsar_meta.jobs.check.checkup import Checkup, checkup
+from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.jobs.values.snapshot import take_snapshot
 from pulsar_meta.stores.base import Store
 
@@ -49,7 +49,7 @@ def bundle(
         with whole_file(file, "wb") as out:
             _pack(folder, out)
     shell.emit([{"file": str(file), **document}], Detail(_lines), single=True)
-    shell.account(run.looked_at, run.not_checked)
+    shell.account(run.counts, run.not_checked)
     if not document["values"]:
         raise NotFoundError("the store has no values", source=opened.url)
 
@@ -85,7 +85,7 @@ def _write_parts(shell: Shell, store: Store, folder: Path) -> tuple[Checkup, Con
         for finding in run.findings():
             findings += 1
             write_ndjson([finding.document()], out)
-        write_ndjson([{"checked": run.looked_at, "not_checked": run.not_checked}], out)
+        write_ndjson([{"checked": run.counts, "not_checked": run.not_checked}], out)
     with open(folder / VERSIONS, "w", encoding="utf-8") as out:
         write_json([versions], out, single=True)
     return run, {"values": taken.sums.values, "findings": findings}

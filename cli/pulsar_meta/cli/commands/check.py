@@ -1,4 +1,4 @@
-"""`check`: what is wrong in a store, why, and the way out."""
+"""`check`: find problems in a store, explain them, and print the commands that repair them."""
 
 from __future__ import annotations
 
@@ -23,19 +23,18 @@ from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import parse_duration
-from pulsar_meta.jobs.check.catalogue import chosen_codes
-from pulsar_meta.jobs.check.codes import Finding, FindingDocument, Severity
-from pulsar_meta.jobs.check.known import CheckOptions
-from pulsar_meta.jobs.check.passes import Passes
-from pulsar_meta.jobs.check.run import Checkup, checkup
-from pulsar_meta.jobs.check.scope import check_there
+from pulsar_meta.jobs.check.checkup import Checkup, checkup
+from pulsar_meta.jobs.check.codes import Finding, FindingDocument, Severity, chosen_codes
+from pulsar_meta.jobs.check.context import CheckOptions
+from pulsar_meta.jobs.check.scan import Passes
+from pulsar_meta.jobs.check.scope import ensure_not_empty
 from pulsar_meta.jobs.engine import choose_engine
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.rewrite.releases import parse_version
 from pulsar_meta.stores.base import Store
 
 if TYPE_CHECKING:
-    # Not needed for the answer about a topic, which should come at once.
+    # Checking one topic does not need it, and should start fast.
     from pulsar_meta.jobs.check.upgrade import Upgrade
 
 
@@ -46,7 +45,7 @@ def check(
         list[str] | None,
         typer.Argument(
             metavar="TOPIC|NAMESPACE",
-            help="Topics, or tenant/namespace; default: everything.",
+            help="Topics, or tenant/namespace. Default: the whole store.",
             show_default=False,
         ),
     ] = None,
@@ -54,42 +53,49 @@ def check(
         bool,
         typer.Option(
             "--all",
-            help="All that the store has; of topics that are named also ledgers that no record names, for"
-            " which all ledgers are listed.",
+            help="Check the whole store. With topics, also find their ledgers that no record refers to, which"
+            " reads the metadata of all ledgers.",
         ),
     ] = False,
     store: StoreUrl = None,
     entries: Annotated[
         list[str] | None,
         typer.Option(
-            "--entries", help="Also look whether entries are there: bookie-disk:, bookie: (repeatable)."
+            "--entries",
+            help="Also check entries in this source: bookie-disk:, bookie:, offload: (repeatable).",
         ),
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="CODE", help="Only these codes or groups of them.")
+        list[str] | None, typer.Option("--only", metavar="CODE", help="Report only these codes or groups.")
     ] = None,
     excluded: Annotated[
-        list[str] | None, typer.Option("--except", metavar="CODE", help="All but these codes or groups.")
+        list[str] | None, typer.Option("--except", metavar="CODE", help="Don't report these codes or groups.")
     ] = None,
     severity: Annotated[
         Severity,
         typer.Option(
-            "--severity", help="Show this severity and graver ones; the exit code is that of all findings."
+            "--severity",
+            help="Show only findings of at least this severity; the exit code counts all findings.",
         ),
     ] = Severity.NOTE,
     min_age: Annotated[
         str,
         typer.Option(
-            "--min-age", metavar="TIME", help="How old a ledger is that nobody names: 90s, 12h, 7d."
+            "--min-age",
+            metavar="TIME",
+            help="Report an unreferenced ledger only if it is older than this: 90s, 12h, 7d.",
         ),
     ] = "1d",
     idle: Annotated[
-        str, typer.Option("--idle", metavar="TIME", help="How long a subscription may go unused: 12h, 30d.")
+        str,
+        typer.Option(
+            "--idle", metavar="TIME", help="Report a subscription as idle after this time: 12h, 30d."
+        ),
     ] = "30d",
     for_version: Annotated[
         list[str] | None,
         typer.Option(
-            "--for-version", metavar="V", help="A Pulsar release that has to load it all (repeatable)."
+            "--for-version", metavar="V", help="A Pulsar release that has to load every record (repeatable)."
         ),
     ] = None,
     before_upgrade: Annotated[
@@ -97,19 +103,20 @@ def check(
         typer.Option(
             "--before-upgrade",
             metavar="V",
-            help="One verdict instead: can all of it go to that release, up or down, and what decides it.",
+            help="Print one verdict instead: can this store be upgraded or downgraded to a Pulsar release?",
         ),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 with warnings, too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings, too.")] = False,
 ) -> None:
-    """Report what is wrong in a store: topics that do not load, lost data, what loading would destroy.
+    """Find topics that don't load, lost data, and damage that loading a topic would make permanent.
 
-    A line a finding: severity, code, where, what. docs/findings.md has for each code what it means, how
-    brokers behave, and what to do. Nothing is changed. Exit 1 where there is an error.
+    Use it when topics fail to load, before you restart brokers, and before an upgrade. It only reads, and you
+    can run it while the cluster is up. Prints one line per finding: severity, code, place, description and
+    repair command. The page Findings explains each code. Exits with 1 if there is an error.
 
-    With --before-upgrade: safe, not-safe (exit 1) or, where nobody tried, unknown (exit 3), with the reasons:
-    records and states that the release does not know, what is wrong anyway, since every topic is loaded anew,
-    and what has not ended.
+    With --before-upgrade, prints safe, not-safe (exit code 1) or unknown (exit code 3: we did not test this
+    release with the store's records) and the reasons: records that the release doesn't know, errors, because
+    an upgrade loads every topic again, and unfinished work.
 
     Examples:
       pulsar-meta check --store zk://zk1:2181
@@ -121,10 +128,10 @@ def check(
     """
     if before_upgrade is not None and (names or for_version or only or excluded):
         raise UsageError(
-            "--before-upgrade is about all of the store: no topics, --for-version, --only, --except"
+            "--before-upgrade checks the whole store: remove topics, --for-version, --only and --except"
         )
     if before_upgrade is not None and shell.format in (Format.OPENMETRICS, Format.HTML):
-        raise UsageError(f"-o {shell.format}: --before-upgrade is one verdict: choose another form")
+        raise UsageError(f"-o {shell.format} is not available with --before-upgrade: choose another format")
     options = CheckOptions(
         chosen_codes(only or (), excluded or ()),
         _age(min_age),
@@ -135,7 +142,7 @@ def check(
     urls = list(entries or shell.settings.entries)
     spark = _worth_spark(shell, engine, names or ())
     counts: Counter[Severity] = Counter()
-    hidden = [one for one in Severity if one.rank > severity.rank]
+    hidden = [each for each in Severity if each.rank > severity.rank]
     with ExitStack() as stack:
         opened = stack.enter_context(shell.store(store))
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
@@ -151,10 +158,10 @@ def check(
         run = checkup(opened, source, names or (), options, advance, urls=urls, passes=passes)
         given = given_places(store, entries)
         _emit(shell, run, _shown(run.findings(), hidden, counts, given), redact(opened.url), hidden)
-        check_there(opened, run.scope, sum(counts.values()) + run.looked_at["topics"])
+        ensure_not_empty(opened, run.scope, sum(counts.values()) + run.counts["topics"])
         for text in () if source is None else (*source.notes, *map(str, source.faults)):
             shell.warn(text)
-    _say_hidden(shell, {one: counts[one] for one in hidden if counts[one]})
+    _report_hidden(shell, {each: counts[each] for each in hidden if counts[each]})
     _account(shell, run)
     if run.unreachable is not None:
         raise run.unreachable
@@ -163,9 +170,9 @@ def check(
 
 
 def _worth_spark(shell: Shell, how: EngineOptions, names: Sequence[str]) -> bool:
-    """Return whether Spark makes the passes; UsageError where it cannot: for some topics only."""
+    """Return True if Spark is to scan the store. Raises UsageError if topics are named."""
     if names and how.engine is Engine.SPARK:
-        raise UsageError("--engine spark is for all of a store: name no topics")
+        raise UsageError("--engine spark checks a whole store: remove the topics")
     chosen, why = choose_engine(str(how.engine), 0, None if names else how.master)
     if why:
         shell.say(why)
@@ -189,26 +196,26 @@ def _by_spark(
 def _emit(
     shell: Shell, run: Checkup, findings: Iterable[Document], source: str, hidden: Iterable[Severity]
 ) -> None:
-    """Write the findings as they come; as metrics, their counts at the end, but for those that are hidden."""
+    """Write findings that are not hidden as they come; with -o openmetrics, their counts at the end."""
     if shell.format is not Format.OPENMETRICS:
-        shell.emit(findings, VIEW, about=lambda: (source, looked_at(run.looked_at, run.not_checked)))
+        shell.emit(findings, VIEW, about=lambda: (source, looked_at(run.counts, run.not_checked)))
         return
-    found = FindingCounts([str(one) for one in Severity if one not in hidden])
-    deque(found.counting(findings), maxlen=0)
+    counts = FindingCounts([str(each) for each in Severity if each not in hidden])
+    deque(counts.counting(findings), maxlen=0)
     with shell.text_out() as out:
-        out.write(found.text(run.looked_at, run.not_checked, time.time()))
+        out.write(counts.text(run.counts, run.not_checked, time.time()))
 
 
 def _show_upgrade(shell: Shell, upgrade: Upgrade) -> None:
-    """Show the verdict; exit 1 where it is not safe, 3 where nobody knows, 6 where bookies did not answer."""
-    found = upgrade.verdict()
-    head = {"reason": "verdict", "verdict": found["verdict"], "message": f"to Pulsar {upgrade.version}"}
-    shell.emit([found] if shell.speaks_json else [head, *found["reasons"]], REASONS, single=True)
+    """Print the verdict; exit with 1 if it is not safe, 3 if unknown, 6 if a bookie did not answer."""
+    verdict = upgrade.verdict()
+    head = {"reason": "verdict", "verdict": verdict["verdict"], "message": f"to Pulsar {upgrade.version}"}
+    shell.emit([verdict] if shell.speaks_json else [head, *verdict["reasons"]], REASONS, single=True)
     _account(shell, upgrade.run)
     if upgrade.run.unreachable is not None:
         raise upgrade.run.unreachable
-    if found["verdict"] != "safe":
-        raise typer.Exit(Exit.FAULT if found["verdict"] == "not-safe" else Exit.NOT_FOUND)
+    if verdict["verdict"] != "safe":
+        raise typer.Exit(Exit.FAULT if verdict["verdict"] == "not-safe" else Exit.NOT_FOUND)
 
 
 def _reason_row(reason: Document) -> list[str]:
@@ -256,12 +263,12 @@ def _shown(
             yield with_places(finding.document(), *given)
 
 
-def _say_hidden(shell: Shell, counts: Mapping[Severity, int]) -> None:
-    """Say how many findings --severity left out: they may be why the exit code is 1."""
+def _report_hidden(shell: Shell, counts: Mapping[Severity, int]) -> None:
+    """Report how many findings --severity hides, because they may be the reason for exit code 1."""
     if counts:
-        found = ", ".join(counted(count, f"{severity}s") for severity, count in counts.items())
-        shell.say(f"not shown by --severity: {found}")
+        hidden = ", ".join(counted(count, f"{severity}s") for severity, count in counts.items())
+        shell.say(f"hidden by --severity: {hidden}")
 
 
 def _account(shell: Shell, run: Checkup) -> None:
-    shell.account(run.looked_at, run.not_checked)
+    shell.account(run.counts, run.not_checked)

@@ -1,4 +1,4 @@
-"""`check-readable`: what a broker of some release could not load."""
+"""`check-readable`: list the records that brokers of some release could not load."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ def check_readable(
     store: StoreUrl = None,
     entries: EntriesUrls = None,
 ) -> None:
-    """List the topics and cursors that a broker of a release could not load; exit 1 if there are any.
+    """List the topics and cursors that a broker of a release could not load.
 
-    Where no broker of that release was ever tried with such a record the verdict is unknown, and where there
-    is nothing worse the exit code is 3, as for a store without topics. With --entries also the states in
-    cursors' ledgers: older releases know no bit sets of single acknowledgements there and would deliver those
-    messages again (convert-cursor makes ranges of them).
+    Use it before a downgrade, or before you enable compression. Exits with 1 if there are any. If we did not
+    test that release with such a record, the verdict is unknown; if there is nothing worse, the exit code is
+    then 3, as for a store without topics. With --entries, it also checks the states in cursors' ledgers:
+    older releases don't know bit sets of acknowledgements there and would redeliver those messages
+    (convert-cursor converts them to ranges).
 
     Examples:
       pulsar-meta check-readable --store rocksdb:data/metadata --for-version 4.2.4
@@ -44,20 +45,20 @@ def check_readable(
     with ExitStack() as stack:
         opened = stack.enter_context(shell.store(store))
         source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
-        found = Readability(source)
-        shell.emit(found.documents(opened.scan(MANAGED_LEDGERS), for_version), FAULTS)
-        if not found.topics and not found.cursors:
+        readability = Readability(source)
+        shell.emit(readability.documents(opened.scan(MANAGED_LEDGERS), for_version), FAULTS)
+        if not readability.topics and not readability.cursors:
             raise missing(opened, MANAGED_LEDGERS)
     unknown = {}
-    if found.unknown:
-        unknown[counted(found.unknown, "records")] = "whether these releases can load them is unknown"
-    if found.in_ledgers:
+    if readability.unknown:
+        unknown[counted(readability.unknown, "records")] = "unknown if these releases can load them"
+    if readability.in_ledgers:
         why = "give --entries" if source is None else "no source has their last entries"
-        unknown[f"the state of {counted(found.in_ledgers, 'cursors')} in their ledgers"] = why
-    shell.account({"topics": found.topics, "cursors": found.cursors}, unknown)
-    if found.faults:
+        unknown[f"the state of {counted(readability.in_ledgers, 'cursors')} in their ledgers"] = why
+    shell.account({"topics": readability.topics, "cursors": readability.cursors}, unknown)
+    if readability.faults:
         raise typer.Exit(Exit.FAULT)
-    if found.unknown or (found.in_ledgers and source is not None):
+    if readability.unknown or (readability.in_ledgers and source is not None):
         raise typer.Exit(Exit.NOT_FOUND)
 
 

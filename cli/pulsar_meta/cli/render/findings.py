@@ -1,4 +1,4 @@
-"""How a person reads the findings of `check`, each with the command that repairs it as one can type it."""
+"""Findings of `check` as tables, with repair commands that can be pasted."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ FIELDS = (
 
 
 def given_places(store: str | None, entries: Iterable[str] | None) -> tuple[list[str], list[str]]:
-    """Return the options of this command line that say where the store is, and where entries are.
+    """Return the options of this command line for the store and for entries, for use in repair commands.
 
-    A copy is not what is to be repaired.
+    A copy of a store is left out, because it is not the one to repair.
     """
     where = [] if store is None or store.startswith(COPIES) else ["--store", redact(store)]
     return where, [word for url in entries or () for word in ("--entries", redact(url))]
 
 
 def with_places(document: FindingDocument, store: list[str], entries: list[str]) -> FindingDocument:
-    """Return a finding whose command names the store, and the entries, that this one was given."""
+    """Return the finding with the given store and entries in its repair command."""
     if "repair" not in document:
         return document
     words = shlex.split(document["repair"])
-    looks = words[1] == "repair" and words[2] != "partitions"
-    return {**document, "repair": shlex.join([*words, *store, *(entries if looks else ())])}
+    reads_entries = words[1] == "repair" and words[2] != "partitions"
+    return {**document, "repair": shlex.join([*words, *store, *(entries if reads_entries else ())])}
 
 
 def _row(finding: Document) -> list[str]:

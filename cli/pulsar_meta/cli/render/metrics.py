@@ -1,6 +1,6 @@
-"""What `check` and `top` found, as OpenMetrics text for a textfile collector.
+"""Results of `check` and `top` as OpenMetrics text, for a textfile collector.
 
-Labels are only `code`, `severity` and `namespace`, so that no topic's name becomes a time series of its own.
+Labels are only `code`, `severity` and `namespace`, so that topics don't become time series.
 Names and labels are part of the contract (docs/monitoring.md).
 """
 
@@ -21,10 +21,7 @@ Row = tuple[Sequence[str], float]
 
 
 class FindingCounts:
-    """Findings counted as they pass by: how many of each code, severity and namespace.
-
-    Of other severities than these nothing is said, not even that there are none.
-    """
+    """Counts findings by code, severity and namespace; only the given severities appear in the text."""
 
     def __init__(self, severities: Sequence[str]) -> None:
         self._severities = severities
@@ -37,7 +34,7 @@ class FindingCounts:
             yield finding
 
     def text(self, checked: Mapping[str, int], not_checked: Mapping[str, str], now: float) -> str:
-        """Return the text: the findings, what was looked at, and when (seconds since the epoch)."""
+        """Return the text with all counts and the time of the check (seconds since 1970)."""
         by_severity = dict.fromkeys(self._severities, 0)
         for (_, severity, _), count in self._counts.items():
             by_severity[severity] += count
@@ -50,21 +47,26 @@ class FindingCounts:
             ),
             _gauge(
                 "check_findings_of_severity",
-                "Findings of check, all codes and namespaces together; 0 where there is none.",
+                "Findings of check by severity, over all codes and namespaces.",
                 ("severity",),
                 (((severity,), count) for severity, count in by_severity.items()),
             ),
             *(
-                _gauge(f"check_{noun}", f"How many {noun} check looked at.", (), [((), count)])
+                _gauge(f"check_{noun}", f"Number of {noun} that check read.", (), [((), count)])
                 for noun, count in checked.items()
             ),
-            _gauge("check_not_checked", "Things that check did not look at.", (), [((), len(not_checked))]),
-            _gauge("check_time_seconds", "When check was run (Unix time).", (), [((), now)]),
+            _gauge(
+                "check_not_checked",
+                "Number of things that check could not check.",
+                (),
+                [((), len(not_checked))],
+            ),
+            _gauge("check_time_seconds", "Time of the check (Unix time).", (), [((), now)]),
         )
 
 
 def namespace_of(finding: Document) -> str:
-    """Return the namespace (tenant/namespace) of the topic of a finding; nothing where it has none."""
+    """Return the namespace (tenant/namespace) of a finding's topic, "" if it has none."""
     topic = finding.get("topic")
     if topic is None:
         return ""
@@ -76,7 +78,7 @@ def namespace_of(finding: Document) -> str:
 
 
 def top_text(document: Document, now: float) -> str:
-    """Return the text for a document of `top`: values and bytes by namespace, and all together."""
+    """Return the text for a document of `top`: values and bytes by namespace, and in total."""
     total, namespaces = document["total"], document["namespaces"]
     fields = {
         "values": ("count", "Values of the metadata store."),

@@ -1,22 +1,52 @@
-"""What a finding is, and what its code stands for."""
+"""Findings and the codes that they have.
+
+Everything about a code is in `codes/NAME.md`: front matter (title, severity, group, evidence, error messages,
+repair commands), then the sections Meaning, Broker, Cause, Fix and Exceptions. docs/findings.md and the JSON
+Schema of a finding are generated from these files. A file is read when its code is first needed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from importlib import import_module
-from typing import Annotated, Any, NotRequired, TypedDict
+from functools import cache
+from pkgutil import get_data
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
+from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.shapes import ByMember, Members
 
-# The places of a finding, and what else it has, by its fields.
-Where = dict[str, Any]
+_PACKAGE: Final = "pulsar_meta.jobs.check"
+# Groups in the order of docs/findings.md, with their titles there.
+GROUPS: Final[Mapping[str, str]] = {
+    "records": "Records",
+    "ledgers": "Ledgers",
+    "entries": "Entries (with `--entries`)",
+    "cursors": "Cursors",
+    "segments": "Segments of scalable topics",
+    "orphans": "Orphans",
+    "bookies": "Bookies",
+    "offload": "Tiered storage",
+    "cluster": "Schemas, namespaces, the cluster",
+}
+# The kinds of evidence that a code's file can declare; a question mark after the kind allows null.
+_KINDS: Final[Mapping[str, Any]] = {
+    "number": int,
+    "text": str,
+    "yes or no": bool,
+    "numbers": list[int],
+    "texts": list[str],
+    "position": tuple[int, int],
+    "ledgers with positions": list[tuple[int, tuple[int, int]]],
+}
+# The place, evidence and repair of a finding, by the names of its fields.
+Place = dict[str, Any]
 
 
 class Severity(StrEnum):
-    """How bad it is: data lost, unreachable or a topic that does not load; state lost; the broker copes."""
+    """Error: data is lost or unreachable. Warning: state is lost. Note: the broker handles it."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -24,12 +54,127 @@ class Severity(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for the gravest."""
+        """0 for the most severe."""
         return list(Severity).index(self)
 
 
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A finding code, as its file describes it. `severity` is the highest that its findings can have.
+
+    `evidence` are the kinds of evidence by name, `errors` the messages in logs of brokers and clients,
+    `repairs` templates of commands (placeholders in capitals), `no_repair` the reason if there is no command,
+    `sections` the texts by their headings.
+    """
+
+    name: str
+    title: str
+    severity: Severity
+    group: str
+    evidence: Mapping[str, str]
+    errors: tuple[str, ...]
+    repairs: tuple[str, ...]
+    no_repair: str
+    sections: Mapping[str, str]
+
+    @property
+    def members(self) -> Members:
+        """The shape of the evidence, for JSON Schemas."""
+        return Members(f"evidence-{self.name}", f"{self.title}.", self._types)
+
+    def _types(self) -> dict[str, Any]:
+        return {name: _type_of(kind) for name, kind in self.evidence.items()}
+
+
+def _type_of(kind: str) -> Any:
+    required = _KINDS[kind.removesuffix("?")]
+    return required | None if kind.endswith("?") else required
+
+
+@cache
+def code(name: str) -> Code:
+    """Read the file of a code. Raises KeyError if there is none."""
+    try:
+        data = get_data(_PACKAGE, f"codes/{name}.md")
+    except OSError:
+        data = None
+    if data is None:
+        raise KeyError(name)
+    return _parse(name, data.decode("utf-8"))
+
+
+def _parse(name: str, text: str) -> Code:
+    _, head, body = text.split("---\n", 2)
+    values, lists = _front_matter(head.splitlines())
+    parts = [part.partition("\n") for part in f"\n{body}".split("\n## ")[1:]]
+    return Code(
+        name,
+        values["title"],
+        Severity(values["severity"]),
+        values["group"],
+        dict(_pair(item) for item in lists.get("evidence", ())),
+        tuple(lists.get("errors", ())),
+        tuple(lists.get("repair", ())),
+        values.get("no-repair", ""),
+        {heading: " ".join(section.split()) for heading, _, section in parts},
+    )
+
+
+def _front_matter(lines: Iterable[str]) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return the single values and the lists of a file's head, which is a small part of YAML."""
+    values, lists, current = dict[str, str](), dict[str, list[str]](), list[str]()
+    for line in lines:
+        if line.startswith("  "):
+            current.append(line.strip().removeprefix("- "))
+            continue
+        key, _, value = line.partition(":")
+        if value:
+            values[key] = value.strip()
+        else:
+            current = lists.setdefault(key, [])
+    return values, lists
+
+
+def _pair(item: str) -> tuple[str, str]:
+    name, _, kind = item.rpartition(": ")
+    return name, kind
+
+
+@cache
+def all_codes() -> Mapping[str, Code]:
+    """Return every code by name, by group, the most severe first."""
+    # Only needed for a page, a schema or a choice of codes.
+    from importlib.resources import files
+
+    names = (file.name.removesuffix(".md") for file in files(_PACKAGE).joinpath("codes").iterdir())
+    groups = list(GROUPS)
+    ordered = sorted(map(code, names), key=lambda one: (groups.index(one.group), one.severity.rank, one.name))
+    return {each.name: each for each in ordered}
+
+
+def chosen_codes(only: Sequence[str], excluded: Sequence[str]) -> frozenset[str] | None:
+    """Return the names of the chosen codes, None for all; each word is a code or a group, or several.
+
+    Raises UsageError if a word is neither.
+    """
+    if not only and not excluded:
+        return None
+    chosen = frozenset(_expand(only)) or frozenset(all_codes())
+    return chosen - frozenset(_expand(excluded))
+
+
+def _expand(words: Iterable[str]) -> Iterator[str]:
+    for word in (part.strip() for text in words for part in text.split(",")):
+        if word in GROUPS:
+            yield from (name for name, each in all_codes().items() if each.group == word)
+        elif word in all_codes():
+            yield word
+        else:
+            raise UsageError(f"{word!r} is not a code or a group: groups are {', '.join(GROUPS)}")
+
+
 class Places(TypedDict, total=False):
-    """Where a finding is, as it is printed."""
+    """The place of a finding, as it is printed."""
 
     topic: str
     scalable_topic: str
@@ -40,12 +185,11 @@ class Places(TypedDict, total=False):
 
 def _evidence() -> dict[str, Members]:
     """Return the types of `evidence` by `code`."""
-    codes = import_module("pulsar_meta.jobs.check.catalogue").CODES.values()
-    return {one.name: one.shape for one in codes}
+    return {name: each.members for name, each in all_codes().items()}
 
 
 class FindingDocument(Places):
-    """A finding of `check`: what is wrong, where, what was compared, and the command that repairs it."""
+    """A finding of `check`: the problem, its place, the compared values, and the command that repairs it."""
 
     code: str
     severity: Severity
@@ -56,10 +200,10 @@ class FindingDocument(Places):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong, or worth knowing: where, what, and the numbers that were compared.
+    """A problem, or a fact worth knowing: its place, and the values that were compared.
 
-    `topic` is a full name, `cursor` a subscription's; `repair` is a command. `scalable_topic` is the topic of
-    which `topic` is a segment, or `topic` itself.
+    `topic` is a full name, `cursor` a subscription's name, `repair` a command. `scalable_topic` is the topic
+    that `topic` is a segment of, or `topic` itself.
     """
 
     code: str
@@ -75,12 +219,12 @@ class Finding:
 
     @property
     def place(self) -> tuple[object, ...]:
-        """What is wrong where: two findings of one place are the same."""
+        """The identity of a finding: two findings with the same code and place are the same."""
         return self.code, self.topic, self.cursor, self.ledger_id, self.path
 
     def document(self) -> FindingDocument:
-        """Return the finding as it is printed; places that it has not are left out."""
-        found: FindingDocument = {
+        """Return the finding as it is printed, without the places that it doesn't have."""
+        document: FindingDocument = {
             "code": self.code,
             "severity": self.severity,
             **self._places(),
@@ -88,8 +232,8 @@ class Finding:
             "evidence": self.evidence,
         }
         if self.repair is not None:
-            found["repair"] = self.repair
-        return found
+            document["repair"] = self.repair
+        return document
 
     def _places(self) -> Places:
         places: Places = {}
@@ -106,31 +250,6 @@ class Finding:
         return places
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
-    """What a code stands for. `severity` is the gravest it is found with.
-
-    `means` is for somebody who does not know these formats, `broker` what a broker does, `errors` its own
-    words, `comes` how it comes to be, `cure` what to do, `unless` what looks like it and is healthy.
-    `evidence` are the names of what a finding of it may have as evidence, with their types.
-    """
-
-    name: str
-    severity: Severity
-    title: str
-    means: str
-    broker: str
-    comes: str
-    cure: str
-    errors: tuple[str, ...] = ()
-    unless: str = ""
-    evidence: Mapping[str, Any] = field(default_factory=dict, compare=False)
-
-    @property
-    def shape(self) -> Members:
-        """What evidence of a finding looks like."""
-        return Members(f"evidence-{self.name}", f"{self.title}.", lambda: self.evidence)
-
-    def found(self, message: str, *, severity: Severity | None = None, **where: Any) -> Finding:
-        """Return a finding of this code; `where` are the places, `evidence` and `repair` of a Finding."""
-        return Finding(self.name, severity or self.severity, message, **where)
+def finding(name: str, message: str, *, severity: Severity | None = None, **fields: Any) -> Finding:
+    """Return a finding of a code, with the code's severity by default; `fields` are those of Finding."""
+    return Finding(name, severity or code(name).severity, message, **fields)

@@ -1,7 +1,8 @@
-"""The cursors of a topic: where they stand, beside the ledgers that there are, and where their state lies.
+"""The cursors of a topic: their positions, the ledgers with their state, and the ledgers that they refer to.
 
-Sources: apache/pulsar ManagedCursorImpl (recover, recoverFromLedger, recoveredCursor), PersistentTopic; what
-brokers did with each was tried on 4.0.7 and 4.2.4.
+Sources: apache/pulsar ManagedCursorImpl (recover, recoverFromLedger, recoveredCursor), PersistentTopic,
+TwoPhaseCompactor, CompactedTopicImpl, BucketDelayedDeliveryTracker; apache/pulsar#26483 (recovery drops the
+reference to compacted data). The effects on brokers were tested with 4.0.7 and 4.2.4.
 """
 
 from __future__ import annotations
@@ -13,189 +14,80 @@ from typing import Final
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.metadata.acks import Acks, acks_of, has_acks
 from pulsar_meta.codecs.times import iso_time
-from pulsar_meta.jobs.check.codes import Code, Finding, Severity, Where
-from pulsar_meta.jobs.check.facts import LedgerFacts, mark_of
-from pulsar_meta.jobs.check.ledgers import ends, terminated
-from pulsar_meta.jobs.check.records import is_lost
-from pulsar_meta.jobs.check.sight import Check, CursorSight, Sight
+from pulsar_meta.jobs.check.codes import Finding, Place, Severity, finding
+from pulsar_meta.jobs.check.ledger_facts import LedgerFacts, owner_hash
+from pulsar_meta.jobs.check.topic_view import CursorView, Rule, TopicView, is_internal
 from pulsar_meta.jobs.topics.backlog import backlog
+from pulsar_meta.jobs.topics.owners import COMPACTED_LEDGER, COMPACTION, bucket_ledgers
 from pulsar_meta.jobs.topics.recovery import rewound_to
 from pulsar_meta.jobs.topics.topic import Ledger, Position
 
-BEYOND_END: Final = Code(
-    "cursor-beyond-end",
-    Severity.ERROR,
-    "A subscription that stands behind the end of its topic",
-    means="The mark-delete position is higher than the topic's last entry.",
-    broker="Loading moves the cursor to the end: **what came before counts as read**, the backlog is"
-    " skipped.",
-    errors=("Current position … is ahead of last position",),
-    comes="The topic's list or metadata was restored from an earlier time than the cursor, or ledgers were"
-    " lost; an edit by hand.",
-    cure="Write the right position into the cursor's record before a broker loads the topic.",
-    unless="An open last ledger, of which nobody can say where it ends without the bookies; a position"
-    " behind the end of a ledger in the middle goes on at the next entry, a note.",
-    evidence={"mark_delete": tuple[int, int], "end": tuple[int, int] | None, "entries": int},
-)
-VANISHED: Final = Code(
-    "cursor-in-vanished-ledger",
-    Severity.NOTE,
-    "A subscription that stands in a ledger that the topic does not list",
-    means="The mark-delete position is in a ledger between the first and the last of the list that is not"
-    " there.",
-    broker="It goes on at the next entry that there is.",
-    comes="The ledger was taken out of the list, or lost from it.",
-    cure="None for the cursor; see whether the ledger is missing (`ledger-not-listed`).",
-    unless="Before the first ledger (trimmed), and `LEDGER:-1` of an empty ledger that was discarded.",
-    evidence={"mark_delete": tuple[int, int]},
-)
-RANGES: Final = Code(
-    "cursor-ranges",
-    Severity.NOTE,
-    "Acknowledged ranges that do not fit",
-    means="Entries that are acknowledged individually lie before the mark-delete position, overlap, lie in"
-    " ledgers that the topic does not list, or beyond a ledger's end.",
-    broker="It ignores or merges them. Should an entry of that position be written later, it counts as read.",
-    comes="An edit by hand of the position alone, or a list that lost ledgers.",
-    cure="None needed.",
-    evidence={
-        "before the position": int,
-        "in a ledger that is not listed": int,
-        "beyond the end of a ledger": int,
-        "overlapping": int,
-    },
-)
-LEDGER_MISSING: Final = Code(
-    "cursor-ledger-missing",
-    Severity.WARNING,
-    "The ledger with a subscription's state is gone",
-    means="The cursor's record says that its state is in a ledger, and BookKeeper has no metadata of that,"
-    " or the bookies no entry.",
-    broker="The topic loads. The cursor goes back to the position in its record, or to the topic's start;"
-    " what was acknowledged individually comes again. Properties of the subscription are kept.",
-    errors=("Error opening metadata ledger", "Error reading from metadata ledger"),
-    comes="The ledger was deleted by hand or as an orphan, or lost with a disk.",
-    cure="None needed; a record with the right position spares the messages that would come again.",
-    evidence={"back_to": tuple[int, int], "entries_after": int},
-)
-LEDGER_UNREADABLE: Final = Code(
-    "cursor-ledger-unreadable",
-    Severity.ERROR,
-    "The ledger with a subscription's state has entries that are no state",
-    means="No entry of the cursor's ledger can be decoded.",
-    broker="The cursor cannot be opened, and with it the whole topic does not load.",
-    errors=("Error while recovering cursor", "InvalidProtocolBufferException"),
-    comes="Damaged entries; or states that a fork writes, split or compressed, which other brokers cannot"
-    " read.",
-    cure="Make the record hold the state itself: cursorsLedgerId -1 and the position.",
-    evidence={"newest_readable": int | None},
-)
-LEDGER_FOREIGN: Final = Code(
-    "cursor-ledger-foreign",
-    Severity.ERROR,
-    "A subscription whose state should lie in a ledger of something else",
-    means="The ledger that the cursor's record names holds messages, or belongs to another cursor.",
-    broker="The topic does not load.",
-    errors=("InvalidProtocolBufferException",),
-    comes="An edit or a restore by hand.",
-    cure="Make the record hold the state itself: cursorsLedgerId -1 and the position.",
-    evidence={"owner": str, "role": str},
-)
-WITHOUT_TOPIC: Final = Code(
-    "cursor-without-topic",
-    Severity.WARNING,
-    "A subscription of a topic that is not there",
-    means="There is the record of a cursor, its topic has none, and no ledger says that it is that topic's.",
-    broker="Nothing, until a topic of that name is made: then the subscription is there from the start.",
-    comes="A broker that was stopped while it deleted the topic, or a deletion by hand.",
-    cure="Remove the record, unless the topic's record is what is missing.",
-    evidence={"cursors": list[str], "count": int},
-)
-IDLE: Final = Code(
-    "cursor-idle",
-    Severity.NOTE,
-    "A subscription that nobody used for long, and that holds data",
-    means="The subscription was last active longer ago than `--idle`, and the topic keeps data for it.",
-    broker="It keeps every ledger from the subscription's position on.",
-    comes="A consumer was taken down without unsubscribing; a reader with a durable cursor was forgotten.",
-    cure="Ask whose it is, then `pulsar-admin topics unsubscribe`; `subscriptionExpirationTimeMinutes` does"
-    " it by itself.",
-    unless="`__compaction`, `pulsar.*` and cursors of transactions; subscriptions whose last activity"
-    " nobody wrote down (newer releases do not).",
-    evidence={"last_active": int, "bytes": int, "mark_delete": tuple[int, int]},
-)
-CODES: Final = (
-    BEYOND_END, VANISHED, RANGES, LEDGER_MISSING, LEDGER_UNREADABLE, LEDGER_FOREIGN, WITHOUT_TOPIC, IDLE,
-)  # fmt: skip
+_STALLS: Final = "reading compacted stalls"
 
 
-def positions(sight: Sight) -> Iterator[Finding]:
-    """Where cursors stand, beside the ledgers of the topic."""
-    if not _is_comparable(sight):
+def positions(view: TopicView) -> Iterator[Finding]:
+    """Check that mark-delete positions are within the topic's ledgers."""
+    if not _is_comparable(view):
         return
-    first, end, unlisted = sight.ledgers[0].ledger_id, end_of(sight), _unlisted(sight)
-    counts = {ledger.ledger_id: ledger.entries for ledger in sight.ledgers}
-    for cursor in sight.cursors:
+    first, end, unlisted = view.ledgers[0].ledger_id, end_of(view), _unlisted(view)
+    counts = {ledger.ledger_id: ledger.entries for ledger in view.ledgers}
+    for cursor in view.cursors:
         at = cursor.mark_delete
         if at is None or at.entry_id < 0 or at.ledger_id < first or at.ledger_id in unlisted:
             continue
-        behind = _is_behind(sight, at, end)
-        if not behind and at.ledger_id in counts and not _is_past(counts[at.ledger_id], at):
+        beyond = _is_beyond(view, at, end)
+        if not beyond and at.ledger_id in counts and not _is_past(counts[at.ledger_id], at):
             continue
-        where, evidence = _where(sight, cursor), {"mark_delete": list(at)}
-        if behind:
-            known = None if end is None else list(end)
-            text = (
-                f"it stands at {at.ledger_id}:{at.entry_id}, behind the end of the topic: loading moves it to"
+        place = view.cursor_place(cursor.name)
+        evidence: Place = {"mark_delete": list(at)}
+        text = f"its position is {at.ledger_id}:{at.entry_id}"
+        if beyond:
+            text += (
+                ", beyond the end of the topic: loading moves it to the end, and its backlog counts as read"
             )
-            text += " the end, and what it has not read counts as read"
-            yield BEYOND_END.found(text, evidence=evidence | {"end": known}, **where)
+            evidence["end"] = None if end is None else list(end)
+            yield finding("cursor-beyond-end", text, evidence=evidence, **place)
         elif at.ledger_id not in counts:
-            text = f"it stands at {at.ledger_id}:{at.entry_id}, in a ledger that the list has not got"
-            yield VANISHED.found(f"{text}: it goes on at the next entry", evidence=evidence, **where)
-        elif _is_past(_counts(sight)[at.ledger_id], at):
+            text += ", in a ledger that is not listed: the broker continues with the next entry"
+            yield finding("cursor-in-vanished-ledger", text, evidence=evidence, **place)
+        elif _is_past(_counts(view)[at.ledger_id], at):
             entries = counts[at.ledger_id]
-            text = (
-                f"it stands at {at.ledger_id}:{at.entry_id}, the ledger has {entries} entries: it goes on at"
-            )
-            yield BEYOND_END.found(
-                f"{text} the next one",
-                severity=Severity.NOTE,
-                evidence=evidence | {"entries": entries},
-                **where,
-            )
+            text += f", and the ledger has {entries} entries: the broker continues with the next ledger"
+            evidence["entries"] = entries
+            yield finding("cursor-beyond-end", text, severity=Severity.NOTE, evidence=evidence, **place)
 
 
-def end_of(sight: Sight) -> Position | None:
-    """Return the position of the topic's last entry; None where an open ledger may have more."""
-    for ledger in reversed(sight.ledgers):
+def end_of(view: TopicView) -> Position | None:
+    """Return the position of the topic's last entry, None if an open ledger may have more."""
+    for ledger in reversed(view.ledgers):
         entries = ledger.entries
         if entries is None:
             return None
         if entries:
             return Position(ledger.ledger_id, entries - 1)
-    return Position(sight.ledgers[-1].ledger_id, -1)
+    return Position(view.ledgers[-1].ledger_id, -1)
 
 
-def ranges(sight: Sight) -> Iterator[Finding]:
-    """Whether what is acknowledged individually lies where entries are."""
-    if not _is_comparable(sight):
+def ranges(view: TopicView) -> Iterator[Finding]:
+    """Check that individually acknowledged ranges are within the topic's ledgers."""
+    if not _is_comparable(view):
         return
     counts: dict[int, int | None] | None = None
-    for cursor in sight.cursors:
+    for cursor in view.cursors:
         if cursor.state is None or cursor.state.state is None or not has_acks(cursor.state.state):
             continue
         if counts is None:
-            # A ledger that is the topic's and not in its list is a finding of its own.
-            counts = dict.fromkeys(_unlisted(sight)) | _counts(sight)
+            # A ledger of the topic that is not listed is reported separately.
+            counts = dict.fromkeys(_unlisted(view)) | _counts(view)
         acks, faults = acks_of(cursor.state.state), dict[str, int]()
         mark = cursor.state.mark_delete
         for ledger_id, runs in acks.entries.items():
-            for name in _range_faults(ledger_id, sorted(runs), counts, mark):
-                faults[name] = faults.get(name, 0) + 1
+            for fault in _range_faults(ledger_id, sorted(runs), counts, mark):
+                faults[fault] = faults.get(fault, 0) + 1
         if faults:
-            text = ", ".join(f"{count} {name}" for name, count in faults.items())
-            yield RANGES.found(f"acknowledged ranges: {text}", evidence=faults, **_where(sight, cursor))
+            text = ", ".join(f"{count} {fault}" for fault, count in faults.items())
+            place = view.cursor_place(cursor.name)
+            yield finding("cursor-ranges", f"acknowledged ranges: {text}", evidence=faults, **place)
 
 
 def _range_faults(
@@ -210,140 +102,209 @@ def _range_faults(
             yield "before the position"
         elif entries is not None and last >= entries:
             yield "beyond the end of a ledger"
-    yield from ("overlapping" for one, other in pairwise(runs) if other[0] <= one[1])
+    yield from ("overlapping" for first, second in pairwise(runs) if second[0] <= first[1])
 
 
-def state_ledgers(sight: Sight) -> Iterator[Finding]:
-    """The ledgers that hold the states of cursors."""
-    for cursor in sight.cursors:
+def state_ledgers(view: TopicView) -> Iterator[Finding]:
+    """Check the ledgers that hold the states of cursors."""
+    for cursor in view.cursors:
         if cursor.state is None or cursor.state.ledger_id is None:
             continue
         ledger_id = cursor.state.ledger_id
-        facts = sight.facts(ledger_id)
-        mine = mark_of("cursor", str(sight.name), cursor.name)
-        if facts.metadata == "known" and facts.mark == mine and sight.cluster.source is None:
+        facts = view.facts(ledger_id)
+        own = owner_hash("cursor", str(view.name), cursor.name)
+        if facts.metadata == "known" and facts.owner_hash == own and view.context.source is None:
             continue
-        where = _where(sight, cursor) | {"ledger_id": ledger_id}
-        if facts.metadata == "known" and facts.mark not in (0, mine):
+        place = view.cursor_place(cursor.name, ledger_id)
+        if facts.metadata == "known" and facts.owner_hash not in (0, own):
             owner = facts.owner
-            named = "something else" if owner is None else f"{owner.role} of {owner.name}"
-            yield LEDGER_FOREIGN.found(
-                f"its state should lie in ledger {ledger_id}, which was created as {named}: the topic does"
-                f" not"
-                " load",
+            purpose = "something else" if owner is None else f"{owner.role} of {owner.name}"
+            yield finding(
+                "cursor-ledger-foreign",
+                f"its state should be in ledger {ledger_id}, which was created as {purpose}: the topic"
+                " does not load",
                 evidence={} if owner is None else {"owner": owner.name, "role": owner.role},
-                **where,
+                **place,
             )
         elif facts.metadata == "absent":
-            yield _gone(sight, cursor, "BookKeeper has no metadata of it", where)
+            yield _state_lost(view, cursor, "BookKeeper has no metadata of it", place)
         elif facts.metadata == "known":
-            yield from _unread_state(sight, cursor, where)
+            yield from _unread_state(view, cursor, place)
 
 
-def _unread_state(sight: Sight, cursor: CursorSight, where: Where) -> Iterator[Finding]:
-    """A state whose newest entry, the one that a broker reads, is not there or says nothing."""
-    source, state = sight.cluster.on_bookies, cursor.state
+def _unread_state(view: TopicView, cursor: CursorView, place: Place) -> Iterator[Finding]:
+    """Check the newest entry of a state ledger, which is the one that a broker reads."""
+    source, state = view.context.on_bookies, cursor.state
     if source is None or state is None or state.ledger_id is None:
         return
     if isinstance(state.fault, DecodeError):
-        text = f"{state.fault.message}: the topic does not load"
-        yield LEDGER_UNREADABLE.found(text, evidence={"newest_readable": state.entry_id}, **where)
+        text, evidence = (
+            f"{state.fault.message}: the topic does not load",
+            {"newest_readable": state.entry_id},
+        )
+        yield finding("cursor-ledger-unreadable", text, evidence=evidence, **place)
         return
-    last = sight.facts(state.ledger_id).last_entry
-    covers = sight.cluster.asks_bookies or _has_all(source.bookies, sight.facts(state.ledger_id))
-    if covers and last is None and state.entry_id is None:
-        # The record names a ledger only after its first entry is written.
-        yield _gone(sight, cursor, "no bookie has an entry of it", where)
-    elif covers and last is not None and last >= 0 and (state.entry_id is None or state.entry_id < last):
-        yield _gone(sight, cursor, f"no bookie has its last entry, {last}", where)
+    last = view.facts(state.ledger_id).last_entry
+    complete = view.context.asks_bookies or _has_all(source.bookies, view.facts(state.ledger_id))
+    if complete and last is None and state.entry_id is None:
+        # A record refers to a ledger only after the ledger's first entry was written.
+        yield _state_lost(view, cursor, "no bookie has an entry of it", place)
+    elif complete and last is not None and last >= 0 and (state.entry_id is None or state.entry_id < last):
+        yield _state_lost(view, cursor, f"no bookie has its last entry, {last}", place)
 
 
 def _has_all(given: frozenset[str] | None, facts: LedgerFacts) -> bool:
-    """Return whether every bookie that the ledger lies on was given."""
+    """Return True if every bookie of a ledger's ensembles was given."""
     return given is not None and facts.bookies.all <= given
 
 
-def _gone(sight: Sight, cursor: CursorSight, why: str, where: Where) -> Finding:
-    if cursor.info is None:
-        return LEDGER_MISSING.found(f"the ledger with its state is gone ({why})", **where)
-    at = rewound_to(sight.ledgers, cursor.info)
+def _state_lost(view: TopicView, cursor: CursorView, why: str, place: Place) -> Finding:
     text = f"the ledger with its state is gone ({why})"
-    again = backlog(sight.ledgers, at, Acks())
-    least = "" if again.open_ledger is None else " or more"
-    text += (
-        f": the broker goes back to {at.ledger_id}:{at.entry_id}, {again.entries} entries{least} come again"
-    )
-    evidence = {"back_to": list(at), "entries_after": again.entries}
-    return LEDGER_MISSING.found(text, evidence=evidence, **where)
+    if cursor.info is None:
+        return finding("cursor-ledger-missing", text, **place)
+    at = rewound_to(view.ledgers, cursor.info)
+    after = backlog(view.ledgers, at, Acks())
+    least = "" if after.open_ledger is None else "at least "
+    back = f"the broker goes back to {at.ledger_id}:{at.entry_id}"
+    text += f": {back} and redelivers {least}{after.entries} entries"
+    evidence = {"back_to": list(at), "entries_after": after.entries}
+    return finding("cursor-ledger-missing", text, evidence=evidence, **place)
 
 
-def idle(sight: Sight) -> Iterator[Finding]:
-    """Subscriptions that were not used for long and hold data; those in use keep their state in a ledger."""
-    now = sight.cluster.now
-    for cursor in sight.cursors if now is not None and not is_internal(sight.name.local) else ():
+def idle(view: TopicView) -> Iterator[Finding]:
+    """Check for idle subscriptions that retain data; those in use keep their state in a ledger."""
+    now = view.context.now
+    for cursor in view.cursors if now is not None and not is_internal(view.name.local) else ():
         at, active = cursor.mark_delete, 0 if cursor.info is None else cursor.info.lastActive
         if at is None or not active or cursor.state is None or cursor.state.ledger_id is not None:
             continue
-        if is_internal(cursor.name) or now is None or now - active < sight.cluster.idle:
+        if is_internal(cursor.name) or now is None or now - active < view.context.idle:
             continue
-        held = sum(ledger.size or 0 for ledger in sight.ledgers if _holds(ledger, at))
-        if held:
-            yield IDLE.found(
-                f"last active {iso_time(active)}; the topic keeps {held} bytes from its position on",
-                evidence={"last_active": active, "bytes": held, "mark_delete": list(at)},
-                **_where(sight, cursor),
+        retained = sum(ledger.size or 0 for ledger in view.ledgers if _is_retained(ledger, at))
+        if retained:
+            yield finding(
+                "cursor-idle",
+                f"it was last active at {iso_time(active)}, and retains {retained} bytes",
+                evidence={"last_active": active, "bytes": retained, "mark_delete": list(at)},
+                **view.cursor_place(cursor.name),
             )
 
 
-def is_internal(name: str) -> bool:
-    """Return whether a topic or a cursor is one of the brokers' own."""
-    return name.startswith(("__", "pulsar.", "transaction.")) or "__transaction" in name
-
-
-def _holds(ledger: Ledger, at: Position) -> bool:
-    """Return whether a ledger is kept for a subscription that stands at a position."""
+def _is_retained(ledger: Ledger, at: Position) -> bool:
+    """Return True if a ledger is kept for a subscription at this position."""
     last = (ledger.entries or 0) - 1
     return (ledger.ledger_id, last) > (at.ledger_id, at.entry_id)
 
 
-def without_topic(sight: Sight) -> Iterator[Finding]:
-    """Cursors whose topic has no record."""
-    if sight.record is None and sight.cursors and not is_lost(sight):
-        names = [cursor.name for cursor in sight.cursors]
-        yield WITHOUT_TOPIC.found(
-            f"its {len(names)} subscriptions have records, the topic has none",
-            evidence={"cursors": names[:10], "count": len(names)},
-            **sight.where(),
-        )
+def compaction(view: TopicView) -> Iterator[Finding]:
+    """Check that the compaction cursor refers to the compacted data, and that it exists."""
+    cursor = next((each for each in view.cursors if each.name == COMPACTION), None)
+    if cursor is not None and not cursor.known:
+        return
+    ledger_id = None if cursor is None else compacted_ledger(cursor)
+    if ledger_id is None:
+        yield from _lost_reference(view, cursor)
+        return
+    place = view.cursor_place(COMPACTION, ledger_id)
+    if view.facts(ledger_id).metadata == "absent":
+        text = f"its compacted data is in ledger {ledger_id}, which BookKeeper doesn't know: {_STALLS}"
+        yield finding("compaction-ledger-missing", text, **place)
+    elif _is_without_entries(view, ledger_id):
+        text = f"its compacted data is in ledger {ledger_id}, of which no bookie has an entry: {_STALLS}"
+        yield finding("compaction-ledger-missing", text, **place)
 
 
-TOPIC_CHECKS: Final[tuple[Check, ...]] = (positions, ranges, state_ledgers, without_topic, idle)
+def buckets(view: TopicView) -> Iterator[Finding]:
+    """Check that the indexes of delayed messages exist."""
+    for cursor in view.cursors:
+        for ledger_id in () if cursor.info is None else bucket_ledgers(cursor.info):
+            if view.facts(ledger_id).metadata == "absent":
+                text = f"its index of delayed messages is ledger {ledger_id}, which BookKeeper doesn't know"
+                yield finding("bucket-ledger-missing", text, **view.cursor_place(cursor.name, ledger_id))
 
 
-def _where(sight: Sight, cursor: CursorSight) -> Where:
-    return {"topic": str(sight.name), "cursor": cursor.name, "path": cursor.path}
+RULES: Final[tuple[Rule, ...]] = (positions, ranges, state_ledgers, idle, compaction, buckets)
 
 
-def _is_comparable(sight: Sight) -> bool:
-    """Return whether the topic's list says where positions can be; not where it ends before its entries."""
-    return bool(sight.ledgers) and not sight.is_shadow and next(terminated(sight), None) is None
+def compacted_ledger(cursor: CursorView) -> int | None:
+    """Return the ledger with compacted data that a cursor's true state refers to."""
+    state = None if cursor.state is None else cursor.state.state
+    properties = () if state is None else state.properties
+    return next((item.value for item in properties if item.name == COMPACTED_LEDGER), None)
 
 
-def _counts(sight: Sight) -> dict[int, int | None]:
-    """Return how many entries each ledger has; None where that is open, or list and BookKeeper disagree."""
-    disputed = {one.ledger_id for one in ends(sight)}
-    return {one.ledger_id: None if one.ledger_id in disputed else one.entries for one in sight.ledgers}
+def _lost_reference(view: TopicView, cursor: CursorView | None) -> Iterator[Finding]:
+    """Check for compacted data that fits the topic and that no cursor refers to.
+
+    During a scan the cursors are not known yet.
+    """
+    if not view.ledgers:
+        return
+    ends = ((ledger_id, _compacted_up_to(view, ledger_id, cursor)) for ledger_id in view.compacted)
+    fitting = {ledger_id: end for ledger_id, end in ends if end is not None}
+    if not fitting:
+        return
+    best = max(fitting, key=lambda ledger_id: (fitting[ledger_id], ledger_id))
+    end = fitting[best]
+    trimmed = end.ledger_id < view.ledgers[0].ledger_id
+    missing = "is gone" if cursor is None else "does not refer to it"
+    yield finding(
+        "compaction-pointer-lost",
+        f"ledger {best} has the compacted data up to {end.ledger_id}:{end.entry_id}, and the cursor"
+        f" {COMPACTION} {missing}{'; the original entries were trimmed' if trimmed else ''}",
+        severity=Severity.ERROR if trimmed else Severity.WARNING,
+        evidence={"candidates": [[ledger_id, list(at)] for ledger_id, at in fitting.items()]},
+        **view.cursor_place(COMPACTION, best),
+    )
 
 
-def _unlisted(sight: Sight) -> set[int]:
-    """Return the ledgers that are the topic's by their custom metadata, and not in its list."""
-    listed = sight.listed
-    return {one for one in sight.owned if one not in listed}
+def _compacted_up_to(view: TopicView, ledger_id: int, cursor: CursorView | None) -> Position | None:
+    """Return the end of a ledger of compacted data if it is complete and fits the topic, else None.
+
+    During a scan the end is not known, so any complete ledger may fit.
+    """
+    facts = view.facts(ledger_id)
+    if facts.metadata != "known" or facts.last_entry is None or facts.last_entry < 0:
+        return None
+    if facts.full is None:
+        return Position(0, 0)
+    if facts.full.compacted_to is None:
+        return None
+    end = Position(*facts.full.compacted_to)
+    if cursor is None:
+        # An earlier topic of the same name may also have left one.
+        return end if end.ledger_id in view.listed else None
+    at = cursor.mark_delete
+    return end if at is not None and at >= end else None
 
 
-def _is_behind(sight: Sight, at: Position, end: Position | None) -> bool:
-    """Return whether a position is behind the last entry of the topic, as far as that is known."""
-    return at.ledger_id > sight.ledgers[-1].ledger_id or (end is not None and at > end)
+def _is_without_entries(view: TopicView, ledger_id: int) -> bool:
+    """Return True if a closed ledger should have entries on the given bookies, and has none."""
+    source, facts = view.context.on_bookies, view.facts(ledger_id)
+    if source is None or facts.metadata != "known" or facts.last_entry is None or facts.last_entry < 0:
+        return False
+    complete = view.context.asks_bookies or _has_all(source.bookies, facts)
+    return complete and not view.has_entry(ledger_id, facts.last_entry)
+
+
+def _is_comparable(view: TopicView) -> bool:
+    """Return True if the list tells where positions can be; a wrong termination makes it unreliable."""
+    return bool(view.ledgers) and not view.is_shadow and view.first_after_termination() is None
+
+
+def _counts(view: TopicView) -> dict[int, int | None]:
+    """Return the entries of each ledger, None if it is open or if the list and BookKeeper disagree."""
+    return {ledger.ledger_id: None if view.disagrees(ledger) else ledger.entries for ledger in view.ledgers}
+
+
+def _unlisted(view: TopicView) -> set[int]:
+    """Return the topic's own ledgers, by custom metadata, that it does not list."""
+    return {ledger_id for ledger_id in view.owned if ledger_id not in view.listed}
+
+
+def _is_beyond(view: TopicView, at: Position, end: Position | None) -> bool:
+    """Return True if a position is beyond the topic's last entry, if that is known."""
+    return at.ledger_id > view.ledgers[-1].ledger_id or (end is not None and at > end)
 
 
 def _is_past(entries: int | None, at: Position) -> bool:

@@ -1,88 +1,49 @@
-"""Whether the entries that ledgers should have are where they should be: with a source of entries only.
+"""Whether bookies have the entries that ledgers should have, and enough copies of them.
 
-Whether they are whole is for `verify-entries`. Up to write quorum minus ack quorum copies of an entry may be
-missing, so any copy counts.
+`verify-entries` checks the content of entries. A writer is told that an entry is safe once the ack quorum has
+it, so up to write quorum minus ack quorum copies of an entry may be missing without any fault. A bookie that
+has nothing of a ledger that it should have a part of has lost its disks, or was replaced.
 
-Sources: apache/bookkeeper LedgerHandle, RoundRobinDistributionSchedule; apache/pulsar OpReadEntry.
+Sources: apache/bookkeeper LedgerHandle, RoundRobinDistributionSchedule, BookieAutoRecovery (Auditor);
+apache/pulsar OpReadEntry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.check.codes import Code, Finding, Severity
-from pulsar_meta.jobs.check.sight import Check, Sight, has_entry
-from pulsar_meta.jobs.topics.placement import Placement, placement
+from pulsar_meta.entries.ensemble import Ensembles, Segment
+from pulsar_meta.jobs.check.codes import Finding, Severity, finding
+from pulsar_meta.jobs.check.topic_view import Rule, TopicView, has_entry
+from pulsar_meta.jobs.topics.placement import Placement, placement, placement_on
 from pulsar_meta.jobs.topics.topic import Ledger
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-WITHOUT_ENTRIES: Final = Code(
-    "ledger-without-entries",
-    Severity.ERROR,
-    "A ledger of which no bookie has an entry",
-    means="BookKeeper has its metadata, and none of the disks or bookies that were asked, and that should"
-    " have its entries, has any.",
-    broker="The topic loads; reading stops there, and clients get nothing. With autoSkipNonRecoverableData"
-    " its entries count as acknowledged.",
-    errors=("LedgerNotExistException: No such ledger exists on Bookies", "No such entry"),
-    comes="A disk was lost or formatted; the metadata was missing for a while, and the bookies collected"
-    " the entries; a bookie was replaced under the same name.",
-    cure="If the disks are not lost, bring them back. Else take the ledger out of the topic's list: what"
-    " comes after is then read again.",
-    unless="Bookies that are only down, or whose disks were not given; ledgers that were offloaded and"
-    " deleted from BookKeeper. A note where every subscription is past it.",
-    evidence={"expected": int, "found": int, "last_entry": int},
-)
-END_DIFFERS: Final = Code(
-    "ledger-end-differs",
-    Severity.ERROR,
-    "A ledger whose last entries are on no bookie",
-    means="The metadata has it closed at an entry that nobody has; the entries end before.",
-    broker="Reading stalls there; of the last ledger clients time out in getLastMessageId.",
-    errors=("NonRecoverableLedgerException: No such entry",),
-    comes="The metadata was rebuilt with a wrong last entry, or disks were restored from an earlier time.",
-    cure="Make the metadata OPEN with no last entry, and let the broker recover it; the entries that are"
-    " gone stay gone.",
-    unless="Disks that hold more than the metadata says, journals that hold more than the entry logs.",
-    evidence={"expected": int, "found": int, "last_entry": int, "first_missing": int},
-)
-ENTRY_MISSING: Final = Code(
-    "entry-missing",
-    Severity.ERROR,
-    "Entries in the middle of a ledger that are on no bookie",
-    means="There are entries before and after them, and no copy of these.",
-    broker="Reading stops there. **With autoSkipNonRecoverableData the whole ledger is skipped.**",
-    errors=("No such entry",),
-    comes="A disk lost bytes, or an entry log was removed.",
-    cure="Acknowledge these entries individually in each cursor: only they are lost. Readers, which have no"
-    " cursor of their own, still stall.",
-    evidence={"expected": int, "found": int, "last_entry": int, "first_missing": int},
-)
-CODES: Final = (WITHOUT_ENTRIES, END_DIFFERS, ENTRY_MISSING)
+# The copies of entries in larger ledgers are not counted.
+_MOST_ENTRIES: Final = 1 << 28
 
 
-def entries_there(sight: Sight) -> Iterator[Finding]:
-    """Ledgers whose entries are not where the metadata says."""
-    source = sight.cluster.on_bookies
-    if source is None or sight.is_shadow:
+def missing_entries(view: TopicView) -> Iterator[Finding]:
+    """Check that the entries of each ledger are on bookies that should have them."""
+    source = view.context.on_bookies
+    if source is None or view.is_shadow:
         return
-    for ledger in sight.ledgers:
-        last = last_expected(sight, ledger)
+    for ledger in view.ledgers:
+        last = last_expected(view, ledger)
         if last is not None:
-            yield from _of_ledger(sight, source, ledger, last)
+            yield from _missing_in(view, source, ledger, last)
 
 
-TOPIC_CHECKS: Final[tuple[Check, ...]] = (entries_there,)
-
-
-def last_expected(sight: Sight, ledger: Ledger) -> int | None:
-    """Return the last entry that the metadata and the list agree on; None where there is none to look for."""
-    facts = sight.facts(ledger.ledger_id)
+def last_expected(view: TopicView, ledger: Ledger) -> int | None:
+    """Return the last entry that BookKeeper and the list agree on, None if there is no entry to look for."""
+    facts = view.facts(ledger.ledger_id)
     gone = ledger.offload is not None and ledger.offload.bookkeeper_deleted
     if facts.metadata != "known" or gone:
         return None
@@ -91,80 +52,218 @@ def last_expected(sight: Sight, ledger: Ledger) -> int | None:
     return None if last < 0 or disagree else last
 
 
-def _of_ledger(sight: Sight, source: EntrySource, ledger: Ledger, last: int) -> Iterator[Finding]:
+def _missing_in(view: TopicView, source: EntrySource, ledger: Ledger, last: int) -> Iterator[Finding]:
     place = placement(ledger, source)
-    should = place.count(0, last)
-    asked = sight.cluster.asks_bookies
-    held = (_count_asked if asked else _count_held)(source, ledger.ledger_id, last, place)
-    covers = source.bookies is not None or asked
-    if held >= should or (held == 0 and not covers):
+    expected = place.count(0, last)
+    asked = view.context.asks_bookies
+    present = (_count_asked if asked else _count_on_disks)(source, ledger.ledger_id, last, place)
+    if present >= expected or (present == 0 and source.bookies is None and not asked):
         return
-    where, evidence = sight.where(ledger.ledger_id), {"expected": should, "found": held, "last_entry": last}
-    severity = Severity.NOTE if sight.consumed(ledger) else Severity.ERROR
-    read = "; every subscription is past it" if severity is Severity.NOTE else ""
-    if held == 0:
-        text = f"none of its {should} entries is on a bookie that should have it{read}"
-        yield WITHOUT_ENTRIES.found(text, severity=severity, evidence=evidence, **where)
+    where = view.place(ledger.ledger_id)
+    evidence = {"expected": expected, "found": present, "last_entry": last}
+    severity = Severity.NOTE if view.consumed(ledger) else Severity.ERROR
+    consumed = "; every subscription is past it" if severity is Severity.NOTE else ""
+    if present == 0:
+        text = f"none of its {expected} entries is on a bookie that should have it{consumed}"
+        yield finding("ledger-without-entries", text, severity=severity, evidence=evidence, **where)
         return
-    ids = (
-        source.entry_ids(ledger.ledger_id, 0, last) if asked else held_entries(source, ledger.ledger_id, last)
-    )
-    first = _first_missing(map(int, ids), last, place)
+    first = _first_missing(_present_ids(source, ledger.ledger_id, last, asked=asked), last, place)
     evidence |= {"first_missing": first}
-    count = should - held
+    count = expected - present
     if place.count(first, last) == count:
-        text = f"it goes to entry {last}, and the last {count} are on no bookie, from {first} on{read}"
-        yield END_DIFFERS.found(text, severity=severity, evidence=evidence, **where)
+        text = f"the last {count} of its entries, {first} to {last}, are on no bookie{consumed}"
+        yield finding("ledger-end-differs", text, severity=severity, evidence=evidence, **where)
     else:
-        text = f"{count} of its entries are on no bookie that should have them, the first is {first}{read}"
-        yield ENTRY_MISSING.found(text, severity=severity, evidence=evidence, **where)
+        text = (
+            f"{count} of its entries are on no bookie that should have them; the first is {first}{consumed}"
+        )
+        yield finding("entry-missing", text, severity=severity, evidence=evidence, **where)
 
 
-def held_entries(source: EntrySource, ledger_id: int, last: int) -> NDArray[np.int64]:
-    """Return the entries up to `last` that a bookie's files have room for, in order.
-
-    Places that an index names beyond the end of a file hold nothing. What is in the records is for
-    `verify-entries`.
-    """
+def entries_on_disks(source: EntrySource, ledger_id: int, last: int) -> NDArray[np.int64]:
+    """Return the ids up to `last` of entries that bookies' indexes have and that are within their files."""
     import numpy as np
 
     from pulsar_meta.entries.record_sizes import within_files
 
-    found = [np.empty(0, np.int64)]
+    ids = [np.empty(0, np.int64)]
     for part in source.parts:
         tables = part.located(ledger_id, 0, last)
         if tables is None:
-            found.append(np.fromiter(part.entry_ids(ledger_id, 0, last), np.int64))
+            ids.append(np.fromiter(part.entry_ids(ledger_id, 0, last), np.int64))
         else:
-            found += map(within_files, tables)
-    return np.unique(np.concatenate(found))
+            ids += map(within_files, tables)
+    return np.unique(np.concatenate(ids))
 
 
-def _count_held(source: EntrySource, ledger_id: int, last: int, place: Placement) -> int:
-    """Return how many of the entries up to `last` that should be here are."""
-    return place.count_of(held_entries(source, ledger_id, last))
+def _count_on_disks(source: EntrySource, ledger_id: int, last: int, place: Placement) -> int:
+    return place.count_of(entries_on_disks(source, ledger_id, last))
 
 
 def _count_asked(source: EntrySource, ledger_id: int, last: int, place: Placement) -> int:
-    """Return the same of running bookies, which are asked for two entries: counting is reading them all."""
-    missing = [one for one in {0, last} if not has_entry(source, ledger_id, one)]
-    return 0 if len(missing) == len({0, last}) else last + 1 - len(missing)
+    """Estimate the number of entries by asking running bookies for two, because counting reads them all."""
+    asked = {0, last}
+    missing = [entry_id for entry_id in asked if not has_entry(source, ledger_id, entry_id)]
+    return 0 if len(missing) == len(asked) else last + 1 - len(missing)
 
 
-def _entries(source: EntrySource, ledger_id: int, last: int, *, asked: bool) -> Iterator[int]:
-    """Yield the entries that are there, in order; those of running bookies as they are asked for."""
+def _present_ids(source: EntrySource, ledger_id: int, last: int, *, asked: bool) -> Iterable[int]:
     if asked:
-        yield from source.entry_ids(ledger_id, 0, last)
-    else:
-        yield from held_entries(source, ledger_id, last).tolist()
+        return source.entry_ids(ledger_id, 0, last)
+    return map(int, entries_on_disks(source, ledger_id, last))
 
 
-def _first_missing(found: Iterable[int], last: int, place: Placement) -> int:
-    """Return the first entry that should be here and is not among those that are found, when one is."""
+def _first_missing(present: Iterable[int], last: int, place: Placement) -> int:
+    """Return the first expected entry that is not among those present, in order; there must be one."""
     expected = place.first(0, last)
-    for entry_id in found:
+    for entry_id in present:
         if expected is None or entry_id > expected:
             break
         if entry_id == expected:
             expected = place.first(entry_id + 1, last)
     return last if expected is None else expected
+
+
+@dataclass(slots=True)
+class _Copies:
+    """Entries of a ledger with too few copies, and bookies without any of it.
+
+    `below` counts the entries with fewer copies than the ack quorum, `first` is the first of them, `least`
+    the lowest number of copies.
+    """
+
+    below: int = 0
+    first: int = -1
+    least: int = 0
+    without: tuple[str, ...] = ()
+
+
+def missing_copies(view: TopicView) -> Iterator[Finding]:
+    """Check that the entries of each ledger have enough copies."""
+    source = view.context.on_bookies
+    if source is None or view.is_shadow:
+        return
+    for ledger in view.ledgers:
+        facts, last = view.facts(ledger.ledger_id), last_expected(view, ledger)
+        if last is None or facts.bookies.write_quorum < 2 or last >= _MOST_ENTRIES:
+            continue
+        ensembles = _ensembles(view, ledger)
+        if ensembles is None:
+            if not view.whole:
+                # A scan doesn't know where segments begin. The complete view does.
+                yield finding("ledger-under-replicated", "suspected", **view.place(ledger.ledger_id))
+            continue
+        count = _ask_for_copies if view.context.asks_bookies else _count_copies
+        yield from _copy_findings(view, ledger, count(source, ensembles, last), ensembles)
+
+
+RULES: Final[tuple[Rule, ...]] = (missing_entries, missing_copies)
+
+
+def _copy_findings(
+    view: TopicView, ledger: Ledger, copies: _Copies, ensembles: Ensembles
+) -> Iterator[Finding]:
+    where = view.place(ledger.ledger_id)
+    quorums = {"write_quorum": ensembles.write_quorum, "ack_quorum": ensembles.ack_quorum}
+    if copies.below:
+        consumed = view.consumed(ledger)
+        yield finding(
+            "ledger-below-ack-quorum",
+            f"{copies.below} of its entries have fewer copies than the ack quorum of {ensembles.ack_quorum};"
+            f" the first is {copies.first}{'; every subscription is past it' if consumed else ''}",
+            severity=Severity.NOTE if consumed else Severity.ERROR,
+            evidence=quorums | {"entries": copies.below, "first": copies.first, "copies": copies.least},
+            **where,
+        )
+    elif copies.without:
+        yield finding(
+            "ledger-under-replicated",
+            f"{', '.join(copies.without)} should have copies of its entries, but has none",
+            evidence=quorums | {"bookies": list(copies.without)},
+            **where,
+        )
+
+
+def _ensembles(view: TopicView, ledger: Ledger) -> Ensembles | None:
+    """Return the ensembles of a ledger, None if they are not completely known yet, or invalid."""
+    members = view.facts(ledger.ledger_id).bookies
+    try:
+        if ledger.bookkeeper is not None:
+            return ledger.bookkeeper.ensembles()
+    except DecodeError:
+        return None
+    if len(members.segments) != 1 or len(members.segments[0]) < members.write_quorum:
+        return None
+    return Ensembles(
+        ledger_id=ledger.ledger_id,
+        write_quorum=members.write_quorum,
+        ack_quorum=members.ack_quorum,
+        segments=(Segment(0, members.segments[0]),),
+        last_entry=None,
+        digest_type="CRC32",
+        password=None,
+    )
+
+
+def _count_copies(source: EntrySource, ensembles: Ensembles, last: int) -> _Copies:
+    """Count copies on disks; a bookie whose disks were not given is assumed to have all of its own."""
+    import numpy as np
+
+    if source.bookies is None:
+        return _Copies()
+    copies, lacking = np.zeros(last + 1, np.int16), {}
+    for bookie in sorted({member for segment in ensembles.segments for member in segment.members}):
+        expected = _mask(placement_on(ensembles, frozenset({bookie})), last)
+        if bookie in source.bookies:
+            present = _on_bookie(source, bookie, ensembles.ledger_id, last) & expected
+            if not present.any():
+                lacking[bookie] = expected
+            expected = present
+        copies += expected
+    # If no copy of an entry is left at all, it is not this bookie's fault alone.
+    without = [bookie for bookie, expected in lacking.items() if copies[expected].any()]
+    # Entries without any copy are reported by `missing_entries`.
+    low = np.flatnonzero((copies > 0) & (copies < ensembles.ack_quorum))
+    if not len(low):
+        return _Copies(without=tuple(without))
+    return _Copies(len(low), int(low[0]), int(copies[low].min()), tuple(without))
+
+
+def _mask(place: Placement, last: int) -> NDArray[np.bool_]:
+    import numpy as np
+
+    ids, mask = np.arange(last + 1), np.zeros(last + 1, np.bool_)
+    for stripe in place.stripes:
+        part = slice(stripe.first, min(stripe.stop, last + 1))
+        mask[part] |= np.isin(ids[part] % stripe.size, stripe.remainders)
+    return mask
+
+
+def _on_bookie(source: EntrySource, bookie: str, ledger_id: int, last: int) -> NDArray[np.bool_]:
+    import numpy as np
+
+    from pulsar_meta.entries.record_sizes import within_files
+
+    mask = np.zeros(last + 1, np.bool_)
+    for part in source.parts:
+        if part.bookies is not None and bookie in part.bookies:
+            for table in part.located(ledger_id, 0, last) or ():
+                mask[within_files(table)] = True
+    return mask
+
+
+def _ask_for_copies(source: EntrySource, ensembles: Ensembles, last: int) -> _Copies:
+    """Ask running bookies for the first and the last entry, because counting all reads them all."""
+    asked = sorted({0, last})
+    lacking = {entry_id: source.lacking(ensembles.ledger_id, entry_id) for entry_id in asked}
+    copies = {entry_id: ensembles.write_quorum - len(lacking[entry_id]) for entry_id in asked}
+    low = [entry_id for entry_id in asked if 0 < copies[entry_id] < ensembles.ack_quorum]
+    if low:
+        return _Copies(len(low), low[0], min(copies[entry_id] for entry_id in low))
+    replicas = {entry_id: frozenset(ensembles.replicas(entry_id)) for entry_id in asked}
+    without = [
+        bookie
+        for bookie in sorted(frozenset().union(*replicas.values()))
+        if all(bookie in lacking[entry_id] for entry_id in asked if bookie in replicas[entry_id])
+    ]
+    return _Copies(without=tuple(without) if any(copies.values()) else ())

@@ -1,4 +1,4 @@
-"""What a check is about: everything, or some topics and namespaces."""
+"""The scope of a check: the whole store, or some topics and namespaces."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _BY_NAMESPACE: Final = ("/admin/policies", "/admin/local-policies", "/admin/part
 
 @dataclass(frozen=True, slots=True)
 class CheckScope:
-    """Topics by their scopes, none for all; where to look for them and for the values that go with them.
+    """The scopes of topics (none means all), and the paths below which their records and values are.
 
-    `named` are topics that were asked for by name, whether or not they have a record.
+    `named` are topics that the user named, whether or not they have a record.
     """
 
     scopes: tuple[Scope, ...] = ()
@@ -37,11 +37,11 @@ class CheckScope:
 
     @property
     def everything(self) -> bool:
-        """Whether all that the store has is meant."""
+        """True if the scope is the whole store."""
         return not self.scopes
 
     def holds(self, topic: TopicName, cursor: str | None) -> bool:
-        """Return whether a topic, or one of its cursors, is meant."""
+        """Return True if a topic, or one of its cursors, is in the scope."""
         return self.everything or any(scope.holds(topic, cursor) for scope in self.scopes)
 
 
@@ -53,9 +53,9 @@ class _Places:
 
 
 def check_scope(store: Store, names: Sequence[str]) -> CheckScope:
-    """Return what these names stand for: topics, namespaces, globs of them; no names: everything.
+    """Return the scope of these topics, namespaces and globs of them; without names, of the whole store.
 
-    Three parts without a domain are a V1 namespace where the store has one of that name.
+    Three parts without a domain are a V1 namespace if the store has one of that name.
     """
     if not names:
         return CheckScope()
@@ -73,12 +73,12 @@ def check_scope(store: Store, names: Sequence[str]) -> CheckScope:
     )
 
 
-def check_there(store: Store, scope: CheckScope, found: int) -> None:
-    """Raise NotFoundError where a scope has nothing: no topic, no ledger of one, no value."""
+def ensure_not_empty(store: Store, scope: CheckScope, count: int) -> None:
+    """Raise NotFoundError if the scope has no values and `count`, of its topics and findings, is 0."""
     if scope.everything:
         check_inhabited(store)
         return
-    if found or any(is_there(store, path) for path in scope.value_prefixes):
+    if count or any(is_there(store, path) for path in scope.value_prefixes):
         return
     if scope.named:
         raise missing(store, scope.named[0].path)
@@ -91,7 +91,7 @@ def _of_topics(store: Store, name: str) -> Scope:
     try:
         return with_segments(store, scope)
     except DecodeError:
-        # Which segments a scalable topic has cannot be read.
+        # The scalable topic's segments can't be read.
         return scope
 
 
@@ -99,7 +99,7 @@ def _topic_prefixes(store: Store, scope: Scope) -> list[str]:
     try:
         return scope.prefixes(store)
     except DecodeError:
-        # How many partitions there are cannot be read: whatever has such a name is looked at.
+        # The number of partitions can't be read, so every topic of that namespace is scanned.
         return [TopicName.parse(name).path.rpartition("/")[0] for name in scope.topics]
 
 
@@ -127,5 +127,5 @@ def _values_of(name: TopicName) -> Iterator[str]:
 
 
 def _outermost(paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the paths without those below another of them."""
-    return tuple(sorted({one for one in paths if not any(one.startswith(f"{other}/") for other in paths)}))
+    """Return the paths that are not below another of them."""
+    return tuple(sorted({path for path in paths if not any(path.startswith(f"{other}/") for other in paths)}))

@@ -1,12 +1,11 @@
-"""Whether a store can go to another release, up or down: one verdict, with all that decides it.
+"""The verdict about upgrading or downgrading a store to another release, with its reasons.
 
-Three kinds of reasons. Forms: what lies in the store that brokers of the release do not know, by the table of
-`rewrite.releases`, which says of each row whether it was run or only read. Wounds: a change of release loads
-every topic anew, and what loading destroys should be repaired before. Unfinished things: they end under
-brokers of another release than they began with.
+There are three kinds of reasons. Formats: records that brokers of the release don't know, by the table in
+`rewrite.releases`, which notes for each row if it was tested or only read in the source. Damage: a change of
+release loads every topic again, so damage that loading makes permanent should be repaired before. Unfinished
+work: it would end under brokers of another release than it began with.
 
-A verdict is `not-safe` where one reason is, else `unknown` where one is, else `safe`; a `note` decides
-nothing.
+The verdict is `not-safe` if one reason is, else `unknown` if one is, else `safe`. A `note` does not count.
 """
 
 from __future__ import annotations
@@ -25,13 +24,11 @@ from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, SCALABLE_TOPICS, 
 from pulsar_meta.codecs.transactions.log_entries import log_kind
 from pulsar_meta.codecs.transactions.snapshots import snapshot_kind
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.check.checkup import Checkup, checkup
 from pulsar_meta.jobs.check.codes import Finding, Severity
-from pulsar_meta.jobs.check.facts import STATES
-from pulsar_meta.jobs.check.known import CheckOptions
-from pulsar_meta.jobs.check.passes import Passes
-from pulsar_meta.jobs.check.records import LEFTOVER, UNREADABLE
-from pulsar_meta.jobs.check.run import Checkup, checkup
-from pulsar_meta.jobs.check.tiered import UNFINISHED
+from pulsar_meta.jobs.check.context import CheckOptions
+from pulsar_meta.jobs.check.ledger_facts import STATES
+from pulsar_meta.jobs.check.scan import Passes
 from pulsar_meta.jobs.rewrite.guards import MIGRATION, check_flag
 from pulsar_meta.jobs.rewrite.readable import Readability, registered_versions
 from pulsar_meta.jobs.rewrite.releases import TRIED, Form, Verdict, is_release, parse_version, verdict_of
@@ -42,17 +39,17 @@ from pulsar_meta.stores.rocksdb import database_of
 from pulsar_meta.stores.rocksdb_tables import table_formats
 
 Decision = Literal["not-safe", "unknown", "note"]
-# So many places are named of each reason.
+# A reason names at most so many places.
 PLACES: Final = 10
 UNDER_REPLICATED: Final = f"{LEDGERS}/underreplication/ledgers"
 TRANSACTIONS: Final = "/txn/id"
 _OVER: Final = ("COMMITTED", "ABORTED")
-# Those that every release has an offloader for: a file of its own beside the broker, of the same release.
+# Drivers that every release has an offloader for, which is a separate file of the same release.
 _DRIVERS: Final = ("aws-s3", "google-cloud-storage", "filesystem")
 _ROCKSDB: Final = "rocksdb:"
 _SEGMENTED: Final = ("indexes", "segment")
 
-# What a form is, and the way out.
+# A description of each format, and the command or action before the change of release.
 _FORMS: Final[dict[Form, tuple[str, str]]] = {
     Form.LEDGER: ("compressed records of topics", "compress-ledgers --compression none"),
     Form.CURSOR: ("compressed cursors", "compress-cursors --compression none"),
@@ -66,43 +63,44 @@ _FORMS: Final[dict[Form, tuple[str, str]]] = {
     ),
     Form.LEDGER_PROPERTIES: (
         "properties of ledgers (PIP-404), which may be dropped at the next write of the record",
-        "note them (properties --all); build-index makes an index again",
+        "save them (properties --all); build-index creates an index again",
     ),
     Form.SEGMENTED_SNAPSHOTS: (
         "segmented snapshots of transaction buffers: aborted transactions would count as committed",
-        "transactionBufferSegmentedSnapshotEnabled=false, and new snapshots, before",
+        "set transactionBufferSegmentedSnapshotEnabled=false, and wait for new snapshots",
     ),
     Form.BATCHED_LOG: (
-        "logs of transactions, which may have records in batches",
-        "transactionLogBatchedWriteEnabled=false, transactionPendingAckBatchedWriteEnabled=false long before",
+        "logs of transactions, which may have batched records",
+        "long before, set transactionLogBatchedWriteEnabled=false and"
+        " transactionPendingAckBatchedWriteEnabled=false",
     ),
     Form.BUCKETS: (
-        "indexes of delayed messages in ledgers: the messages are delivered, the ledgers stay",
+        "indexes of delayed messages in ledgers: the messages are delivered, but the ledgers stay",
         "",
     ),
     Form.SHADOW: (
-        "shadow topics, which would be taken for owners of their sources' ledgers and trim them",
-        "delete the shadows before",
+        "shadow topics, which would own their sources' ledgers and trim them",
+        "delete the shadows",
     ),
-    Form.SCALABLE: ("scalable topics and their segments, which no client could reach", "none is known"),
+    Form.SCALABLE: ("scalable topics and their segments, which no client could reach", "no fix is known"),
     Form.TRANSACTION_RECORDS: (
-        "transactions that the store has as records and that are not over",
-        "end them before",
+        "records of open transactions",
+        "end them",
     ),
     Form.V1_NAME: (
         "topics with V1 names (tenant/cluster/namespace)",
-        "copy them to topics with V2 names before",
+        "copy them to topics with V2 names",
     ),
-    Form.BOOKKEEPER_3: ("metadata of ledgers in BookKeeper's third form", "none is known"),
+    Form.BOOKKEEPER_3: ("metadata of ledgers in BookKeeper's third format", "no fix is known"),
     Form.ROCKSDB_6: (
-        "tables of RocksDB in a format that the release's RocksDB does not open",
-        "snapshot, and restore into a database that the release made",
+        "RocksDB tables in a format that the release's RocksDB can't open",
+        "take a snapshot, and restore it into a database that the release created",
     ),
 }
 
 
 class UpgradeReason(TypedDict):
-    """What decides about an upgrade; `places` are ten at most, `count` all of them."""
+    """A reason for or against an upgrade; `count` is the number of places, `places` names at most ten."""
 
     reason: str
     verdict: Decision
@@ -112,7 +110,7 @@ class UpgradeReason(TypedDict):
     cure: NotRequired[str]
 
 
-# `from`, which is no name of Python's: the releases of the brokers that are registered.
+# `from`, which is a keyword in Python, has the releases of the registered brokers.
 UpgradeVerdict = TypedDict(
     "UpgradeVerdict",
     {
@@ -126,7 +124,7 @@ UpgradeVerdict = TypedDict(
 
 @dataclass(slots=True)
 class _Reason:
-    """Something that decides, and where it was seen."""
+    """A reason with the places that it was found at."""
 
     decision: Decision
     message: str
@@ -134,7 +132,7 @@ class _Reason:
     count: int = 0
     places: list[str] = field(default_factory=list)
 
-    def seen(self, place: str, count: int = 1) -> None:
+    def add(self, place: str, count: int = 1) -> None:
         self.count += count
         if place and len(self.places) < PLACES:
             self.places.append(place)
@@ -142,10 +140,7 @@ class _Reason:
 
 @dataclass(slots=True)
 class Upgrade:
-    """The survey of a store before it goes to another release.
-
-    `run` is the check of the store; `not_checked` has, beside what that left out, what was not seen here.
-    """
+    """The survey of a store before a change of release; `run` is the check of the store."""
 
     version: str
     run: Checkup
@@ -156,11 +151,11 @@ class Upgrade:
 
     @property
     def not_checked(self) -> dict[str, str]:
-        """What was left out, and why."""
+        """Everything that was not checked, with the reasons."""
         return self.run.not_checked
 
     def verdict(self) -> UpgradeVerdict:
-        """Look at everything, and return what it comes to; UnreachableError."""
+        """Check the store and return the verdict. Raises UnreachableError."""
         here = registered_versions(self.run.store)
         self._of_release(here)
         self._findings(self.run.findings())
@@ -173,11 +168,11 @@ class Upgrade:
         return {
             "version": self.version,
             "from": list(here),
-            "verdict": self._decided(),
+            "verdict": self._overall(),
             "reasons": [self._document(name) for name in sorted(self._reasons, key=self._order)],
         }
 
-    def _decided(self) -> Literal["safe", "not-safe", "unknown"]:
+    def _overall(self) -> Literal["safe", "not-safe", "unknown"]:
         decisions = {reason.decision for reason in self._reasons.values()}
         if "not-safe" in decisions:
             return "not-safe"
@@ -188,39 +183,39 @@ class Upgrade:
 
     def _document(self, name: str) -> UpgradeReason:
         reason = self._reasons[name]
-        found: UpgradeReason = {"reason": name, "verdict": reason.decision, "message": reason.message}
+        document: UpgradeReason = {"reason": name, "verdict": reason.decision, "message": reason.message}
         if reason.count:
-            found |= {"count": reason.count, "places": reason.places}
+            document |= {"count": reason.count, "places": reason.places}
         if reason.cure:
-            found["cure"] = reason.cure
-        return found
+            document["cure"] = reason.cure
+        return document
 
     def _add(self, name: str, decision: Decision, message: str, place: str = "", *, cure: str = "") -> None:
         reason = self._reasons.setdefault(name, _Reason(decision, message, cure))
-        reason.seen(place, 1 if place else 0)
+        reason.add(place, 1 if place else 0)
 
     def _of_release(self, here: Sequence[str]) -> None:
-        """Whether anything is known of the release, and of the step to it from those that run."""
+        """Check if the release, and the step to it from the running ones, were tested."""
         number = parse_version(self.version)
         if not TRIED[0] <= number <= TRIED[1]:
             self._add(
                 "release-untried",
                 "unknown",
-                f"no release before {_text(TRIED[0])} or after {_text(TRIED[1])} was tried: what Pulsar"
-                f" {self.version} makes of this store nobody here knows",
+                f"we tested releases from {_text(TRIED[0])} to {_text(TRIED[1])}, so it is unknown if Pulsar"
+                f" {self.version} can read this store",
             )
-        for one in (one for one in here if is_release(one)):
-            if not is_live_step(parse_version(one)[:2], number[:2]):
+        for running in filter(is_release, here):
+            if not is_live_step(parse_version(running)[:2], number[:2]):
                 self._add(
                     "release-step",
                     "unknown",
-                    f"the project promises no step from a running {one} to {self.version}: from 3.0 on from"
-                    " one long-term release to the next, before through each release (its release policy)",
-                    one,
+                    f"Pulsar's release policy does not support a live step from {running} to {self.version}:"
+                    " since 3.0 you can step from one long-term release to the next, earlier through each",
+                    running,
                 )
 
     def _form(self, form: Form, place: str) -> None:
-        """Note a form, if the release does not surely know it."""
+        """Add a format, unless the release certainly knows it."""
         verdict, evidence = verdict_of(form, self.version)
         if verdict is Verdict.LOADS or (verdict is Verdict.UNKNOWN and "release-untried" in self._reasons):
             return
@@ -229,24 +224,24 @@ class Upgrade:
         if form is Form.BUCKETS:
             decision = "note"
         if form is Form.BATCHED_LOG:
-            # Whether there are batches in them was not read.
+            # The logs were not read, so they may have no batches.
             decision = "unknown"
         self._add(str(form), decision, f"{what}: {evidence}", place, cure=cure)
 
     def _findings(self, findings: Iterable[Finding]) -> None:
-        """What is wrong anyway: errors, and what has not ended."""
-        for one in findings:
-            place = one.topic or one.path or str(one.ledger_id)
-            if one.code in (LEFTOVER.name, UNFINISHED.name):
-                self._add(one.code, "note", "begun and not ended: see `check`", place)
-            elif one.severity is Severity.ERROR and one.code != UNREADABLE.name:
-                text = "see `check`: every topic is loaded anew, by brokers that may treat it otherwise"
-                self._add(one.code, "not-safe", text, place, cure=one.repair or "repair it before")
+        """Add errors and unfinished work."""
+        for finding in findings:
+            place = finding.topic or finding.path or str(finding.ledger_id)
+            if finding.code in ("leftover", "offload-unfinished"):
+                self._add(finding.code, "note", "it began and did not finish, see `check`", place)
+            elif finding.severity is Severity.ERROR and finding.code != "record-unreadable":
+                text = "see `check`: every topic is loaded again, by brokers that may handle it differently"
+                self._add(finding.code, "not-safe", text, place, cure=finding.repair or "repair it first")
 
     def _unreadable(self) -> None:
-        """Records that the release cannot load, by the rules of check-readable."""
-        found = Readability(self.source)
-        for document in found.documents(self.run.store.scan(MANAGED_LEDGERS), (self.version,)):
+        """Add records that the release can't load, by the rules of check-readable."""
+        readability = Readability(self.source)
+        for document in readability.documents(self.run.store.scan(MANAGED_LEDGERS), (self.version,)):
             name = str(document["form"])
             if name == "undecodable":
                 continue
@@ -254,26 +249,26 @@ class Upgrade:
             decision: Decision = "not-safe" if document["verdict"] == Verdict.CANNOT_LOAD else "unknown"
             place = document["topic"] + (f" {document['cursor']}" if "cursor" in document else "")
             self._add(name, decision, f"{what}: {document['reason']}", place, cure=cure)
-        self.records = found.topics + found.cursors
-        if found.in_ledgers and verdict_of(Form.BIT_SETS, self.version)[0] is not Verdict.LOADS:
+        self.records = readability.topics + readability.cursors
+        if readability.in_ledgers and verdict_of(Form.BIT_SETS, self.version)[0] is not Verdict.LOADS:
             why = "give --entries" if self.source is None else "no source has their last entries"
             reason = self._reasons.setdefault(
                 "cursor-states-unseen",
                 _Reason(
                     "unknown",
-                    "cursors whose state lies in their ledger, and may have bit sets there, which"
+                    "cursors whose state is in their ledger and may have bit sets, which"
                     f" {self.version} does not know ({why})",
                     _FORMS[Form.BIT_SETS][1],
                 ),
             )
-            reason.seen("", found.in_ledgers)
+            reason.add("", readability.in_ledgers)
 
     def _managed(self, record: Versioned) -> None:
         place = managed_place(record.path, record.value)
         if place is None:
             return
         name, cursor = place
-        # What cannot be decoded is among the findings.
+        # Records that can't be decoded are among the findings.
         with suppress(DecodeError):
             if cursor is None:
                 self._topic(name, topic_of(record))
@@ -286,7 +281,7 @@ class Upgrade:
             self._form(Form.V1_NAME, text)
         if name.domain != "persistent":
             self._form(Form.SCALABLE, text)
-        if self.run.cluster.shadows.of(name, topic.properties) is not None:
+        if self.run.context.shadows.of(name, topic.properties) is not None:
             self._form(Form.SHADOW, text)
         if any(ledger.properties for ledger in topic.ledgers):
             self._form(Form.LEDGER_PROPERTIES, text)
@@ -294,7 +289,8 @@ class Upgrade:
             self._form(Form.SEGMENTED_SNAPSHOTS, text)
         if log_kind(text) is not None:
             self._form(Form.BATCHED_LOG, text)
-        for driver in dict.fromkeys(one.offload.driver for one in topic.ledgers if one.offload is not None):
+        offloads = (ledger.offload for ledger in topic.ledgers)
+        for driver in dict.fromkeys(offload.driver for offload in offloads if offload is not None):
             self._driver(driver, text)
 
     def _driver(self, driver: str, place: str) -> None:
@@ -302,33 +298,33 @@ class Upgrade:
             text = f"ledgers in tiered storage ({driver}): brokers need the offloader of {self.version}"
             self._add(f"offload-{driver}", "note", text, place)
         else:
-            text = f"ledgers in tiered storage by {driver or 'no driver that is named'}, which nobody tried"
+            text = f"ledgers in tiered storage by {driver or 'an unnamed driver'}, which we did not test"
             self._add("offload-driver", "unknown", f"{text} with {self.version}", place)
 
     def _ledgers(self) -> None:
-        """The forms of BookKeeper's metadata, and what of its own work is not over."""
-        if not self.run.cluster.bookkeeper:
-            self._add("ledgers-unseen", "unknown", "this store has no ledger's metadata: it lies elsewhere")
+        """Add formats of BookKeeper's metadata, and its unfinished work."""
+        if not self.run.context.bookkeeper:
+            self._add(
+                "ledgers-unseen", "unknown", "this store has no metadata of ledgers, which must be elsewhere"
+            )
             return
         third = HEADER + b"3\n"
         for record in self.run.store.scan(LEDGERS):
             self.advance(1)
             if record.value.startswith(third) and ledger_of_path(record.path) is not None:
                 self._form(Form.BOOKKEEPER_3, record.path)
-        listing = self.run.listing
-        recovering = listing.ids[listing.states == STATES.index("IN_RECOVERY")]
+        index = self.run.index
+        recovering = index.ids[index.states == STATES.index("IN_RECOVERY")]
         for ledger_id in recovering.tolist():
-            text = "ledgers that somebody began to recover: whoever opens them next ends it"
+            text = "ledgers whose recovery began: the next client that opens them completes it"
             self._add("ledgers-in-recovery", "note", text, f"ledger {ledger_id}")
         marked = [one for one in self.run.store.scan(UNDER_REPLICATED) if _is_marked(one)]
         for record in marked:
-            text = (
-                "ledgers that BookKeeper has still to copy: let it end before bookies are stopped one by one"
-            )
+            text = "ledgers that BookKeeper still has to copy: wait for it before you stop bookies one by one"
             self._add("replication-unfinished", "unknown", text, record.path)
 
     def _rest_of_store(self) -> None:
-        """Scalable topics and transactions of Pulsar 5, a change of the store, the store's own format."""
+        """Add scalable topics, open transactions of Pulsar 5, a running migration, the store's format."""
         store = self.run.store
         for record in store.scan(SCALABLE_TOPICS):
             if record.value:
@@ -355,9 +351,9 @@ def survey(
     urls: Sequence[str] = (),
     passes: Passes | None = None,
 ) -> Upgrade:
-    """Return the survey of a whole store before it goes to `version`; the others are those of `checkup`.
+    """Return the survey of a whole store before a change to `version`; the other arguments are `checkup`'s.
 
-    UsageError, UnreachableError.
+    Raises UsageError or UnreachableError.
     """
     parse_version(version)
     run = checkup(store, source, (), options, advance, urls=urls, passes=passes)
@@ -365,10 +361,7 @@ def survey(
 
 
 def is_live_step(before: Sequence[int], after: Sequence[int]) -> bool:
-    """Return whether the project promises that running brokers can go from one release line to another.
-
-    Both are (major, minor). Source: apache/pulsar's release policy.
-    """
+    """Return True if Pulsar's release policy supports a live step between two lines (major, minor)."""
     low, high = sorted((tuple(before), tuple(after)))
     if low < (3, 0):
         lines = [(2, minor) for minor in range(12)] + [(3, 0)]
@@ -385,7 +378,7 @@ def _is_marked(record: Versioned) -> bool:
 
 
 def _is_open(value: bytes) -> bool:
-    """Return whether a transaction is not over, or says nothing that can be read."""
+    """Return True if a transaction is open, or its record can't be read."""
     if not value:
         return False
     with suppress(DecodeError):

@@ -20,8 +20,8 @@ from pulsar_meta.codecs.frames.raw_message import decode_raw_message
 from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD
 from pulsar_meta.codecs.names import LEDGERS, TopicName
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.check.facts import LedgerFacts, mark_of, read_facts
-from pulsar_meta.jobs.check.listing import list_ledgers
+from pulsar_meta.jobs.check.ledger_facts import LedgerFacts, owner_hash, read_facts
+from pulsar_meta.jobs.check.ledger_index import index_ledgers
 from pulsar_meta.jobs.cursors.conversion import record_with
 from pulsar_meta.jobs.cursors.subscriptions import SubscriptionReader
 from pulsar_meta.jobs.repair.cursor import Diagnosis, diagnosis
@@ -133,7 +133,7 @@ def _candidates(
     store: Store, source: EntrySource | None, topic: Topic, name: TopicName, found: Diagnosis
 ) -> list[Candidate]:
     """Return the ledgers that were created for the topic's compacted data and have some."""
-    ids = list_ledgers(store.scan(LEDGERS)).owned(mark_of("compacted", str(name), COMPACTION))
+    ids = index_ledgers(store.scan(LEDGERS)).with_owner(owner_hash("compacted", str(name), COMPACTION))
     facts = read_facts(store, ids)
     ledgers = with_bookkeeper(store, map(Ledger, ids), lambda error: None)
     made = (_candidate(source, topic, found, one, facts[one.ledger_id]) for one in ledgers)
@@ -144,9 +144,9 @@ def _candidate(
     source: EntrySource | None, topic: Topic, found: Diagnosis, ledger: Ledger, facts: LedgerFacts
 ) -> Candidate | None:
     """Return what a ledger would give; None for one that is open, empty, or says no end."""
-    if facts.known is None or facts.known.compacted_to is None or facts.last_entry in (None, -1):
+    if facts.full is None or facts.full.compacted_to is None or facts.last_entry in (None, -1):
         return None
-    end, entries = Position(*facts.known.compacted_to), (facts.last_entry or 0) + 1
+    end, entries = Position(*facts.full.compacted_to), (facts.last_entry or 0) + 1
     last, fault = _read_through(source, ledger, entries)
     if fault is None:
         fault = _misfit(topic, found, end, last)

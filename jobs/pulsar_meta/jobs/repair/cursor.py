@@ -21,8 +21,8 @@ from pulsar_meta.codecs.metadata.envelope import is_enveloped
 from pulsar_meta.codecs.names import LEDGERS, TopicName
 from pulsar_meta.codecs.protobuf.parse import parse_partly
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.check.facts import mark_of, read_facts
-from pulsar_meta.jobs.check.listing import list_ledgers
+from pulsar_meta.jobs.check.ledger_facts import owner_hash, read_facts
+from pulsar_meta.jobs.check.ledger_index import index_ledgers
 from pulsar_meta.jobs.cursors.conversion import record_with
 from pulsar_meta.jobs.cursors.subscriptions import SubscriptionReader
 from pulsar_meta.jobs.repair.records import packed
@@ -145,7 +145,7 @@ def _of_record(
     knows = has_metadata(store)
     if ledger_id != STATE_IN_RECORD and knows:
         facts = read_facts(store, [ledger_id])[ledger_id]
-        if facts.mark not in (0, mark_of("cursor", str(name), cursor)):
+        if facts.owner_hash not in (0, owner_hash("cursor", str(name), cursor)):
             owner = "something else" if facts.owner is None else f"{facts.owner.role} of {facts.owner.name}"
             wrong = f"its state should lie in ledger {ledger_id}, which was created as {owner}"
             return _found_in(record, wrong, next(_states(store, source, name, cursor), None))
@@ -193,7 +193,9 @@ def _states(store: Store, source: EntrySource | None, name: TopicName, cursor: s
     """Yield the states in ledgers that were created for a cursor, the newest ledger's first."""
     if source is None:
         return
-    for ledger_id in reversed(list_ledgers(store.scan(LEDGERS)).owned(mark_of("cursor", str(name), cursor))):
+    for ledger_id in reversed(
+        index_ledgers(store.scan(LEDGERS)).with_owner(owner_hash("cursor", str(name), cursor))
+    ):
         found = _read_state(ManagedCursorInfo(cursorsLedgerId=ledger_id), source)
         if found is not None and found.state is not None:
             yield found

@@ -16,8 +16,8 @@ from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.check.sight import has_entry
-from pulsar_meta.jobs.check.tiered import has_begun
+from pulsar_meta.jobs.check.ledgers import has_begun
+from pulsar_meta.jobs.check.topic_view import has_entry
 from pulsar_meta.jobs.entries.entry_sources import in_tiered_storage, on_bookies
 from pulsar_meta.jobs.repair.records import own_record, packed
 from pulsar_meta.jobs.repair.repair import Repair, becoming, undecided

@@ -24,9 +24,9 @@ from pulsar_meta.codecs.names import LEDGERS, TopicName
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.codecs.schemas.stored import decode_stored_schema
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.check.facts import LedgerFacts, mark_of, read_facts
-from pulsar_meta.jobs.check.listing import list_ledgers
-from pulsar_meta.jobs.check.sight import has_entry
+from pulsar_meta.jobs.check.ledger_facts import LedgerFacts, owner_hash, read_facts
+from pulsar_meta.jobs.check.ledger_index import index_ledgers
+from pulsar_meta.jobs.check.topic_view import has_entry
 from pulsar_meta.jobs.repair.repair import Repair, becoming, removed
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
@@ -166,7 +166,9 @@ def _with_schema(
 def _own_ledgers(store: Store, name: TopicName) -> list[int]:
     """Return the ledgers that were created for schemas of a topic."""
     base = name.partitioned or name
-    return list_ledgers(store.scan(LEDGERS)).owned(mark_of("schema", f"{base.namespace_name}/{base.local}"))
+    return index_ledgers(store.scan(LEDGERS)).with_owner(
+        owner_hash("schema", f"{base.namespace_name}/{base.local}")
+    )
 
 
 def _holds(source: EntrySource, ledger_id: int, schema: bytes) -> bool:

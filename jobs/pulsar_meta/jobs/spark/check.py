@@ -1,7 +1,6 @@
-"""A whole store checked by Spark's workers: the passes of one process, made over pieces of the store.
+"""The passes of `check` over a whole store by Spark's workers, each over a part of the store.
 
-What a pass over topics has to know of all ledgers lies in files, of which each machine with workers gets one
-copy, and is looked up where it lies.
+The index of all ledgers is in files, of which each machine with workers gets one copy.
 """
 
 from __future__ import annotations
@@ -18,19 +17,17 @@ from uuid import uuid4
 
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS
 from pulsar_meta.jobs.check.codes import Finding
-from pulsar_meta.jobs.check.known import is_stream
-from pulsar_meta.jobs.check.listing import Listing, joined, list_ledgers
-from pulsar_meta.jobs.check.passes import Known, Passes, passes_over
-from pulsar_meta.jobs.check.seen import Seen
-from pulsar_meta.jobs.check.sight import Cluster
-from pulsar_meta.jobs.check.value_pass import ADMIN, Partitions, ValuePass
+from pulsar_meta.jobs.check.context import Context, is_stream
+from pulsar_meta.jobs.check.ledger_index import LedgerIndex, index_ledgers, join_indexes
+from pulsar_meta.jobs.check.scan import ADMIN, Passes, ScanInput, ValueScan, scans_of
+from pulsar_meta.jobs.check.totals import PartitionCounts, ScanTotals
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
 from pulsar_meta.jobs.spark.session import spark_session
 from pulsar_meta.jobs.spark.workers import Task, map_on_workers
 from pulsar_meta.jobs.topics.owners import SCHEMAS
 from pulsar_meta.stores.base import Store, Versioned
-from pulsar_meta.stores.base import joined as below
+from pulsar_meta.stores.base import joined as child_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,30 +35,30 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Result = TypeVar("Result")
-PIECES_PER_CORE: Final = 16
-# How deep a part of the store may be divided: no topic comes apart.
+PARTS_PER_CORE: Final = 16
+# The depth to which each part of the store may be divided, so that a topic stays in one part.
 _LEVELS: Final = {ADMIN: 4, LEDGERS: 2, SCHEMAS: 3, MANAGED_LEDGERS: 4}
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of a store: some values, and all at and below some paths."""
+class StorePart:
+    """A part of a store: some values, and everything at and below some roots."""
 
     values: tuple[str, ...] = ()
     roots: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What came of a piece."""
+class PartResult:
+    """The findings and totals of one part; `values` counts the values that were scanned."""
 
     findings: list[Finding] = field(default_factory=list)
-    seen: Seen = field(default_factory=Seen)
-    partitions: Partitions = field(default_factory=Partitions)
+    totals: ScanTotals = field(default_factory=ScanTotals)
+    partitions: PartitionCounts = field(default_factory=PartitionCounts)
     values: int = 0
 
     def count(self, values: int) -> None:
-        """Note that so many more values were looked at."""
+        """Count more scanned values."""
         self.values += values
 
 
@@ -69,17 +66,17 @@ class Outcome:
 def passes_by_spark(
     store: Store, urls: Sequence[str], spark: SparkSettings, advance: Callable[[int], None]
 ) -> Iterator[Passes]:
-    """Give the passes over a store that Spark's workers make; `urls` are those of the entries.
+    """Yield the passes over a store by Spark's workers; `urls` are the entry sources.
 
-    UnreachableError where Spark does not start, PulsarMetaError for a job that fails.
+    Raises UnreachableError if Spark does not start, PulsarMetaError if a job fails.
     """
     with spark_session(spark) as session:
-        yield OnWorkers(session, store, Sources(store.url, tuple(urls)), spark, advance)
+        yield SparkPasses(session, store, Sources(store.url, tuple(urls)), spark, advance)
 
 
 @dataclass(frozen=True, slots=True)
-class OnWorkers:
-    """The passes, made by Spark's workers. A snapshot is one stream, and so one piece."""
+class SparkPasses:
+    """The passes by Spark's workers. An unsorted snapshot is one stream, so it is one part."""
 
     session: SparkSession
     store: Store
@@ -87,40 +84,40 @@ class OnWorkers:
     spark: SparkSettings
     advance: Callable[[int], None]
 
-    def values(self, cluster: Cluster, partitions: Partitions, seen: Seen) -> Iterator[Finding]:
-        """Yield what is wrong below /admin."""
-        for outcome in self._map(partial(values_of, cluster), ADMIN):
-            partitions.merge(outcome.partitions)
-            yield from self._taken(outcome, seen)
+    def values(self, context: Context, partitions: PartitionCounts, totals: ScanTotals) -> Iterator[Finding]:
+        """Yield the findings below /admin, and add partitioned topics to `partitions`."""
+        for result in self._map(partial(scan_values, context), ADMIN):
+            partitions.merge(result.partitions)
+            yield from self._add(result, totals)
 
-    def ledgers(self) -> Listing:
-        """Return all that `/ledgers` has."""
+    def ledgers(self) -> LedgerIndex:
+        """Index all ledgers."""
         parts = []
-        for part, count in self._map(ledgers_of, LEDGERS):
+        for part, count in self._map(index_part, LEDGERS):
             self.advance(count)
             parts.append(part)
-        return joined(parts)
+        return join_indexes(parts)
 
-    def topics(self, known: Known, seen: Seen) -> Iterator[Finding]:
-        """Yield what is wrong with schemas, topics and cursors."""
-        with _everywhere(self.session, known, with_entries=bool(self.sources.urls)) as shared:
-            for outcome in self._map(partial(topics_of, shared), SCHEMAS, MANAGED_LEDGERS):
-                yield from self._taken(outcome, seen)
+    def topics(self, given: ScanInput, totals: ScanTotals) -> Iterator[Finding]:
+        """Yield the findings about schemas, topics and cursors."""
+        with _shared(self.session, given, with_entries=bool(self.sources.urls)) as shared:
+            for result in self._map(partial(scan_topics, shared), SCHEMAS, MANAGED_LEDGERS):
+                yield from self._add(result, totals)
 
-    def _map(self, work: Callable[[Opened, Piece], Result], *tops: str) -> Iterator[Result]:
-        wanted = self.session.sparkContext.defaultParallelism * PIECES_PER_CORE
-        parts = chain.from_iterable(pieces(self.store, top, wanted) for top in tops)
-        tasks = [Task(self.sources, piece) for piece in parts]
+    def _map(self, work: Callable[[Opened, StorePart], Result], *tops: str) -> Iterator[Result]:
+        wanted = self.session.sparkContext.defaultParallelism * PARTS_PER_CORE
+        parts = chain.from_iterable(divide(self.store, top, wanted) for top in tops)
+        tasks = [Task(self.sources, part) for part in parts]
         return map_on_workers(self.session, tasks, work, self.spark, streaming=True)
 
-    def _taken(self, outcome: Outcome, seen: Seen) -> Iterator[Finding]:
-        self.advance(outcome.values)
-        seen.merge(outcome.seen)
-        yield from outcome.findings
+    def _add(self, result: PartResult, totals: ScanTotals) -> Iterator[Finding]:
+        self.advance(result.values)
+        totals.merge(result.totals)
+        yield from result.findings
 
 
-def pieces(store: Store, top: str, wanted: int) -> list[Piece]:
-    """Return about so many parts of what lies at and below a path, no topic in two of them."""
+def divide(store: Store, top: str, wanted: int) -> list[StorePart]:
+    """Divide everything at and below a path into about `wanted` parts, with each topic in one part."""
     values: list[str] = []
     roots = [top]
     for _ in range(0 if is_stream(store) else _LEVELS[top]):
@@ -128,40 +125,42 @@ def pieces(store: Store, top: str, wanted: int) -> list[Piece]:
             break
         listed = list(zip(roots, store.children_many(roots), strict=True))
         values += [root for root, names in listed if names]
-        roots = [one for root, names in listed for one in ([below(root, name) for name in names] or [root])]
+        roots = [
+            path for root, names in listed for path in ([child_path(root, name) for name in names] or [root])
+        ]
     size = -(-len(roots) // wanted)
-    parts = [Piece(roots=tuple(roots[at : at + size])) for at in range(0, len(roots), size)]
-    return [Piece(tuple(values)), *parts] if values else parts
+    parts = [StorePart(roots=tuple(roots[at : at + size])) for at in range(0, len(roots), size)]
+    return [StorePart(tuple(values)), *parts] if values else parts
 
 
-def values_of(cluster: Cluster, opened: Opened, piece: Piece) -> Outcome:
-    """Look at values below /admin."""
-    outcome, store = Outcome(), _store(opened)
-    look = ValuePass(store, cluster, outcome.seen, partitions=outcome.partitions, advance=outcome.count)
-    outcome.findings += look.findings(records_of(store, piece))
-    return outcome
+def scan_values(context: Context, opened: Opened, part: StorePart) -> PartResult:
+    """Check values below /admin."""
+    result, store = PartResult(), _store(opened)
+    scan = ValueScan(store, context, result.totals, partitions=result.partitions, advance=result.count)
+    result.findings += scan.findings(records_of(store, part))
+    return result
 
 
-def ledgers_of(opened: Opened, piece: Piece) -> tuple[Listing, int]:
-    """Return a part of the listing, and how many values it was made of."""
-    outcome = Outcome()
-    return list_ledgers(records_of(_store(opened), piece), outcome.count), outcome.values
+def index_part(opened: Opened, part: StorePart) -> tuple[LedgerIndex, int]:
+    """Index a part of the ledgers, and return the number of its values, too."""
+    result = PartResult()
+    return index_ledgers(records_of(_store(opened), part), result.count), result.values
 
 
-def topics_of(shared: Shared, opened: Opened, piece: Piece) -> Outcome:
-    """Look at schemas and topics."""
-    outcome, store = Outcome(), _store(opened)
+def scan_topics(shared: Shared, opened: Opened, part: StorePart) -> PartResult:
+    """Check schemas, or topics and cursors."""
+    result, store = PartResult(), _store(opened)
     source = opened.entries if shared.with_entries else None
-    schemas, topics = passes_over(store, source, shared.known(), outcome.seen, outcome.count)
-    is_schema = any(path.startswith(SCHEMAS) for path in (*piece.values, *piece.roots))
-    outcome.findings += (schemas if is_schema else topics).findings(records_of(store, piece))
-    return outcome
+    schemas, topics = scans_of(store, source, shared.given(), result.totals, result.count)
+    is_schema = any(path.startswith(SCHEMAS) for path in (*part.values, *part.roots))
+    result.findings += (schemas if is_schema else topics).findings(records_of(store, part))
+    return result
 
 
-def records_of(store: Store, piece: Piece) -> Iterator[Versioned]:
-    """Yield what a piece has."""
-    yield from filter(None, store.read_many(piece.values))
-    for root in piece.roots:
+def records_of(store: Store, part: StorePart) -> Iterator[Versioned]:
+    """Yield the records of a part."""
+    yield from filter(None, store.read_many(part.values))
+    for root in part.roots:
         yield from store.scan(root)
 
 
@@ -172,23 +171,23 @@ def _store(opened: Opened) -> Store:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What is known, without its columns of numbers: these are in files by name."""
+    """The input of a scan without its columns of numbers, which are in files with these names."""
 
-    rest: Known
+    rest: ScanInput
     ledgers: str
     partitions: str
     with_entries: bool
 
-    def known(self) -> Known:
-        """Return what is known, with the columns where they lie."""
-        listing = replace(self.rest.listing, columns=_column_file(self.ledgers))
-        partitions = Partitions(_column_file(self.partitions), self.rest.partitions.shadows)
-        return replace(self.rest, listing=listing, partitions=partitions)
+    def given(self) -> ScanInput:
+        """Return the input with its columns mapped from the files."""
+        index = replace(self.rest.index, columns=_column_file(self.ledgers))
+        partitions = PartitionCounts(_column_file(self.partitions), self.rest.partitions.shadows)
+        return replace(self.rest, index=index, partitions=partitions)
 
 
 @contextmanager
-def _everywhere(session: SparkSession, known: Known, *, with_entries: bool) -> Iterator[Shared]:
-    """Give what is known in a form that each worker can look up."""
+def _shared(session: SparkSession, given: ScanInput, *, with_entries: bool) -> Iterator[Shared]:
+    """Yield the input of a scan in a form that each worker can open."""
     import numpy as np
 
     with tempfile.TemporaryDirectory(prefix="pulsar-meta-check-") as folder:
@@ -199,17 +198,17 @@ def _everywhere(session: SparkSession, known: Known, *, with_entries: bool) -> I
             session.sparkContext.addFile(str(path))
             return path.name
 
-        ledgers, partitions = file_of(known.listing.columns), file_of(known.partitions.ordered())
-        listing = replace(known.listing, columns=np.empty((0, 0), np.int64))
-        rest = replace(known, listing=listing, partitions=Partitions(shadows=known.partitions.shadows))
+        ledgers, partitions = file_of(given.index.columns), file_of(given.partitions.ordered())
+        index = replace(given.index, columns=np.empty((0, 0), np.int64))
+        rest = replace(given, index=index, partitions=PartitionCounts(shadows=given.partitions.shadows))
         yield Shared(rest, ledgers, partitions, with_entries)
 
 
 @lru_cache(maxsize=4)
 def _column_file(name: str) -> NDArray[np.int64]:
-    """Return the columns in a file that this machine was given; they stay in it."""
+    """Map the columns of a file that was sent to this machine."""
     import numpy as np
     from pyspark import SparkFiles
 
-    found: NDArray[np.int64] = np.load(SparkFiles.get(name), mmap_mode="r")
-    return found
+    columns: NDArray[np.int64] = np.load(SparkFiles.get(name), mmap_mode="r")
+    return columns

@@ -1,0 +1,356 @@
+"""A run of `check`: passes over the store, confirmation of suspicions, and findings about the whole cluster.
+
+A run over the whole store indexes all ledgers before it reads any record that refers to one. A run over some
+topics reads only the ledgers that their records refer to, unless all are asked for.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Final
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
+from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_path
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.entries.bookie_layout import find_bookies, split_url
+from pulsar_meta.jobs.check.cluster import bookie_findings, cookie_findings, generator
+from pulsar_meta.jobs.check.codes import Finding, Severity, code, finding
+from pulsar_meta.jobs.check.context import (
+    CheckOptions,
+    Context,
+    is_stream,
+    not_visible,
+    read_context,
+    with_sources,
+)
+from pulsar_meta.jobs.check.ledger_facts import Ledgers, owner_hash, read_facts
+from pulsar_meta.jobs.check.ledger_index import (
+    BookieRecords,
+    LazyLedgers,
+    LedgerIndex,
+    are_among,
+    in_order,
+    index_ledgers,
+    read_bookie_records,
+)
+from pulsar_meta.jobs.check.orphans import Orphans, orphan_objects
+from pulsar_meta.jobs.check.recheck import Recheck, depends_on_bookies, depends_on_timing
+from pulsar_meta.jobs.check.repairs import with_repair
+from pulsar_meta.jobs.check.scan import (
+    LocalPasses,
+    Passes,
+    ScanInput,
+    TopicScan,
+    ValueScan,
+    reads_entries,
+    scans_of,
+)
+from pulsar_meta.jobs.check.scope import CheckScope, check_scope
+from pulsar_meta.jobs.check.segments import segment_findings
+from pulsar_meta.jobs.check.topic_reader import TopicReader
+from pulsar_meta.jobs.check.totals import PartitionCounts, ScanTotals
+from pulsar_meta.jobs.topics.bookkeeper import has_metadata
+from pulsar_meta.jobs.topics.segments import ScalableTopics
+from pulsar_meta.stores.base import Store, Versioned
+
+_DISK: Final = "bookie-disk:"
+# So many topics are checked before all ledgers are indexed, for a quick first answer.
+EARLY: Final = 200
+# So many numbers of partitions are remembered for the partitions that follow.
+_REMEMBERED: Final = 512
+UNSTEADY: Final = "bookies and store change faster than both can be read"
+UNLISTED: Final = "ledgers and topics that no record refers to"
+
+
+@dataclass(slots=True)
+class Checkup:
+    """A run over a scope of a store.
+
+    `urls` are those that `source` was opened from; `passes` scans the whole store. `context`, `index`,
+    `counts` and `not_checked` are complete once all findings were yielded.
+    """
+
+    store: Store
+    source: EntrySource | None
+    scope: CheckScope
+    options: CheckOptions
+    passes: Passes
+    urls: Sequence[str] = ()
+    advance: Callable[[int], None] = lambda count: None
+    context: Context = field(default_factory=Context)
+    totals: ScanTotals = field(default_factory=ScanTotals)
+    not_checked: dict[str, str] = field(default_factory=dict)
+    _index: LedgerIndex | None = None
+    _lazy: LazyLedgers | None = None
+    _with_finding: set[int] = field(default_factory=set)
+    _early: set[tuple[object, ...]] = field(default_factory=set)
+    _scalable: ScalableTopics = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._scalable = ScalableTopics(self.store)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The numbers of checked things by plural nouns, ledgers first."""
+        ledgers = 0 if self._index is None else len(self._index)
+        ledgers += 0 if self._lazy is None else self._lazy.count
+        names = ("topics", "cursors", "schemas")
+        return {"ledgers": ledgers, **{name: self.totals.checked[name] for name in names}}
+
+    @property
+    def index(self) -> LedgerIndex:
+        """All ledgers, once everything was scanned."""
+        return index_ledgers(()) if self._index is None else self._index
+
+    @property
+    def unreachable(self) -> UnreachableError | None:
+        """The first error of a bookie that did not answer."""
+        return self.totals.unreachable
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield the findings as they are made."""
+        recheck = Recheck(self.store, self.source, self.urls, self._scan_again)
+        main = self._of_store() if self.scope.everything else self._of_topics()
+        for each in chain(self._of_first_topics(), main):
+            self._with_finding.add(each.ledger_id or 0)
+            if not self.options.wants(each.code) or (self._early and each.place in self._early):
+                continue
+            if not recheck.postpones(each):
+                yield self._complete(each)
+        yield from map(self._complete, self._confirmed(recheck))
+        self._explain_gaps()
+
+    def _complete(self, each: Finding) -> Finding:
+        """Return the finding with its final severity, its scalable topic and the command that repairs it."""
+        return with_repair(self._with_scalable_topic(self._decided(each)))
+
+    def _confirmed(self, recheck: Recheck) -> Iterator[Finding]:
+        topics = len(recheck.topics)
+        try:
+            for each in recheck.confirmed():
+                if self.options.wants(each.code):
+                    yield each
+        except (UnreachableError, NotFoundError, DecodeError) as error:
+            self.not_checked[f"entries of {topics} topics"] = f"can't be read a second time: {error}"
+            if isinstance(error, UnreachableError):
+                self.totals.unreachable = self.totals.unreachable or error
+        if recheck.undecided:
+            self.not_checked[f"{recheck.undecided} suspicions"] = UNSTEADY
+
+    def _scan_again(self, store: Store, source: EntrySource | None) -> TopicScan:
+        """Return a scan for another look at topics, which adds nothing to the totals."""
+        ledgers = LazyLedgers(store) if self._index is None else self._index
+        return self._topic_scan(ledgers, ScanTotals(), store, source)
+
+    def _of_first_topics(self) -> Iterator[Finding]:
+        """Check the first topics like named ones, because indexing all ledgers takes long.
+
+        With entries, checking a topic takes long, too.
+        """
+        waits = not self.scope.everything or is_stream(self.store)
+        if waits or not has_metadata(self.store):
+            return
+        self._set_context(read_bookie_records(self.store), bookkeeper=True)
+        if self.source is not None:
+            return
+        scan = self._topic_scan(LazyLedgers(self.store), ScanTotals(), self.store, self.source)
+        for each in scan.findings(self.store.scan(MANAGED_LEDGERS), EARLY):
+            yield each
+            self._early.add(each.place)
+
+    def _with_scalable_topic(self, each: Finding) -> Finding:
+        """Return the finding with its scalable topic, if its topic is one or is a segment of one."""
+        with suppress(UsageError):
+            topic = None if each.topic is None else TopicName.parse(each.topic)
+            if topic is not None:
+                scalable = str(topic) if topic.domain == "topic" else self._scalable.of([topic])[topic]
+                return each if scalable is None else replace(each, scalable_topic=scalable)
+        return each
+
+    def _of_store(self) -> Iterator[Finding]:
+        """Check the whole store."""
+        partitions = PartitionCounts()
+        yield from self.passes.values(self.context, partitions, self.totals)
+        self._index = index = self.passes.ledgers()
+        self._set_context(index.around, bookkeeper=not index.empty)
+        given = ScanInput(self.context, index, partitions, self._reads_entries)
+        yield from self.passes.topics(given, self.totals)
+        self.context = with_sources(self.context, self.store, self.source)
+        _, topics = scans_of(self.store, self.source, given, self.totals)
+        yield from self._without_record(topics, index)
+        yield from self._of_segments()
+        yield from self._broken_ledgers(index)
+        yield from self._of_cluster(index)
+
+    def _of_topics(self) -> Iterator[Finding]:
+        """Check some topics and namespaces."""
+        ledgers: Ledgers
+        if self.options.every_ledger:
+            ledgers = self._index = index = index_ledgers(self.store.scan(LEDGERS), self.advance)
+            self._set_context(index.around, bookkeeper=not index.empty)
+        else:
+            ledgers = self._lazy = LazyLedgers(self.store, self.advance)
+            self._set_context(read_bookie_records(self.store), bookkeeper=has_metadata(self.store))
+            self.not_checked[UNLISTED] = "no --all"
+        self.not_checked["orphans, bookies"] = "you asked for some topics only"
+        topics = self._topic_scan(ledgers, self.totals, self.store, self.source)
+        values = ValueScan(self.store, topics.context, self.totals, topics.ledgers, advance=self.advance)
+        yield from values.findings(self._scanned(self.scope.value_prefixes))
+        yield from topics.findings(self._scanned(self.scope.topic_prefixes))
+        yield from self._without_record(topics, self._index)
+        yield from self._of_segments()
+
+    def _scanned(self, roots: Iterable[str]) -> Iterator[Versioned]:
+        return chain.from_iterable(map(self.store.scan, roots))
+
+    def _set_context(self, around: BookieRecords, *, bookkeeper: bool) -> None:
+        self.context = read_context(self.store, self.urls, self.options, around, bookkeeper=bookkeeper)
+
+    @property
+    def _reads_entries(self) -> bool:
+        """True if a wanted code needs entries to be read."""
+        return self.options.wanted is None or any(map(reads_entries, self.options.wanted))
+
+    def _topic_scan(
+        self, ledgers: Ledgers, totals: ScanTotals, store: Store, source: EntrySource | None
+    ) -> TopicScan:
+        """Return a scan of topics that reads everything else as it is needed."""
+        context = with_sources(self.context, store, source)
+        counts = _CachedCounts(TopicReader(store, context, ledgers))
+        return TopicScan(
+            store, context, ledgers, self.scope, self._reads_entries, totals, counts.of, self.advance
+        )
+
+    def _decided(self, each: Finding) -> Finding:
+        """Return an error as a warning if running bookies may be ahead of a copy of the store."""
+        if each.severity is not Severity.ERROR or self.context.live or not self._compares_with_copy(each):
+            return each
+        message = f"{each.message}; undecided, because the store may be a copy and its bookies are running"
+        return replace(each, severity=Severity.WARNING, message=message)
+
+    def _compares_with_copy(self, each: Finding) -> bool:
+        """Return True if a finding compares running bookies with a store that may be a copy."""
+        if self.context.asks_bookies:
+            return depends_on_bookies(each.code)
+        ahead = self.source is not None and self.source.behind and not self.store.behind
+        return ahead and each.code != "ledger-without-metadata" and depends_on_timing(each.code)
+
+    def _explain_gaps(self) -> None:
+        """Add the reasons for everything that was not checked."""
+        totals = self.totals
+        self.not_checked |= not_visible(self.store, self.context, self.source)
+        self.not_checked |= totals.not_checked
+        if totals.without_activity and self.options.wants("cursor-idle"):
+            why = "their last activity was not recorded"
+            self.not_checked[f"whether {totals.without_activity} subscriptions are idle"] = why
+        if self.context.now is None and totals.checked["cursors"] and self.options.wants("cursor-idle"):
+            self.not_checked["which subscriptions are idle"] = "this copy has no date"
+        if totals.without_answer:
+            why = "their bookies did not answer"
+            self.not_checked[f"entries of {totals.without_answer} topics and cursors"] = why
+
+    def _without_record(self, topics: TopicScan, index: LedgerIndex | None) -> Iterator[Finding]:
+        """Check topics that own ledgers, or that were named, and whose record was not scanned."""
+        for ledger_id in () if index is None else self._ledgers_without_topic(index):
+            owner = read_facts(self.store, [ledger_id])[ledger_id].owner
+            if owner is None or owner.role != "data" or "://" not in owner.name:
+                continue
+            name = TopicName.parse(owner.name)
+            if owner_hash("data", str(name)) not in self.totals.reported and self.scope.holds(name, None):
+                yield from topics.report(name)
+        for name in self.scope.named:
+            hashed = owner_hash("data", str(name))
+            if hashed not in self.totals.reported and hashed not in self.totals.topics:
+                yield from topics.report(name)
+
+    def _ledgers_without_topic(self, index: LedgerIndex) -> list[int]:
+        """Return one ledger of each topic that owns data and has no record."""
+        owners, ledgers = index.data_owners()
+        return sorted(ledgers[~are_among(owners, in_order(self.totals.topics))].tolist())
+
+    def _of_segments(self) -> Iterator[Finding]:
+        wanted = self.options.wanted
+        if wanted is None or any(code(name).group == "segments" for name in wanted):
+            yield from segment_findings(self.store, self.scope, self.totals.segments)
+
+    def _of_cluster(self, index: LedgerIndex) -> Iterator[Finding]:
+        """Yield findings that need all topics: unreferenced ledgers, bookies, the generator of ids."""
+        yield from self.totals.namespaces.findings(self.store)
+        yield from self._orphan_objects()
+        if not self.context.bookkeeper:
+            return
+        urls = (url for url in self.urls if url.startswith(_DISK))
+        yield from cookie_findings(
+            [disk for url in urls for disk in find_bookies(split_url(url)[0])], index.around
+        )
+        yield from bookie_findings(self.store, self.context, index)
+        orphans = Orphans(self.store, self.context, index)
+        stated = self._with_finding | self.totals.explained
+        yield from orphans.findings(in_order(self.totals.referenced), stated)
+        self.not_checked |= orphans.not_checked
+        yield from generator(self.store, index)
+
+    def _orphan_objects(self) -> Iterator[Finding]:
+        wanted = self.options.wants("offload-object-orphan")
+        if self.source is None or not self.context.has_offload or not wanted:
+            return
+        if self.totals.unread_topics:
+            why = f"{self.totals.unread_topics} records of topics can't be read, and may refer to any"
+            self.not_checked["unreferenced objects in tiered storage"] = why
+            return
+        yield from orphan_objects(self.source, frozenset(self.totals.offloaded))
+
+    def _broken_ledgers(self, index: LedgerIndex) -> Iterator[Finding]:
+        """Yield metadata that can't be decoded, of ledgers that no topic and no cursor refers to."""
+        for ledger_id, error in index.broken.items():
+            if ledger_id not in self.totals.attributed:
+                yield finding(
+                    "record-undecodable",
+                    f"{error.message}; no topic and no cursor refers to this ledger",
+                    ledger_id=ledger_id,
+                    path=ledger_path(ledger_id),
+                )
+
+
+class _CachedCounts:
+    """Numbers of partitions, read as they are needed; the last ones are remembered."""
+
+    def __init__(self, reader: TopicReader) -> None:
+        self._reader = reader
+        self._counts: OrderedDict[str, int | None] = OrderedDict()
+
+    def of(self, name: TopicName) -> int | None:
+        """Return the partitions of the topic that `name` is a partition of, None if it has no record."""
+        base = name.partitioned
+        if base is None:
+            return None
+        if base.path not in self._counts:
+            self._counts[base.path] = self._reader.partitions(name)
+            if len(self._counts) > _REMEMBERED:
+                self._counts.popitem(last=False)
+        return self._counts[base.path]
+
+
+def checkup(
+    store: Store,
+    source: EntrySource | None,
+    names: Iterable[str],
+    options: CheckOptions,
+    advance: Callable[[int], None] = lambda count: None,
+    *,
+    urls: Sequence[str] = (),
+    passes: Passes | None = None,
+) -> Checkup:
+    """Return a run over topics and namespaces, or over the whole store without names.
+
+    `urls` are those that `source` was opened from; `passes` scans a whole store, by default in this process.
+    Raises UsageError or UnreachableError.
+    """
+    scope = check_scope(store, tuple(names))
+    return Checkup(
+        store, source, scope, options, passes or LocalPasses(store, source, advance), urls, advance
+    )

@@ -1,0 +1,163 @@
+"""The facts in BookKeeper's metadata of a ledger that checks compare.
+
+During a scan a ledger's owner (from its custom metadata) is known only by a hash of 8 bytes. A rule that
+finds two equal hashes reads the names again before it reports anything.
+
+Sources: apache/bookkeeper DataFormats.proto (LedgerMetadataFormat); apache/pulsar LedgerMetadataUtils.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Final, NamedTuple, Protocol
+
+from pulsar_meta.codecs.errors import DecodeError, decoding
+from pulsar_meta.codecs.metadata.ledger_metadata import custom_metadata, ledger_message
+from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, created_in, ledger_in
+from pulsar_meta.jobs.topics.owners import Owner, Role, owner_in_custom
+from pulsar_meta.jobs.topics.topic import LEDGERS_AT_ONCE, Metadata
+from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
+from pulsar_meta.stores.base import Store, Versioned
+
+# The names of BookKeeper's states, by number.
+STATES: Final = ("", "OPEN", "IN_RECOVERY", "CLOSED")
+
+
+class Members(NamedTuple):
+    """The bookies of a ledger's ensembles, one tuple per segment, and the number of copies of each entry."""
+
+    write_quorum: int = 0
+    ack_quorum: int = 0
+    segments: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def all(self) -> frozenset[str]:
+        """Every bookie in any ensemble."""
+        return frozenset(bookie for segment in self.segments for bookie in segment)
+
+    def without_copy(self, gone: Set[str]) -> bool:
+        """Return True if some entries have all their copies on bookies in `gone`."""
+        return any(
+            all(segment[(first + copy) % len(segment)] in gone for copy in range(self.write_quorum))
+            for segment in self.segments
+            for first in range(len(segment))
+        )
+
+
+class LedgerFacts(NamedTuple):
+    """The facts about a ledger that checks compare.
+
+    `last_entry` is None until the ledger is closed. `role` is the purpose in the custom metadata, "other" for
+    another purpose of Pulsar, "" if nothing marks the ledger as Pulsar's. `owner_hash` is 0 without an owner.
+    `bookies` are its ensembles. `full` is the complete metadata if the ledger was read individually.
+    """
+
+    metadata: Metadata = "unread"
+    state: str = ""
+    last_entry: int | None = None
+    length: int = 0
+    role: str = ""
+    owner_hash: int = 0
+    created: int | None = None
+    bookies: Members = Members()
+    full: BookkeeperLedger | None = None
+
+    @property
+    def owner(self) -> Owner | None:
+        """The owner in the custom metadata, None if there is none or the ledger was not read individually."""
+        return None if self.full is None else owner_in_custom(self.full.ledger_id, self.full.custom)
+
+
+UNREAD: Final = LedgerFacts()
+ABSENT: Final = LedgerFacts("absent")
+BROKEN: Final = LedgerFacts("broken")
+FactsOf = Callable[[int], LedgerFacts]
+
+
+class OwnedLedgers(NamedTuple):
+    """The ledgers whose custom metadata names a topic, for its data and for its compacted data."""
+
+    data: Sequence[int] = ()
+    compacted: Sequence[int] = ()
+
+
+NO_LEDGERS: Final = OwnedLedgers()
+
+
+class Ledgers(Protocol):
+    """Facts about the ledgers that records refer to."""
+
+    def lookup(self, ledger_ids: Iterable[int]) -> FactsOf:
+        """Return a function from a ledger's id to its facts, prepared for these ledgers."""
+        ...
+
+    def owned_by(self, name: TopicName, listed: bool) -> OwnedLedgers | None:
+        """Return the ledgers of a topic, None if not all ledgers are known; `listed`: it has a list."""
+        ...
+
+
+def owner_hash(role: Role, name: str, cursor: str | None = None) -> int:
+    """Return a signed hash of 8 bytes for an owner, never 0."""
+    text = "\0".join((role, name, cursor or "")).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little", signed=True) or 1
+
+
+def facts_of(ledger_id: int, record: Versioned) -> LedgerFacts:
+    """Return the facts in a metadata record, without `full`. Raises DecodeError, which names the record."""
+    return _facts_in(ledger_id, _metadata(record), record)
+
+
+def read_facts(store: Store, ledger_ids: Iterable[int]) -> dict[int, LedgerFacts]:
+    """Read the current metadata of these ledgers; negative ids are absent."""
+    wanted = set(ledger_ids)
+    ids = sorted(ledger_id for ledger_id in wanted if ledger_id >= 0)
+    facts = dict.fromkeys(wanted - set(ids), ABSENT)
+    for at in range(0, len(ids), LEDGERS_AT_ONCE):
+        batch = ids[at : at + LEDGERS_AT_ONCE]
+        for ledger_id, record in zip(batch, store.read_many([*map(ledger_path, batch)]), strict=True):
+            facts[ledger_id] = _facts_or_fault(ledger_id, record)
+    return facts
+
+
+def _facts_or_fault(ledger_id: int, record: Versioned | None) -> LedgerFacts:
+    if record is None:
+        return ABSENT
+    try:
+        metadata = _metadata(record)
+    except DecodeError:
+        return BROKEN
+    return _facts_in(ledger_id, metadata, record)._replace(full=ledger_in(ledger_id, metadata))
+
+
+def _metadata(record: Versioned) -> LedgerMetadataFormat:
+    with decoding(record.path):
+        return ledger_message(record.value)
+
+
+def _facts_in(ledger_id: int, metadata: LedgerMetadataFormat, record: Versioned) -> LedgerFacts:
+    custom = custom_metadata(metadata)
+    owner = owner_in_custom(ledger_id, custom)
+    role = "other" if custom.get("application") == "pulsar" else ""
+    closed = metadata.state == LedgerMetadataFormat.CLOSED
+    return LedgerFacts(
+        "known",
+        STATES[metadata.state],
+        metadata.lastEntryId if closed else None,
+        metadata.length if closed else 0,
+        role if owner is None else owner.role,
+        0 if owner is None else owner_hash(owner.role, owner.name, owner.cursor),
+        created_in(metadata) or record.created,
+        _members(
+            metadata.quorumSize,
+            metadata.ackQuorumSize or metadata.quorumSize,
+            *[tuple(part.ensembleMember) for part in metadata.segment],
+        ),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _members(write_quorum: int, ack_quorum: int, *segments: tuple[str, ...]) -> Members:
+    return Members(write_quorum, ack_quorum, segments)

@@ -1,0 +1,124 @@
+"""Repeated looks at topics, to confirm findings that compare states of two different moments.
+
+Disks of running bookies, and the RocksDB of a running broker, are read as they were when they were opened.
+Each look opens both again and reads the store before the disks, because BookKeeper's metadata of a closed
+ledger counts entries that were written before. A finding that two looks in a row make is certain. A finding
+that came only from a ledger being created, trimmed or deleted in between disappears.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Final
+
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.check.codes import Finding, code
+from pulsar_meta.jobs.check.scan import TopicScan, reads_entries
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.stores.base import Store
+from pulsar_meta.stores.registry import open_store
+
+# If a topic changes so fast that no two of these looks agree, its findings stay undecided.
+LOOKS: Final = 5
+_TOPICS_AT_ONCE: Final = 512
+# Findings that compare two records, or a record with BookKeeper's metadata.
+_COMPARING: Final = frozenset(
+    (
+        "ledger-without-metadata",
+        "ledger-counts-zero",
+        "ledger-end-high",
+        "ledger-not-listed",
+        "topic-record-lost",
+    )
+)
+_Place = tuple[object, ...]
+
+
+def depends_on_bookies(name: str) -> bool:
+    """Return True if entries, including those of cursor ledgers, can change findings of a code."""
+    return reads_entries(name) or code(name).group == "cursors"
+
+
+def depends_on_timing(name: str) -> bool:
+    """Return True if findings of a code can come from comparing states of two moments."""
+    return name in _COMPARING or (depends_on_bookies(name) and name != "cursor-idle")
+
+
+@dataclass(slots=True)
+class Recheck:
+    """Collects findings that need confirmation, and looks again at their topics.
+
+    `urls` are those of `source`; `scan_of` makes a scan of a store with an entry source. `undecided` counts
+    findings that one look made and the next did not, up to the last look.
+    """
+
+    store: Store
+    source: EntrySource | None
+    urls: Sequence[str]
+    scan_of: Callable[[Store, EntrySource | None], TopicScan]
+    undecided: int = 0
+    topics: dict[TopicName, None] = field(default_factory=dict)
+    _latest: list[Finding] = field(default_factory=list)
+    _reported: set[_Place] = field(default_factory=set)
+
+    def postpones(self, finding: Finding) -> bool:
+        """Return True if a finding needs confirmation; its topic is then looked at again."""
+        if finding.topic is None or not depends_on_timing(finding.code):
+            return False
+        if not (self.store.behind or (self.source is not None and self.source.behind)):
+            # The topic's next finding may need confirmation. This one is then not reported twice.
+            if self._latest and self._latest[0].topic != finding.topic:
+                self._latest.clear()
+            self._latest.append(finding)
+            return False
+        self.topics[TopicName.parse(finding.topic)] = None
+        self._reported.update(each.place for each in self._latest if each.topic == finding.topic)
+        return True
+
+    def confirmed(self) -> Iterator[Finding]:
+        """Yield the confirmed findings about the collected topics.
+
+        Raises UnreachableError, NotFoundError or DecodeError if the disks can't be opened again.
+        """
+        for finding in self.findings(list(self.topics)):
+            if finding.place not in self._reported:
+                yield finding
+
+    def findings(self, names: Sequence[TopicName]) -> Iterator[Finding]:
+        """Yield the confirmed findings about topics; raises as `confirmed`."""
+        for at in range(0, len(names), _TOPICS_AT_ONCE):
+            yield from self._findings_of(names[at : at + _TOPICS_AT_ONCE])
+
+    def _findings_of(self, names: Sequence[TopicName]) -> Iterator[Finding]:
+        suspected = self._look(names)
+        certain = set[_Place]()
+        for _ in range(LOOKS - 1):
+            if not suspected:
+                return
+            current = self._look(_topics(suspected.values()))
+            for place in [place for place in current if place in suspected]:
+                certain.add(place)
+                yield current[place]
+            suspected = {place: finding for place, finding in current.items() if place not in certain}
+        self.undecided += len(suspected)
+
+    def _look(self, names: Iterable[TopicName]) -> dict[_Place, Finding]:
+        with ExitStack() as stack:
+            store = stack.enter_context(open_store(self.store.url)) if self.store.behind else self.store
+            reader = self.scan_of(store, self.source).reader
+            views = [reader.whole(name) for name in names]
+            source = stack.enter_context(open_entry_sources(self.urls, store)) if self.urls else None
+            scan = self.scan_of(store, source)
+            findings: dict[_Place, Finding] = {}
+            for view in views:
+                for finding in scan.findings_of(view.with_entries(scan.context)):
+                    if depends_on_timing(finding.code):
+                        findings.setdefault(finding.place, finding)
+            return findings
+
+
+def _topics(findings: Iterable[Finding]) -> list[TopicName]:
+    return [TopicName.parse(name) for name in sorted({each.topic for each in findings if each.topic})]
