@@ -1,18 +1,19 @@
-"""How fast the commands that people type are: `python bench/commands.py [--entries 300000] [--only NAME…]`.
+"""Measure how fast commands on entries are: `python bench/commands.py [--entries 300000] [--only NAME…]`.
 
 The unit is a loop in the same run that parses BrokerEntryMetadata and MessageMetadata of each entry with
-protobuf and reads three fields of them. A command's speed is given as a share of the loop's: entries a second
-over entries a second, of processor time (user and system) each. A command runs in a process of its own, over
-a log of all entries and over one of a tenth, in turns; the difference is what the other nine tenths take, so
-that start-up and imports are not counted. Medians of --rounds rounds.
-Each command is one process (--jobs 1), but for the last rows of a log: those are by the clock, with the
-processes of --jobs and with one, in turns, over the whole log, which has its index by then. They need a
-machine that does nothing else.
-With --before, another checkout, commands that have to be so many times as fast are measured there too, in
-the same rounds, over a tenth of the log and a hundredth.
+protobuf and reads three fields of them. The table shows each command's speed as a share of the loop's, in
+entries per second of processor time (user and system). Each command runs in a separate process, alternately
+on a log of all entries and on a log of a tenth of them; the difference of the two is the time of nine tenths
+without start-up and imports. All values are medians of --rounds rounds.
 
-The log is a real bookie's, from fixtures/captures: entries between 700 and 1 500 bytes, with their metadata,
-payloads and checksums, over and over in ledgers of 50 000; ids, lengths, indexes and digests go on.
+Commands use one process (--jobs 1), except in the last rows of each log. These rows compare wall-clock times
+of --jobs processes and of one process on the complete log, which has an index by then. They need a machine
+that does nothing else. With --before CHECKOUT, commands that have a goal relative to another checkout are
+also measured there in the same rounds, on a tenth and a hundredth of the log.
+
+The log consists of entries of a real bookie from fixtures/captures, between 700 and 1 500 bytes including
+metadata and checksums. They are repeated in ledgers of 50 000 entries, with new ids, lengths, indexes and
+digests.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ MAIN: Final = (sys.executable, "-c", "from pulsar_meta.cli.app import main; main
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: a command over a kind of log, and the share of the loop that it has to reach.
+    """A line of the table: a command, the kind of log, and the share of the loop that it must reach.
 
-    `times` is how many times as fast as before it has to be. `by_clock`: several processes against one.
+    `times` is the required speed relative to --before. `by_clock` rows compare several processes with one.
     """
 
     name: str
@@ -72,7 +73,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a row's command reaches: its share of the loop, entries a second, and times as fast as before."""
+    """The results of a row: its share of the loop, entries per second, and speed relative to --before."""
 
     share: float
     rate: float
@@ -100,13 +101,13 @@ ROWS: Final = (
 
 
 def real_frames(place: Path) -> list[tuple[BrokerEntryMetadata | None, bytes, int]]:
-    """Return (broker's part, what follows it, messages) of a capture's entries of about 1 KB."""
+    """Return the entries of a capture of about 1 KB as (broker metadata, remaining bytes, messages)."""
     with (
-        lzma.open(ROOT / "fixtures" / "captures" / f"{CAPTURE}.tar.xz") as packed,
-        tarfile.open(fileobj=packed) as archive,
+        lzma.open(ROOT / "fixtures" / "captures" / f"{CAPTURE}.tar.xz") as compressed,
+        tarfile.open(fileobj=compressed) as archive,
     ):
         archive.extractall(place)
-    found = []
+    frames = []
     with open_entries([f"bookie-disk:{place / CAPTURE / 'bookie0'}"]) as source:
         for ledger_id in source.ledgers():
             for raw in source.read_many(ledger_id):
@@ -119,13 +120,13 @@ def real_frames(place: Path) -> list[tuple[BrokerEntryMetadata | None, bytes, in
                     continue
                 broker, at = split_broker_metadata(data)
                 if frame.index is not None:
-                    found.append((broker, bytes(data[at:]), frame.index_width))
-    return found
+                    frames.append((broker, bytes(data[at:]), frame.index_width))
+    return frames
 
 
 def batch_frames() -> list[tuple[BrokerEntryMetadata | None, bytes, int]]:
-    """Return batches of ten messages of about 100 bytes with a key, LZ4, as a Java producer makes them."""
-    found: list[tuple[BrokerEntryMetadata | None, bytes, int]] = []
+    """Build batches of ten messages of about 100 bytes with a key, in LZ4, like a Java producer does."""
+    frames: list[tuple[BrokerEntryMetadata | None, bytes, int]] = []
     for number in range(500):
         messages = []
         for at in range(BATCH):
@@ -144,11 +145,11 @@ def batch_frames() -> list[tuple[BrokerEntryMetadata | None, bytes, int]]:
             compression="LZ4",
             uncompressed_size=len(payload),
         )
-        packed = lz4.block.compress(payload, store_size=False)
-        found.append(
-            (BrokerEntryMetadata(broker_timestamp=1, index=1), encode_frame(metadata, packed), BATCH)
+        compressed = lz4.block.compress(payload, store_size=False)
+        frames.append(
+            (BrokerEntryMetadata(broker_timestamp=1, index=1), encode_frame(metadata, compressed), BATCH)
         )
-    return found
+    return frames
 
 
 def write_bookie(
@@ -160,14 +161,14 @@ def write_bookie(
     with (current / "0.log").open("wb") as log:
         log.write(b"BKLO" + (1).to_bytes(4) + bytes(HEADER_SIZE - 8))
         length, index = 0, -1
-        for number, (broker, rest, width) in enumerate(islice(cycle(frames), count)):
+        for number, (broker, remainder, width) in enumerate(islice(cycle(frames), count)):
             ledger, entry = divmod(number, LEDGER_SIZE)
             if not entry:
                 length = 0
             index += width
             if broker is not None:
                 broker.broker_timestamp, broker.index = START + number, index
-            frame = encode_prefix(broker) + rest
+            frame = encode_prefix(broker) + remainder
             length += len(frame)
             data = encode_bookie_entry(ledger + 7, entry, entry - 1, length, frame)
             log.write(len(data).to_bytes(4) + data)
@@ -175,13 +176,13 @@ def write_bookie(
 
 
 def write_index(place: Path) -> None:
-    """Write the index of locations that a bookie has beside its log."""
+    """Write the index of locations that a bookie keeps for its log."""
     from rocksdict import Options, Rdict
 
     current = place / "current"
     records = find_records((current / "0.log").read_bytes())
     database = Rdict(str(current / "locations"), Options(raw_mode=True))
-    # Log 0: a location is the offset alone.
+    # This is log 0, so a location is just the offset.
     for number, offset in enumerate(records.offsets.tolist()):
         ledger, entry = divmod(number, LEDGER_SIZE)
         database[struct.pack(">qq", ledger + 7, entry)] = struct.pack(">q", offset)
@@ -189,8 +190,8 @@ def write_index(place: Path) -> None:
 
 
 def places_of(log: Path) -> tuple[bytes, list[tuple[int, int, int, int]]]:
-    """Return the bytes of a log, and where in them the two messages of each entry begin and end."""
-    data, found = log.read_bytes(), []
+    """Return the bytes of a log, and for each entry the start and end of its two messages."""
+    data, places = log.read_bytes(), []
     records = find_records(data)
     for offset in records.offsets.tolist():
         start = offset + 36
@@ -200,12 +201,12 @@ def places_of(log: Path) -> tuple[bytes, list[tuple[int, int, int, int]]]:
         else:
             end = start
         at = end + 6 if data[end : end + 2] == b"\x0e\x01" else end
-        found.append((start, end, at + 4, at + 4 + int.from_bytes(data[at : at + 4])))
-    return data, found
+        places.append((start, end, at + 4, at + 4 + int.from_bytes(data[at : at + 4])))
+    return data, places
 
 
 def loop_seconds(data: bytes, places: list[tuple[int, int, int, int]]) -> float:
-    """Return the processor time of the loop that is the unit."""
+    """Return the processor time of the loop that is the unit of the table."""
     started = time.process_time()
     for broker_at, broker_end, at, end in places:
         broker = BrokerEntryMetadata.FromString(data[broker_at:broker_end])
@@ -215,7 +216,7 @@ def loop_seconds(data: bytes, places: list[tuple[int, int, int, int]]) -> float:
 
 
 def clock_seconds(words: str, place: Path, jobs: int) -> float:
-    """Return the time that a command takes by the clock, start-up included; it must end well."""
+    """Run a command and return its wall-clock time, including start-up; raise if it fails."""
     arguments = [*words.split(), "--jobs", str(jobs), "--entries", f"bookie-disk:{place}"]
     started = time.perf_counter()
     subprocess.run([*MAIN, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
@@ -223,11 +224,11 @@ def clock_seconds(words: str, place: Path, jobs: int) -> float:
 
 
 def command_seconds(words: str, place: Path, made: Path, checkout: str | None) -> float:
-    """Return the processor time of a command; it must end well."""
+    """Run a command and return its processor time; raise if it fails."""
     arguments = [*words.replace("FILE", str(made)).split(), "--entries", f"bookie-disk:{place}"]
     environment = dict(os.environ, PULSAR_META_JOBS="1")
     if checkout is not None:
-        roots = sorted({str(found.parent) for found in Path(checkout).glob("*/pulsar_meta")})
+        roots = sorted({str(root.parent) for root in Path(checkout).glob("*/pulsar_meta")})
         environment["PYTHONPATH"] = os.pathsep.join(roots)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
@@ -239,81 +240,84 @@ def command_seconds(words: str, place: Path, made: Path, checkout: str | None) -
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def shares(asked: argparse.Namespace, place: Path) -> Iterator[tuple[Row, Measured]]:
-    """Yield each row with what its command reaches."""
-    rows = [row for row in ROWS if not asked.only or any(only in row.name for only in asked.only)]
+def shares(options: argparse.Namespace, place: Path) -> Iterator[tuple[Row, Measured]]:
+    """Yield each row with its results."""
+    rows = [row for row in ROWS if not options.only or any(only in row.name for only in options.only)]
     makers: dict[str, Callable[[], list[tuple[BrokerEntryMetadata | None, bytes, int]]]] = {
         "real": lambda: real_frames(place / "capture"),
         "batches": batch_frames,
     }
     for kind, make in makers.items():
-        mine = [row for row in rows if row.log == kind]
-        if not mine:
+        rows_of_log = [row for row in rows if row.log == kind]
+        if not rows_of_log:
             continue
         frames = make()
-        large = write_bookie(place / f"{kind}-large", frames, asked.entries)
-        small = write_bookie(place / f"{kind}-small", frames, asked.entries // 10)
-        tiny = write_bookie(place / f"{kind}-tiny", frames, asked.entries // 100) if asked.before else small
-        counts = {large: asked.entries, small: asked.entries // 10, tiny: asked.entries // 100}
-        size = (large / "current" / "0.log").stat().st_size // asked.entries
-        print(f"{kind}: {asked.entries} entries of {size} bytes, {len(frames)} different ones", flush=True)
+        large = write_bookie(place / f"{kind}-large", frames, options.entries)
+        small = write_bookie(place / f"{kind}-small", frames, options.entries // 10)
+        tiny = small
+        if options.before:
+            tiny = write_bookie(place / f"{kind}-tiny", frames, options.entries // 100)
+        counts = {large: options.entries, small: options.entries // 10, tiny: options.entries // 100}
+        size = (large / "current" / "0.log").stat().st_size // options.entries
+        print(f"{kind}: {options.entries} entries of {size} bytes, {len(frames)} different ones", flush=True)
         data, places = places_of(large / "current" / "0.log")
-        for row in mine:
+        for row in rows_of_log:
             if row.by_clock:
                 if not (large / "current" / "locations").exists():
                     write_index(large)
-                print(_by_clock(row, large, asked), flush=True)
+                print(_by_clock(row, large, options), flush=True)
                 continue
-            found, rates, times = [], [], []
-            for _ in range(asked.rounds):
+            loop_shares, rates, times = [], [], []
+            for _ in range(options.rounds):
                 loop = loop_seconds(data, places) / len(places)
-                each = _each(row, counts, (large, small), place / "made", asked.checkout)
-                found.append(loop / each)
+                each = _each(row, counts, (large, small), place / "made", options.checkout)
+                loop_shares.append(loop / each)
                 rates.append(1 / each)
-                if asked.before and row.times:
-                    times.append(_each(row, counts, (small, tiny), place / "made", asked.before) / each)
-            yield row, Measured(median(found), median(rates), median(times) if times else None)
+                if options.before and row.times:
+                    times.append(_each(row, counts, (small, tiny), place / "made", options.before) / each)
+            yield row, Measured(median(loop_shares), median(rates), median(times) if times else None)
 
 
-def _by_clock(row: Row, log: Path, asked: argparse.Namespace) -> str:
-    """Return the line of a row that compares several processes with one."""
+def _by_clock(row: Row, log: Path, options: argparse.Namespace) -> str:
+    """Measure a row that compares several processes with one, and format its line."""
     pairs = [
-        (clock_seconds(row.words, log, 1), clock_seconds(row.words, log, asked.jobs))
-        for _ in range(asked.rounds)
+        (clock_seconds(row.words, log, 1), clock_seconds(row.words, log, options.jobs))
+        for _ in range(options.rounds)
     ]
-    one, several = (median(each) for each in zip(*pairs, strict=True))
-    times = median(alone / shared for alone, shared in pairs)
+    single, several = (median(each) for each in zip(*pairs, strict=True))
+    times = median(one_process / all_processes for one_process, all_processes in pairs)
     return (
-        f"  {row.name:36}{one:7.2f} s by one process, {several:.2f} s by {asked.jobs}: {times:.2f} × as fast"
+        f"  {row.name:36}{single:7.2f} s with one process,"
+        f" {several:.2f} s with {options.jobs}: {times:.2f} × as fast"
     )
 
 
 def _each(
     row: Row, counts: dict[Path, int], logs: tuple[Path, Path], made: Path, checkout: str | None
 ) -> float:
-    """Return the seconds that an entry takes, by what the first log takes more than the second."""
+    """Return the seconds per entry, from the difference between two logs."""
     first, second = (command_seconds(row.words, log, made, checkout) for log in logs)
     return (first - second) / (counts[logs[0]] - counts[logs[1]])
 
 
 def main() -> None:
-    """Make the logs and print the table."""
+    """Create the logs and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--entries", type=int, default=300_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=cores(), help="processes of the rows by the clock")
-    parser.add_argument("--only", nargs="+", help="rows whose name has one of these in it")
+    parser.add_argument("--only", nargs="+", help="only rows whose name contains one of these words")
     parser.add_argument("--checkout", help="measure the commands of another checkout")
-    parser.add_argument("--before", help="measure another checkout, too, and compare")
-    asked = parser.parse_args()
+    parser.add_argument("--before", help="also measure another checkout, and compare")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="commands-") as made:
-        for row, found in shares(asked, Path(made)):
+        for row, result in shares(options, Path(made)):
             goal = "" if row.goal is None else f"goal {row.goal:.2f}"
-            line = f"  {row.name:36}{found.share:7.3f} of the loop  {goal:10}{found.rate:12,.0f} entries/s"
-            if found.times is not None:
-                line += f"  {found.times:6.1f} × before" + (f", goal {row.times} ×" if row.times else "")
+            line = f"  {row.name:36}{result.share:7.3f} of the loop  {goal:10}{result.rate:12,.0f} entries/s"
+            if result.times is not None:
+                line += f"  {result.times:6.1f} × before" + (f", goal {row.times} ×" if row.times else "")
             print(line, flush=True)
 
 

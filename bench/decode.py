@@ -1,14 +1,14 @@
-"""How fast `decode` is, as ratios measured in one run: `python -m bench.decode`.
+"""Measure how fast `decode` is, as ratios within one run: `python -m bench.decode`.
 
-start-up     `pulsar-meta decode` of a text and of a cursor against a Typer program that does nothing; the
-             cursor needs protobuf, whose import alone is shown beside it
-one large    records of 10 MB in ZSTD, a topic's and a cursor's, to JSON: against inflate, parse, a dictionary
-             of their fields, orjson
-before       with --before CHECKOUT: `decode -o ndjson` of 100 000 cursors in a database, by this program and
-             by that of another checkout (the goal is of f6bdcaa, the last commit before it was made faster):
-             processor time of whole processes less that of a thousand cursors, in turns
-scan         a snapshot's cursors through the store and the codec, against a loop that only parses; and
-             all the way to JSON documents
+start-up     `pulsar-meta decode` of a text and of a cursor, against a Typer program that does nothing; for
+             the cursor also against one that imports protobuf
+one large    records of 10 MB in ZSTD, a topic's and a cursor's, converted to JSON, against decompressing,
+             parsing and writing the fields with orjson
+before       with --before CHECKOUT: `decode -o ndjson` of 100 000 cursors in a database, against another
+             checkout (the goal refers to f6bdcaa, the last commit before `decode` was made faster);
+             processor time of complete processes minus that of a thousand cursors, alternating
+scan         the cursors of a snapshot, read through the store and the codec, against a loop that only
+             parses; then also converted to JSON documents
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ IMPORT = "import pulsar_meta.proto.MLDataFormats_pb2"
 
 
 def compare(
-    what: str,
+    name: str,
     goal: str,
     ours: Callable[[], object],
     bare: Callable[[], object],
     *,
     clock: Callable[[], float] = time.process_time,
 ) -> None:
-    """Print the medians of both, taken in turns, and their ratio; other processes' time does not count."""
+    """Measure both alternately and print their medians in processor time, and the ratio."""
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(ROUNDS):
         for measured, call in zip(times, (ours, bare), strict=True):
@@ -81,12 +81,14 @@ def compare(
             start = clock()
             call()
             measured.append(clock() - start)
-    one, other = median(times[0]), median(times[1])
-    print(f"{what}: {one * 1000:.1f} ms against {other * 1000:.1f} ms, ratio {one / other:.2f} (goal {goal})")
+    mine, other = median(times[0]), median(times[1])
+    print(
+        f"{name}: {mine * 1000:.1f} ms against {other * 1000:.1f} ms, ratio {mine / other:.2f} (goal {goal})"
+    )
 
 
 def start_up(folder: Path) -> None:
-    """Compare whole processes."""
+    """Measure complete processes."""
     cursor = folder / "cursor.bin"
     cursor.write_bytes(ManagedCursorInfo(cursorsLedgerId=-1).SerializeToString())
     text = folder / "text"
@@ -96,13 +98,13 @@ def start_up(folder: Path) -> None:
     bare.write_text(BARE)
     nothing = [sys.executable, str(bare), "16"]
     protobuf = [sys.executable, "-c", f"{IMPORT}\nexec(open({str(bare)!r}).read())", "16"]
-    for what, kind, file, other in (
+    for name, kind, file, other in (
         ("start-up, text", "Text", text, nothing),
         ("start-up, cursor", "ManagedCursorInfo", cursor, nothing),
         ("start-up, cursor, against Typer and protobuf", "ManagedCursorInfo", cursor, protobuf),
     ):
         ours = [program, "decode", str(file), "--type", kind, "-o", "json"]
-        compare(what, "<= 1.25", partial(start, ours), partial(start, other), clock=time.perf_counter)
+        compare(name, "<= 1.25", partial(start, ours), partial(start, other), clock=time.perf_counter)
 
 
 def start(command: list[str]) -> None:
@@ -111,16 +113,16 @@ def start(command: list[str]) -> None:
 
 
 def one_large() -> None:
-    """Compare the way from stored bytes to JSON text."""
+    """Measure the conversion of stored bytes to JSON text."""
     topic = "/managed-ledgers/public/default/persistent/topic"
-    for what, path, message, plain in (
+    for name, path, message, plain in (
         ("managed ledger", topic, large_ledger(), ledger_fields),
         ("cursor", f"{topic}/subscription", large_cursor(), cursor_fields),
     ):
         raw = message.SerializeToString()
         stored = wrap_envelope(raw, "zstd")
         compare(
-            f"{what} of {len(raw) / 1e6:.0f} MB",
+            f"{name} of {len(raw) / 1e6:.0f} MB",
             "<= 2",
             partial(text_of, stored, path),
             partial(fields_of, stored, type(message), plain),
@@ -128,7 +130,7 @@ def one_large() -> None:
 
 
 def large_ledger() -> ManagedLedgerInfo:
-    """Return a topic's record of so many closed ledgers and an open one."""
+    """Build a topic's record with LARGE closed ledgers and an open one."""
     info = ManagedLedgerInfo()
     for number in range(LARGE):
         info.ledgerInfo.add(
@@ -142,7 +144,7 @@ def large_ledger() -> ManagedLedgerInfo:
 
 
 def large_cursor() -> ManagedCursorInfo:
-    """Return a cursor with so many holes in a few ledgers."""
+    """Build a cursor with LARGE holes in a few ledgers."""
     info = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=5, markDeleteEntryId=6)
     for number in range(LARGE):
         item = info.individualDeletedMessages.add()
@@ -152,26 +154,26 @@ def large_cursor() -> ManagedCursorInfo:
 
 
 def text_of(stored: bytes, path: str) -> str | None:
-    """Return what the command writes of a value."""
+    """Return the text that the command writes for a value."""
     return next(DocumentTexts(DecodeOptions()).of([ValueInput("bench", stored, path)]))
 
 
 def fields_of(
     stored: bytes, kind: type[ManagedLedgerInfo | ManagedCursorInfo], plain: Callable[[Any], Any]
 ) -> bytes:
-    """Return the JSON of a message's fields, and nothing of what they mean."""
+    """Return the JSON of a message's fields, without their meaning."""
     body = zstandard.ZstdDecompressor().decompress(stored[read_header(stored).body_at :])
     return orjson.dumps(plain(kind.FromString(body)))
 
 
 def ledger_fields(info: ManagedLedgerInfo) -> list[dict[str, int]]:
-    """Return the ledgers' fields."""
+    """Return the fields of the ledgers."""
     fields = ("ledgerId", "entries", "size", "timestamp")
     return [{name: getattr(item, name) for name in fields} for item in info.ledgerInfo]
 
 
 def cursor_fields(info: ManagedCursorInfo) -> list[dict[str, dict[str, int]]]:
-    """Return the ranges' fields."""
+    """Return the fields of the ranges."""
     return [
         {
             "lowerEndpoint": position_fields(item.lowerEndpoint),
@@ -182,12 +184,12 @@ def cursor_fields(info: ManagedCursorInfo) -> list[dict[str, dict[str, int]]]:
 
 
 def position_fields(position: NestedPositionInfo) -> dict[str, int]:
-    """Return a position's fields."""
+    """Return the fields of a position."""
     return {"ledgerId": position.ledgerId, "entryId": position.entryId}
 
 
 def before(checkout: Path, folder: Path) -> None:
-    """Compare whole commands of this checkout and of another one."""
+    """Compare complete commands of this checkout and of another one."""
     urls = []
     for count in (MANY, MANY // 100):
         url = f"rocksdb:{folder / str(count)}"
@@ -196,21 +198,22 @@ def before(checkout: Path, folder: Path) -> None:
             for group in chunks(range(count), 1024):
                 store.put_many([(path_of(number), growth_cursor(number), ABSENT) for number in group])
         urls.append(url)
-    found: dict[Path, list[float]] = {ROOT: [], checkout: []}
+    times: dict[Path, list[float]] = {ROOT: [], checkout: []}
     for _ in range(COMMANDS):
-        for place, seconds in found.items():
+        for place, seconds in times.items():
             large, small = (command_seconds(place, url) for url in urls)
             seconds.append(large - small)
-    ours, theirs = (median(seconds) for seconds in found.values())
-    rate = round((MANY - MANY // 100) / ours)
+    our_seconds, other_seconds = (median(seconds) for seconds in times.values())
+    rate = round((MANY - MANY // 100) / our_seconds)
     print(
-        f"{MANY} cursors, ndjson: {theirs / ours:.1f} times as fast as {checkout.name} (goal >= 4), {rate}/s"
+        f"{MANY} cursors, ndjson: {other_seconds / our_seconds:.1f} times as fast as {checkout.name}"
+        f" (goal >= 4), {rate}/s"
     )
 
 
 def command_seconds(checkout: Path, url: str) -> float:
-    """Return the processor time of one command."""
-    roots = sorted({str(found.parent) for found in checkout.glob("*/pulsar_meta")})
+    """Run one command and return its processor time."""
+    roots = sorted({str(root.parent) for root in checkout.glob("*/pulsar_meta")})
     code = f"import sys; sys.path[:0] = {roots!r}; from pulsar_meta.cli.app import main; main()"
     then = resource.getrusage(resource.RUSAGE_CHILDREN)
     words = ["decode", "--store", url, "-o", "ndjson"]
@@ -220,7 +223,7 @@ def command_seconds(checkout: Path, url: str) -> float:
 
 
 def scan(folder: Path) -> None:
-    """Compare a scan of a snapshot with a loop that reads, takes the base64 apart and parses."""
+    """Compare a scan of a snapshot with a loop that reads lines, decodes base64 and parses."""
     snapshot = folder / "cursors.ndjson"
     with snapshot.open("w") as out:
         for number in range(CURSORS):
@@ -233,7 +236,7 @@ def scan(folder: Path) -> None:
 
     def scanned() -> int:
         with open_store(f"snapshot:{snapshot}") as store:
-            return sum(decode_cursor(found.value).cursorsLedgerId for found in store.scan("/"))
+            return sum(decode_cursor(stored.value).cursorsLedgerId for stored in store.scan("/"))
 
     def documents() -> int:
         values = values_of_files([str(snapshot)], InputForm(), open_input)
@@ -251,12 +254,12 @@ def scan(folder: Path) -> None:
 
 
 def path_of(number: int) -> str:
-    """Return the path of one of the cursors."""
+    """Return the path of a cursor."""
     return f"/managed-ledgers/public/default/persistent/topic-{number // 10}/subscription-{number % 10}"
 
 
 def cursor_value(number: int) -> bytes:
-    """Return the bytes of a cursor with a few holes, as most have."""
+    """Build a cursor with a few holes, like most cursors have."""
     cursor = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=number, markDeleteEntryId=5)
     cursor.lastActive = 1_795_000_000_000
     for hole in range(number % 8):
@@ -267,13 +270,13 @@ def cursor_value(number: int) -> bytes:
 
 
 def main() -> None:
-    """Run all, or the comparison with another checkout alone."""
+    """Run all measurements, or only the comparison with another checkout."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--before", type=Path, metavar="CHECKOUT")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        if asked.before:
-            before(asked.before.resolve(), Path(name))
+        if options.before:
+            before(options.before.resolve(), Path(name))
             return
         start_up(Path(name))
         one_large()

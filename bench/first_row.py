@@ -1,11 +1,11 @@
-"""How long until the first row is there: `python -m bench.first_row [--values 1000000] [--only ls tree]`.
+"""Measure the time until the first row: `python -m bench.first_row [--values 1000000] [--only ls tree]`.
 
-For each command over each source: seconds of the clock from the start of the process to the first line of its
-output, and seconds of the processor that it took till then; on a busy machine only the second number says
-something. Beside them the same for a store of a hundred values, which is what starting takes. The best of
---rounds. The goal is half a second wherever the source can stream. Values are those of growth.py, the entries
-of the log those of commands.py; `scan` is the log without the index that a bookie keeps, which is read to its
-end before it is known what the first entry is.
+For each command on each source, the table shows the wall-clock time from the start of the process to its
+first line of output, and the processor time until then; on a busy machine, only the latter is meaningful. For
+comparison, it shows both for a store of a hundred values, which is the cost of start-up. All numbers are the
+best of --rounds. The goal is half a second if the source can be streamed. Values are those of growth.py, and
+entries those of commands.py. `scan` is a log without a bookie's index, which must be read completely before
+the first entry is known.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 def make_etcd(stack: ExitStack, place: Path, count: int) -> str:
-    """Fill a fresh etcd; return its URL."""
-    # The server is that of the tests.
+    """Fill a new etcd and return its URL."""
+    # Uses the server of the tests.
     from pulsar_meta.jobs.rewrite.batches import chunks
     from pulsar_meta.stores.base import ABSENT
     from pulsar_meta.stores.registry import open_store
@@ -48,7 +48,7 @@ def make_etcd(stack: ExitStack, place: Path, count: int) -> str:
 
 
 def make_snapshot(place: Path, count: int, suffix: str = "") -> str:
-    """Write a snapshot of values in order, as `snapshot` does; return its URL."""
+    """Write a sorted snapshot, like `snapshot` does, and return its URL."""
     from pulsar_meta.stores.base import Versioned
     from pulsar_meta.stores.snapshot_writer import SnapshotWriter
 
@@ -61,13 +61,13 @@ def make_snapshot(place: Path, count: int, suffix: str = "") -> str:
 
 
 def make_log(place: Path, count: int, *, index: bool = True) -> str:
-    """Write an entry log; return its URL."""
+    """Write an entry log and return its URL."""
     bookie = write_bookie(place / f"log-{count}-{index}", batch_frames(), count)
     return f"bookie-disk:{add_index(bookie, count) if index else bookie}"
 
 
 def first_row(words: list[str], place: Path) -> tuple[float, float]:
-    """Run a command until its first line is there; return seconds of the clock and of the processor."""
+    """Run a command until its first line; return the wall-clock and the processor seconds."""
     begun = time.perf_counter()
     child = subprocess.Popen(
         [*MAIN, *words],
@@ -78,23 +78,23 @@ def first_row(words: list[str], place: Path) -> tuple[float, float]:
     )
     assert child.stdout is not None
     line = child.stdout.readline()
-    passed = time.perf_counter() - begun
+    elapsed = time.perf_counter() - begun
     if not line:
         raise SystemExit(f"{' '.join(words)}: no row")
-    # What a process that has ended took is no longer there.
+    # The usage of a process can only be read while it exists.
     counted = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
     child.kill()
     child.wait()
-    return passed, (int(counted[11]) + int(counted[12])) / TICKS
+    return elapsed, (int(counted[11]) + int(counted[12])) / TICKS
 
 
 def rows(
     kind: str, large: str, small: str, commands: tuple[str, ...], place: Path, rounds: int
 ) -> Iterator[str]:
-    """Yield a line of the table for each command over one kind of source."""
+    """Measure each command on one kind of source and yield a line of the table."""
     for command in commands:
         option = "--entries" if kind in ("log", "scan") else "--store"
-        found = [
+        times = [
             tuple(
                 map(
                     min,
@@ -106,13 +106,13 @@ def rows(
             )
             for url in (large, small)
         ]
-        (clock, cpu), (bare_clock, bare_cpu) = found
+        (clock, cpu), (bare_clock, bare_cpu) = times
         missed = "" if cpu <= GOAL else "  over"
         yield f"{kind:9}{command:22}{clock:8.2f}{cpu:7.2f}{bare_clock:10.2f}{bare_cpu:7.2f}{missed}"
 
 
 def main() -> None:
-    """Make the sources and print the table."""
+    """Create the sources and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -120,10 +120,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sources", nargs="+", default=["rocksdb", "etcd", "snapshot", "zst", "log", "scan"])
     parser.add_argument("--only", nargs="+", help="commands by their first word")
-    asked = parser.parse_args()
-    chosen = tuple(one for one in COMMANDS if not asked.only or one.split()[0] in asked.only)
+    options = parser.parse_args()
+    chosen = tuple(command for command in COMMANDS if not options.only or command.split()[0] in options.only)
     print(
-        f"{'':31}{asked.values:>15,}{SMALL:>17} values\n{'':31}{'clock':>8}{'cpu':>7}{'clock':>10}{'cpu':>7}"
+        f"{'':31}{options.values:>15,}{SMALL:>17} values\n"
+        f"{'':31}{'clock':>8}{'cpu':>7}{'clock':>10}{'cpu':>7}"
     )
     with tempfile.TemporaryDirectory(prefix="first-row-") as made, ExitStack() as stack:
         place = Path(made)
@@ -135,10 +136,10 @@ def main() -> None:
             "log": lambda count: make_log(place, count),
             "scan": lambda count: make_log(place, count, index=False),
         }
-        for kind in asked.sources:
+        for kind in options.sources:
             commands = ("dump-entries", "dump-entries -o ndjson") if kind in ("log", "scan") else chosen
             for line in rows(
-                kind, makers[kind](asked.values), makers[kind](SMALL), commands, place, asked.rounds
+                kind, makers[kind](options.values), makers[kind](SMALL), commands, place, options.rounds
             ):
                 print(line, flush=True)
 

@@ -1,18 +1,18 @@
-"""How time and memory grow with the store, for every command that reads one.
+"""Measure how time and memory grow with the store, for every command that reads a store.
 
     python -m bench.growth                          # 10 000, 100 000 and 1 000 000 values; takes an hour
     python -m bench.growth --sizes 2000 20000 200000
-    python -m bench.growth --stores snapshot        # in this form only (snapshot, rocksdb, zk)
+    python -m bench.growth --stores snapshot        # only this kind of store (snapshot, rocksdb, zk)
     python -m bench.growth --only ls top            # only these commands
-    python -m bench.growth --seconds 60             # no command runs longer than this
+    python -m bench.growth --seconds 60             # end each command after this time
 
-Values are generated: namespaces of a hundred topics, nine cursors a topic. Each command runs in a process of
-its own; seconds are those of the processor. The exponent is that of their growth over three sizes, each ten
-times the one before: 1 grows with the store, 2 with its square, 0 not at all. `B/value` is by how much the
-peak of memory grew for each value more. Flagged are commands that grow faster than what they read (over
-1.15), commands about one thing that grow at all, and commands that hold the store in memory (over 24 bytes
-a value). Whatever is not a mere scan of a snapshot makes an index of it first, so there even what is about
-one thing grows.
+The values are generated: namespaces of a hundred topics, with nine cursors per topic. Each command runs in a
+separate process, and its processor seconds are measured. The exponent describes their growth over three
+sizes, each ten times the previous one: 1 means proportional to the store, 2 to its square, 0 constant.
+`B/value` is by how much the peak memory grows per additional value. The table flags commands that grow faster
+than their input (exponent over 1.15), commands about a single thing that grow at all, and commands that keep
+the store in memory (over 24 bytes per value). Commands on a snapshot build an index unless they only scan it,
+so there even commands about a single thing grow.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.rocksdb import INSTANCE_ID, MetaValue
 
-Asked = ParamSpec("Asked")
-Made = TypeVar("Made")
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 MAIN = (sys.executable, "-c", "from pulsar_meta.cli.app import main; main()")
 TOPICS, CURSORS = 100, 9
-# Faster than its input; more than a path's offset in an index takes.
+# The first is the exponent of growing faster than the input; the second is more than an index needs per path.
 STEEP, HOLDS = 1.15, 24
-# Below this the start of Python is all that is measured.
+# Below this time, mostly Python's start-up is measured.
 SECONDS, EXPONENT_OF_ONE = 0.5, 0.5
-# Found, a check found a fault (there are no entries), not found.
+# Success, a fault found by a check (there are no entries), and not found.
 FINE = {0, 1, 3}
-# So many values are written into a store on a network together.
+# How many values are written together to a store on a network.
 AT_ONCE = 1000
 NAMESPACE, TOPIC, CURSOR = "bench/ns-0", "bench/ns-0/topic-1", "cursor-1"
 
-# About everything, and about one thing.
+# Commands about the complete store, and commands about a single thing.
 ALL = (
     *("ls", "tree", "tree -d 3", "top", "decode", "decode -o json", "brokers"),
     "top -o openmetrics",
@@ -98,7 +98,7 @@ WRITES = (
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One command over one size: processor's seconds, peak memory in bytes, exit code (None: too long)."""
+    """One command on one size: processor seconds, peak memory in bytes, exit code (None: took too long)."""
 
     seconds: float
     peak: int
@@ -106,7 +106,7 @@ class Measured:
 
 
 def cursor(number: int) -> bytes:
-    """Return a cursor with a few holes, about 250 bytes of it."""
+    """Build a cursor with a few holes, of about 250 bytes."""
     info = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=number + 1, markDeleteEntryId=number)
     for hole in range(8):
         added = info.individualDeletedMessages.add()
@@ -116,7 +116,7 @@ def cursor(number: int) -> bytes:
 
 
 def ledgers(number: int) -> bytes:
-    """Return a topic's record: one closed ledger, one open."""
+    """Build a topic's record with a closed ledger and an open one."""
     info = ManagedLedgerInfo()
     info.ledgerInfo.add(ledgerId=2 * number + 1, entries=100, size=1000, timestamp=1_700_000_000_000)
     info.ledgerInfo.add(ledgerId=2 * number + 2)
@@ -124,7 +124,7 @@ def ledgers(number: int) -> bytes:
 
 
 def values(count: int) -> Iterator[tuple[str, bytes]]:
-    """Yield (path, value), parents first."""
+    """Yield (path, value), parents before children."""
     templates = [cursor(number) for number in range(64)]
     for topic in range(count // (1 + CURSORS)):
         path = f"/managed-ledgers/bench/ns-{topic // TOPICS}/persistent/topic-{topic}"
@@ -134,7 +134,7 @@ def values(count: int) -> Iterator[tuple[str, bytes]]:
 
 
 def make_snapshot(place: Path, count: int) -> str:
-    """Write a snapshot; return its URL."""
+    """Write a snapshot and return its URL."""
     with (place / f"{count}.ndjson").open("w") as out:
         for path, value in values(count):
             out.write(json.dumps({"path": path, "version": 1, "value": b64encode(value).decode()}) + "\n")
@@ -142,7 +142,7 @@ def make_snapshot(place: Path, count: int) -> str:
 
 
 def make_rocksdb(place: Path, count: int) -> str:
-    """Write a database as a standalone has it; return its URL."""
+    """Write a database like a standalone's and return its URL."""
     from rocksdict import Options, Rdict
 
     database = Rdict(str(place / f"{count}.rocksdb"), Options(raw_mode=True))
@@ -156,39 +156,41 @@ def make_rocksdb(place: Path, count: int) -> str:
     return f"rocksdb:{count}.rocksdb"
 
 
-def made_apart(make: Callable[Asked, Made], *what: Asked.args, **how: Asked.kwargs) -> Made:
-    """Make something in a process of its own.
+def in_new_process(
+    make: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+) -> Result:
+    """Run a function in a new process.
 
-    Linux gives a process the peak of the one that starts it (setmax_mm_hiwater_rss in fs/exec.c), and so what
-    makes stores itself would measure its own memory in every small command.
+    Linux gives a process the peak memory of its parent (setmax_mm_hiwater_rss in fs/exec.c). If this process
+    itself created the stores, every small command would appear to need as much memory.
     """
     with ProcessPoolExecutor(1, get_context("spawn")) as maker:
-        return maker.submit(make, *what, **how).result()
+        return maker.submit(make, *args, **kwargs).result()
 
 
 def make_zookeeper(stack: ExitStack, place: Path, count: int) -> str:
-    """Fill a fresh ZooKeeper; return its URL."""
+    """Fill a new ZooKeeper and return its URL."""
     from tests.servers import zookeeper
 
     server = zookeeper.ZookeeperServer(place / f"zk-{count}", java_options=("-Xmx3g",))
     stack.enter_context(server)
-    url, waiting = f"zk://{server.address}", values(count)
+    url, remaining = f"zk://{server.address}", values(count)
     with open_store(url, read_only=False) as store:
-        while some := [(path, value, ABSENT) for path, value in islice(waiting, AT_ONCE)]:
-            store.put_many(some)
+        while group := [(path, value, ABSENT) for path, value in islice(remaining, AT_ONCE)]:
+            store.put_many(group)
     return url
 
 
 def measure(words: Sequence[str], place: Path, limit: float, *, mapped: bool = True) -> Measured:
-    """Run the program once, and kill it when it takes too long; without `mapped`, files are no memory."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PULSAR_META_")}
+    """Run the program once, at most for `limit` seconds; without `mapped`, mapped files are not counted."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PULSAR_META_")}
     state = str(place / "state")
-    # One process: what several take is not to be seen from here.
-    environment = kept | {"XDG_STATE_HOME": state, "XDG_CONFIG_HOME": state, "PULSAR_META_JOBS": "1"}
+    # Only one process is used, because the memory of others can't be measured from here.
+    environment = inherited | {"XDG_STATE_HOME": state, "XDG_CONFIG_HOME": state, "PULSAR_META_JOBS": "1"}
     begun = time.monotonic()
-    with (place / "stderr").open("wb") as talk:
+    with (place / "stderr").open("wb") as stderr:
         child = subprocess.Popen(
-            [*MAIN, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=talk, cwd=place,
+            [*MAIN, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr, cwd=place,
             env=environment,
         )  # fmt: skip
     ended, status, usage, own = 0, 0, None, 0
@@ -206,65 +208,65 @@ def measure(words: Sequence[str], place: Path, limit: float, *, mapped: bool = T
 
 
 def own_memory(process: int) -> int:
-    """Return the bytes of memory that a process has now beside those of files."""
+    """Return how many bytes of memory a process uses now, without mapped files."""
     status = Path(f"/proc/{process}/status").read_text()
     return int(status.partition("RssAnon:")[2].split(maxsplit=1)[0] or 0) << 10 if "RssAnon:" in status else 0
 
 
-def cell(one: Measured) -> str:
-    """Return the seconds and megabytes of one run."""
-    shown = f"{one.seconds:.1f}" if one.code is not None else f">{one.seconds:.0f}"
-    return f"{shown:>10}{one.peak / 2**20:6.0f}"
+def cell(run: Measured) -> str:
+    """Format the seconds and megabytes of a run."""
+    shown = f"{run.seconds:.1f}" if run.code is not None else f">{run.seconds:.0f}"
+    return f"{shown:>10}{run.peak / 2**20:6.0f}"
 
 
-def flags(command: str, found: Sequence[Measured], seconds: float, exponent: float, held: float) -> str:
-    """Return what is wrong with the growth of a command."""
+def flags(command: str, runs: Sequence[Measured], seconds: float, exponent: float, memory: float) -> str:
+    """Return the problems of a command's growth."""
     wrong = {
         "STEEP": seconds > SECONDS and exponent > STEEP,
         "READS ALL": seconds > SECONDS and command in ONE and exponent > EXPONENT_OF_ONE,
-        "HOLDS": held > HOLDS,
+        "HOLDS": memory > HOLDS,
     }
-    codes = {one.code for one in found} - FINE
+    codes = {run.code for run in runs} - FINE
     ended = [f"exit {code}" if code is not None else "TOO LONG" for code in sorted(codes, key=str)]
     return " ".join([*(name for name, true in wrong.items() if true), *ended])
 
 
-def line(command: str, sizes: Sequence[int], found: Sequence[Measured], start: float) -> str:
-    """Return a command's row: seconds and megabytes for each size, the exponent, bytes a value, flags."""
-    own = max(found[-1].seconds - start, 0.01)
-    exponent = held = 0.0
-    if len(found) > 2:
-        # Of the differences: what every run takes for itself is in none of them.
-        steps = [max(after.seconds - before.seconds, 0.01) for before, after in pairwise(found)]
-        exponent = math.log(steps[-1] / steps[-2]) / math.log(sizes[len(found) - 1] / sizes[len(found) - 2])
-    if len(found) > 1:
-        held = (found[-1].peak - found[0].peak) / (sizes[len(found) - 1] - sizes[0])
-    cells = "".join(map(cell, found)) + " " * 16 * (len(sizes) - len(found))
-    wrong = flags(command, found, own, exponent, held)
-    return f"{command[:70]:70}{cells}{exponent:6.2f}{held:8.1f}  {wrong}"
+def line(command: str, sizes: Sequence[int], runs: Sequence[Measured], start: float) -> str:
+    """Format a command's line: seconds and MB for each size, the exponent, bytes per value, and flags."""
+    own = max(runs[-1].seconds - start, 0.01)
+    exponent = memory = 0.0
+    if len(runs) > 2:
+        # Differences between sizes don't contain the start-up.
+        steps = [max(after.seconds - before.seconds, 0.01) for before, after in pairwise(runs)]
+        exponent = math.log(steps[-1] / steps[-2]) / math.log(sizes[len(runs) - 1] / sizes[len(runs) - 2])
+    if len(runs) > 1:
+        memory = (runs[-1].peak - runs[0].peak) / (sizes[len(runs) - 1] - sizes[0])
+    cells = "".join(map(cell, runs)) + " " * 16 * (len(sizes) - len(runs))
+    wrong = flags(command, runs, own, exponent, memory)
+    return f"{command[:70]:70}{cells}{exponent:6.2f}{memory:8.1f}  {wrong}"
 
 
 def table(kind: str, urls: dict[int, str], commands: Sequence[str], place: Path, limit: float) -> None:
-    """Print the rows of one kind of store as they come."""
+    """Measure one kind of store and print its lines."""
     start = min(measure(["--version"], place, limit).seconds for _ in range(3))
     sizes = list(urls)
     heads = "".join(f"{size:>10}{'MB':>6}" for size in sizes)
     print(f"\n{kind}: start {start:.2f} s\n{'command':70}{heads}{'exp':>6}{'B/value':>8}", flush=True)
     for command in commands:
-        found: list[Measured] = []
+        runs: list[Measured] = []
         for size, url in urls.items():
             words = command.replace("FILE", f"{kind}-{size}.undo").replace("STORE", url).split()
             if words[0] == "diff":
-                found.append(measure(words, place, limit))
+                runs.append(measure(words, place, limit))
             else:
-                found.append(measure([*words, "--store", url], place, limit))
-            if found[-1].code is None:
+                runs.append(measure([*words, "--store", url], place, limit))
+            if runs[-1].code is None:
                 break
-        print(line(command, sizes, found, start), flush=True)
+        print(line(command, sizes, runs, start), flush=True)
 
 
 def main() -> None:
-    """Generate the stores, run the commands, print a table for each kind of store."""
+    """Generate the stores, run the commands, and print a table for each kind of store."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -274,19 +276,21 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", help="commands by their first word")
     parser.add_argument("--seconds", type=float, default=300)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="growth-") as made, ExitStack() as servers:
         place = Path(made)
         (place / "none").write_bytes(b"")
-        for kind in asked.stores:
+        for kind in options.stores:
             if kind == "zk":
-                urls = {size: make_zookeeper(servers, place, size) for size in asked.sizes}
+                urls = {size: make_zookeeper(servers, place, size) for size in options.sizes}
             else:
                 make = make_snapshot if kind == "snapshot" else make_rocksdb
-                urls = {size: made_apart(make, place, size) for size in asked.sizes}
+                urls = {size: in_new_process(make, place, size) for size in options.sizes}
             commands = [*ALL, *ONE, *(WRITES if kind != "snapshot" else ())]
-            chosen = [one for one in commands if not asked.only or one.split()[0] in asked.only]
-            table(kind, urls, chosen, place, asked.seconds)
+            chosen = [
+                command for command in commands if not options.only or command.split()[0] in options.only
+            ]
+            table(kind, urls, chosen, place, options.seconds)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""How time and memory grow with entries, for every command that reads them; growth.py is about stores.
+"""Measure how time and memory grow with the entries that a command reads; growth.py does so for stores.
 
     python -m bench.growth_entries                  # 10 000, 100 000 and 1 000 000 entries
     python -m bench.growth_entries --sizes 1000 10000 100000
     python -m bench.growth_entries --only export seek --seconds 600
 
-One topic in ledgers of 50 000 entries of about 1 KB, its records in a snapshot, the entries in a bookie's log
-with its index of locations. What is measured and flagged is what growth.py says, but of entries, and without
-what the system keeps at hand of mapped files. bench/rebuild.py has `rebuild`.
+There is one topic, in ledgers of 50 000 entries of about 1 KB. Its records are in a snapshot, and its entries
+in a bookie's log with an index. The table is that of growth.py, but per entry and without the memory of
+mapped files. See bench/rebuild.py for `rebuild`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ COMMANDS: Final = (
 
 
 def records(count: int) -> Iterator[tuple[str, bytes]]:
-    """Yield (path, value) of a topic and its ledgers."""
+    """Yield the (path, value) of a topic and its ledgers."""
     info, name = ManagedLedgerInfo(), TopicName.parse(TOPIC)
     for number, first in enumerate(range(0, count, LEDGER_SIZE)):
         ledger_id, entries = FIRST_LEDGER + number, min(LEDGER_SIZE, count - first)
@@ -71,9 +71,11 @@ def records(count: int) -> Iterator[tuple[str, bytes]]:
 
 
 def make(place: Path, count: int) -> list[str]:
-    """Write a log, its index and a snapshot; return the options that name them."""
-    # Of a message in chunks some are others' by turns: what reads messages would report it.
-    frames = [one for one in real_frames(place) if decode_frame(one[1]).metadata.num_chunks_from_msg < 2]
+    """Write a log, its index and a snapshot; return the options that select them."""
+    # Repeating the chunks of a message would make incomplete messages, which commands would report.
+    frames = [
+        frame for frame in real_frames(place) if decode_frame(frame[1]).metadata.num_chunks_from_msg < 2
+    ]
     bookie = add_index(write_bookie(place / f"bookie-{count}", frames, count), count)
     writer = SnapshotWriter(place / f"{count}.ndjson", {})
     for path, value in sorted(records(count)):
@@ -83,30 +85,30 @@ def make(place: Path, count: int) -> list[str]:
 
 
 def main() -> None:
-    """Generate the logs, run the commands, print the table."""
+    """Generate the logs, run the commands, and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--only", nargs="+", help="commands by their first word")
     parser.add_argument("--seconds", type=float, default=600)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="growth-entries-") as made:
         place = Path(made)
-        options = {size: make(place, size) for size in asked.sizes}
-        start = min(measure(["--version"], place, asked.seconds).seconds for _ in range(3))
-        heads = "".join(f"{size:>10}{'MB':>6}" for size in asked.sizes)
+        options = {size: make(place, size) for size in arguments.sizes}
+        start = min(measure(["--version"], place, arguments.seconds).seconds for _ in range(3))
+        heads = "".join(f"{size:>10}{'MB':>6}" for size in arguments.sizes)
         print(f"start {start:.2f} s\n{'command':70}{heads}{'exp':>6}{'B/entry':>8}", flush=True)
         for command in COMMANDS:
-            if asked.only and command.split()[0] not in asked.only:
+            if arguments.only and command.split()[0] not in arguments.only:
                 continue
-            found = []
-            for size, given in options.items():
+            runs = []
+            for size, source in options.items():
                 words = command.replace("FILE", str(place / f"{size}")).split()
-                found.append(measure([*words, *given], place, asked.seconds, mapped=False))
-                if found[-1].code is None:
+                runs.append(measure([*words, *source], place, arguments.seconds, mapped=False))
+                if runs[-1].code is None:
                     break
-            print(line(command, asked.sizes, found, start), flush=True)
+            print(line(command, arguments.sizes, runs, start), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Which ledgers lie in an entry log: our commands beside BookKeeper's own `readlogmetadata`.
+"""Compare our commands that list the ledgers of an entry log with BookKeeper's own `readlogmetadata`.
 
     python -m bench.ledgers [--entries 300000] [--rounds 3]
 
-BookKeeper's shell (of the jars of Pulsar 4.2.4; without them and Java there is nothing to compare with) reads
-the head of each record and sums up sizes by ledger; `ledgers --by-log` and `disk --by log` have counts beside
-them, `ledgers` also has first and last entries and times. Processor time (user and system) and the clock's,
-of whole processes, and what a log of all entries takes more than one of a thousandth, which leaves start-up
-out. The goal is half of BookKeeper's. `index` is a bookie's disk with its index of locations, which `ledgers`
-and `disk` go by. The log is that of commands.py, in ledgers of 50 000 entries, without a map at its end.
-Sizes have to be those of BookKeeper. The best of --rounds.
+BookKeeper's shell comes from the jars of Pulsar 4.2.4; without them and Java nothing is compared. It reads
+the header of each record and adds up sizes by ledger. `ledgers --by-log` and `disk --by log` also count
+entries, and `ledgers` also has first and last entries and times. The table shows processor time (user and
+system) and wall-clock time of complete processes, then both without start-up, from the difference between a
+log of all entries and one of a thousandth. The goal is half of BookKeeper's time. `index` is a bookie's disk
+with its index, which `ledgers` and `disk` then use. The log is that of commands.py, in ledgers of 50 000
+entries, without a ledgers map. Sizes must equal BookKeeper's. All times are the best of --rounds.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ _LINE: Final = re.compile(r"Lid=(\d+), TotalSizeOfEntriesOfLedger=(\d+)")
 
 
 @dataclass(frozen=True)
-class Taken:
-    """Seconds of the processor and of the clock, and what was printed."""
+class Usage:
+    """Processor and wall-clock seconds, and the output."""
 
     cpu: float
     clock: float
     output: str = ""
 
-    def without(self, start: Taken) -> Taken:
-        """Return what is left of it without another."""
-        return Taken(max(self.cpu - start.cpu, 0.001), max(self.clock - start.clock, 0.001))
+    def without(self, start: Usage) -> Usage:
+        """Subtract the usage of another run."""
+        return Usage(max(self.cpu - start.cpu, 0.001), max(self.clock - start.clock, 0.001))
 
 
 def add_index(bookie: Path, count: int) -> Path:
-    """Give a ledger directory its index of locations, in which every entry of its log is."""
+    """Add the index of locations to a ledger directory, for every entry of its log."""
     from rocksdict import Options, Rdict, WriteBatch
 
     from pulsar_meta.codecs.columns.records import find_records
@@ -70,22 +70,22 @@ def add_index(bookie: Path, count: int) -> Path:
     return bookie
 
 
-def run(words: Sequence[str], place: Path) -> Taken:
-    """Run a process to its end; SystemExit where it fails."""
+def run(words: Sequence[str], place: Path) -> Usage:
+    """Run a process to its end; raise SystemExit if it fails."""
     begun = time.perf_counter()
     with (place / "out").open("w+") as out, (place / "err").open("w") as err:
         child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=place)
         _, status, usage = os.wait4(child.pid, 0)
-        passed = time.perf_counter() - begun
+        elapsed = time.perf_counter() - begun
         child.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
         if child.returncode:
             raise SystemExit(f"{' '.join(words)}: exit {child.returncode}\n{(place / 'err').read_text()}")
-        return Taken(usage.ru_utime + usage.ru_stime, passed, out.read())
+        return Usage(usage.ru_utime + usage.ru_stime, elapsed, out.read())
 
 
 def shell_words(bookie: Path, place: Path) -> list[str]:
-    """Return the command of BookKeeper's shell; NoJars."""
+    """Return the command line of BookKeeper's shell; raises NoJars."""
     from tests.servers.jars import classpath
 
     conf = place / f"{bookie.name}.conf"
@@ -97,39 +97,41 @@ def shell_words(bookie: Path, place: Path) -> list[str]:
     return [*shell, "-conf", str(conf), "readlogmetadata", "0"]
 
 
-def best(runs: Sequence[Taken]) -> Taken:
-    """Return the least of each."""
-    return Taken(min(one.cpu for one in runs), min(one.clock for one in runs), runs[0].output)
+def best(runs: Sequence[Usage]) -> Usage:
+    """Return the least processor and wall-clock time of several runs."""
+    return Usage(min(run.cpu for run in runs), min(run.clock for run in runs), runs[0].output)
 
 
-def both(large: Sequence[str], small: Sequence[str], place: Path, rounds: int) -> tuple[Taken, Taken]:
-    """Return what the whole process takes, and what it takes without start-up."""
-    found = [(run(large, place), run(small, place)) for _ in range(rounds)]
-    whole, start = (best(runs) for runs in zip(*found, strict=True))
-    return whole, whole.without(start)
+def complete_and_net(
+    large: Sequence[str], small: Sequence[str], place: Path, rounds: int
+) -> tuple[Usage, Usage]:
+    """Return the best usage of complete processes, and the best without start-up."""
+    pairs = [(run(large, place), run(small, place)) for _ in range(rounds)]
+    complete, start = (best(runs) for runs in zip(*pairs, strict=True))
+    return complete, complete.without(start)
 
 
-def line(name: str, whole: Taken, rest: Taken, theirs: tuple[Taken, Taken] | None) -> str:
-    """Return a row of the table; a share is that of BookKeeper's processor time."""
-    cells = "".join(f"{one.cpu:9.2f}{one.clock:7.2f}" for one in (whole, rest))
+def line(name: str, complete: Usage, net: Usage, theirs: tuple[Usage, Usage] | None) -> str:
+    """Format a line of the table; a share is relative to BookKeeper's processor time."""
+    cells = "".join(f"{usage.cpu:9.2f}{usage.clock:7.2f}" for usage in (complete, net))
     if theirs is None:
         return f"{name:28}{cells}"
-    shares = [one.cpu / other.cpu for one, other in zip((whole, rest), theirs, strict=True)]
+    shares = [ours.cpu / other.cpu for ours, other in zip((complete, net), theirs, strict=True)]
     missed = "  over" if max(shares) > GOAL else ""
     return f"{name:28}{cells}{shares[0]:9.2f}{shares[1]:7.2f}{missed}"
 
 
 def check_sizes(ours: str, theirs: str) -> None:
-    """Compare the sizes of `ledgers` with BookKeeper's; SystemExit where one differs."""
+    """Compare the sizes of `ledgers` with BookKeeper's; raise SystemExit if one differs."""
     cells = [row.split("\t") for row in ours.splitlines()]
     if {int(row[0]): int(row[5]) for row in cells} != {
-        int(one): int(size) for one, size in _LINE.findall(theirs)
+        int(ledger): int(size) for ledger, size in _LINE.findall(theirs)
     }:
         raise SystemExit(f"other sizes than BookKeeper's:\n{ours}\n{theirs}")
 
 
 def compare(place: Path, entries: int, rounds: int) -> None:
-    """Make the logs and print the table."""
+    """Create the logs and print the table."""
     from tests.servers.jars import NoJars
 
     frames = real_frames(place)
@@ -140,12 +142,12 @@ def compare(place: Path, entries: int, rounds: int) -> None:
         count: add_index(write_bookie(place / f"index-{count}", frames, count), count) for count in logs
     }
     print(
-        f"{entries} entries\n{'':28}{'whole':>9}{'clock':>7}{'entries':>9}{'clock':>7}{'share of theirs':>16}"
+        f"{entries} entries\n{'':28}{'whole':>9}{'clock':>7}{'entries':>9}{'clock':>7}{'share of its time':>16}"
     )
     theirs = None
     try:
         large, small = (shell_words(log, place) for log in logs.values())
-        theirs = both(large, small, place, rounds)
+        theirs = complete_and_net(large, small, place, rounds)
         print(line("BookKeeper readlogmetadata", *theirs, None), flush=True)
     except NoJars as error:
         print(f"BookKeeper readlogmetadata: not compared: {error}")
@@ -154,22 +156,22 @@ def compare(place: Path, entries: int, rounds: int) -> None:
         large, small = (
             [*MAIN, *command.split(), "--entries", f"bookie-disk:{disk}"] for disk in disks.values()
         )
-        whole, rest = both(large, small, place, rounds)
+        complete, net = complete_and_net(large, small, place, rounds)
         if theirs is not None and command == "ledgers":
-            check_sizes(whole.output, theirs[0].output)
-        print(line(f"{command}, {kind}", whole, rest, theirs), flush=True)
+            check_sizes(complete.output, theirs[0].output)
+        print(line(f"{command}, {kind}", complete, net, theirs), flush=True)
 
 
 def main() -> None:
-    """Compare, in a temporary directory."""
+    """Compare in a temporary directory."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--entries", type=int, default=300_000)
     parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ledgers-") as made:
-        compare(Path(made), asked.entries, asked.rounds)
+        compare(Path(made), options.entries, options.rounds)
 
 
 if __name__ == "__main__":

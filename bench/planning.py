@@ -1,11 +1,11 @@
-"""How Spark's tasks are planned for 10⁹ entries in 20 000 ledgers: time, tasks, what each of them reads.
+"""Measure how Spark's tasks are planned for 10⁹ entries in 20 000 ledgers: time, number and size of tasks.
 
     python bench/planning.py                    # 20 000 ledgers
     python bench/planning.py --ledgers 2000
 
-The metadata is generated: topics' records as brokers write them, one topic with nine tenths of everything,
-its last ledger open; 50 000 entries of 1 KB a ledger. Planning reads it as it does a cluster's, from a
-snapshot file; no entry is read. Printed beside: what one task is sent (pickled), in bytes.
+The metadata is generated: topic records as brokers write them, of which one topic has nine tenths of all
+entries and an open last ledger, with 50 000 entries of 1 KB per ledger. Planning reads it from a snapshot
+file and reads no entry. The last column is how many (pickled) bytes are sent to a task.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OTHERS = 400
 
 
 def records(ledgers: int) -> Iterator[tuple[str, bytes]]:
-    """Yield the records of topics: one with nine tenths of the ledgers, the rest in OTHERS."""
+    """Yield the records of topics: one has nine tenths of the ledgers, OTHERS share the rest."""
     shares = [ledgers - ledgers // 10, *[ledgers // 10 // OTHERS] * OTHERS]
     number = 0
     for topic, share in enumerate(shares):
@@ -49,7 +49,7 @@ def records(ledgers: int) -> Iterator[tuple[str, bytes]]:
 
 
 def snapshot(folder: Path, ledgers: int) -> Path:
-    """Write the metadata as a snapshot file and return its path."""
+    """Write the metadata to a snapshot file and return its path."""
     path = folder / "metadata.ndjson"
     with path.open("w") as out:
         for name, value in sorted(records(ledgers)):
@@ -70,13 +70,13 @@ def main() -> None:
         frames.write_bytes(b"")
         options = {"store": f"snapshot:{snapshot(Path(folder), ledgers)}", "entries": f"frames:{frames}"}
         print(f"{ledgers} ledgers, {ledgers * ENTRIES:.1e} entries, one topic of 90 %")
-        print("| source | planned in | tasks | entries a task (most) | bytes a task | sent to a task |")
+        print("| source | planned in | tasks | entries per task (most) | bytes per task | sent to a task |")
         print("|---|---:|---:|---:|---:|---:|")
         for name, kind in (("pulsar_entries", EntryReader), ("pulsar_messages", MessageSourceReader)):
             began = time.perf_counter()
             parts: Any = kind(options, ["topic", "ledger_id"]).partitions()
             spent = time.perf_counter() - began
-            entries = [sum(entries_of(one) for one in part.ranges) for part in parts]
+            entries = [sum(entries_of(span) for span in part.ranges) for part in parts]
             sent = max(len(pickle.dumps(part)) for part in parts)
             print(
                 f"| `{name}` | {spent:.2f} s | {len(parts)} | {max(entries)} | {max(entries) * SIZE >> 20} MB"

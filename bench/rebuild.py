@@ -1,11 +1,11 @@
-"""Time and memory of `rebuild` over many ledgers, by one process and by Spark.
+"""Measure time and memory of `rebuild` on many ledgers, with one process and with Spark.
 
     python bench/rebuild.py                  # 10 000 and 100 000 ledgers
     python bench/rebuild.py --ledgers 5000
 
-The disk is generated: one entry log, ten ledgers a topic, four entries a ledger, whose indexes and sequence
-ids go on from ledger to ledger. Seconds are the processor's, of all processes, Spark's too, and by the clock;
-`peak` is the largest process.
+The disk is generated: one entry log with ten ledgers per topic and four entries per ledger, whose indexes and
+sequence ids continue from ledger to ledger. The table shows processor seconds of all processes including
+Spark's, wall-clock seconds, and the peak memory of the largest process.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ VERSION = (
 
 
 def frame(topic: int, index: int) -> bytes:
-    """Return the `index`th message of a topic as its producer and broker write it."""
+    """Build the `index`th message of a topic as its producer and broker write it."""
     sent = START + 1000 * index
     metadata = MessageMetadata(producer_name=f"producer-{topic}", sequence_id=index, publish_time=sent)
-    head = metadata.SerializeToString()
-    covered = len(head).to_bytes(4) + head + bytes(100)
+    metadata_bytes = metadata.SerializeToString()
+    covered = len(metadata_bytes).to_bytes(4) + metadata_bytes + bytes(100)
     return encode_prefix(BrokerEntryMetadata(broker_timestamp=sent, index=index)) + (
         encode_checksum(covered) + covered
     )
 
 
 def make_disk(folder: Path, ledgers: int) -> str:
-    """Write a bookie's entry log with so many ledgers; return its URL."""
+    """Write a bookie's entry log with this many ledgers and return its URL."""
     (folder / "current").mkdir(parents=True)
     (folder / "current" / "VERSION").write_text(VERSION)
     with (folder / "current" / "0.log").open("wb") as log:
@@ -66,21 +66,21 @@ def make_disk(folder: Path, ledgers: int) -> str:
 
 
 def adopt_orphans() -> None:
-    """Have what Spark leaves running become a child of this process, so that its time is counted."""
+    """Make orphaned processes of Spark children of this process, so that their time is counted."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def await_orphans() -> None:
-    """Wait until none is left."""
+    """Wait until no child is left."""
     with suppress(ChildProcessError):
         while True:
             os.wait()
 
 
 def row(place: Path, url: str, ledgers: int, engine: str) -> str:
-    """Run the program once; return a line of the table."""
-    found = place / f"{ledgers}-{engine}.ndjson.zst"
-    words = ["rebuild", "--entries", url, "--output", str(found), "-o", "csv", "--engine", engine]
+    """Run the program once and format a line of the table."""
+    output = place / f"{ledgers}-{engine}.ndjson.zst"
+    words = ["rebuild", "--entries", url, "--output", str(output), "-o", "csv", "--engine", engine]
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     done = subprocess.run([*PROGRAM, *words], capture_output=True, text=True, check=False, cwd=place)
     clock = time.monotonic() - begun
@@ -100,12 +100,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--ledgers", type=int, nargs="+", default=[10_000, 100_000])
-    asked = parser.parse_args()
+    options = parser.parse_args()
     adopt_orphans()
     os.environ.pop("PULSAR_META_STORE", None)
     print("| ledgers | engine | processor | clock | peak | values |\n|---:|---|---:|---:|---:|---|")
     with tempfile.TemporaryDirectory(prefix="rebuild-") as made:
-        for ledgers in asked.ledgers:
+        for ledgers in options.ledgers:
             url = make_disk(Path(made) / str(ledgers), ledgers)
             for engine in ("local", "spark"):
                 print(row(Path(made), url, ledgers, engine), flush=True)

@@ -1,21 +1,21 @@
-"""How fast compress-cursors is, and how much memory it takes.
+"""Measure how fast compress-cursors is and how much memory it needs.
 
     python -m bench.rewrite                      # 20 000 cursors, against a raw kazoo loop, in five turns
-    python -m bench.rewrite --turns 1            # in one
-    python -m bench.rewrite --cursors 100000     # so many
-    python -m bench.rewrite --memory 1000000     # peak memory at a million generated cursors
+    python -m bench.rewrite --turns 1            # in one turn
+    python -m bench.rewrite --cursors 100000     # more cursors
+    python -m bench.rewrite --memory 1000000     # peak memory for a million generated cursors
     python -m bench.rewrite --stores zk etcd oxia rocksdb dir --cursors 5000    # each store, goal 0.8
 
-The raw loop only sets the same bytes, 256 requests under way, and looks at nothing; compress-cursors scans,
-decodes, packs, checks what it packed, looks at the guards, syncs the undo file and compares-and-sets.
-Each gets a fresh server with a tree of the same values, in turns; the ratio is of the medians. Needs Java.
+The raw loop only sets the same bytes, with 256 requests in flight. compress-cursors scans, decodes,
+compresses, verifies, checks the guards, syncs the undo file, and writes with compare-and-set. Both get a new
+server with the same values, alternately; the ratio is that of the medians. This needs Java.
 
-With --stores: how near compress-cursors comes to the slower of two, for each store. `writes`: the same client
-sends the same bytes in groups, as many under way as the command has (RocksDB: a synced batch a group; a
-directory: each file written, synced and renamed). `loop`: our own loop without a store, values kept in
-memory: decoded, packed, checked, hashed, undo records on the disk. Each runs over all values and over a
-tenth; the difference is what the other nine tenths take, so that start-up is not counted (`with_start`: the
-ratio over all values, the start of the process that decides included).
+With --stores, compress-cursors is compared with the slower of two others on each store. `writes`: the same
+client sends the same bytes in groups, with as many in flight as the command has (RocksDB: a synced batch per
+group; a directory: each file written, synced and renamed). `loop`: our own loop without a store, on values in
+memory, which are decoded, compressed, verified and hashed, with undo records on disk. Each runs on all values
+and on a tenth; the difference is the time of nine tenths without start-up. `with_start` is the ratio on all
+values, including the start of the process that decides.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ RULE = Recompression("cursor", "zstd", threshold=256)
 
 
 def cursor(number: int, ranges: int = 200) -> bytes:
-    """Return a cursor with holes, about 4 kB of it."""
+    """Build a cursor with holes, of about 4 kB."""
     chance = random.Random(number)
     info = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=number + 1, markDeleteEntryId=0)
     entry = 0
@@ -73,59 +73,59 @@ def cursor(number: int, ranges: int = 200) -> bytes:
 
 
 def path(number: int) -> str:
-    """Return where cursor `number` lies."""
+    """Return the path of cursor `number`."""
     return f"/managed-ledgers/bench/ns/persistent/topic-{number % TOPICS}/cursor-{number}"
 
 
 def rewrite(store: Store, undo_file: Path) -> Summary:
-    """Run compress-cursors over everything in `store`."""
+    """Run compress-cursors on everything in `store`."""
     cursors = rewrite_values("compress-cursors", lambda: select(store, Scope(), "cursor"), RULE)
     return run(store, cursors, Terms(undo_file=undo_file), Listener()).summary
 
 
 class GeneratedStore(BaseStore):
-    """As many cursors as wished, made when they are read; what is written is forgotten."""
+    """A store of `count` cursors, generated when they are read. Writes are discarded."""
 
     def __init__(self, count: int) -> None:
         self.url, self.writable, self.count = "generated:", True, count
         self.templates = [cursor(number, 30) for number in range(16)]
 
     def read(self, path: str) -> Versioned:
-        """There is nothing else."""
+        """Raise NotFoundError, because there are no other values."""
         raise NotFoundError(f"nothing at {path}", source=self.url)
 
     def children(self, path: str) -> list[str]:
-        """No owners, no brokers."""
+        """Return no children, so that there are no owners and no brokers."""
         return []
 
     def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
-        """Make the cursors one by one."""
+        """Generate the cursors one at a time."""
         for number in range(self.count):
             if is_within(path(number), prefix):
                 yield Versioned(path(number), self.templates[number % 16], 0)
 
     def put(self, path: str, value: bytes, expected: int) -> int:
-        """Forget it."""
+        """Discard the value."""
         return expected + 1
 
     def delete(self, path: str, expected: int) -> None:
-        """Never asked for."""
+        """Is never called."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
 
 def fill(address: str, values: list[tuple[str, bytes]]) -> None:
     """Create the cursors."""
     with connected(address) as client:
-        for parent in {where.rpartition("/")[0] for where, _ in values}:
+        for parent in {path.rpartition("/")[0] for path, _ in values}:
             client.ensure_path(parent)
         pipelined(values, client.create_async)
 
 
 def raw_loop(address: str, values: list[tuple[str, bytes]]) -> float:
-    """Set the same bytes with nothing around it; return the seconds."""
+    """Set the same bytes without any other work; return the seconds."""
     with connected(address) as client:
         begun = time.perf_counter()
         pipelined(values, client.set_async)
@@ -134,7 +134,7 @@ def raw_loop(address: str, values: list[tuple[str, bytes]]) -> float:
 
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """Give a client of kazoo's own."""
+    """Open a kazoo client."""
     from kazoo.client import KazooClient
 
     client = KazooClient(hosts=address, timeout=30)
@@ -147,37 +147,39 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def pipelined(values: list[tuple[str, bytes]], send: Callable[[str, bytes], Any]) -> None:
-    """Send all, so many under way at once, and wait for the answers."""
-    rest = iter(values)
-    pending = deque(send(*value) for value in islice(rest, IN_FLIGHT))
+    """Send all values with IN_FLIGHT requests at once, and wait for the answers."""
+    remaining = iter(values)
+    pending = deque(send(*value) for value in islice(remaining, IN_FLIGHT))
     while pending:
         pending.popleft().get()
-        pending.extend(send(*value) for value in islice(rest, 1))
+        pending.extend(send(*value) for value in islice(remaining, 1))
 
 
 def on_zookeeper(count: int, turns: int) -> dict[str, object]:
-    """Return cursors a second of both, the median of so many turns, each on a server of its own."""
+    """Measure both on a new server each turn; return cursors per second, from the median of `turns`."""
     values = [(path(number), cursor(number)) for number in range(count)]
-    packed = [(where, wrap_envelope(value, RULE.codec)) for where, value in values]
-    # As the command line does when it has loaded its modules: what stays is not looked at again and again.
+    compressed = [(name, wrap_envelope(value, RULE.codec)) for name, value in values]
+    # The command line does the same after loading its modules: the garbage collector skips existing objects.
     gc.freeze()
-    ours, raw = [], []
+    command_seconds, raw_seconds = [], []
     for _ in range(turns):
-        ours.append(on_fresh_server(values, partial(timed_rewrite, count=count)))
-        raw.append(on_fresh_server(values, lambda address, folder: raw_loop(address, packed)))
+        command_seconds.append(on_fresh_server(values, partial(timed_rewrite, count=count)))
+        raw_seconds.append(on_fresh_server(values, lambda address, folder: raw_loop(address, compressed)))
     return {
         "cursors": count,
         "turns": turns,
-        "compress_cursors_per_second": round(count / median(ours)),
-        "raw_sets_per_second": round(count / median(raw)),
-        "ratio": round(median(raw) / median(ours), 2),
-        "ratio_of_each_turn": [round(there / here, 2) for here, there in zip(ours, raw, strict=True)],
+        "compress_cursors_per_second": round(count / median(command_seconds)),
+        "raw_sets_per_second": round(count / median(raw_seconds)),
+        "ratio": round(median(raw_seconds) / median(command_seconds), 2),
+        "ratio_of_each_turn": [
+            round(raw / command, 2) for command, raw in zip(command_seconds, raw_seconds, strict=True)
+        ],
     }
 
 
 def on_fresh_server(values: list[tuple[str, bytes]], work: Callable[[str, Path], float]) -> float:
-    """Return what `work` measures on a server that holds `values`."""
-    # The server is that of the tests.
+    """Run `work` on a new server that contains `values`, and return its result."""
+    # Uses the server of the tests.
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from tests.servers.zookeeper import ZookeeperServer
 
@@ -187,7 +189,7 @@ def on_fresh_server(values: list[tuple[str, bytes]], work: Callable[[str, Path],
 
 
 def timed_rewrite(address: str, folder: Path, count: int) -> float:
-    """Compress everything; return the seconds."""
+    """Compress everything and return the seconds."""
     begun = time.perf_counter()
     with open_store(f"zk://{address}?timeout=60", read_only=False) as store:
         tally = rewrite(store, folder / "undo.ndjson")
@@ -199,43 +201,43 @@ def timed_rewrite(address: str, folder: Path, count: int) -> float:
 Values = list[tuple[str, bytes]]
 
 
-class Kept(BaseStore):
-    """Values in memory: a store that costs nothing."""
+class ValuesInMemory(BaseStore):
+    """A store that costs nothing, because its values are in memory."""
 
     def __init__(self, values: Values) -> None:
-        self.url, self.writable = "kept:", True
-        self.held = {where: Versioned(where, value, 0) for where, value in values}
+        self.url, self.writable = "memory:", True
+        self.values = {path: Versioned(path, value, 0) for path, value in values}
 
     def read(self, path: str) -> Versioned:
-        """Return what was kept."""
-        if path not in self.held:
+        """Return a value."""
+        if path not in self.values:
             raise NotFoundError(f"nothing at {path}", source=self.url)
-        return self.held[path]
+        return self.values[path]
 
     def children(self, path: str) -> list[str]:
-        """No owners, no brokers."""
+        """Return no children, so that there are no owners and no brokers."""
         return []
 
     def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
-        """Yield all."""
-        yield from list(self.held.values())
+        """Yield all values."""
+        yield from list(self.values.values())
 
     def put(self, path: str, value: bytes, expected: int) -> int:
-        """Keep it."""
-        self.held[path] = Versioned(path, value, expected + 1)
+        """Store the value."""
+        self.values[path] = Versioned(path, value, expected + 1)
         return expected + 1
 
     def delete(self, path: str, expected: int) -> None:
-        """Never asked for."""
+        """Is never called."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
 
-def opened(kind: str, stack: ExitStack, place: Path) -> str:
-    """Return the URL of a fresh store."""
-    # The servers are those of the tests.
+def new_store(kind: str, stack: ExitStack, place: Path) -> str:
+    """Create a new store and return its URL."""
+    # Uses the servers of the tests.
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from tests.servers import etcd, oxia, zookeeper
 
@@ -251,15 +253,15 @@ def opened(kind: str, stack: ExitStack, place: Path) -> str:
     return f"{kind}://{stack.enter_context(servers[kind](place / 'server')).address}"
 
 
-def filled(url: str, values: Values) -> None:
+def fill_store(url: str, values: Values) -> None:
     """Create the values."""
     with open_store(url, read_only=False) as store:
         for group in chunks(values, GROUP_VALUES):
-            store.put_many([(where, value, ABSENT) for where, value in group])
+            store.put_many([(path, value, ABSENT) for path, value in group])
 
 
-def compressed(url: str, values: Values, folder: Path) -> float:
-    """Run compress-cursors; return the seconds, those of opening and closing too."""
+def compress(url: str, values: Values, folder: Path) -> float:
+    """Run compress-cursors and return the seconds, including opening and closing the store."""
     begun = time.perf_counter()
     with open_store(url, read_only=False) as store:
         tally = rewrite(store, folder / "undo.ndjson")
@@ -268,27 +270,27 @@ def compressed(url: str, values: Values, folder: Path) -> float:
     return time.perf_counter() - begun
 
 
-def prepared(url: str, values: Values, folder: Path) -> float:
-    """Write prepared bytes over what is there; return the seconds."""
-    packed = [(where, wrap_envelope(value, RULE.codec)) for where, value in values]
+def write_prepared(url: str, values: Values, folder: Path) -> float:
+    """Overwrite the values with prepared bytes and return the seconds."""
+    compressed_values = [(path, wrap_envelope(value, RULE.codec)) for path, value in values]
     kind, _, place = url.partition(":")
     if kind == "zk":
-        return raw_loop(place.removeprefix("//"), packed)
+        return raw_loop(place.removeprefix("//"), compressed_values)
     if kind == "rocksdb":
-        return raw_batches(place, packed)
+        return raw_batches(place, compressed_values)
     if kind == "dir":
-        return raw_files(Path(place), packed)
+        return raw_files(Path(place), compressed_values)
     with open_store(url, read_only=False) as store:
-        versions = {seen.path: seen.version for seen in store.scan("/")}
+        versions = {stored.path: stored.version for stored in store.scan("/")}
         begun = time.perf_counter()
-        for group in chunks(packed, GROUP_VALUES):
-            if None in store.put_many([(where, value, versions[where]) for where, value in group]):
+        for group in chunks(compressed_values, GROUP_VALUES):
+            if None in store.put_many([(path, value, versions[path]) for path, value in group]):
                 raise SystemExit("a prepared write met a conflict")
         return time.perf_counter() - begun
 
 
 def raw_batches(database: str, values: Values) -> float:
-    """Write groups by rocksdict alone, each synced; return the seconds."""
+    """Write groups with rocksdict alone, each synced, and return the seconds."""
     from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 
     begun = time.perf_counter()
@@ -296,18 +298,18 @@ def raw_batches(database: str, values: Values) -> float:
     synced.sync = True
     for group in chunks(values, GROUP_VALUES):
         batch = WriteBatch(raw_mode=True)
-        for where, value in group:
-            batch.put(where.encode(), MetaValue(1, 1, 1, 1, False, value).encode())
+        for path, value in group:
+            batch.put(path.encode(), MetaValue(1, 1, 1, 1, False, value).encode())
         opened.write(batch, synced)
     opened.close()
     return time.perf_counter() - begun
 
 
 def raw_files(root: Path, values: Values) -> float:
-    """Replace files, each on the disk before the next; return the seconds."""
+    """Replace files one after the other, each synced, and return the seconds."""
     begun = time.perf_counter()
-    for where, value in values:
-        folder = root / where[1:]
+    for path, value in values:
+        folder = root / path[1:]
         with (folder / "new").open("wb") as file:
             file.write(value)
             file.flush()
@@ -319,53 +321,53 @@ def raw_files(root: Path, values: Values) -> float:
     return time.perf_counter() - begun
 
 
-def looped(values: Values, folder: Path) -> float:
-    """Run compress-cursors over values in memory; return the seconds."""
-    store = Kept(values)
+def loop_in_memory(values: Values, folder: Path) -> float:
+    """Run compress-cursors on values in memory and return the seconds."""
+    store = ValuesInMemory(values)
     begun = time.perf_counter()
     rewrite(store, folder / "undo.ndjson")
     return time.perf_counter() - begun
 
 
 def on_each_store(kinds: list[str], count: int, turns: int) -> Iterator[dict[str, object]]:
-    """Yield for each kind of store cursors a second of all three, and the ratio.
+    """Measure all three on each kind of store; yield cursors per second and the ratio.
 
-    All values and a tenth of them, in turns, the best of each; the difference is what nine tenths take.
+    Each runs on all values and on a tenth, alternately. The result is the difference of the best times.
     """
     values = [(path(number), cursor(number)) for number in range(count)]
     gc.freeze()
     for kind in kinds:
-        rounds = [(taken(kind, values[: count // 10]), taken(kind, values)) for _ in range(turns)]
-        few, all_ = (
-            {what: min(one[what] for one in each) for what in each[0]} for each in zip(*rounds, strict=True)
+        rounds = [(seconds_on(kind, values[: count // 10]), seconds_on(kind, values)) for _ in range(turns)]
+        tenth, complete = (
+            {name: min(run[name] for run in each) for name in each[0]} for each in zip(*rounds, strict=True)
         )
-        speeds = {what: round((count - count // 10) / (all_[what] - few[what])) for what in all_}
-        ours = speeds.pop("compress_cursors")
+        speeds = {name: round((count - count // 10) / (complete[name] - tenth[name])) for name in complete}
+        command_speed = speeds.pop("compress_cursors")
         yield {
             "store": kind,
             "cursors": count,
-            "compress_cursors": ours,
+            "compress_cursors": command_speed,
             **speeds,
-            "ratio_to_the_slower": round(ours / min(speeds.values()), 2),
-            "with_start": round(max(all_["writes"], all_["loop"]) / all_["compress_cursors"], 2),
+            "ratio_to_the_slower": round(command_speed / min(speeds.values()), 2),
+            "with_start": round(max(complete["writes"], complete["loop"]) / complete["compress_cursors"], 2),
             "goal": 0.8,
         }
 
 
-def taken(kind: str, values: Values) -> dict[str, float]:
-    """Return the seconds that each of the three takes, each on a fresh store."""
+def seconds_on(kind: str, values: Values) -> dict[str, float]:
+    """Measure each of the three on a new store and return their seconds."""
     with tempfile.TemporaryDirectory() as name:
-        seconds = {"loop": looped(values, Path(name))}
-    for what, work in (("compress_cursors", compressed), ("writes", prepared)):
-        with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-            url = opened(kind, stack, Path(name))
-            filled(url, values)
-            seconds[what] = work(url, values, Path(name))
+        seconds = {"loop": loop_in_memory(values, Path(name))}
+    for name, work in (("compress_cursors", compress), ("writes", write_prepared)):
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+            url = new_store(kind, stack, Path(folder))
+            fill_store(url, values)
+            seconds[name] = work(url, values, Path(folder))
     return seconds
 
 
 def in_memory(count: int) -> dict[str, object]:
-    """Return the peak memory of a run over generated cursors, and how long it took."""
+    """Rewrite generated cursors; return the peak memory and the seconds."""
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
         tally = rewrite(GeneratedStore(count), Path(name) / "undo.ndjson")
@@ -379,21 +381,21 @@ def in_memory(count: int) -> dict[str, object]:
 
 
 def main() -> None:
-    """Print a line of JSON for each benchmark asked for."""
+    """Print a line of JSON for each benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--cursors", type=int, default=0)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--memory", type=int, default=0)
     parser.add_argument("--stores", nargs="+", choices=["zk", "etcd", "oxia", "rocksdb", "dir"])
-    asked = parser.parse_args()
-    if asked.stores:
-        for line in on_each_store(asked.stores, asked.cursors or 5_000, asked.turns):
+    options = parser.parse_args()
+    if options.stores:
+        for line in on_each_store(options.stores, options.cursors or 5_000, options.turns):
             print(json.dumps(line), flush=True)
         return
-    if asked.memory:
-        print(json.dumps(in_memory(asked.memory)))
-    if asked.cursors or not asked.memory:
-        print(json.dumps(on_zookeeper(asked.cursors or 20_000, asked.turns)))
+    if options.memory:
+        print(json.dumps(in_memory(options.memory)))
+    if options.cursors or not options.memory:
+        print(json.dumps(on_zookeeper(options.cursors or 20_000, options.turns)))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Scanning an entry log: columns against the loop over entries, against `cat`, and by Spark.
+"""Compare scanning an entry log into columns with a loop over entries, with `cat`, and with Spark.
 
     python bench/scan.py [--entries 300000] [--size 1024] [--spark [--rounds 8]]
 
-Writes entry logs with the project's own encoder into a temporary directory, reads them once (so that they
-lie in the page cache), and measures processor time, best of three; Spark and the one process that it is
-held against by the clock, after start-up. Goals: columns at least 5 times the loop, 2 million entries of
-1 KB a second and core; Spark at least 0.85 × cores where the partitions aggregate.
+Entry logs are written with the project's own encoder to a temporary directory and read once, so that they are
+in the page cache. Times are processor times, the best of three. Spark and the single process that it is
+compared with are measured in wall-clock time, after start-up. The goals are columns at 5 times the speed of
+the loop, 2 million entries of 1 KB per second and core, and Spark at 0.85 × cores if the partitions
+aggregate.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ CHECKED = ("ledger_id", "entry_id", "first_index", "last_index", "broken")
 TIMES = 3
 CORES = 2
 PARTITIONS_PER_CORE = 4
-# Of the loop so many entries are enough.
+# The loop is slow, so it reads only this many entries.
 LOOPED = 50_000
 
 
 def write_log(path: Path, count: int, size: int, *, vary: bool, ledger: int) -> None:
-    """Write a log of `count` entries with `size` bytes of payload, or from half to half as much again."""
+    """Write a log of `count` entries with `size` bytes of payload, or varying around this size."""
     chance = random.Random(ledger)
     payload = chance.randbytes(size * 2)
     metadata = MessageMetadata(producer_name="standalone-0-17", num_messages_in_batch=10, compression="LZ4")
@@ -52,23 +53,23 @@ def write_log(path: Path, count: int, size: int, *, vary: bool, ledger: int) -> 
             metadata.publish_time = 1_700_000_000_000 + entry
             metadata.uncompressed_size = size * 3
             broker = BrokerEntryMetadata(broker_timestamp=1_700_000_000_001 + entry, index=entry * 10 + 9)
-            held = payload[: chance.randrange(size // 2, size * 3 // 2) if vary else size]
-            frame = encode_frame(metadata, held, broker_metadata=broker, checksum=False)
+            body = payload[: chance.randrange(size // 2, size * 3 // 2) if vary else size]
+            frame = encode_frame(metadata, body, broker_metadata=broker, checksum=False)
             length += len(frame)
             data = encode_bookie_entry(ledger, entry, entry - 1, length, frame)
             log.write(len(data).to_bytes(4) + data)
 
 
 def by_columns(path: Path, columns: tuple[str, ...] = CHECKED) -> tuple[int, int]:
-    """Return (entries, the sum of their last indexes), decoded as columns."""
+    """Decode a log into columns; return the number of entries and the sum of their last indexes."""
     with mapped(path) as view:
         places = find_records(view)
-        found = decode_entry_columns(view, places.offsets, places.sizes, columns, digest_type="CRC32C")
-        return len(places.offsets), int(found["last_index"].values.sum())
+        decoded = decode_entry_columns(view, places.offsets, places.sizes, columns, digest_type="CRC32C")
+        return len(places.offsets), int(decoded["last_index"].values.sum())
 
 
 def by_entry(path: Path, most: int = 2**63) -> tuple[int, int]:
-    """Return the same of the first `most` entries, one after the other and without checksums."""
+    """Do the same for the first `most` entries, one at a time and without checksums."""
     count, total = 0, 0
     with mapped(path) as view:
         for record in scan_records(view):
@@ -82,7 +83,7 @@ def by_entry(path: Path, most: int = 2**63) -> tuple[int, int]:
 
 @contextmanager
 def mapped(path: Path) -> Iterator[memoryview]:
-    """Give the bytes of a log; the mapping goes when nothing looks at it any more."""
+    """Map a log into memory; the mapping ends when its last view is gone."""
     with path.open("rb") as file:
         yield memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
 
@@ -94,7 +95,7 @@ def _last_index(data: memoryview) -> int:
 
 
 def measured(work: Callable[[], tuple[int, int]]) -> tuple[float, tuple[int, int]]:
-    """Return (entries a second of processor time, the answer), the best of some times."""
+    """Return the entries per second of processor time (the best of TIMES) and the answer."""
     best, answer = 0.0, (0, 0)
     for _ in range(TIMES):
         start = time.process_time()
@@ -104,7 +105,7 @@ def measured(work: Callable[[], tuple[int, int]]) -> tuple[float, tuple[int, int
 
 
 def cat_seconds(path: Path) -> float:
-    """Return the processor time of `cat FILE > /dev/null` through a pipe, which makes it copy the bytes."""
+    """Return the processor time of `cat FILE` through a pipe, which makes it copy the bytes."""
     best = float("inf")
     for _ in range(TIMES):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -116,13 +117,17 @@ def cat_seconds(path: Path) -> float:
 
 
 def one_log(path: Path, size: int) -> None:
-    """Report the loop, columns and cat on one log."""
+    """Measure the loop, columns and cat on one log, and print the results."""
     loop, _ = measured(lambda: by_entry(path, LOOPED))
     columns, answer = measured(lambda: by_columns(path))
-    every, _ = measured(lambda: by_columns(path, tuple(COLUMN_TYPES)))
+    all_columns, _ = measured(lambda: by_columns(path, tuple(COLUMN_TYPES)))
     assert answer == by_entry(path)
     cat = answer[0] / cat_seconds(path)
-    for name, rate in (("entry by entry", loop), ("columns of check-index", columns), ("all columns", every)):
+    for name, rate in (
+        ("entry by entry", loop),
+        ("columns of check-index", columns),
+        ("all columns", all_columns),
+    ):
         print(f"  {name:24}{rate / 1e6:8.3f} M entries/s/core{rate / loop:8.1f} x the loop")
     print(
         f"  {'cat | cat':24}{cat / 1e6:8.3f} M entries/s/core   columns take {cat / columns:.2f} x its time"
@@ -131,27 +136,27 @@ def one_log(path: Path, size: int) -> None:
 
 
 def rows_of(path: str) -> Iterator[tuple[int, int, int]]:
-    """Yield a tuple for each entry of a log, as if they were to be handed to Spark one by one."""
+    """Yield a tuple for each entry of a log, as Spark would need for row-by-row processing."""
     with Path(path).open("rb") as file:
         data = file.read()
     places = find_records(data)
-    found = decode_entry_columns(data, places.offsets, places.sizes, CHECKED, digest_type="CRC32C")
-    lists = (found[name].tolist() for name in ("ledger_id", "entry_id", "last_index"))
+    decoded = decode_entry_columns(data, places.offsets, places.sizes, CHECKED, digest_type="CRC32C")
+    lists = (decoded[name].tolist() for name in ("ledger_id", "entry_id", "last_index"))
     yield from zip(*lists, strict=True)
 
 
 def share(paths: Iterable[Path]) -> Iterator[tuple[int, float]]:
-    """Yield what one partition comes to: entries, and the processor time that they took."""
+    """Yield the entries of one partition and the processor time that reading them took."""
     start = time.process_time()
     count = sum(by_columns(path)[0] for path in paths)
     yield count, time.process_time() - start
 
 
 def by_spark(paths: list[Path], rounds: int) -> None:
-    """Report Spark on all logs, `rounds` times over, against one process after start-up, by the clock.
+    """Measure Spark on all logs, `rounds` times, against one process, in wall-clock time after start-up.
 
-    Cores that share caches and memory, or are lent out to others too, give less than their number. How much,
-    plain processes on the same logs tell, one a core and nothing between them.
+    Cores that share caches and memory, or are used by others, give less than their number. Plain processes
+    on the same logs, one per core, show how much is possible.
     """
     from pulsar_meta.jobs.engine import SparkSettings
     from pulsar_meta.jobs.spark.session import spark_session
@@ -163,9 +168,9 @@ def by_spark(paths: list[Path], rounds: int) -> None:
     with spark_session(SparkSettings(f"local[{CORES}]")) as session:
         context = session.sparkContext
         partitions = context.parallelize(work, CORES * PARTITIONS_PER_CORE)
-        # Start-up is over when each worker has done some of the work.
+        # Start-up is complete when each worker has done some of the work.
         context.parallelize(paths, CORES * PARTITIONS_PER_CORE).mapPartitions(share).collect()
-        alone, used_alone = timed(lambda: list(share(work)), count)
+        single, used_single = timed(lambda: list(share(work)), count)
         aggregated, used = timed(partitions.mapPartitions(share).collect, count)
         start = time.perf_counter()
         names = context.parallelize([str(path) for path in paths], len(paths))
@@ -173,24 +178,24 @@ def by_spark(paths: list[Path], rounds: int) -> None:
         one_by_one = time.perf_counter() - start
     print(f"{count} entries, {len(paths)} logs {rounds} times over:")
     for name, seconds, on_cpu in (
-        ("one process", alone, used_alone),
+        ("one process", single, used_single),
         (f"{CORES} plain processes", plain, used_plain),
         ("Spark, aggregated", aggregated, used),
     ):
         print(f"  {name:24}{seconds:7.2f} s, the processor for {on_cpu:.2f} s", end="")
-        print(f"{alone / seconds / CORES:8.2f} x {CORES} cores")
+        print(f"{single / seconds / CORES:8.2f} x {CORES} cores")
     print(f"  Spark takes {aggregated / plain:.2f} x the time of the plain processes")
     print(f"  {'Spark, rows one by one':24}{one_by_one:7.2f} s for one time", end="")
-    print(f"{alone / rounds / one_by_one / CORES:8.2f} x {CORES} cores")
+    print(f"{single / rounds / one_by_one / CORES:8.2f} x {CORES} cores")
 
 
 def total(paths: Iterable[Path]) -> tuple[int, float]:
-    """Return what `share` yields."""
+    """Return the first item of `share`."""
     return next(share(paths))
 
 
 def timed(work: Callable[[], list[tuple[int, float]]], count: int) -> tuple[float, float]:
-    """Return (seconds by the clock, seconds of the processor) of scanning `count` entries."""
+    """Scan `count` entries; return the wall-clock and the processor seconds."""
     start = time.perf_counter()
     shares = work()
     seconds = time.perf_counter() - start
@@ -199,26 +204,28 @@ def timed(work: Callable[[], list[tuple[int, float]]], count: int) -> tuple[floa
 
 
 def main() -> None:
-    """Make the logs and report."""
+    """Create the logs and print the results."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--entries", type=int, default=300_000)
     options.add_argument("--size", type=int, default=1024)
-    options.add_argument("--spark", action="store_true", help="Spark too: eight logs of --entries each")
+    options.add_argument(
+        "--spark", action="store_true", help="also measure Spark, on eight logs of --entries each"
+    )
     options.add_argument("--rounds", type=int, default=8, help="how often Spark reads the logs (default: 8)")
-    chosen = options.parse_args()
-    print(f"others on this machine: load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    options_given = options.parse_args()
+    print(f"load of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory(prefix="scan-") as folder:
         for vary in (False, True):
             path = Path(folder) / f"{int(vary)}.log"
-            write_log(path, chosen.entries, chosen.size, vary=vary, ledger=5)
+            write_log(path, options_given.entries, options_given.size, vary=vary, ledger=5)
             print("entries of one size:" if not vary else "entries of all sizes:")
-            one_log(path, chosen.size)
-        if chosen.spark:
+            one_log(path, options_given.size)
+        if options_given.spark:
             paths = [Path(folder) / "0.log"]
             for number in range(1, 8):
                 paths.append(Path(folder) / f"spark-{number}.log")
-                write_log(paths[-1], chosen.entries, chosen.size, vary=True, ledger=number)
-            by_spark(paths, chosen.rounds)
+                write_log(paths[-1], options_given.entries, options_given.size, vary=True, ledger=number)
+            by_spark(paths, options_given.rounds)
 
 
 if __name__ == "__main__":

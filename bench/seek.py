@@ -1,11 +1,11 @@
-"""Round trips of an index search against Pulsar's own algorithm, on 10⁹ entries in 20 000 ledgers.
+"""Count the round trips of an index search and of Pulsar's own algorithm, on 10⁹ entries in 20 000 ledgers.
 
     python bench/seek.py [--questions 2000] [--seed 7]
 
-The source counts and never stores: the batch sizes of a ledger are a stretch of one pool of random
-sizes, so the index of any entry is a sum of pool prefixes. A round trip is one read request; a batch
-read (BookKeeper v2) brings at most 100 neighbouring entries of one ledger in one round trip.
-Pulsar's algorithm: getMessageIdByIndex (PIP-415, PersistentTopicsBase) over OpFindNewest.
+The source computes entries and stores none: the batch sizes of a ledger are a slice of a pool of random
+sizes, so the index of any entry is a sum of pool prefixes. A round trip is one read request; a batch read
+(BookKeeper v2) returns up to 100 neighbouring entries of one ledger in one round trip. Pulsar's algorithm is
+getMessageIdByIndex (PIP-415, PersistentTopicsBase) with OpFindNewest.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ GOALS = {"all": (3, 8), "half": (3, 8), "none": (5, 8)}
 
 
 def ones(_: random.Random) -> int:
-    """Unbatched entries."""
+    """Return 1, for unbatched entries."""
     return 1
 
 
 def uniform(dice: random.Random) -> int:
-    """Batches of 1 to 1000."""
+    """Return a batch size of 1 to 1000."""
     return dice.randint(1, 1000)
 
 
 def pareto(dice: random.Random) -> int:
-    """Mostly tiny batches and some huge ones: Pareto 1.2, capped at 1000."""
+    """Return a batch size that is mostly tiny and sometimes huge: Pareto 1.2, capped at 1000."""
     return min(int(dice.paretovariate(1.2)), 1000)
 
 
 class CountingSource:
-    """A topic whose entries are computed when they are asked for, deterministic from the seed."""
+    """A topic whose entries are computed on request, deterministic for a seed."""
 
     def __init__(self, size: object, seed: int) -> None:
         dice = random.Random(seed)
@@ -50,18 +50,18 @@ class CountingSource:
         self.total = LEDGERS * PER_LEDGER
 
     def reading(self, ledger: int, entry: int) -> Reading:
-        """Return what one entry says."""
+        """Return the reading of one entry."""
         at, base = self.offsets[ledger] + entry, self.firsts[ledger] - self.pool[self.offsets[ledger]]
         return Reading(
             ledger, entry, first_index=base + self.pool[at], last_index=base + self.pool[at + 1] - 1
         )
 
     def answer(self, request: ReadRequest) -> Sequence[Reading]:
-        """Return what the entries of a request say."""
+        """Return the readings of a request's entries."""
         return [self.reading(request.ledger_id, entry) for entry in range(request.first, request.last + 1)]
 
     def order(self, properties: str) -> ReadingOrder:
-        """Return the topic's ledgers in order, with first indexes on all, every other or none of them."""
+        """Return the topic's ledgers in order, of which all, every other or none have a first index."""
         step = {"all": 1, "half": 2, "none": 0}[properties]
         return ReadingOrder(
             [
@@ -76,27 +76,27 @@ class CountingSource:
         )
 
     def last_index(self, ordinal: int) -> int:
-        """Return the stored index of the entry with this ordinal."""
+        """Return the stored index of the entry at this ordinal."""
         return self.reading(*divmod(ordinal, PER_LEDGER)).last_index or 0
 
 
 def ours(source: CountingSource, topic: SearchState, target: int) -> int:
-    """Return the round trips of one search, after checking that its answer is right."""
-    asking = search(topic, target)
-    request = next(asking)
+    """Run one search, check its answer, and return its round trips."""
+    searching = search(topic, target)
+    request = next(searching)
     while True:
         try:
-            request = asking.send(source.answer(request))
+            request = searching.send(source.answer(request))
         except StopIteration as done:
-            found = done.value.reading
-            assert found is not None
-            assert found.first_index <= target <= found.last_index
-            assert found == source.reading(found.ledger_id, found.entry_id)
+            reading = done.value.reading
+            assert reading is not None
+            assert reading.first_index <= target <= reading.last_index
+            assert reading == source.reading(reading.ledger_id, reading.entry_id)
             return int(done.value.round_trips)
 
 
 def pulsars(source: CountingSource, target: int) -> int:
-    """Return the entry reads of Pulsar's algorithm: the first entry, then OpFindNewest over all."""
+    """Return how many entries Pulsar's algorithm reads for the first entry and OpFindNewest over all."""
     reads = 2
     if source.last_index(0) >= target:
         return reads
@@ -115,23 +115,23 @@ def pulsars(source: CountingSource, target: int) -> int:
 
 
 def spread(values: Iterable[int]) -> tuple[int, int, int, float]:
-    """Return median, 99th percentile, largest and mean."""
+    """Return median, 99th percentile, maximum and mean."""
     ordered = sorted(values)
     count = len(ordered)
     return ordered[count // 2], ordered[count * 99 // 100], ordered[-1], sum(ordered) / count
 
 
 def main() -> None:
-    """Print one line for each kind of batches, properties and reader."""
+    """Print a line for each distribution of batches, properties and reader."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--questions", type=int, default=2000)
     options.add_argument("--seed", type=int, default=7)
-    chosen = options.parse_args()
+    options_given = options.parse_args()
     print(f"{'batches':9}{'properties':12}{'reader':14}{'median':>7}{'p99':>5}{'max':>5}{'mean':>7}  goal")
     for size in (ones, uniform, pareto):
-        source = CountingSource(size, chosen.seed)
-        dice = random.Random(chosen.seed + 1)
-        targets = [dice.randrange(source.firsts[-1]) for _ in range(chosen.questions)]
+        source = CountingSource(size, options_given.seed)
+        dice = random.Random(options_given.seed + 1)
+        targets = [dice.randrange(source.firsts[-1]) for _ in range(options_given.questions)]
         for properties, (median, high) in GOALS.items():
             for per_read in (BATCH_READ, 1):
                 topic = SearchState(source.order(properties), Samples(by_index), per_read)
@@ -139,16 +139,16 @@ def main() -> None:
                 for target in targets:
                     topic.samples = Samples(by_index)
                     trips.append(ours(source, topic, target))
-                got = spread(trips)
-                met = "met" if got[0] <= median and got[1] <= high else "missed"
+                trip_spread = spread(trips)
+                met = "met" if trip_spread[0] <= median and trip_spread[1] <= high else "missed"
                 goal = f"≤ {median}, ≤ {high}: {met}" if per_read > 1 else ""
-                report(size.__name__, properties, f"{per_read} a trip", got, goal)
+                report(size.__name__, properties, f"{per_read} per trip", trip_spread, goal)
         report(size.__name__, "-", "Pulsar's", spread(pulsars(source, target) for target in targets), "")
 
 
-def report(batches: str, properties: str, reader: str, got: tuple[int, int, int, float], goal: str) -> None:
-    """Print one line of the table."""
-    print(f"{batches:9}{properties:12}{reader:14}{got[0]:7}{got[1]:5}{got[2]:5}{got[3]:7.2f}  {goal}")
+def report(batches: str, properties: str, reader: str, trips: tuple[int, int, int, float], goal: str) -> None:
+    """Print a line of the table."""
+    print(f"{batches:9}{properties:12}{reader:14}{trips[0]:7}{trips[1]:5}{trips[2]:5}{trips[3]:7.2f}  {goal}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Whether one topic of nine tenths keeps one task at work while the others have ended.
+"""Measure whether a topic with nine tenths of the entries keeps one task busy after all others have ended.
 
     python -m bench.skew                        # 1 000 000 entries
     python -m bench.skew --entries 200000
 
-The disk is generated: one topic with nine tenths of the entries in a ledger that is still open, the rest in
-a hundred topics. Its messages are read by Spark's two cores through `pulsar_messages`, then by `export`, and
-Spark says when each task began and how long it took. `entries a task` is of the smallest and the largest,
-`seconds a task` of the shortest, the middle one and the longest; `at work` is the share of both cores' time
-from the first task's begin to the last one's end in which they had a task.
+The disk is generated: one topic has nine tenths of the entries in an open ledger, and a hundred topics share
+the rest. Spark reads the messages on two cores, first with `pulsar_messages` and then with `export`, and
+reports when each task began and how long it took. `entries per task` shows the smallest and the largest task,
+`seconds per task` the shortest, the median and the longest; `busy` is the share of both cores' time, from the
+begin of the first task to the end of the last, in which they had a task.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ MOST_TASKS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """A task that ended: when it began, and how long it took, in seconds."""
+class TaskRun:
+    """A finished task: when it began and how long it took, in seconds."""
 
     began: float
-    took: float
+    seconds: float
 
 
 def ledgers(entries: int) -> Iterator[tuple[int, int]]:
-    """Yield (ledger, entries): the large one first."""
+    """Yield (ledger, entries), the large ledger first."""
     yield 0, entries - entries // 10
     for number in range(1, OTHERS + 1):
         yield number, entries // 10 // OTHERS
 
 
 def make_cluster(place: Path, entries: int) -> dict[str, str]:
-    """Write the disk and the metadata; return where they are, as options of a data source."""
+    """Write the disk and the metadata; return them as options of a data source."""
     current = place / "bookie" / "current"
     current.mkdir(parents=True)
     (current / "VERSION").write_text(VERSION)
@@ -79,7 +79,7 @@ def make_cluster(place: Path, entries: int) -> dict[str, str]:
 
 
 def record(ledger: int, count: int, length: int) -> dict[str, Any]:
-    """Return a topic's record as a line of a snapshot; the large topic's ledger is open."""
+    """Return a topic's record as a line of a snapshot. The ledger of the large topic is open."""
     info = ManagedLedgerInfo()
     if ledger:
         info.ledgerInfo.add(ledgerId=ledger, entries=count, size=length, timestamp=1_700_000_000_000)
@@ -89,27 +89,27 @@ def record(ledger: int, count: int, length: int) -> dict[str, Any]:
     return {"path": path, "version": 0, "value": b64encode(info.SerializeToString()).decode()}
 
 
-def tasks_since(session: SparkSession, known: set[int]) -> list[Ran]:
-    """Return the tasks of jobs that are not `known` yet, and add these."""
+def tasks_since(session: SparkSession, known: set[int]) -> list[TaskRun]:
+    """Return the tasks of jobs that are not in `known`, and add the jobs to `known`."""
     context = session.sparkContext
-    status, found = context._jsc.sc().statusStore(), []
+    status, tasks_found = context._jsc.sc().statusStore(), []
     for job in set(context.statusTracker().getJobIdsForGroup(None)) - known:
         known.add(job)
         info = context.statusTracker().getJobInfo(job)
         for stage in () if info is None else info.stageIds:
             tasks = status.taskList(stage, 0, MOST_TASKS)
             for task in map(tasks.apply, range(tasks.size())):
-                found.append(Ran(task.launchTime().getTime() / 1e3, task.duration().get() / 1e3))
-    return found
+                tasks_found.append(TaskRun(task.launchTime().getTime() / 1e3, task.duration().get() / 1e3))
+    return tasks_found
 
 
-def row(name: str, entries: Sequence[int], tasks: Sequence[Ran]) -> str:
-    """Return a line of the table."""
-    span = max(one.began + one.took for one in tasks) - min(one.began for one in tasks)
-    took = sorted(one.took for one in tasks)
-    seconds = f"{took[0]:.2f} / {median(took):.2f} / {took[-1]:.2f}"
+def row(name: str, entries: Sequence[int], tasks: Sequence[TaskRun]) -> str:
+    """Format a line of the table."""
+    span = max(task.began + task.seconds for task in tasks) - min(task.began for task in tasks)
+    durations = sorted(task.seconds for task in tasks)
+    seconds = f"{durations[0]:.2f} / {median(durations):.2f} / {durations[-1]:.2f}"
     sizes = f"{min(entries)} to {max(entries)}"
-    busy = sum(took) / (CORES * span)
+    busy = sum(durations) / (CORES * span)
     return f"| {name} | {len(tasks)} | {sizes} | {seconds} | {span:.1f} s | {busy:.0%} |"
 
 
@@ -119,36 +119,36 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--entries", type=int, default=1_000_000)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="skew-") as made:
-        options = make_cluster(Path(made), asked.entries)
+        options = make_cluster(Path(made), arguments.entries)
         with spark_session(SparkSettings(f"local[{CORES}]")) as session:
-            # Python's workers start with the first job.
+            # Python's workers start with the first job, so a small job is run before the measurement.
             session.sparkContext.parallelize(range(CORES), CORES).count()
             known: set[int] = set()
             tasks_since(session, known)
-            print("| by | tasks | entries a task | seconds a task | all of them | at work |")
+            print("| by | tasks | entries per task | seconds per task | total | busy |")
             print("|---|---:|---:|---:|---:|---:|")
             print(row("`pulsar_messages`", read(session, options), tasks_since(session, known)), flush=True)
             print(row("`export`", export(Path(made) / "out", options), tasks_since(session, known)))
 
 
 def read(session: SparkSession, options: dict[str, str]) -> list[int]:
-    """Count the messages' bytes by the data source; return the entries of its tasks."""
+    """Add up the messages' bytes with the data source; return the entries of its tasks."""
     register(session)
     rows = session.read.format("pulsar_messages").options(**options, columns="topic,payload").load()
     rows.selectExpr("sum(length(payload))").collect()
     parts: Any = MessageSourceReader(options, ["topic", "payload"]).partitions()
-    return [sum(one.entries for one in part.ranges) for part in parts]
+    return [sum(span.entries for span in part.ranges) for part in parts]
 
 
 def export(to: Path, options: dict[str, str]) -> list[int]:
-    """Export all topics by the session that is there; return the entries of its files."""
-    where = ["--store", options["store"], "--entries", options["entries"]]
-    done = pulsar_meta_here("export", "--all", "--to", to, "--engine", "spark", *where)
+    """Export all topics with the running session; return the entries of its files."""
+    sources = ["--store", options["store"], "--entries", options["entries"]]
+    done = pulsar_meta_here("export", "--all", "--to", to, "--engine", "spark", *sources)
     assert done.returncode == 0, done.stderr.decode()
     lines = [json.loads(line) for line in (to / NAME).read_text().splitlines()[1:]]
-    return [one["counts"]["entries"] for one in lines]
+    return [line["counts"]["entries"] for line in lines]
 
 
 if __name__ == "__main__":
