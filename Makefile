@@ -9,7 +9,8 @@ COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --
 PROTOS := $(wildcard proto/pulsar_meta/proto/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java servers maven demo test lint proto interop chaos bench growth copies dist release-check pex docs site lock clean
+.PHONY: help setup java servers maven demo test lint proto interop chaos bench growth copies same-output house walk \
+  dist release-check pex docs site lock clean
 
 help: ## List what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -62,6 +63,15 @@ growth: setup ## Time and memory of commands over growing stores (an hour; ARGS=
 
 copies: setup servers ## Time and memory of snapshot, restore and diff of a million values (an hour)
 	$(BIN)/python -m bench.copies $(ARGS)
+
+same-output: setup ## Compare what every command prints with BASE's program (BASE=REV, default: main; ARGS="CAPTURE…")
+	@BIN=$(BIN) sh scripts/same_output.sh "$(BASE)" $(ARGS)
+
+house: setup ## Print the modules, lines and imports of each package (ARGS="REV…" for revisions)
+	@$(BIN)/python scripts/house.py $(ARGS)
+
+walk: setup ## Print the functions that a command runs (ARGS="get topic orders --store URL")
+	@$(BIN)/python scripts/walk.py . $(ARGS)
 
 proto: setup ## Generate the Python code of the .proto files
 	$(BIN)/python scripts/generate.py --proto

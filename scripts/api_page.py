@@ -1,4 +1,4 @@
-"""The page of the Python API (docs/api.md): what `pulsar_meta.api` lists in `__all__`, by its docstrings."""
+"""Generates the page of the Python API (docs/api.md) from the docstrings of the names in its `__all__`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDTH: Final = 100
 
 
 def api_page() -> str:
-    """Return the page."""
+    """Return the page as Markdown."""
     from pulsar_meta import api
 
     public = [name for name in vars(api) if name in api.__all__]
@@ -24,58 +24,60 @@ def api_page() -> str:
     return "\n".join(parts)
 
 
-def _about(name: str, found: Any) -> Iterator[str]:
-    if inspect.isfunction(found):
-        yield _code(signature(name, found))
-        yield _prose(found)
+def _about(name: str, item: Any) -> Iterator[str]:
+    if inspect.isfunction(item):
+        yield _code(signature(name, item))
+        yield _prose(item)
         return
-    yield _prose(found)
-    if is_typeddict(found) or is_dataclass(found):
-        yield _code("\n".join(f"{field}: {kind}" for field, kind in members(found)))
-    made = vars(found).get("__init__")
-    # One that a class did not write has no docstring of its own, and some are not for callers.
-    if inspect.isfunction(made) and made.__doc__ and "Not for callers" not in made.__doc__:
-        yield _code(signature(name, made))
-        yield _prose(made)
-    for method, one in vars(found).items():
-        if method.startswith("_") or not one.__doc__:
+    yield _prose(item)
+    if is_typeddict(item) or is_dataclass(item):
+        yield _code("\n".join(f"{field}: {kind}" for field, kind in members(item)))
+    constructor = vars(item).get("__init__")
+    # A generated constructor has no docstring of its own, and some constructors are not for callers.
+    documented = inspect.isfunction(constructor) and constructor.__doc__
+    if documented and "Not for callers" not in documented:
+        yield _code(signature(name, constructor))
+        yield _prose(constructor)
+    for method, attribute in vars(item).items():
+        if method.startswith("_") or not attribute.__doc__:
             continue
-        if isinstance(one, property) and one.fget is not None:
-            yield f"### {name}.{method}\n"
-            yield _code(f"{method}: {inspect.signature(one.fget).return_annotation}")
-            yield _prose(one)
-        elif inspect.isfunction(one):
-            yield f"### {name}.{method}\n"
-            yield _code(signature(method, one))
-            yield _prose(one)
+        if isinstance(attribute, property) and attribute.fget is not None:
+            code = f"{method}: {inspect.signature(attribute.fget).return_annotation}"
+        elif inspect.isfunction(attribute):
+            code = signature(method, attribute)
+        else:
+            continue
+        yield f"### {name}.{method}\n"
+        yield _code(code)
+        yield _prose(attribute)
 
 
-def members(found: Any) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a dataclass or a TypedDict with their types as they are written."""
-    if is_dataclass(found):
-        yield from ((one.name, str(one.type)) for one in fields(found))
+def members(item: Any) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a dataclass or a TypedDict, with their types as written."""
+    if is_dataclass(item):
+        yield from ((field.name, str(field.type)) for field in fields(item))
         return
-    for name, kind in found.__annotations__.items():
+    for name, kind in item.__annotations__.items():
         text = kind.__forward_arg__ if hasattr(kind, "__forward_arg__") else str(kind)
-        # What stands beside a type there is for the JSON Schemas.
+        # The annotations next to a type are for the JSON Schemas.
         text = re.sub(r"^Annotated\[(\w+), .*\]$", r"\1", text)
-        optional = name in found.__optional_keys__ and not text.startswith("NotRequired[")
+        optional = name in item.__optional_keys__ and not text.startswith("NotRequired[")
         yield name, f"NotRequired[{text}]" if optional else text
 
 
 def signature(name: str, function: Any) -> str:
-    """Return how a function is called, over several lines where it is long."""
-    found = inspect.signature(function)
+    """Return the signature of a function, on several lines if it is long."""
+    written = inspect.signature(function)
     parts: list[str] = []
-    for one in found.parameters.values():
-        if one.name == "self":
+    for parameter in written.parameters.values():
+        if parameter.name == "self":
             continue
-        if one.kind is one.KEYWORD_ONLY and not any(part.startswith("*") for part in parts):
+        if parameter.kind is parameter.KEYWORD_ONLY and not any(part.startswith("*") for part in parts):
             parts.append("*")
-        star = "*" if one.kind is one.VAR_POSITIONAL else ""
-        given = "" if one.default is one.empty else f" = {one.default!r}"
-        parts.append(f"{star}{one.name}: {one.annotation}{given}")
-    ends = "" if function.__name__ == "__init__" else f" -> {found.return_annotation}"
+        star = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
+        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        parts.append(f"{star}{parameter.name}: {parameter.annotation}{default}")
+    ends = "" if function.__name__ == "__init__" else f" -> {written.return_annotation}"
     line = f"{name}({', '.join(parts)}){ends}"
     if len(line) <= WIDTH:
         return line
@@ -86,16 +88,16 @@ def _code(text: str) -> str:
     return f"```python\n{text}\n```\n"
 
 
-def _prose(found: Any) -> str:
-    """Return a docstring as Markdown: what is indented in it is Python."""
-    parts = re.split(r"\n\n(?=\S)", inspect.cleandoc(found.__doc__))
+def _prose(item: Any) -> str:
+    """Return a docstring as Markdown. Its indented parts are Python code."""
+    parts = re.split(r"\n\n(?=\S)", inspect.cleandoc(item.__doc__))
     return "\n".join(
         _code(textwrap.dedent(part)) if part.startswith("    ") else f"{part}\n" for part in _blocks(parts)
     )
 
 
 def _blocks(parts: list[str]) -> Iterator[str]:
-    """Yield paragraphs, and what is indented with the empty lines in it."""
+    """Yield paragraphs and indented blocks, which may contain empty lines."""
     for part in parts:
         text, _, code = part.partition("\n\n    ")
         yield text

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The main job on the shipped fixtures: what a cursor record says, and where indexes are on a real bookie's disk.
-# Without Java the search runs in one process instead of Spark, and the last lines say so.
+# Runs the main job on the shipped fixtures: decodes a cursor record and searches indexes on a real bookie's disk.
+# Without Java, the search runs in one process instead of Spark, and the last lines tell so.
 set -eu
 : "${BIN:=.venv/bin}"
 work=$(mktemp -d)

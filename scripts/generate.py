@@ -1,4 +1,4 @@
-"""Generate what is generated: protobuf modules (--proto), references and schemas of what is printed (--docs).
+"""Generates the protobuf modules (--proto), and the reference pages and JSON Schemas (--docs).
 
 `--check` generates into a temporary directory and fails on any difference with the tree.
 """
@@ -23,7 +23,7 @@ from api_page import api_page
 from findings_page import findings_page
 
 ROOT = Path(__file__).parent.parent
-# What is generated is this tree's, whatever is installed.
+# Generates from this checkout, even if another one is installed.
 sys.path[:0] = sorted(str(found.parent) for found in ROOT.glob("*/pulsar_meta"))
 PROTO = ROOT / "proto"
 REFERENCE = Path("docs") / "commands.md"
@@ -33,7 +33,7 @@ API = Path("docs") / "api.md"
 
 
 def generate_proto(into: Path) -> list[Path]:
-    """Write the modules of every .proto file below `into`; return their paths below it."""
+    """Write the modules of each .proto file to `into`; return their relative paths."""
     sources = sorted(path.relative_to(PROTO) for path in PROTO.rglob("*.proto"))
     subprocess.run(
         [
@@ -48,7 +48,7 @@ def generate_proto(into: Path) -> list[Path]:
 
 @cache
 def program() -> Any:
-    """Return the program's command with all below it, which takes its time to make."""
+    """Return the program's command with all subcommands. It is cached because building it is slow."""
     from typer.main import get_command
 
     from pulsar_meta.cli.app import build_app
@@ -57,7 +57,7 @@ def program() -> Any:
 
 
 def help_of(command: list[str]) -> str:
-    """Return what `pulsar-meta COMMAND --help` prints, as wide as a page."""
+    """Return the output of `pulsar-meta COMMAND --help` in the width of a page."""
     settings = {"COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1", "TERM": "dumb"}
     with patch.dict("os.environ", settings), redirect_stdout(io.StringIO()) as out, suppress(SystemExit):
         program().main([*command, "--help"], prog_name="pulsar-meta")
@@ -77,7 +77,7 @@ def generate_docs() -> str:
 
 
 def generate_schemas() -> dict[Path, str]:
-    """Return the JSON Schemas of what is printed, by their paths, and the list of them."""
+    """Return the JSON Schemas and the page that lists them, by path."""
     schemas = import_module("pulsar_meta.cli.schemas")
     made = {
         SCHEMAS / f"{name}.json": json.dumps(schemas.schema_of(name), indent=1, ensure_ascii=False) + "\n"
@@ -93,13 +93,13 @@ def generate_schemas() -> dict[Path, str]:
 
 
 def pages() -> dict[Path, str]:
-    """Return the generated pages by their paths in the tree."""
+    """Return the generated pages by path."""
     written = {REFERENCE: generate_docs(), FINDINGS: findings_page(), API: api_page()}
     return {**written, **generate_schemas()}
 
 
 def check() -> list[Path]:
-    """Return the generated files in the tree that differ from what would be generated."""
+    """Return the generated files that are out of date."""
     with tempfile.TemporaryDirectory() as directory:
         fresh = Path(directory)
         stale = [
@@ -120,7 +120,7 @@ def check() -> list[Path]:
 
 
 def main() -> None:
-    """Run what the options ask for."""
+    """Generate or check, as the options tell."""
     parser = argparse.ArgumentParser(description=__doc__)
     for option in ("--proto", "--docs", "--check"):
         parser.add_argument(option, action="store_true")

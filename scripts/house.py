@@ -1,12 +1,12 @@
-"""Print the numbers of the house: modules, lines, arrows and floors of each room and of the whole.
+"""Print the modules, lines and imports of each package, and how deep its imports are nested.
 
     scripts/house.py [REVISION…]
 
-An arrow is an import of one of our modules by another, wherever in the file it stands, for type checkers too.
-The floors of a room are the modules of its longest chain of imports; modules in a circle share a floor.
-Arrows of a room are those within it, `out` are those that leave it. Generated code (`proto`) and
-`__init__.py` without code count for nothing, and a directory without `__init__.py` is refused: neither grimp
-nor import-linter looks into it. Without REVISION: the files as they lie here.
+Counts the files of this checkout, or those of each REVISION in git. An import is one of our modules imported
+by another, anywhere in a file, also for type checkers. `imports` are those within the package, `out` those
+that leave it. `depth` is the number of modules in the longest chain of imports; modules that import each
+other in a circle count as one. Generated code (`proto`) and `__init__.py` files without code are not counted.
+A directory without `__init__.py` is refused, because neither grimp nor import-linter reads it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -25,117 +25,123 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent.parent
 PACKAGE = "pulsar_meta"
+Graph = dict[str, set[str]]
 
 
-def graph_of(checkout: Path) -> dict[str, list[str]]:
-    """Return the modules of a checkout and what of ours each imports; in a process of its own."""
-    asked = [sys.executable, __file__, "--graph", str(checkout)]
-    return dict(json.loads(subprocess.run(asked, check=True, capture_output=True, text=True).stdout))
+def graph_of(checkout: Path) -> Graph:
+    """Return the modules of a checkout and the modules of ours that each imports.
+
+    grimp runs in a new process, because it finds the modules with sys.path.
+    """
+    command = [sys.executable, __file__, "--graph", str(checkout)]
+    graph = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return {name: set(imported) for name, imported in graph.items()}
 
 
 def print_graph(checkout: Path) -> None:
     """Print the graph of a checkout as JSON."""
-    roots = [str(found.parent) for found in sorted(checkout.glob(f"*/{PACKAGE}"))]
-    sys.path[:] = roots + [path for path in sys.path if not (Path(path) / PACKAGE).is_dir()]
+    use_only(checkout)
     from grimp import build_graph
 
     graph: Any = build_graph(PACKAGE, cache_dir=None)
     print(json.dumps({name: sorted(graph.find_modules_directly_imported_by(name)) for name in graph.modules}))
 
 
+def use_only(checkout: Path) -> list[str]:
+    """Make our package importable from `checkout` alone; return the directories that contain its parts."""
+    roots = [str(package.parent) for package in sorted(checkout.glob(f"*/{PACKAGE}"))]
+    sys.path[:] = roots + [path for path in sys.path if not (Path(path) / PACKAGE).is_dir()]
+    return roots
+
+
 def file_of(checkout: Path, module: str) -> Path | None:
-    """Return a module's file."""
+    """Return the file of a module, or None if it has none."""
     inside = module.replace(".", "/")
-    found = [*checkout.glob(f"*/{inside}.py"), *checkout.glob(f"*/{inside}/__init__.py")]
-    return found[0] if found else None
+    files = [*checkout.glob(f"*/{inside}.py"), *checkout.glob(f"*/{inside}/__init__.py")]
+    return files[0] if files else None
 
 
 def without_init(checkout: Path) -> list[str]:
-    """Return the directories with code that have no `__init__.py`; the package itself never has one."""
-    holding = {file.parent for file in checkout.glob(f"*/{PACKAGE}/*/**/*.py")}
-    return [
-        str(found.relative_to(checkout)) for found in sorted(holding) if not (found / "__init__.py").exists()
-    ]
+    """Return the directories with code that have no `__init__.py`, which the top package never has."""
+    folders = {file.parent for file in checkout.glob(f"*/{PACKAGE}/*/**/*.py")}
+    missing = (folder for folder in sorted(folders) if not (folder / "__init__.py").exists())
+    return [str(folder.relative_to(checkout)) for folder in missing]
 
 
 def has_code(text: str) -> bool:
-    """Say whether a file has more than a docstring."""
+    """Return True if a file has more than a docstring."""
     return any(not isinstance(node, ast.Expr) for node in ast.parse(text).body)
 
 
-def circles(modules: Iterable[str], arrows: dict[str, set[str]]) -> dict[str, frozenset[str]]:
-    """Return for each module those that it reaches and that reach it, itself among them."""
-
-    @cache
-    def reached(module: str) -> frozenset[str]:
-        seen, pending = {module}, [module]
+def reachable(imports: Mapping[str, set[str]]) -> Graph:
+    """Return for each module all modules that it imports, directly or not, and itself."""
+    reached = {}
+    for module in imports:
+        pending, reached[module] = [module], {module}
         while pending:
-            new = arrows[pending.pop()] - seen
-            seen |= new
+            new = imports[pending.pop()] - reached[module]
+            reached[module] |= new
             pending += new
-        return frozenset(seen)
-
-    return {one: frozenset(other for other in reached(one) if one in reached(other)) for one in modules}
+    return reached
 
 
-def floors(modules: set[str], graph: dict[str, list[str]]) -> int:
-    """Return how many modules the longest chain of imports within `modules` has."""
-    arrows = {module: set(graph[module]) & modules for module in modules}
-    circle_of = circles(modules, arrows)
+def depth(modules: set[str], graph: Graph) -> int:
+    """Return the number of modules in the longest chain of imports within `modules`."""
+    reached = reachable({module: graph[module] & modules for module in modules})
 
     @cache
-    def height(circle: frozenset[str]) -> int:
-        below = {circle_of[other] for module in circle for other in arrows[module]} - {circle}
-        return 1 + max(map(height, below), default=0)
+    def chain(module: str) -> int:
+        circle = {other for other in reached[module] if module in reached[other]}
+        return 1 + max(map(chain, reached[module] - circle), default=0)
 
-    return max((height(circle) for circle in circle_of.values()), default=0)
+    return max(map(chain, modules), default=0)
 
 
-def rooms(modules: Iterable[str]) -> list[str]:
-    """Return the rooms, and the rooms within them."""
+def packages(modules: Iterable[str]) -> list[str]:
+    """Return the packages, and the packages inside them."""
     parts = [module.split(".") for module in modules]
     outer, inner = {part[1] for part in parts}, {".".join(part[1:3]) for part in parts if len(part) > 3}
     return sorted(outer | inner)
 
 
-def house(checkout: Path) -> list[tuple[str, int, int, int, int, int]]:
-    """Return a row for each room and for the whole: modules, lines, arrows within, arrows out, floors."""
-    unseen = without_init(checkout)
-    if unseen:
-        sys.exit(f"no __init__.py: {', '.join(unseen)}")
+def count(checkout: Path) -> list[tuple[str, int, int, int, int, int]]:
+    """Return (package, modules, lines, imports, out, depth) for each package; the last row is the total."""
+    if missing := without_init(checkout):
+        sys.exit(f"no __init__.py: {', '.join(missing)}")
     graph = graph_of(checkout)
     files = {name: file_of(checkout, name) for name in graph if f"{PACKAGE}.proto" not in name}
     texts = {name: file.read_text() for name, file in files.items() if file is not None}
     texts = {name: text for name, text in texts.items() if has_code(text)}
     rows = []
-    for room in ["", *rooms(texts)]:
-        inside = {name for name in texts if f"{name}.".startswith(f"{PACKAGE}.{room}." if room else PACKAGE)}
-        ours = [other for name in inside for other in graph[name] if other in texts]
-        within = sum(other in inside for other in ours)
+    for package in ["", *packages(texts)]:
+        prefix = f"{PACKAGE}.{package}." if package else PACKAGE
+        inside = {name for name in texts if f"{name}.".startswith(prefix)}
+        imported = [other for name in inside for other in graph[name] if other in texts]
+        within = sum(other in inside for other in imported)
         lines = sum(texts[name].count("\n") for name in inside)
-        rows.append((room, len(inside), lines, within, len(ours) - within, floors(inside, graph)))
+        rows.append((package, len(inside), lines, within, len(imported) - within, depth(inside, graph)))
     return rows[1:] + rows[:1]
 
 
-def table(rows: list[tuple[str, int, int, int, int, int]]) -> str:
-    """Return the rows as lines."""
-    lines = [f"{'room':22}{'modules':>8}{'lines':>8}{'arrows':>8}{'out':>8}{'floors':>8}"]
-    for name, *numbers in rows:
-        shown = f"  {name}" if "." in name else name or "all"
-        lines.append(f"{shown:22}" + "".join(f"{number:8}" for number in numbers))
+def table(checkout: Path) -> str:
+    """Format the numbers of a checkout."""
+    lines = [f"{'package':22}{'modules':>8}{'lines':>8}{'imports':>8}{'out':>8}{'depth':>8}"]
+    for name, *numbers in count(checkout):
+        label = f"  {name}" if "." in name else name or "all"
+        lines.append(f"{label:22}" + "".join(f"{number:8}" for number in numbers))
     return "\n".join(lines)
 
 
 def main() -> None:
-    """Print a table for each revision, or for the files as they lie."""
+    """Print a table for each revision, or for this checkout."""
     for revision in sys.argv[1:]:
-        with tempfile.TemporaryDirectory() as place:
-            packed = subprocess.run(["git", "archive", revision], cwd=HERE, check=True, capture_output=True)
-            with tarfile.open(fileobj=BytesIO(packed.stdout)) as archive:
-                archive.extractall(place)
-            print(f"{revision}\n{table(house(Path(place).resolve()))}\n")
+        with tempfile.TemporaryDirectory() as folder:
+            archive = subprocess.run(["git", "archive", revision], cwd=HERE, check=True, capture_output=True)
+            with tarfile.open(fileobj=BytesIO(archive.stdout)) as files:
+                files.extractall(folder)
+            print(f"{revision}\n{table(Path(folder).resolve())}\n")
     if not sys.argv[1:]:
-        print(table(house(HERE)))
+        print(table(HERE))
 
 
 if __name__ == "__main__":

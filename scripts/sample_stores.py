@@ -1,7 +1,7 @@
-"""Commands over a whole capture: checks, subscriptions, exports, copies of the store, repairs, damaged disks.
+"""Commands on a complete capture: checks, subscriptions, exports, copies, repairs and damaged disks.
 
-Paths are as in `sample_commands`. Beside them there are `hurt`, the capture with flipped bytes in its entry
-logs, and `empty`, a directory with nothing in it.
+Paths are those of `sample_commands`, and also `hurt`, the capture with flipped bytes in its entry logs, and
+`empty`, an empty directory.
 """
 
 from __future__ import annotations
@@ -9,47 +9,47 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote_plus
 
-from sample_commands import BOLD, CREATED, FORMS, TEXTS, Command, Topic, in_forms
+from sample_commands import ALLOW, CREATED, FORMS, TEXTS, Command, Topic, in_forms
 
-# When a snapshot was taken (which its checksum covers), and how old a copy is.
+# The time at which a snapshot was taken, its checksum (which covers the time), and the age of a copy.
 TAKEN = (
     *(rb'("taken": ?)"[^"]*"', rb'("crc32c_before": )\d+', rb"(changed since )[\dT:.-]+Z"),
     rb"()\d+ (seconds?|minutes?|hours?|days?) old",
 )
-# The page says when it was made.
+# The time at which a page was made.
 MADE = (rb"()\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", *TAKEN)
 
 
-def of_store(name: str, topics: Sequence[Topic]) -> Iterator[Command]:
-    """Yield the commands over the capture `name`, about a few of its topics one by one."""
+def store_commands(name: str, topics: Sequence[Topic]) -> Iterator[Command]:
+    """Yield the commands for the capture `name` and a few of its topics."""
     snapshot = ("--store", f"snapshot:{name}/metadata.ndjson")
     both = (*snapshot, "--entries", f"bookie-disk:{name}")
     plain = [topic for topic in topics if topic.ledgers]
-    yield from over_checks(snapshot, both, plain)
-    yield from over_subscriptions(both, plain)
-    yield from over_exports(name, both, plain)
-    yield from over_copies(name, snapshot, both)
-    yield from over_rebuilds(name, snapshot)
-    yield from over_repairs(("--store", "dir:copy"), both[2:], plain)
-    yield from over_damage(snapshot, plain)
-    yield from over_nothing(name)
+    yield from check_commands(snapshot, both, plain)
+    yield from subscription_commands(both, plain)
+    yield from export_commands(name, both, plain)
+    yield from copy_commands(name, snapshot, both)
+    yield from rebuild_commands(name, snapshot)
+    yield from repair_commands(("--store", "dir:copy"), both[2:], plain)
+    yield from damage_commands(snapshot, plain)
+    yield from empty_commands(name)
 
 
 def schemas(names: Sequence[str]) -> Iterator[Command]:
-    """Yield the JSON Schemas of what commands print."""
+    """Yield the JSON Schemas of documents and files."""
     yield from in_forms(("schema",), FORMS)
     for name in (*names, "errors", "notes", "counts", "plan-file", "undo-file", "snapshot-file"):
         yield Command(("schema", name))
 
 
-def over_checks(
+def check_commands(
     snapshot: tuple[str, ...], both: tuple[str, ...], topics: Sequence[Topic]
 ) -> Iterator[Command]:
-    """Yield checks of the store, alone and with its entries."""
-    for where in (snapshot, both):
-        yield from in_forms(("check", *where), FORMS, masks=TAKEN)
-        yield Command(("check", *where, "--severity", "error", "--strict"), masks=TAKEN)
-        yield Command(("check", *where, "-o", "html"), masks=MADE)
+    """Yield checks of the store, with and without its entries."""
+    for sources in (snapshot, both):
+        yield from in_forms(("check", *sources), FORMS, masks=TAKEN)
+        yield Command(("check", *sources, "--severity", "error", "--strict"), masks=TAKEN)
+        yield Command(("check", *sources, "-o", "html"), masks=MADE)
     yield Command(("check", *snapshot, "-o", "openmetrics"), masks=(*TAKEN, rb"(check_time_seconds )\S+"))
     yield Command(("check", *snapshot, "--only", "record-unreadable", "-o", "json"), masks=TAKEN)
     for version in ("3.0.7", "4.0.7", "5.0.0"):
@@ -59,23 +59,23 @@ def over_checks(
     yield Command(("check", "public/default", "--all", *snapshot), masks=TAKEN)
 
 
-def over_subscriptions(both: tuple[str, ...], topics: Sequence[Topic]) -> Iterator[Command]:
-    """Yield subscriptions one by one, and what makes their states readable for older releases."""
+def subscription_commands(both: tuple[str, ...], topics: Sequence[Topic]) -> Iterator[Command]:
+    """Yield commands on single subscriptions, and the conversion of their states for older releases."""
     for topic in topics[:12]:
         yield from in_forms(("show-cursor", topic.name, *both), ("plain", "json"))
         for cursor in topic.cursors[:2]:
             yield from in_forms(("show-cursor", topic.name, cursor, *both), TEXTS)
             yield Command(("show-cursor", topic.name, cursor, "--history", *both, "-o", "ndjson"))
             yield Command(("history", "cursor", topic.name, cursor, *both))
-    words = ("convert-cursor", "--all", "--to", "ranges", *BOLD, "--store", "dir:copy", *both[2:])
+    words = ("convert-cursor", "--all", "--to", "ranges", *ALLOW, "--store", "dir:copy", *both[2:])
     yield from in_forms((*words, "--dry-run"), FORMS)
     yield Command((*words, "--yes", "--every-state", "--undo-file", "undo-convert"), masks=CREATED)
     yield Command(("decode", "--store", "dir:copy", "-o", "ndjson"))
-    yield Command(("undo", "undo-convert", "--yes", *BOLD, "--store", "dir:copy"), masks=CREATED)
+    yield Command(("undo", "undo-convert", "--yes", *ALLOW, "--store", "dir:copy"), masks=CREATED)
 
 
-def over_exports(name: str, both: tuple[str, ...], topics: Sequence[Topic]) -> Iterator[Command]:
-    """Yield exports, whose manifests sum up their files, and what a second run finds to do."""
+def export_commands(name: str, both: tuple[str, ...], topics: Sequence[Topic]) -> Iterator[Command]:
+    """Yield exports, each run twice, whose manifests have checksums of their files."""
     names = [topic.name for topic in topics[:12]]
     for form in ("ndjson", "csv", "parquet"):
         to = f"exported-{form}-{name}"
@@ -88,8 +88,8 @@ def over_exports(name: str, both: tuple[str, ...], topics: Sequence[Topic]) -> I
         yield Command(words, made=(f"{to}/_manifest.jsonl",))
 
 
-def over_copies(name: str, snapshot: tuple[str, ...], both: tuple[str, ...]) -> Iterator[Command]:
-    """Yield snapshots, differences and what is brought back."""
+def copy_commands(name: str, snapshot: tuple[str, ...], both: tuple[str, ...]) -> Iterator[Command]:
+    """Yield snapshots, comparisons and restores."""
     copy, packed = f"copy-{name}.ndjson", f"copy-{name}.ndjson.zst"
     yield Command(("snapshot", copy, *snapshot), made=(copy,), masks=TAKEN)
     yield Command(("snapshot", packed, "--redact", *snapshot, "-o", "json"), masks=TAKEN)
@@ -100,71 +100,71 @@ def over_copies(name: str, snapshot: tuple[str, ...], both: tuple[str, ...]) -> 
     yield Command(("tree", "--store", f"snapshot:{copy}"))
     yield Command(("bundle", f"bundle-{name}.tar.gz", *snapshot, "-o", "json"), masks=TAKEN)
     into = (f"snapshot:{copy}", "--store", f"dir:restored-{name}")
-    yield from in_forms(("restore", *into, "--dry-run", *BOLD), FORMS)
-    yield Command(("restore", *into, "--dry-run", "--topic", "*/orders", *both[2:], *BOLD))
-    yield Command(("restore", *into, "--dry-run", "--stdin", *BOLD), stdin=b"orders\npublic/default/mar*\n")
-    yield Command(("restore", *into, "--dry-run", "--stdin", *BOLD), stdin=b"public/none/*\n")
+    yield from in_forms(("restore", *into, "--dry-run", *ALLOW), FORMS)
+    yield Command(("restore", *into, "--dry-run", "--topic", "*/orders", *both[2:], *ALLOW))
+    yield Command(("restore", *into, "--dry-run", "--stdin", *ALLOW), stdin=b"orders\npublic/default/mar*\n")
+    yield Command(("restore", *into, "--dry-run", "--stdin", *ALLOW), stdin=b"public/none/*\n")
     undo = f"undo-restored-{name}"
-    yield Command(("restore", *into, "--yes", *BOLD, "--undo-file", undo), made=(undo,), masks=CREATED)
+    yield Command(("restore", *into, "--yes", *ALLOW, "--undo-file", undo), made=(undo,), masks=CREATED)
     yield Command(("decode", "--store", f"dir:restored-{name}", "-o", "ndjson"))
-    yield Command(("undo", undo, "--yes", *BOLD, *into[1:]), masks=CREATED)
+    yield Command(("undo", undo, "--yes", *ALLOW, *into[1:]), masks=CREATED)
     yield Command(("ls", *into[1:]))
 
 
-def over_rebuilds(name: str, snapshot: tuple[str, ...]) -> Iterator[Command]:
-    """Yield stores that are made again from disks, alone and with what an older store knew."""
-    disk, found = ("--entries", f"bookie-disk:{name}"), f"found-{name}"
+def rebuild_commands(name: str, snapshot: tuple[str, ...]) -> Iterator[Command]:
+    """Yield rebuilds of the store from disks, with and without an older store."""
+    disk, output = ("--entries", f"bookie-disk:{name}"), f"found-{name}"
     yield Command(("rebuild", *disk, "--unnamed", "-o", "ndjson"), keep="names")
-    yield Command(("rebuild", *disk, "--names", "names", "--output", found), made=(found,), masks=TAKEN)
+    yield Command(("rebuild", *disk, "--names", "names", "--output", output), made=(output,), masks=TAKEN)
     for form in FORMS:
-        words = ("rebuild", *disk, "--with", snapshot[1], "--output", found, "-o", form)
-        yield Command(words, made=(found,), masks=TAKEN)
-    yield Command(("check", "--store", f"snapshot:{found}", *disk), masks=TAKEN)
+        words = ("rebuild", *disk, "--with", snapshot[1], "--output", output, "-o", form)
+        yield Command(words, made=(output,), masks=TAKEN)
+    yield Command(("check", "--store", f"snapshot:{output}", *disk), masks=TAKEN)
 
 
-def over_repairs(copy: tuple[str, ...], disk: tuple[str, ...], topics: Sequence[Topic]) -> Iterator[Command]:
-    """Yield wounds of a topic, what checks say of them, and their repairs, each with its undo."""
+def repair_commands(
+    copy: tuple[str, ...], disk: tuple[str, ...], topics: Sequence[Topic]
+) -> Iterator[Command]:
+    """Yield damage to topics, checks of it, and its repairs, each with its undo."""
     for number, topic in enumerate(topics[:4]):
         undo, start = f"undo-repair-{number}", "/managed-ledgers/"
         tenant, namespace, local = topic.name.split("/", 2)
         record = f"{start}{tenant}/{namespace}/persistent/{quote_plus(local)}"
-        wounds = [("rm", record), ("rm", ledger_path(topic.ledgers[0]))]
+        damage = [("rm", record), ("rm", ledger_path(topic.ledgers[0]))]
         repairs = [("topic-record", topic.name), ("ledger-metadata", topic.name)]
         for cursor in topic.cursors[:1]:
-            wounds.append(("put", f"{record}/{quote_plus(cursor)}", "--raw", "--file", "garbage"))
+            damage.append(("put", f"{record}/{quote_plus(cursor)}", "--raw", "--file", "garbage"))
             repairs.append(("cursor", topic.name, cursor))
-        for wound, repair in zip(wounds, repairs, strict=True):
-            yield Command((*wound, *BOLD, *copy, "--undo-file", undo), stdin=b"", made=(undo,), masks=CREATED)
+        for words, repair in zip(damage, repairs, strict=True):
+            yield Command((*words, *ALLOW, *copy, "--undo-file", undo), made=(undo,), masks=CREATED)
             yield Command(("check", topic.name, *copy, *disk, "-o", "ndjson"), masks=TAKEN)
-            words = ("repair", *repair, *BOLD, *copy, *disk)
-            yield from in_forms((*words, "--dry-run"), FORMS)
-            yield Command((*words, "--yes", "--undo-file", f"re{undo}"), made=(f"re{undo}",), masks=CREATED)
+            fix = ("repair", *repair, *ALLOW, *copy, *disk)
+            yield from in_forms((*fix, "--dry-run"), FORMS)
+            yield Command((*fix, "--yes", "--undo-file", f"re{undo}"), made=(f"re{undo}",), masks=CREATED)
             yield Command(("decode", *copy, record, "-o", "ndjson"))
-            yield Command(("undo", f"re{undo}", "--yes", *BOLD, *copy), masks=CREATED)
-            yield Command(("undo", undo, "--yes", *BOLD, *copy), masks=CREATED)
-        for what in ("compaction", "count", "offload", "termination", "schema"):
-            yield Command(("repair", what, topic.name, "--dry-run", *BOLD, *copy, *disk))
-        words = ("repair", "missing-ledger", topic.name, str(topic.ledgers[0]), "--dry-run", *BOLD, *copy)
-        yield from in_forms((*words, *disk), TEXTS)
-    yield Command(("repair", "partitions", "parted", "--dry-run", *BOLD, *copy))
-    yield Command(("repair", "generator", "--dry-run", *BOLD, *copy, *disk))
+            yield Command(("undo", f"re{undo}", "--yes", *ALLOW, *copy), masks=CREATED)
+            yield Command(("undo", undo, "--yes", *ALLOW, *copy), masks=CREATED)
+        for verb in ("compaction", "count", "offload", "termination", "schema"):
+            yield Command(("repair", verb, topic.name, "--dry-run", *ALLOW, *copy, *disk))
+        words = ("repair", "missing-ledger", topic.name, str(topic.ledgers[0]), "--dry-run")
+        yield from in_forms((*words, *ALLOW, *copy, *disk), TEXTS)
+    yield Command(("repair", "partitions", "parted", "--dry-run", *ALLOW, *copy))
+    yield Command(("repair", "generator", "--dry-run", *ALLOW, *copy, *disk))
 
 
 def ledger_path(ledger: int) -> str:
-    """Return where BookKeeper keeps the metadata of a ledger whose id is below 10^10."""
+    """Return the path of a ledger's metadata in BookKeeper, for ids below 10^10."""
     digits = f"{ledger:010d}"
     return f"/ledgers/{digits[:2]}/{digits[2:6]}/L{digits[6:]}"
 
 
-def over_damage(snapshot: tuple[str, ...], topics: Sequence[Topic]) -> Iterator[Command]:
-    """Yield what reads a disk on which bytes were flipped."""
+def damage_commands(snapshot: tuple[str, ...], topics: Sequence[Topic]) -> Iterator[Command]:
+    """Yield commands that read a disk with flipped bytes."""
     disk = ("--entries", "bookie-disk:hurt")
-    for form in FORMS:
-        for command in ("dump-entries", "verify-entries", "ledgers"):
-            yield from in_forms((command, *disk), [form])
-        yield from in_forms(("verify-entries", "--all", *snapshot, *disk), [form])
-        yield from in_forms(("dump-entries", "--all", "--deep", *snapshot, *disk), [form])
-        yield from in_forms(("check-index", "--all", *snapshot, *disk), [form])
+    for command in ("dump-entries", "verify-entries", "ledgers"):
+        yield from in_forms((command, *disk), FORMS)
+    for command in ("verify-entries --all", "dump-entries --all --deep", "check-index --all"):
+        yield from in_forms((*command.split(), *snapshot, *disk), FORMS)
     for topic in topics[:8]:
         yield Command(("dump-entries", topic.name, *snapshot, *disk, "-o", "raw"))
         yield Command(("plan-batches", topic.name, "--keys", "region", *snapshot, *disk, "-o", "json"))
@@ -173,15 +173,15 @@ def over_damage(snapshot: tuple[str, ...], topics: Sequence[Topic]) -> Iterator[
     yield Command(("check", *snapshot, *disk, "-o", "ndjson"), masks=TAKEN)
 
 
-def over_nothing(name: str) -> Iterator[Command]:
-    """Yield what meets a store that is empty, and patterns that fit nothing."""
+def empty_commands(name: str) -> Iterator[Command]:
+    """Yield commands on an empty store, and patterns without a match."""
     empty, copy = ("--store", "dir:empty"), ("--store", "dir:copy")
     yield Command(("bundle", "bundle-of-nothing.tar.gz", *empty))
     yield Command(("diff", "dir:empty", f"snapshot:{name}/metadata.ndjson"))
     yield Command(("disk", "--by", "topic", *empty, "--entries", f"bookie-disk:{name}"))
-    yield Command(("restore", "dir:empty", *copy, "--dry-run", *BOLD))
+    yield Command(("restore", "dir:empty", *copy, "--dry-run", *ALLOW))
     for command in ("check", "ls", "tree", "top", "brokers", "decode", "show-cursor public/default"):
         yield Command((*command.split(), *empty))
     for stdin in (b"public/none/*\n", b"orders\n", b"none\n", b""):
-        words = ("compress-cursors", "--compression", "zstd", "--dry-run", "--stdin", *BOLD, *copy)
+        words = ("compress-cursors", "--compression", "zstd", "--dry-run", "--stdin", *ALLOW, *copy)
         yield Command(words, stdin=stdin)

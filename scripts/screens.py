@@ -1,6 +1,6 @@
-"""Draw what commands print on the capture of a real cluster as pictures of a terminal, docs/screens/*.svg.
+"""Draws docs/screens/*.svg: the output of commands on the capture of a real cluster, as a terminal shows it.
 
-Those of `browse` are its own screens, after a few keys.
+The pictures of `browse` are its own screens after a few keys.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SETTINGS: Final = {
     "PULSAR_META_STORE": f"rocksdb:{CAPTURE}/rocksdb",
     "PULSAR_META_ENTRIES": f"bookie-disk:{CAPTURE}/bookie0",
 }
-# By the picture's name: the commands, whose tables are drawn as a terminal has them.
+# The commands of each picture.
 COMMANDS: Final = {
     "start": (
         "pulsar-meta check marks orders -o table",
@@ -35,7 +35,7 @@ COMMANDS: Final = {
     "disk": ("pulsar-meta disk --by subscription -o table | head -14",),
     "entries": ("pulsar-meta dump-entries orders --from -5 -o table",),
 }
-# By the picture's name: where the browser begins, and keys, each with what the right side shows after it.
+# The place at which the browser starts, and its keys, each with a text that the right side shows after it.
 BROWSED: Final = {
     "browse-cursor": (("cursor", "marks", "holes"), (("c", "checked:"), ("3", "mark-delete"))),
     "browse-ledgers": (("topic", "marks"), (("2", "open, closed"),)),
@@ -50,20 +50,20 @@ WORDS: Final = {
 
 
 def svg(name: str, steps: Iterable[tuple[str, str]]) -> str:
-    """Return the picture `name` of a terminal in which commands printed what they did."""
+    """Return the picture `name` of a terminal with commands and their output."""
     from io import StringIO
 
     from rich.console import Console
     from rich.text import Text
 
-    said = "\n\n".join(
+    output = "\n\n".join(
         f"$ {command.replace(' -o table', '')}\n{printed.rstrip()}" for command, printed in steps
     )
-    width = max(map(len, said.splitlines())) + 1
+    width = max(map(len, output.splitlines())) + 1
     console = Console(
         record=True, width=width, file=StringIO(), force_terminal=True, color_system="truecolor"
     )
-    text = Text(said)
+    text = Text(output)
     for pattern, style in WORDS.items():
         text.highlight_regex(pattern, style)
     console.print(text, soft_wrap=True)
@@ -71,12 +71,12 @@ def svg(name: str, steps: Iterable[tuple[str, str]]) -> str:
 
 
 def without_fonts(drawn: str) -> str:
-    """Return a picture of rich without the fonts of its own form, which lie on somebody's server."""
+    """Remove the fonts from a picture of rich, because they are loaded from another server."""
     return re.sub(r"(?s)\s*@font-face \{.*?\}", "", drawn)
 
 
 def browsed(name: str, folder: str | Path) -> str:
-    """Return the picture `name` of the browser, over the capture that lies in a folder."""
+    """Return the picture `name` of the browser, on the capture in a folder."""
     from textual.pilot import Pilot
     from textual.widgets import Static
 

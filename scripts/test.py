@@ -1,10 +1,10 @@
-"""What `make test` runs: pytest, the checks beside it, and, once a machine, the compiling of Oxia's server.
+"""Runs pytest and, at the same time, the static checks and the compilation of Oxia's server for `make test`.
 
     python scripts/test.py -n 2 --dist worksteal -m "not interop and not chaos"
 
-The arguments are pytest's. What the tests write lies in memory where /dev/shm has room, as stores and servers
-wait for the disk after each write. At the end come the times of all parts and pytest's own last line;
-the exit code is 0 where every part was fine.
+The arguments are pytest's. If /dev/shm has room, the tests write to memory, because stores and servers wait
+for the disk after each write. The last lines are the times of all parts and pytest's own last line. The exit
+code is 0 if every part succeeded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 BIN: Final = Path(sys.executable).parent
-# Beside pytest, which gets the processors first.
+# pytest gets the processors first.
 NICE: Final = ("nice", "-n", "10")
 CHECKS: Final = {
     "ruff check": [str(BIN / "ruff"), "check", "."],
@@ -41,7 +41,7 @@ OXIA: Final = {"Oxia's server": [sys.executable, "-m", "tests.servers.oxia"]}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part that has run: its exit code, what it printed and how long it took."""
+    """A part that has run: its exit code, its output and its duration."""
 
     name: str
     code: int
@@ -49,8 +49,8 @@ class Part:
     seconds: float
 
 
-class Beside(threading.Thread):
-    """Runs commands one after the other; `done` holds those that ended."""
+class Background(threading.Thread):
+    """Runs commands one after the other; `done` has the results."""
 
     def __init__(self, commands: dict[str, list[str]]) -> None:
         super().__init__(daemon=True)
@@ -59,7 +59,7 @@ class Beside(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Run all of them, also after one that failed."""
+        """Run all commands, even if one fails."""
         for name, command in self._commands.items():
             began = time.monotonic()
             ran = subprocess.run(
@@ -70,18 +70,18 @@ class Beside(threading.Thread):
 
 @contextmanager
 def fast_files() -> Iterator[dict[str, str]]:
-    """Lend the environment of tests whose files lie in memory, if there is room; remove them afterwards."""
+    """Yield an environment in which tests write to memory, if there is room; remove the files afterwards."""
     if not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < ROOM:
         yield dict(os.environ)
         return
     with tempfile.TemporaryDirectory(prefix="tests-", dir=MEMORY, ignore_cleanup_errors=True) as folder:
-        # As /tmp has it: some tests become another user.
+        # Same mode as /tmp, because some tests run as another user.
         os.chmod(folder, 0o1777)
         yield os.environ | {"TMPDIR": folder}
 
 
 def run_pytest(arguments: list[str], environment: dict[str, str]) -> Part:
-    """Run pytest, its output shown as it comes; of it the last line is kept."""
+    """Run pytest and pass its output through; return its last line."""
     began, tail = time.monotonic(), b""
     color = ["--color=yes"] if sys.stdout.isatty() else []
     command = [sys.executable, "-m", "pytest", *color, *arguments]
@@ -100,23 +100,23 @@ def run_pytest(arguments: list[str], environment: dict[str, str]) -> Part:
 
 
 def leave(number: int, frame: object) -> None:
-    """End pytest too, whose workers and servers end with it."""
+    """End this process and pytest, whose workers and servers end with it."""
     sys.exit(128 + number)
 
 
 def main() -> int:
-    """Run everything; return 1 where a part failed."""
+    """Run everything; return 1 if a part failed."""
     signal.signal(signal.SIGTERM, leave)
-    # Tests start the program hundreds of times: compiled once, not each time.
+    # Tests start the program hundreds of times, so it should be compiled only once.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    # A shell has what runs in its background ignore it, and tests are about it.
+    # Background processes of a shell ignore SIGINT, but some tests need it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    beside = [Beside(OXIA), Beside(CHECKS)]
+    background = [Background(OXIA), Background(CHECKS)]
     with fast_files() as environment:
         tests = run_pytest(sys.argv[1:], environment)
-    for thread in beside:
+    for thread in background:
         thread.join()
-    parts = [part for thread in beside for part in thread.done]
+    parts = [part for thread in background for part in thread.done]
     failed = [part for part in parts if part.code]
     for part in failed:
         print(f"\n== {part.name} ==\n{part.output}")

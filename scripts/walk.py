@@ -1,12 +1,11 @@
-"""Print the way of one command through the house, as it really ran.
+"""Print the functions that a command runs, in the order in which they are first called.
 
     scripts/walk.py [--all] CHECKOUT COMMAND…
 
-Runs `pulsar-meta COMMAND…` from the source of CHECKOUT and prints on stderr, in the order in which they were
-first entered, the functions that a module called in another one (with --all also those within a module), with
-how often. A step is such a first entry; `up` is a step into a module that itself imports the caller, at once
-or through others: a callback. What runs in other processes (Spark's workers, whoever decides in bulk) is not
-seen.
+Runs `pulsar-meta COMMAND…` from the source of CHECKOUT. Prints on stderr each function that was called from
+another module (with --all also from its own module), and how often. A step is the first call of a function.
+`up` marks a step into a module that itself imports the caller, directly or not, such as a callback. Calls in
+other processes, such as Spark's workers, are not seen.
 """
 
 from __future__ import annotations
@@ -17,52 +16,48 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from house import graph_of
+from house import graph_of, reachable, use_only
 
 
 class Walk:
-    """Who was entered, from where, in order."""
+    """Records which functions are called, from which module, and in which order."""
 
     def __init__(self, checkout: Path, within: bool) -> None:
         self.prefix, self.within = f"{checkout}/", within
-        self.steps: Counter[tuple[str, str, str]] = Counter()
+        self.calls: Counter[tuple[str, str, str]] = Counter()
         self.names: dict[str, str | None] = {}
-        self.imported = imported_by(checkout)
+        self.reached = reachable(graph_of(checkout))
 
     def watch(self, frame: FrameType, event: str, _: Any) -> None:
-        """Note a call between functions of ours."""
-        if event != "call":
-            return
-        module = self._module(frame)
-        if module is None or frame.f_code.co_name == "<module>":
+        """Record a call between two of our functions. Calls while modules are imported don't count."""
+        if event != "call" or (module := self._module(frame)) is None or frame.f_code.co_name == "<module>":
             return
         caller = frame.f_back
         while caller is not None and self._module(caller) is None:
             caller = caller.f_back
-        source = self._module(caller) if caller is not None else ""
         if caller is not None and caller.f_code.co_name == "<module>":
             return
+        source = self._module(caller) if caller is not None else None
         if self.within or source != module:
-            self.steps[source or "", module, frame.f_code.co_qualname] += 1
+            self.calls[source or "", module, frame.f_code.co_qualname] += 1
 
     def report(self) -> str:
-        """Return the steps, and their sum."""
-        first = {step[1:]: step for step in reversed(self.steps)}
-        steps = [step for step in self.steps if first[step[1:]] == step]
-        ups = [step for step in steps if self._goes_up(step)]
+        """Return a line for each step, and the totals."""
+        steps: dict[tuple[str, str], tuple[str, str, str]] = {}
+        for call in self.calls:
+            steps.setdefault(call[1:], call)
+        up = {call for call in steps.values() if call[0] and self._imports(call[1], call[0])}
         lines = [
-            f"{self.steps[step]:7}× {'up ' if step in ups else '   '}{step[1]}:{step[2]}" for step in steps
+            f"{self.calls[call]:7}× {'up ' if call in up else '   '}{call[1]}:{call[2]}"
+            for call in steps.values()
         ]
-        modules = {step[1] for step in steps}
-        rooms = {".".join(module.split(".")[: min(2, module.count("."))]) for module in modules}
-        return "\n".join(
-            [
-                *lines,
-                f"{len(steps)} steps, {len(modules)} modules, {len(rooms)} rooms, {len(ups)} steps back up",
-            ]
-        )
+        modules = {module for module, _ in steps}
+        packages = {".".join(module.split(".")[: min(2, module.count("."))]) for module in modules}
+        total = f"{len(steps)} steps, {len(modules)} modules, {len(packages)} packages, {len(up)} steps up"
+        return "\n".join([*lines, total])
 
     def _module(self, frame: FrameType) -> str | None:
+        """Return the name of a frame's module without `pulsar_meta`, or None if it is not ours."""
         file = frame.f_code.co_filename
         if file not in self.names:
             inside = file.removeprefix(self.prefix)
@@ -71,39 +66,21 @@ class Walk:
             self.names[file] = name.replace("/", ".") if ours else None
         return self.names[file]
 
-    def _goes_up(self, step: tuple[str, str, str]) -> bool:
-        source, module = step[:2]
-        return bool(source) and source in self.imported[module]
-
-
-def imported_by(checkout: Path) -> dict[str, set[str]]:
-    """Return what of ours each module imports, at once or through others."""
-    graph = {
-        name.removeprefix("pulsar_meta."): {other.removeprefix("pulsar_meta.") for other in found}
-        for name, found in graph_of(checkout).items()
-    }
-    reached = {}
-    for name in graph:
-        pending, reached[name] = [name], set[str]()
-        while pending:
-            new = graph[pending.pop()] - reached[name]
-            reached[name] |= new
-            pending += new
-    return reached
+    def _imports(self, module: str, other: str) -> bool:
+        return module != other and f"pulsar_meta.{other}" in self.reached[f"pulsar_meta.{module}"]
 
 
 def main() -> None:
-    """Run a command and print its way."""
+    """Run a command and print its steps."""
     words = sys.argv[1:]
     within = words[:1] == ["--all"]
     checkout, *words = words[within:]
-    place = Path(checkout).resolve()
-    roots = [str(found.parent) for found in sorted(place.glob("*/pulsar_meta"))]
-    sys.path[:] = roots + [path for path in sys.path if not (Path(path) / "pulsar_meta").is_dir()]
+    source = Path(checkout).resolve()
+    use_only(source)
     sys.argv = ["pulsar-meta", *words]
     from pulsar_meta.cli.app import main as program
 
-    walk = Walk(place, within)
+    walk = Walk(source, within)
     sys.setprofile(walk.watch)
     try:
         program()
