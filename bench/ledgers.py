@@ -141,9 +141,7 @@ def compare(place: Path, entries: int, rounds: int) -> None:
     indexed = {
         count: add_index(write_bookie(place / f"index-{count}", frames, count), count) for count in logs
     }
-    print(
-        f"{entries} entries\n{'':28}{'whole':>9}{'clock':>7}{'entries':>9}{'clock':>7}{'share of its time':>16}"
-    )
+    print(f"{entries} entries\n{'':28}{'whole':>9}{'clock':>7}{'entries':>9}{'clock':>7}{'share of its':>16}")
     theirs = None
     try:
         large, small = (shell_words(log, place) for log in logs.values())

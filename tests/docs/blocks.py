@@ -1,8 +1,8 @@
 """The command blocks on the pages of the documentation, and the output that the pages show.
 
 A block without a language holds commands. If lines begin with `$ `, those are the commands, and the lines
-below each are its output; otherwise every line is a command. `…` stands for any text in a line, and a line
-with only `…` stands for any lines. `<!-- not run: why -->` before a block keeps tests from running it.
+below each are its output; otherwise every line is a command. `…` matches any text in a line, and a line with
+only `…` matches any lines. `<!-- not run: why -->` before a block keeps tests from running it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Block:
-    """The steps of a block, the line where it begins, and why no test can run it (None if tests do)."""
+    """The steps of a block, its first line, and the reason why no test can run it (None if tests do)."""
 
     page: Path
     line: int
@@ -104,7 +104,7 @@ def runs_of_program(command: str) -> Iterator[list[str]]:
 
 
 def is_printed(shown: tuple[str, ...], printed: str) -> bool:
-    """Return True if the output on a page matches what was printed."""
+    """Return True if the output on a page matches the printed text."""
     pattern = ""
     for line in shown:
         if line.strip() == "…":

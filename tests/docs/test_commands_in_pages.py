@@ -1,4 +1,4 @@
-"""Every command on a page of the documentation runs on a capture and prints what the page shows."""
+"""Every command on a page of the documentation runs on a capture and prints the output on the page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.docs.blocks import (
 CAPTURE: Final = "pulsar-4.2.4"
 STORE: Final = f"rocksdb:{CAPTURE}/rocksdb"
 ENTRIES: Final = f"bookie-disk:{CAPTURE}/bookie0"
-# Patterns of the names that pages use, and what tests use instead.
+# Patterns of the names that pages use, and their replacements in tests.
 STAND_INS: Final = [
     (r"\boxia://[^\s]+|\bzk://new:2181", "dir:new"),
     (r"\bzk://[^\s]+|\betcd://[^\s]+", STORE),
