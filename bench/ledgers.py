@@ -111,23 +111,23 @@ def complete_and_net(
     return complete, complete.without(start)
 
 
-def line(name: str, complete: Usage, net: Usage, theirs: tuple[Usage, Usage] | None) -> str:
+def line(name: str, complete: Usage, net: Usage, bookkeeper: tuple[Usage, Usage] | None) -> str:
     """Format a line of the table; a share is relative to BookKeeper's processor time."""
     cells = "".join(f"{usage.cpu:9.2f}{usage.clock:7.2f}" for usage in (complete, net))
-    if theirs is None:
+    if bookkeeper is None:
         return f"{name:28}{cells}"
-    shares = [ours.cpu / other.cpu for ours, other in zip((complete, net), theirs, strict=True)]
+    shares = [ours.cpu / other.cpu for ours, other in zip((complete, net), bookkeeper, strict=True)]
     missed = "  over" if max(shares) > GOAL else ""
     return f"{name:28}{cells}{shares[0]:9.2f}{shares[1]:7.2f}{missed}"
 
 
-def check_sizes(ours: str, theirs: str) -> None:
+def check_sizes(ours: str, bookkeeper: str) -> None:
     """Compare the sizes of `ledgers` with BookKeeper's; raise SystemExit if one differs."""
     cells = [row.split("\t") for row in ours.splitlines()]
     if {int(row[0]): int(row[5]) for row in cells} != {
-        int(ledger): int(size) for ledger, size in _LINE.findall(theirs)
+        int(ledger): int(size) for ledger, size in _LINE.findall(bookkeeper)
     }:
-        raise SystemExit(f"other sizes than BookKeeper's:\n{ours}\n{theirs}")
+        raise SystemExit(f"other sizes than BookKeeper's:\n{ours}\n{bookkeeper}")
 
 
 def compare(place: Path, entries: int, rounds: int) -> None:
@@ -141,12 +141,14 @@ def compare(place: Path, entries: int, rounds: int) -> None:
     indexed = {
         count: add_index(write_bookie(place / f"index-{count}", frames, count), count) for count in logs
     }
-    print(f"{entries} entries\n{'':28}{'whole':>9}{'clock':>7}{'entries':>9}{'clock':>7}{'share of its':>16}")
-    theirs = None
+    print(
+        f"{entries} entries\n{'':28}{'whole':>9}{'clock':>7}{'entries':>9}{'clock':>7}{'share of time':>16}"
+    )
+    bookkeeper = None
     try:
         large, small = (shell_words(log, place) for log in logs.values())
-        theirs = complete_and_net(large, small, place, rounds)
-        print(line("BookKeeper readlogmetadata", *theirs, None), flush=True)
+        bookkeeper = complete_and_net(large, small, place, rounds)
+        print(line("BookKeeper readlogmetadata", *bookkeeper, None), flush=True)
     except NoJars as error:
         print(f"BookKeeper readlogmetadata: not compared: {error}")
     for command, kind in ROWS:
@@ -155,9 +157,9 @@ def compare(place: Path, entries: int, rounds: int) -> None:
             [*MAIN, *command.split(), "--entries", f"bookie-disk:{disk}"] for disk in disks.values()
         )
         complete, net = complete_and_net(large, small, place, rounds)
-        if theirs is not None and command == "ledgers":
-            check_sizes(complete.output, theirs[0].output)
-        print(line(f"{command}, {kind}", complete, net, theirs), flush=True)
+        if bookkeeper is not None and command == "ledgers":
+            check_sizes(complete.output, bookkeeper[0].output)
+        print(line(f"{command}, {kind}", complete, net, bookkeeper), flush=True)
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from findings_page import findings_page
 
 ROOT = Path(__file__).parent.parent
 # Generates from this checkout, even if another one is installed.
-sys.path[:0] = sorted(str(found.parent) for found in ROOT.glob("*/pulsar_meta"))
+sys.path[:0] = sorted(str(package.parent) for package in ROOT.glob("*/pulsar_meta"))
 PROTO = ROOT / "proto"
 REFERENCE = Path("docs") / "commands.md"
 FINDINGS = Path("docs") / "findings.md"

@@ -34,12 +34,12 @@ def moved(capture: Capture, tmp_path: Path) -> list[str]:
 
 def test_whois_names_the_owner_in_another_store(moved: list[str]) -> None:
     store, other = moved
-    (alone,) = as_json("whois", 24, "--store", store)
-    assert alone["role"] is None
-    (found,) = as_json("whois", 24, "--store", store, "--other-store", other)
-    assert (found["role"], found["name"]) == ("data", f"{PLAIN} of {other}")
-    assert [one["cluster"] for one in found["named_by"]] == [other]
-    assert found["kept_by"] == [f"another cluster names it as data: {PLAIN} of {other}"]
+    (single,) = as_json("whois", 24, "--store", store)
+    assert single["role"] is None
+    (ledger,) = as_json("whois", 24, "--store", store, "--other-store", other)
+    assert (ledger["role"], ledger["name"]) == ("data", f"{PLAIN} of {other}")
+    assert [owner["cluster"] for owner in ledger["named_by"]] == [other]
+    assert ledger["kept_by"] == [f"another cluster names it as data: {PLAIN} of {other}"]
 
 
 def test_disk_counts_the_ledgers_of_another_cluster_as_its_own(moved: list[str], capture: Capture) -> None:

@@ -61,8 +61,8 @@ def env(capture: Capture, tmp_path: Path) -> dict[str, str]:
 )
 def test_no_progress_bar_is_drawn_after_the_first_line(words: str, first: str, env: dict[str, str]) -> None:
     text = _escape_re.sub("", run_in_terminal(*words.split(), env=env, columns=120))
-    before, found, after = text.partition(first)
-    assert found
+    before, match, after = text.partition(first)
+    assert match
     assert "━" in before
     assert "━" not in after
 

@@ -124,7 +124,7 @@ def test_unreadable_frames_give_the_exit_code_that_they_give_without_a_filter(tm
     wrong_checksum[-1] ^= 1
     file = tmp_path / "frames"
     for broken, code in ((b"no frame at all", 4), (bytes(wrong_checksum), 4), (frame, 0)):
-        file.write_bytes(b"".join(len(one).to_bytes(4) + one for one in (frame, broken, frame)))
+        file.write_bytes(b"".join(len(data).to_bytes(4) + data for data in (frame, broken, frame)))
         for more in ((), ("--where", "region=eu"), ("--where", "region=us"), ("--where", "region", "--deep")):
             done = pulsar_meta_here("dump-entries", *more, "--entries", f"frames:{file}", "-o", "ndjson")
             assert done.returncode == code, more
