@@ -40,7 +40,7 @@ def wheel(built: Path) -> Path:
 
 
 def modules(names: list[str]) -> set[str]:
-    return {name for name in names if name.endswith((".py", ".pyi"))}
+    return {name for name in names if name.endswith((".py", ".pyi")) or "/codes/" in name}
 
 
 def test_sdist_and_wheel_have_the_same_modules_as_the_tree(built: Path, wheel: Path) -> None:
@@ -61,7 +61,7 @@ def test_sdist_and_wheel_have_the_same_modules_as_the_tree(built: Path, wheel: P
         for root in SOURCE_ROOTS
         for path in (ROOT / root).rglob("*.py*")
         if path.suffix in {".py", ".pyi"}
-    }
+    } | {str(path.relative_to(ROOT / "jobs")) for path in (ROOT / "jobs").rglob("codes/*.md")}
     assert of_sdist == of_wheel == of_tree
 
 

@@ -18,7 +18,7 @@ from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.jobs.check.scan import ADMIN
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.spark import check
-from pulsar_meta.jobs.spark.check import passes_by_spark, pieces
+from pulsar_meta.jobs.spark.check import divide, passes_by_spark
 from pulsar_meta.jobs.topics.owners import SCHEMAS
 from pulsar_meta.stores.base import Store
 from pulsar_meta.stores.registry import open_store
@@ -47,8 +47,8 @@ def lines(store: Store, urls: tuple[str, ...], *, spark: bool) -> list[str]:
 def test_a_generated_store_with_wounds(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Of each part of the store a few pieces.
-    monkeypatch.setattr(check, "PIECES_PER_CORE", 2)
+    # Each kind of record is divided into a few parts.
+    monkeypatch.setattr(check, "PARTS_PER_CORE", 2)
     with open_store(write_rocksdb(tmp_path / "store", topics=240, wounded_every=7)) as store:
         here = lines(store, (), spark=False)
         assert lines(store, (), spark=True) == here
@@ -76,7 +76,7 @@ def test_a_capture_with_its_entries(
 @pytest.mark.parametrize("wanted", [1, 3, 20, 1000])
 def test_pieces_have_each_value_once(capture: Callable[[str], Path], top: str, wanted: int) -> None:
     store = healthy_store(capture("pulsar-2.8.2"))
-    parts = pieces(store, top, wanted)
+    parts = divide(store, top, wanted)
     found = [record for part in parts for record in check.records_of(store, part)]
     assert sorted(found) == sorted(store.scan(top))
     assert len(parts) <= wanted + 1
