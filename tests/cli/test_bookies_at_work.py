@@ -13,7 +13,7 @@ import pytest
 from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_path
 from pulsar_meta.jobs.disk.usage import usage_of
-from pulsar_meta.jobs.entries.entry_check import first_checks
+from pulsar_meta.jobs.entries.check_plan import first_checks
 from pulsar_meta.jobs.topics.topic import read_topic
 from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.memory import MemoryStore

@@ -14,7 +14,7 @@ from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.jobs.engine import LOCAL, SparkSettings, choose_engine_to_read
-from pulsar_meta.jobs.processes.pool import is_worth_processes
+from pulsar_meta.jobs.pool import is_worth_processes
 from pulsar_meta.jobs.topics.topic import Ledger
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Engine(StrEnum):
 def processes(shell: Shell, jobs: Jobs, sources: Sources, source: EntrySource) -> int:
     """Return how many processes are to read `source`, which is `sources`: 1 where more are not worth it."""
     count = jobs or shell.settings.jobs or cores()
-    return count if count > 1 and is_worth_processes(sources, source) else 1
+    return count if count > 1 and is_worth_processes(sources.urls, source) else 1
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -32,7 +33,7 @@ from pulsar_meta.cli.render.entries import (
     message_view,
     parquet_row,
 )
-from pulsar_meta.cli.render.entry_forms import IN_BLOCKS, Rendering, frames, in_blocks, view_of
+from pulsar_meta.cli.render.entry_forms import IN_BLOCKS, Output, Rendering, frames, in_blocks, view_of
 from pulsar_meta.cli.render.parquet import Columns
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.render.template import Template
@@ -47,11 +48,10 @@ from pulsar_meta.jobs.entries.entry_blocks import Patience, PresentBlock, read_i
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Place, choose
 from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe, describe_entries
 from pulsar_meta.jobs.entries.entry_filter import FilterCounts
-from pulsar_meta.jobs.entries.entry_portions import Portion, Portions, ReadRange, entries_of
+from pulsar_meta.jobs.entries.entry_portions import Portion, Portions, entries_of
 from pulsar_meta.jobs.entries.entry_reading import Readable, read_entries
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
-from pulsar_meta.jobs.processes.messages import Write
-from pulsar_meta.jobs.processes.pool import Pool, Shared
+from pulsar_meta.jobs.pool import SharedWork
 from pulsar_meta.jobs.transactions.outcomes import Outcomes
 from pulsar_meta.stores.base import Store
 
@@ -210,24 +210,27 @@ def _emit_blocks(
 def _emit_portions(
     shell: Shell, portions: Portions, look: DumpOptions, jobs: int, sources: Sources, source: EntrySource
 ) -> None:
-    """Write what `_emit_blocks` does, by several processes."""
+    """Write what `_emit_blocks` does, with several processes."""
     index = _FrameIndex.of(shell) if shell.format is Format.RAW else _FrameIndex(None)
-    rendering = Rendering(shell.format, look, noted=index.path is not None)
-    heading, patience = [rendering.heading], Patience()
-    with shell.bytes_out() as out, Pool(out) as pool:
+    with shell.bytes_out() as out, TemporaryDirectory() as directory:
+        rendering = Rendering(shell.format, look, directory, noted=index.path is not None)
+        heading, patience = [rendering.heading], Patience()
 
         def headed(*data: Buffer) -> None:
             out.writelines([*islice(heading, 1), *data])
             heading.clear()
 
-        def here(portion: Portion, write: Write) -> list[ReadRange]:
-            return rendering.write(source, portion, headed, patience)
+        def here(portion: Portion) -> Output:
+            return Output(rendering.write(source, portion, headed, patience), b"")
 
-        shared = Shared(jobs, sources, source, rendering, here, entries_of, at_once=True)
-        for portion, found in pool.run(portions, shared):
-            portions.account(found)
+        shared = SharedWork(jobs, sources.opened, source, rendering, here, entries_of, at_once=True)
+        for portion, output in shared.run(portions):
+            if output.data:
+                headed()
+            output.write(out)
+            portions.account(output.ranges)
             headed()
-            for (part, _), one in zip(portion, found, strict=True):
+            for (part, _), one in zip(portion, output.ranges, strict=True):
                 index.note(part.ledger.ledger_id, one.entry_ids)
     index.write()
 

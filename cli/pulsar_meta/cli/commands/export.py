@@ -25,11 +25,17 @@ from pulsar_meta.jobs.entries.filters import parse_filter
 from pulsar_meta.jobs.export.files import Form
 from pulsar_meta.jobs.export.manifest import Done, Manifest, open_manifest
 from pulsar_meta.jobs.export.plan import Piece, Wanted, plan_topic
-from pulsar_meta.jobs.export.run import Exporter, ExportJob, counts_of, export_here, run_export
+from pulsar_meta.jobs.export.run import (
+    Exporter,
+    ExportJob,
+    counts_of,
+    export_by_processes,
+    export_here,
+    run_export,
+)
 from pulsar_meta.jobs.messages.columns import checked_columns
 from pulsar_meta.jobs.messages.counts import MessageCounts
 from pulsar_meta.jobs.messages.reading import MessageOptions
-from pulsar_meta.jobs.processes.export import export_by_processes
 from pulsar_meta.jobs.seek.questions import parse_index
 from pulsar_meta.jobs.spark.export import export_with_spark
 from pulsar_meta.stores.base import Store

@@ -15,17 +15,16 @@ from pulsar_meta.cli.options import EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.jobs.entries.entry_check import (
-    EntryFault,
-    LedgerReport,
+from pulsar_meta.jobs.entries.check_plan import (
+    check_by_processes,
     check_here,
     first_checks,
     plan_checks,
     run_checks,
 )
+from pulsar_meta.jobs.entries.entry_check import EntryFault, LedgerReport
 from pulsar_meta.jobs.entries.entry_choice import Coverage, choose
 from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
-from pulsar_meta.jobs.processes.entries import check_by_processes
 from pulsar_meta.jobs.spark.entries import check_with_spark
 
 SIZE_UNIT = 2**20

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from io import RawIOBase, TextIOWrapper
 from itertools import chain
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import IO, Any, Final, cast
 
 from pulsar_meta.access.processes import portable
@@ -27,11 +31,14 @@ from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe
 from pulsar_meta.jobs.entries.entry_portions import Portion, ReadRange, presence_in
 from pulsar_meta.jobs.entries.entry_reading import DataEntry, Readable
 from pulsar_meta.jobs.entries.entry_sources import Opened
-from pulsar_meta.jobs.processes.messages import Write
 from pulsar_meta.jobs.topics.topic import Report
 
 # The forms that are made of columns, thousands of entries at a time.
 IN_BLOCKS: Final = (Format.PLAIN, Format.CSV, Format.NDJSON)
+# Takes bytes of the output, in order.
+Write = Callable[[Buffer], object]
+# A process keeps so much output in memory; more goes to a file.
+OUTPUT_BYTES: Final = 32 << 20
 # Takes a ledger and the ids of entries of it.
 Note = Callable[[int, Iterable[int]], None]
 
@@ -102,14 +109,32 @@ def frames(entries: Iterator[PresentBlock | Readable], note: Note) -> Iterator[B
 
 
 @dataclass(frozen=True, slots=True)
-class Rendering:
-    """What is done of a portion of entries: written in a form, without a heading.
+class Output:
+    """The output of a portion: its first bytes, and the file that has the rest if it is large."""
 
-    `noted`: the ids of entries that are written as frames are part of what came of it.
+    ranges: list[ReadRange]
+    data: bytes
+    file: Path | None = None
+
+    def write(self, out: IO[bytes]) -> None:
+        """Write all of it, and remove the file."""
+        out.write(self.data)
+        if self.file is not None:
+            with self.file.open("rb") as rest:
+                shutil.copyfileobj(rest, out, OUTPUT_BYTES)
+            self.file.unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """Writes portions of entries in a form, without a heading; large ones to files in `directory`.
+
+    `noted`: the ids of entries that are written as frames are part of the result.
     """
 
     form: Format
     look: DumpOptions
+    directory: str
     noted: bool = False
 
     @property
@@ -117,9 +142,26 @@ class Rendering:
         """What stands before the first portion."""
         return csv_heading(view_of(self.look)).encode() if self.form is Format.CSV else b""
 
-    def __call__(self, opened: Opened, portion: Portion, write: Write) -> list[ReadRange]:
-        """Write a portion in another process, whose beginning nobody waits for."""
-        return self.write(opened.entries, portion, write, Patience(0))
+    def __call__(self, opened: Opened, portion: Portion) -> Output:
+        """Render a portion in another process."""
+        pieces: list[bytes] = []
+        size = 0
+        with ExitStack() as stack:
+            rest: IO[bytes] | None = None
+
+            def write(data: Buffer) -> None:
+                nonlocal rest, size
+                size += memoryview(data).nbytes
+                if rest is None and size > OUTPUT_BYTES:
+                    made = NamedTemporaryFile(dir=self.directory, delete=False)  # noqa: SIM115
+                    rest = stack.enter_context(made)
+                if rest is None:
+                    pieces.append(bytes(data))
+                else:
+                    rest.write(data)
+
+            ranges = self.write(opened.entries, portion, write, Patience(0))
+            return Output(ranges, b"".join(pieces), None if rest is None else Path(rest.name))
 
     def write(
         self, source: EntrySource, portion: Portion, write: Write, patience: Patience

@@ -12,8 +12,8 @@ Sources: apache/bookkeeper DigestManager, LedgerHandle (length); apache/pulsar C
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
@@ -25,21 +25,12 @@ from pulsar_meta.codecs.transactions.log_entries import LogKind, decode_log_entr
 from pulsar_meta.entries.base import EntrySource, Outcome, RawEntry, entry_of, outcome_of
 from pulsar_meta.jobs.entries.entry_blocks import Patience, read_blocks
 from pulsar_meta.jobs.entries.entry_choice import (
-    METADATA,
-    NO_METADATA,
-    Choice,
-    Coverage,
-    Limits,
     Range,
-    first_entries,
-    ranges,
-    without_trimmed,
 )
 from pulsar_meta.jobs.entries.entry_reading import find_frame
-from pulsar_meta.jobs.topics.bookkeeper import EntryFormat, has_metadata
+from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.jobs.topics.placement import Placement, placement
-from pulsar_meta.jobs.topics.topic import Ledger, Report, SegmentNames, contradictions, with_bookkeeper
-from pulsar_meta.stores.base import Store
+from pulsar_meta.jobs.topics.topic import SegmentNames
 
 if TYPE_CHECKING:
     from pulsar_meta.codecs.columns.words import Positions
@@ -305,94 +296,3 @@ def _jump(expected: int, found: int) -> str:
     if found > expected:
         return f"{found - expected} indexes are left out: {expected + 1} to {found}"
     return f"{expected - found} indexes are given again: {found + 1} to {expected}"
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerTask:
-    """A ledger's range to check, and how its entries are read. `topic` says which tasks belong together.
-
-    `faults` are those that its metadata shows before an entry is read.
-    """
-
-    topic: int
-    part: Range
-    form: EntryFormat
-    faults: tuple[Fault, ...] = ()
-
-
-Checker = Callable[[Sequence[LedgerTask]], Iterator[LedgerReport]]
-
-
-def plan_checks(
-    choices: Iterable[Choice],
-    limits: Limits,
-    source: EntrySource,
-    store: Store | None,
-    report: Report,
-    coverage: Coverage,
-) -> Iterator[LedgerTask]:
-    """Yield what is to be checked of what was chosen, ledger by ledger, in reading order.
-
-    BookKeeper's metadata is compared with the topics' where the store has any of it. `coverage` counts the
-    topics, and says where it could not be compared.
-    """
-    known = store is not None and has_metadata(store)
-    if store is not None and not known:
-        coverage.not_checked[METADATA] = NO_METADATA
-    for topic, choice in enumerate(choices):
-        # Ledgers chosen without a topic have no neighbours: each is checked by itself.
-        group = topic if choice.is_topic else -1
-        coverage.add(choice)
-        parts = list(ranges(choice, limits, source))
-        ledgers = list(with_bookkeeper(store if known else None, (part.ledger for part in parts), report))
-        there = {ledger.ledger_id for ledger in _untrimmed(store, choice, ledgers, coverage)}
-        for part, ledger in zip(parts, ledgers, strict=True):
-            if ledger.ledger_id not in there:
-                continue
-            faults = tuple(Fault(ledger.ledger_id, -1, "ledger", text) for text in contradictions(ledger))
-            if ledger.state == "unknown" and source.last_entry(ledger.ledger_id) is None:
-                report(NotFoundError(f"no ledger {ledger.ledger_id}: no source has an entry of it"))
-            else:
-                yield LedgerTask(group, replace(part, ledger=ledger), ledger.format, faults)
-
-
-def _untrimmed(
-    store: Store | None, choice: Choice, ledgers: Sequence[Ledger], coverage: Coverage
-) -> Sequence[Ledger]:
-    if store is None or not choice.is_topic:
-        return ledgers
-    return without_trimmed(store, choice.name, ledgers, coverage)
-
-
-def first_checks(tasks: Iterable[LedgerTask], count: int | None, source: EntrySource) -> list[LedgerTask]:
-    """Return the tasks that check the first `count` entries, the last one cut; all where it is None."""
-    planned = list(tasks)
-    parts = first_entries((task.part for task in planned), count, source)
-    return [replace(task, part=part) for task, part in zip(planned, parts, strict=False)]
-
-
-def check_here(source: EntrySource, max_size: int) -> Checker:
-    """Return the checker that reads `source` in this process."""
-
-    def check(tasks: Sequence[LedgerTask]) -> Iterator[LedgerReport]:
-        patience = Patience()
-        return (
-            check_range(task.part, source, task.form, max_size=max_size, patience=patience) for task in tasks
-        )
-
-    return check
-
-
-def run_checks(tasks: Sequence[LedgerTask], check: Checker) -> Iterator[LedgerReport]:
-    """Yield a report for each task in order, faults between two ledgers of a topic included."""
-    reports = zip(tasks, check(tasks), strict=True)
-    topic: list[LedgerReport] = []
-    before: int | None = None
-    for task, report in reports:
-        if task.topic == -1 or task.topic != before:
-            yield from check_joints(iter(topic))
-            topic = []
-        report.faults[:0] = task.faults
-        topic.append(report)
-        before = task.topic
-    yield from check_joints(iter(topic))

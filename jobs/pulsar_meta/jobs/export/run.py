@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
 from pulsar_meta.jobs.export.files import Form, write_file
 from pulsar_meta.jobs.export.latest import latest_positions
 from pulsar_meta.jobs.export.manifest import Done, Manifest
@@ -14,6 +16,7 @@ from pulsar_meta.jobs.export.plan import Piece
 from pulsar_meta.jobs.messages.counts import MessageCounts
 from pulsar_meta.jobs.messages.reading import MessageOptions
 from pulsar_meta.jobs.messages.stream import reader_of
+from pulsar_meta.jobs.pool import SharedWork
 from pulsar_meta.stores.base import Store
 
 # What exports pieces, and yields what came of each in their order: this process, or Spark.
@@ -67,6 +70,27 @@ def export_here(job: ExportJob, store: Store, source: EntrySource) -> Exporter:
         return (export_piece(job, store, source, piece) for piece in pieces)
 
     return export
+
+
+def export_by_processes(
+    job: ExportJob, sources: Sources, store: Store, source: EntrySource, jobs: int
+) -> Exporter:
+    """Return the exporter that has several processes read `sources`, which are open here as `source`."""
+
+    def here(piece: Piece) -> Exported:
+        return export_piece(job, store, source, piece)
+
+    def export(pieces: Sequence[Piece]) -> Iterator[Exported]:
+        work = partial(export_in_process, job)
+        shared = SharedWork(jobs, sources.opened, source, work, here, lambda piece: piece.cost)
+        return (exported for _, exported in shared.run(pieces))
+
+    return export
+
+
+def export_in_process(job: ExportJob, opened: Opened, piece: Piece) -> Exported:
+    """Export one piece in another process."""
+    return export_piece(job, opened.store, opened.entries, piece)
 
 
 def run_export(pieces: Sequence[Piece], export: Exporter, manifest: Manifest) -> Iterator[Exported]:

@@ -11,7 +11,8 @@ from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.batches.batch_plan import BatchPlan, plan_entries
 from pulsar_meta.jobs.batches.batching import Batching
 from pulsar_meta.jobs.engine import SparkSettings
-from pulsar_meta.jobs.entries.entry_check import Checker, LedgerReport, LedgerTask, check_range
+from pulsar_meta.jobs.entries.check_plan import Checker, LedgerTask
+from pulsar_meta.jobs.entries.entry_check import LedgerReport, check_range
 from pulsar_meta.jobs.entries.entry_choice import Choice, Coverage, Limits, Range
 from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe_matching
 from pulsar_meta.jobs.entries.entry_filter import EntryFilter, FilterCounts

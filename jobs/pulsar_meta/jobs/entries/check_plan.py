@@ -1,0 +1,150 @@
+"""Which ledgers are checked, and by what: this process, or several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.entries.entry_blocks import Patience
+from pulsar_meta.jobs.entries.entry_check import Fault, LedgerReport, check_joints, check_range
+from pulsar_meta.jobs.entries.entry_choice import (
+    METADATA,
+    NO_METADATA,
+    Choice,
+    Coverage,
+    Limits,
+    Range,
+    first_entries,
+    ranges,
+    without_trimmed,
+)
+from pulsar_meta.jobs.entries.entry_portions import pieces
+from pulsar_meta.jobs.entries.entry_sources import Opened, Sources
+from pulsar_meta.jobs.pool import SharedWork
+from pulsar_meta.jobs.topics.bookkeeper import EntryFormat, has_metadata
+from pulsar_meta.jobs.topics.topic import Ledger, Report, contradictions, with_bookkeeper
+from pulsar_meta.stores.base import Store
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerTask:
+    """A ledger's range to check, and how its entries are read. `topic` says which tasks belong together.
+
+    `faults` are those that its metadata shows before an entry is read.
+    """
+
+    topic: int
+    part: Range
+    form: EntryFormat
+    faults: tuple[Fault, ...] = ()
+
+
+Checker = Callable[[Sequence[LedgerTask]], Iterator[LedgerReport]]
+
+
+def plan_checks(
+    choices: Iterable[Choice],
+    limits: Limits,
+    source: EntrySource,
+    store: Store | None,
+    report: Report,
+    coverage: Coverage,
+) -> Iterator[LedgerTask]:
+    """Yield what is to be checked of what was chosen, ledger by ledger, in reading order.
+
+    BookKeeper's metadata is compared with the topics' where the store has any of it. `coverage` counts the
+    topics, and says where it could not be compared.
+    """
+    known = store is not None and has_metadata(store)
+    if store is not None and not known:
+        coverage.not_checked[METADATA] = NO_METADATA
+    for topic, choice in enumerate(choices):
+        # Ledgers chosen without a topic have no neighbours: each is checked by itself.
+        group = topic if choice.is_topic else -1
+        coverage.add(choice)
+        parts = list(ranges(choice, limits, source))
+        ledgers = list(with_bookkeeper(store if known else None, (part.ledger for part in parts), report))
+        there = {ledger.ledger_id for ledger in _untrimmed(store, choice, ledgers, coverage)}
+        for part, ledger in zip(parts, ledgers, strict=True):
+            if ledger.ledger_id not in there:
+                continue
+            faults = tuple(Fault(ledger.ledger_id, -1, "ledger", text) for text in contradictions(ledger))
+            if ledger.state == "unknown" and source.last_entry(ledger.ledger_id) is None:
+                report(NotFoundError(f"no ledger {ledger.ledger_id}: no source has an entry of it"))
+            else:
+                yield LedgerTask(group, replace(part, ledger=ledger), ledger.format, faults)
+
+
+def _untrimmed(
+    store: Store | None, choice: Choice, ledgers: Sequence[Ledger], coverage: Coverage
+) -> Sequence[Ledger]:
+    if store is None or not choice.is_topic:
+        return ledgers
+    return without_trimmed(store, choice.name, ledgers, coverage)
+
+
+def first_checks(tasks: Iterable[LedgerTask], count: int | None, source: EntrySource) -> list[LedgerTask]:
+    """Return the tasks that check the first `count` entries, the last one cut; all where it is None."""
+    planned = list(tasks)
+    parts = first_entries((task.part for task in planned), count, source)
+    return [replace(task, part=part) for task, part in zip(planned, parts, strict=False)]
+
+
+def check_here(source: EntrySource, max_size: int) -> Checker:
+    """Return the checker that reads `source` in this process."""
+
+    def check(tasks: Sequence[LedgerTask]) -> Iterator[LedgerReport]:
+        patience = Patience()
+        return (
+            check_range(task.part, source, task.form, max_size=max_size, patience=patience) for task in tasks
+        )
+
+    return check
+
+
+def check_by_processes(sources: Sources, source: EntrySource, max_size: int, jobs: int) -> Checker:
+    """Return the checker that has several processes read `sources`, which are open here as `source`."""
+
+    def check(tasks: Sequence[LedgerTask]) -> Iterator[LedgerReport]:
+        patience = Patience()
+
+        def here(task: LedgerTask) -> LedgerReport:
+            return check_range(task.part, source, task.form, max_size=max_size, patience=patience)
+
+        work = partial(check_in_process, max_size)
+        shared = SharedWork(jobs, sources.opened, source, work, here, partial(_entries, source))
+        return (report for _, report in shared.run(tasks))
+
+    return check
+
+
+def check_in_process(max_size: int, opened: Opened, task: LedgerTask) -> LedgerReport:
+    """Check one ledger's range in another process."""
+    return check_range(task.part, opened.entries, task.form, max_size=max_size, patience=Patience(0))
+
+
+def _entries(source: EntrySource, task: LedgerTask) -> int:
+    """Return how many entries a range has, up to the last one that the source has."""
+    last = None
+    with suppress(DecodeError):
+        last = source.last_entry(task.part.ledger.ledger_id)
+    return sum(piece.last - piece.first + 1 for piece in pieces(task.part, last) if piece.last is not None)
+
+
+def run_checks(tasks: Sequence[LedgerTask], check: Checker) -> Iterator[LedgerReport]:
+    """Yield a report for each task in order, faults between two ledgers of a topic included."""
+    reports = zip(tasks, check(tasks), strict=True)
+    topic: list[LedgerReport] = []
+    before: int | None = None
+    for task, report in reports:
+        if task.topic == -1 or task.topic != before:
+            yield from check_joints(iter(topic))
+            topic = []
+        report.faults[:0] = task.faults
+        topic.append(report)
+        before = task.topic
+    yield from check_joints(iter(topic))
