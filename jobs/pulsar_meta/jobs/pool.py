@@ -19,7 +19,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
 from threading import Thread
@@ -199,10 +199,10 @@ class _Workers(Generic[Input, Result]):
 def _processes(shared: SharedWork[Input, Result], count: int) -> Iterator[_Workers[Input, Result]]:
     """Start the processes, and end them."""
     context = get_context("spawn")
-    # Its end tells the processes to end, too: by then this one is done, or gone.
+    # If this process is killed, the other end of `ending` is closed, and the others end, too.
     ending, held_open = context.Pipe(duplex=False)
     executor = ProcessPoolExecutor(count, context, _begin, (ending, shared.open, shared.work))
-    workers = _Workers(shared, executor, IN_FLIGHT * count)
+    workers, others = _Workers(shared, executor, IN_FLIGHT * count), set(active_children())
     # Ctrl-C is for this process, which ends the others; they inherit that the signal is blocked.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -210,12 +210,13 @@ def _processes(shared: SharedWork[Input, Result], count: int) -> Iterator[_Worke
             workers.ready += [executor.submit(_get_ready) for _ in range(count)]
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    started = set(active_children()) - others
     try:
         yield workers
-    except BaseException:
-        held_open.close()
-        raise
     finally:
+        # They have nothing left to do: no result is waited for.
+        for process in started:
+            process.terminate()
         executor.shutdown(cancel_futures=True)
         held_open.close()
         ending.close()

@@ -37,8 +37,8 @@ from pulsar_meta.jobs.topics.topic import Report
 IN_BLOCKS: Final = (Format.PLAIN, Format.CSV, Format.NDJSON)
 # Takes bytes of the output, in order.
 Write = Callable[[Buffer], object]
-# A process keeps so much output in memory; more goes to a file.
-OUTPUT_BYTES: Final = 32 << 20
+# So much output of a portion is sent between processes; more goes through a file, which copies it less often.
+OUTPUT_BYTES: Final = 1 << 20
 # Takes a ledger and the ids of entries of it.
 Note = Callable[[int, Iterable[int]], None]
 
