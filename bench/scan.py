@@ -25,11 +25,11 @@ from multiprocessing import Pool
 from pathlib import Path
 
 from pulsar_meta.codecs.bookie_files.entry_log import HEADER_SIZE, Record, scan_records
-from pulsar_meta.codecs.columns.column import COLUMN_TYPES
 from pulsar_meta.codecs.columns.entries import decode_entry_columns
 from pulsar_meta.codecs.columns.records import find_records
 from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame, encode_frame
+from pulsar_meta.codecs.frames.row_schema import HEADER_COLUMNS
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 
 CHECKED = ("ledger_id", "entry_id", "first_index", "last_index", "broken")
@@ -120,7 +120,7 @@ def one_log(path: Path, size: int) -> None:
     """Measure the loop, columns and cat on one log, and print the results."""
     loop, _ = measured(lambda: by_entry(path, LOOPED))
     columns, answer = measured(lambda: by_columns(path))
-    all_columns, _ = measured(lambda: by_columns(path, tuple(COLUMN_TYPES)))
+    all_columns, _ = measured(lambda: by_columns(path, HEADER_COLUMNS))
     assert answer == by_entry(path)
     cat = answer[0] / cat_seconds(path)
     for name, rate in (

@@ -12,10 +12,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from pulsar_meta.codecs.frames.row_schema import MESSAGE_COLUMNS
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Limits, choose
-from pulsar_meta.jobs.messages.columns import COLUMNS
 from pulsar_meta.jobs.messages.counts import MessageCounts
 from pulsar_meta.jobs.messages.reading import MessageOptions
 from pulsar_meta.jobs.messages.stream import read_messages
@@ -73,7 +73,7 @@ def source_rows(folder: Path, topics: list[str]) -> dict[Place, Document]:
         "store": f"snapshot:{folder / 'metadata.ndjson'}", "entries": json.dumps(bookie_urls(folder)),
         "topics": json.dumps(topics), "readable": "true", "entriesperpartition": "40",
     }  # fmt: skip
-    reader = MessageSourceReader(options, COLUMNS)
+    reader = MessageSourceReader(options, MESSAGE_COLUMNS)
     rows = dict[Place, Document]()
     for part in reader.partitions():
         there, sent = pickle.loads(pickle.dumps((reader, part)))

@@ -240,7 +240,7 @@ def test_large_output_goes_through_a_file(capture: Capture, tmp_path: Path) -> N
     with open_entries([f"bookie-disk:{capture('pulsar-4.2.4')}"]) as source:
         ledger = max(source.ledgers(), key=lambda one: source.last_entry(one) or 0)
         choice = Choice("all", [Ledger(ledger)])
-        (portion,) = entry_portions.Portions([(choice, Limits())], source, None, print, Coverage())
+        portion, *_ = entry_portions.Portions([(choice, Limits())], source, None, print, Coverage())
         rendering = entry_forms.Rendering(Format.NDJSON, DumpOptions(), str(tmp_path))
         opened: Any = SimpleNamespace(entries=source)
         small = rendering(opened, portion)

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.codecs.columns.column import COLUMN_TYPES, decode_row, wrapped
+from pulsar_meta.codecs.columns.column import decode_row, wrapped
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
 from pulsar_meta.codecs.frames.frame import encode_frame
+from pulsar_meta.codecs.frames.row_schema import HEADER_COLUMNS
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.entry_reader import read_columns
@@ -24,7 +25,7 @@ UUID = "0a1b2c3d-0000-4000-8000-0123456789ab"
 
 def by_columns(source: EntrySource, ledger: int) -> list[dict[str, object]]:
     rows = []
-    for columns in read_columns(source, ledger, COLUMN_TYPES, verify=True):
+    for columns in read_columns(source, ledger, HEADER_COLUMNS, verify=True):
         lists = {name: column.tolist() for name, column in columns.items()}
         rows += [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
     return sorted(rows, key=lambda row: int(str(row["entry_id"])))

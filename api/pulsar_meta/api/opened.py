@@ -9,12 +9,19 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.frames.row_schema import (
+    ENTRY_COLUMNS,
+    MESSAGE_COLUMNS,
+    arrow_schema,
+    checked_names,
+    types_of,
+)
 from pulsar_meta.codecs.times import parse_time
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.cursors.subscriptions import SubscriptionReader
+from pulsar_meta.jobs.entries.entry_blocks import read_batches
 from pulsar_meta.jobs.entries.entry_choice import Bound, Choice, Coverage, Limits
 from pulsar_meta.jobs.entries.filters import parse_filter
-from pulsar_meta.jobs.messages.columns import checked_columns, schema_of
 from pulsar_meta.jobs.messages.counts import MessageCounts
 from pulsar_meta.jobs.messages.reading import MessageOptions
 from pulsar_meta.jobs.messages.stream import read_messages
@@ -92,14 +99,11 @@ class Opened:
         """Return the headers of entries, which are read as they are asked for."""
         import pyarrow as pa
 
-        from pulsar_meta.jobs.entries import scan
-
-        names, coverage = scan.checked_columns(columns), Coverage()
+        names, coverage = checked_names(columns, ENTRY_COLUMNS, "entries"), Coverage()
         places = [(choice, limits) for choice in choices]
-        found = scan.scan_entries(
-            places, self.entries, self.given_store, names, warn, coverage, verify=verify
-        )
-        return pa.RecordBatchReader.from_batches(scan.schema_of(names), _then_warned(found, coverage))
+        batches = read_batches(places, self.entries, self.given_store, names, warn, coverage, verify=verify)
+        schema = arrow_schema(types_of(names))
+        return pa.RecordBatchReader.from_batches(schema, _then_warned(batches, coverage))
 
     def messages(
         self,
@@ -113,12 +117,14 @@ class Opened:
         """Return messages, which are read as they are asked for."""
         import pyarrow as pa
 
-        names, counts, coverage = checked_columns(columns), MessageCounts(), Coverage()
+        names = checked_names(columns, MESSAGE_COLUMNS, "messages")
+        counts, coverage = MessageCounts(), Coverage()
         options = MessageOptions(names, None if where is None else parse_filter(where))
         store = self.store if readable else self.given_store
         places = [(choice, limits) for choice in choices]
         found = read_messages(places, self.entries, store, options, warn, counts, coverage, readable=readable)
-        return pa.RecordBatchReader.from_batches(schema_of(names), _then_warned(found, coverage, counts))
+        schema = arrow_schema(types_of(names))
+        return pa.RecordBatchReader.from_batches(schema, _then_warned(found, coverage, counts))
 
 
 def _then_warned(

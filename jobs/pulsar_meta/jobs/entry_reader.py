@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from pulsar_meta.codecs.columns.column import Column, Row, decode_row
 from pulsar_meta.codecs.columns.entries import columns_of, reader_for
@@ -30,6 +31,8 @@ BYTES_AT_ONCE: Final = 64 << 20
 COLUMN_ROWS_AT_ONCE: Final = 8192
 # The bytes between entries are copied with them if they are less than this part of the entries' bytes.
 SPARSE: Final = 2
+
+TOPIC: Final = "topic"
 
 Columns = dict[str, Column]
 
@@ -107,6 +110,24 @@ def read_columns(
         reader = reader_for(names, digest_type=digest_type, verify=verify)
         blocks = read_blocks(source, ledger_id, first, last, reader, rows=COLUMN_ROWS_AT_ONCE)
         yield from map(reading.of_block, blocks)
+
+
+def record_batch(columns: Columns, names: Sequence[str], topic: str | None) -> pa.RecordBatch:
+    """Return some of ENTRY_COLUMNS as an Arrow batch; `topic` fills the column of that name."""
+    rows = len(columns["entry_id"].present)
+    arrays = [
+        pa.repeat(pa.scalar(topic, pa.string()), rows) if name == TOPIC else arrow_array(columns[name])
+        for name in names
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+
+def arrow_array(column: Column) -> pa.Array:
+    """Return a column as an Arrow array, null in rows without a value."""
+    absent = None if column.present.all() else ~column.present
+    if column.names is not None:
+        return pa.array(column.names, pa.string()).take(pa.array(column.values, pa.int64(), mask=absent))
+    return pa.array(column.values, mask=absent)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ import pytest
 
 from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
+from pulsar_meta.codecs.frames.row_schema import MESSAGE_COLUMNS, checked_names
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.entries.base import BaseSource, EntrySource, RawEntry
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.entries.entry_choice import Choice, Limits, Range, choose
 from pulsar_meta.jobs.entries.filters import parse_filter
-from pulsar_meta.jobs.messages.columns import checked_columns
 from pulsar_meta.jobs.messages.counts import MessageCounts
 from pulsar_meta.jobs.messages.reading import MessageOptions
 from pulsar_meta.jobs.messages.stream import parts_of, reader_of
@@ -185,7 +185,9 @@ def test_only_columns_that_are_wanted_and_messages_that_match(store: Store, sour
     choice, parts = chosen(store, source, ORDERS)
     whole, _ = read(store, source, choice, parts)
     options = MessageOptions(
-        checked_columns(["entry_id", "index", "properties"]), parse_filter("region=eu"), 700
+        checked_names(["entry_id", "index", "properties"], MESSAGE_COLUMNS, "messages"),
+        parse_filter("region=eu"),
+        700,
     )
     rows, counts = read(store, source, choice, parts, options)
     expected = [

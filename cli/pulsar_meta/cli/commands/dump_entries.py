@@ -25,8 +25,8 @@ from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, StoreUrl
 from pulsar_meta.cli.outputs import beside, whole_file
 from pulsar_meta.cli.render.entries import (
-    ENTRY_TYPES,
     PARQUET_TYPES,
+    TEMPLATE_TYPES,
     each_message,
     entry_view,
     flat,
@@ -120,7 +120,7 @@ def dump_entries(
       pulsar-meta dump-entries orders --time 2026-08-20 --format '{index}'
       pulsar-meta dump-entries orders --transactions --from -10
     """
-    look, line = _look(deep, payload, max_size * SIZE_UNIT), chosen_template(shell, template, ENTRY_TYPES)
+    look, line = _look(deep, payload, max_size * SIZE_UNIT), chosen_template(shell, template, TEMPLATE_TYPES)
     faults, coverage = Faults(shell), Coverage()
     chosen = where.filter(look.max_size)
     if chosen is None and engine != EngineOptions():

@@ -16,6 +16,7 @@ from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.frames.row_schema import MESSAGE_COLUMNS, checked_names
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import parse_time
 from pulsar_meta.entries.base import EntrySource
@@ -33,7 +34,6 @@ from pulsar_meta.jobs.export.run import (
     export_here,
     run_export,
 )
-from pulsar_meta.jobs.messages.columns import checked_columns
 from pulsar_meta.jobs.messages.counts import MessageCounts
 from pulsar_meta.jobs.messages.reading import MessageOptions
 from pulsar_meta.jobs.seek.questions import parse_index
@@ -111,7 +111,7 @@ class MessageLimits:
         """Return which messages and columns; UsageError for what makes no sense."""
         names = [name.strip() for name in self.columns.split(",") if name.strip()]
         return MessageOptions(
-            checked_columns(names),
+            checked_names(names, MESSAGE_COLUMNS, "messages"),
             None if self.where is None else parse_filter(self.where),
             None if self.from_index is None else parse_index(self.from_index),
             self.max_size * SIZE_UNIT,

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from pulsar_meta.cli.render.parquet import STRINGS
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.render.text import json_line
+from pulsar_meta.codecs.frames.row_schema import (
+    ENTRY_FIELDS,
+    MESSAGE_FIELDS,
+    PARQUET_COLUMNS,
+    TEMPLATE_COLUMNS,
+    types_of,
+)
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
@@ -19,22 +25,6 @@ ENTRY_COLUMNS: Final = (
 MESSAGE_COLUMNS: Final = (
     "position", "index", "time", "producer", "sequence", "key", "event time", "size (bytes)", "checksum",
     "digest", "properties", "payload", "note",
-)  # fmt: skip
-# Of an entry and of a message, by the names of their JSON fields; `message` is one of `messages`.
-ENTRY_FIELDS: Final = (
-    "ledger_id", "entry_id", "index", "first_index", "last_index", "broker_timestamp",
-    "metadata.publish_time", "metadata.producer_name", "metadata.sequence_id",
-    "metadata.num_messages_in_batch", "size", "metadata.compression", "frame_checksum", "digest",
-    "metadata.properties", "unopened", "transaction", "transaction_state", "readable", "topic",
-    "scalable_topic", "forgotten",
-)  # fmt: skip
-MESSAGE_FIELDS: Final = (
-    "ledger_id", "entry_id", "message.batch_index", "message.index", "broker_timestamp",
-    "metadata.publish_time", "metadata.producer_name", "message.metadata.sequence_id", "message.metadata.key",
-    "message.metadata.event_time", "message.payload_size", "frame_checksum", "digest",
-    "message.metadata.properties", "message.payload", "message.payload_sha256", "message.payload_file",
-    "unopened", "transaction", "transaction_state", "readable", "topic", "scalable_topic",
-    "forgotten",
 )  # fmt: skip
 NUMBERS: Final = frozenset({"index", "sequence", "messages", "size (bytes)"})
 NONE: Final = "-"
@@ -69,27 +59,9 @@ def each_message(documents: Iterable[Document]) -> Iterator[Document]:
             yield {**document, "message": message}
 
 
-# The fields of an entry, or of a message in it, that a template may name.
-ENTRY_TYPES: Final = {
-    "ledger_id": "int64", "entry_id": "int64", "batch_index": "int32", "index": "int64",
-    "first_index": "int64", "last_index": "int64", "broker_timestamp": "int64", "publish_time": "int64",
-    "event_time": "int64", "producer_name": "string", "sequence_id": "int64", "key": "string",
-    "num_messages_in_batch": "int32", "compression": "string", "size": "int64", "payload_size": "int64",
-    "payload": "string", "payload_sha256": "string", "payload_file": "string", "frame_checksum": "string",
-    "digest": "string", "unopened": "string", "transaction": "string", "transaction_state": "string",
-    "readable": "bool", "topic": "string", "scalable_topic": "string",
-}  # fmt: skip
-
-
-# The columns of Parquet: those of an entry, its properties, of a map the last of each name.
-PARQUET_TYPES: Final = {
-    "ledger_id": "int64", "entry_id": "int64", "index": "int64", "first_index": "int64",
-    "last_index": "int64", "broker_timestamp": "int64", "publish_time": "int64", "event_time": "int64",
-    "producer_name": "string", "sequence_id": "int64", "key": "string", "num_messages_in_batch": "int32",
-    "compression": "string",
-    "size": "int64", "frame_checksum": "string", "digest": "string", "properties": STRINGS,
-    "unopened": "string", "topic": "string", "scalable_topic": "string",
-}  # fmt: skip
+# The payload of a message is text, in the form that was asked for.
+TEMPLATE_TYPES: Final = {**types_of(TEMPLATE_COLUMNS), "payload": "string"}
+PARQUET_TYPES: Final = types_of(PARQUET_COLUMNS)
 
 
 def parquet_row(document: Document) -> Document:
@@ -108,7 +80,7 @@ def flat(document: Document) -> Document:
     """Return the fields of an entry, or of the message that `each_message` put into it, in one object."""
     message = document.get("message", {})
     parts = (document["metadata"], document, message.get("metadata", {}), message)
-    return {name: part[name] for part in parts for name in part if name in ENTRY_TYPES}
+    return {name: part[name] for part in parts for name in part if name in TEMPLATE_TYPES}
 
 
 def _entry_row(document: Document) -> list[str]:

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_meta.cli.render.entries import (
-    ENTRY_FIELDS,
     NONE,
     PARQUET_TYPES,
     segment_of,
@@ -42,6 +41,7 @@ from pulsar_meta.cli.render.parquet import Columns
 from pulsar_meta.cli.render.tables import Lines
 from pulsar_meta.cli.render.text import json_line, one_line
 from pulsar_meta.codecs.columns.words import Positions, Rows
+from pulsar_meta.codecs.frames.row_schema import ENTRY_FIELDS, arrow_type
 from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER
 from pulsar_meta.jobs.entries.entry_blocks import PresentBlock
 from pulsar_meta.jobs.entries.entry_reading import Readable
@@ -315,7 +315,7 @@ def _parquet_column(cells: BlockCells, name: str) -> Cells:
     if PARQUET_TYPES[name] == "string":
         return _full(cells, cells.segment.get(name))
     column = pa.array(cells.integers(name), mask=~cells.field(name).present)
-    return column.cast(pa.type_for_alias(PARQUET_TYPES[name]))
+    return column.cast(arrow_type(PARQUET_TYPES[name]))
 
 
 def _full(cells: BlockCells, column: Cells) -> Cells:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_meta.cli.render.entries import MESSAGE_FIELDS, NONE, segment_of, transaction_of
+from pulsar_meta.cli.render.entries import NONE, segment_of, transaction_of
 from pulsar_meta.cli.render.entry_blocks import (
     Part,
     csv_cell,
@@ -40,6 +40,7 @@ from pulsar_meta.cli.render.entry_cells import (
 from pulsar_meta.cli.render.text import one_line
 from pulsar_meta.codecs.columns.batches import Messages, split_batches
 from pulsar_meta.codecs.columns.words import Positions, Rows
+from pulsar_meta.codecs.frames.row_schema import MESSAGE_FIELDS
 from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER
 from pulsar_meta.codecs.reader import Buffer
 from pulsar_meta.jobs.entries.block_check import closed_rows, opened_payloads, opened_sizes

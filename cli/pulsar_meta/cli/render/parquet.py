@@ -8,13 +8,12 @@ from itertools import groupby, islice
 from typing import IO, Any, Final
 
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.frames.row_schema import arrow_schema
 from pulsar_meta.codecs.json_text import Document
 
 ROWS_AT_ONCE: Final = 50_000
 # A group of rows in the file is made of so many batches at most.
 BATCHES_AT_ONCE: Final = 4
-# A type beside Arrow's: names with their values.
-STRINGS: Final = "strings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +24,14 @@ class Columns:
 
 
 def write_parquet(documents: Iterable[Document | Columns], out: IO[bytes], types: Mapping[str, str]) -> None:
-    """Write a column for each of `types` (Arrow's names, or STRINGS), null where a document lacks it.
+    """Write a column for each of `types` (as in `row_schema.TYPES`), null where a document lacks it.
 
     UsageError for a number that the column's type does not hold.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    strings = pa.map_(pa.string(), pa.string())
-    schema = pa.schema(
-        [(name, strings if kind == STRINGS else pa.type_for_alias(kind)) for name, kind in types.items()]
-    )
+    schema = arrow_schema(types)
     # What is the same again and again is text.
     texts = [name for name, kind in types.items() if kind == "string"]
     with pq.ParquetWriter(out, schema, use_dictionary=texts) as writer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,36 +20,9 @@ from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.batch import unknown_compression
 from pulsar_meta.codecs.frames.bookie_entry import DigestType, decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import Frame, decode_frame
+from pulsar_meta.codecs.frames.row_schema import HEADER_COLUMNS
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
 
-ColumnType = Literal["integer", "boolean", "text"]
-
-# Times are milliseconds since the epoch. An entry that is no frame has only the first four.
-COLUMN_TYPES: Final[dict[str, ColumnType]] = {
-    "ledger_id": "integer",
-    "entry_id": "integer",
-    "size": "integer",  # bytes of the frame
-    "broken": "boolean",
-    "broker_timestamp": "integer",
-    "index": "integer",
-    "first_index": "integer",
-    "last_index": "integer",
-    "num_messages": "integer",
-    "publish_time": "integer",
-    "event_time": "integer",
-    "producer_name": "text",
-    "sequence_id": "integer",
-    "compression": "text",
-    "uncompressed_size": "integer",
-    "marker_type": "integer",
-    "txnid_most_bits": "integer",
-    "txnid_least_bits": "integer",
-    "encrypted": "boolean",
-    "chunk_id": "integer",
-    "has_metadata": "boolean",
-    "digest": "text",
-    "frame_checksum": "text",
-}
 COMPRESSIONS: Final = ("none", "lz4", "zlib", "zstd", "snappy")
 VERDICTS: Final[tuple[Verdict, ...]] = ("ok", "bad", "absent", "unchecked")
 
@@ -134,7 +107,7 @@ def decode_row(
     that are no entry or no frame give a row with `broken` true, never an error. Numbers are as the
     entry has them: unsigned ones up to 2⁶⁴-1.
     """
-    row: Row = dict.fromkeys(COLUMN_TYPES)
+    row: Row = dict.fromkeys(HEADER_COLUMNS)
     row["broken"] = True
     try:
         if bookie:

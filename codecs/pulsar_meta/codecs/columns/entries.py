@@ -15,7 +15,6 @@ from typing import Final
 import numpy as np
 
 from pulsar_meta.codecs.columns.column import (
-    COLUMN_TYPES,
     COMPRESSIONS,
     VERDICTS,
     Column,
@@ -27,6 +26,7 @@ from pulsar_meta.codecs.columns.headers import EntryHeaders, HeaderReader
 from pulsar_meta.codecs.columns.words import Positions, Rows, number_texts
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.frames.bookie_entry import DigestType
+from pulsar_meta.codecs.frames.row_schema import HEADER_COLUMNS, TYPES
 from pulsar_meta.codecs.reader import Buffer, byte_view
 
 # Entries that are decoded together: enough to amortize the calls, few enough for the processor's cache.
@@ -39,7 +39,7 @@ def decode_entry_columns(
     data: Buffer,
     offsets: Positions,
     sizes: Positions,
-    columns: Iterable[str] = tuple(COLUMN_TYPES),
+    columns: Iterable[str] = HEADER_COLUMNS,
     *,
     bookie: bool = True,
     digest_type: DigestType | None = None,
@@ -75,8 +75,8 @@ def reader_for(
 ) -> HeaderReader:
     """Return the reader that decodes what these columns need; UsageError for an unknown column."""
     for name in names:
-        if name not in COLUMN_TYPES:
-            raise UsageError(f"no such column: {name!r}; choose from {', '.join(COLUMN_TYPES)}")
+        if name not in HEADER_COLUMNS:
+            raise UsageError(f"no such column: {name!r}; choose from {', '.join(HEADER_COLUMNS)}")
     fields: set[str] = set().union(*(_FIELDS.get(name, (name,)) for name in names))
     return HeaderReader(bookie=bookie, digest_type=digest_type, fields=fields, verify=verify)
 
@@ -106,9 +106,9 @@ def column_of(headers: EntryHeaders, name: str) -> Column:
 
 
 def _empty(name: str) -> Column:
-    kind = COLUMN_TYPES[name]
-    values = np.zeros(0, bool if kind == "boolean" else np.int64)
-    return Column(values, np.zeros(0, bool), ("",) if kind == "text" else None)
+    kind = TYPES[name]
+    values = np.zeros(0, bool if kind == "bool" else np.int64)
+    return Column(values, np.zeros(0, bool), ("",) if kind == "string" else None)
 
 
 def _from_header(offset: int) -> Callable[[EntryHeaders], Column]:

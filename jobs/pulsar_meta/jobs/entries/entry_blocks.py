@@ -7,7 +7,7 @@ order, what is reported and what is counted are the same as there. NumPy is impo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final
@@ -20,6 +20,8 @@ from pulsar_meta.jobs.topics.topic import MAX_ID, Report, SegmentNames
 from pulsar_meta.stores.base import Store
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from pulsar_meta.codecs.columns.words import Positions, Rows
     from pulsar_meta.jobs.entry_reader import Block
 
@@ -141,6 +143,40 @@ def _present(
             continue
         yield from read_present(presence, patience, with_headers=with_headers)
         presence.end()
+
+
+def read_batches(
+    places: Iterable[Place],
+    source: EntrySource,
+    store: Store | None,
+    names: Sequence[str],
+    report: Report,
+    coverage: Coverage,
+    *,
+    verify: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the columns `names` of the entries of places as Arrow batches, in reading order.
+
+    An entry that cannot be read has `broken` true. Missing entries are reported and counted. `verify`
+    computes digests and checksums. Raises UnreachableError.
+    """
+    from pulsar_meta.jobs.entry_reader import TOPIC, read_columns, record_batch
+
+    headers = [name for name in names if name != TOPIC]
+    for choice, limits in places:
+        topic = choice.name if choice.is_topic else None
+        for part, ledger in parts_of([(choice, limits)], source, store, report, coverage):
+            presence = Presence(part, ledger, source, report, coverage)
+            if not presence.begin():
+                continue
+            digest = ledger.format.digest_type
+            for columns in read_columns(
+                source, ledger.ledger_id, headers, part.first, part.last, digest_type=digest, verify=verify
+            ):
+                entry_ids = columns["entry_id"].values
+                presence.count(len(entry_ids), presence.placed.count_of(entry_ids))
+                yield record_batch(columns, names, topic)
+            presence.end()
 
 
 def read_present(

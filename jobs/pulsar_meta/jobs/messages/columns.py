@@ -9,12 +9,17 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.frames.entry_json import properties_of
 from pulsar_meta.codecs.frames.frame import Frame
+from pulsar_meta.codecs.frames.row_schema import (
+    MESSAGE_COLUMNS,
+    TYPES,
+    arrow_schema,
+    arrow_type,
+    types_of,
+)
 from pulsar_meta.codecs.protobuf.to_json import readable
 from pulsar_meta.codecs.schemas.stored import schema_version
 from pulsar_meta.codecs.transactions.log_entries import TxnId
@@ -32,56 +37,6 @@ Metadata = MessageMetadata | SingleMessageMetadata
 
 TOPIC, SCALABLE = "topic", "scalable_topic"
 PAYLOAD, VALUE, ERROR = "payload", "value", "error"
-
-# Times are milliseconds since the epoch; numbers are Java's longs, as in `pulsar_entries`.
-COLUMN_TYPES: Final[Mapping[str, str]] = {
-    TOPIC: "string",
-    SCALABLE: "string",
-    "ledger_id": "int64",
-    "entry_id": "int64",
-    "batch_index": "int32",
-    "index": "int64",
-    "key": "string",
-    "key_bytes": "binary",
-    "ordering_key": "binary",
-    "properties": "map",
-    "publish_time": "int64",
-    "event_time": "int64",
-    "broker_timestamp": "int64",
-    "producer_name": "string",
-    "sequence_id": "int64",
-    "schema_version": "int64",
-    "transaction": "string",
-    "null_value": "bool",
-    PAYLOAD: "binary",
-    VALUE: "string",
-    ERROR: "string",
-}
-COLUMNS: Final = tuple(COLUMN_TYPES)
-
-
-def checked_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of columns, all where none is given; UsageError for one that there is not."""
-    for name in names:
-        if name not in COLUMNS:
-            raise UsageError(f"messages have no column {name!r}; there are {', '.join(COLUMNS)}")
-    return tuple(names) or COLUMNS
-
-
-@cache
-def arrow_type(name: str) -> pa.DataType:
-    """Return the Arrow type of a column: properties are a map of texts."""
-    import pyarrow as pa
-
-    kind = COLUMN_TYPES[name]
-    return pa.map_(pa.string(), pa.string()) if kind == "map" else pa.type_for_alias(kind)
-
-
-def schema_of(columns: Sequence[str]) -> pa.Schema:
-    """Return the Arrow schema of some columns, in their order."""
-    import pyarrow as pa
-
-    return pa.schema([(name, arrow_type(name)) for name in columns])
 
 
 def key_bytes(metadata: Metadata) -> bytes | None:
@@ -221,12 +176,12 @@ class Rows:
         entries = None if (counts == 1).all() else pa.array(np.repeat(np.arange(len(counts)), counts))
         arrays = [self._array(name, entries) for name in self.columns]
         self._clear()
-        return pa.RecordBatch.from_arrays(arrays, schema=schema_of(self.columns))
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(types_of(self.columns)))
 
     def _array(self, name: str, entries: pa.Array | None) -> pa.Array:
         import pyarrow as pa
 
-        kind = arrow_type(name)
+        kind = arrow_type(TYPES[name])
         if name in (TOPIC, SCALABLE):
             return pa.repeat(pa.scalar(self._names.get(name), kind), self.count)
         if name in ("ledger_id", "entry_id"):
@@ -241,5 +196,5 @@ class Rows:
     def _clear(self) -> None:
         self._places: list[Position] = []
         self._counts: list[int] = []
-        self._values: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+        self._values: dict[str, list[Any]] = {name: [] for name in MESSAGE_COLUMNS}
         self.count = self._bytes = 0

@@ -17,6 +17,7 @@ from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, Message, decompres
 from pulsar_meta.codecs.frames.entry_json import properties_of
 from pulsar_meta.codecs.frames.frame import Frame
 from pulsar_meta.codecs.frames.raw_message import decode_raw_message
+from pulsar_meta.codecs.frames.row_schema import MESSAGE_COLUMNS
 from pulsar_meta.codecs.schemas.stored import schema_version
 from pulsar_meta.entries.base import EntrySource, entry_of, read_each
 from pulsar_meta.jobs.entries.entry_choice import Range
@@ -24,7 +25,6 @@ from pulsar_meta.jobs.entries.entry_reading import DataEntry, data_entry, find_f
 from pulsar_meta.jobs.entries.filters import Filter
 from pulsar_meta.jobs.messages.chunks import Chunks, Joined
 from pulsar_meta.jobs.messages.columns import (
-    COLUMNS,
     PAYLOAD,
     SCALABLE,
     TOPIC,
@@ -56,7 +56,7 @@ class MessageOptions:
     index or -1) alone. `max_size`: of what is decompressed, in bytes.
     """
 
-    columns: tuple[str, ...] = COLUMNS
+    columns: tuple[str, ...] = MESSAGE_COLUMNS
     where: Filter | None = None
     from_index: int | None = None
     max_size: int = DEFAULT_MAX_SIZE

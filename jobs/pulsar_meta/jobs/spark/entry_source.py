@@ -9,11 +9,10 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pulsar_meta.codecs.columns.column import COLUMN_TYPES
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
+from pulsar_meta.codecs.frames.row_schema import ENTRY_COLUMNS, checked_names, spark_schema
 from pulsar_meta.jobs.entries.entry_sources import LIVE, Opened, Sources
-from pulsar_meta.jobs.entries.scan import COLUMNS, TOPIC, record_batch
-from pulsar_meta.jobs.entry_reader import read_columns
+from pulsar_meta.jobs.entry_reader import TOPIC, read_columns, record_batch
 from pulsar_meta.jobs.spark.options import several, truth, whole_number
 from pulsar_meta.jobs.spark.pushdown import Wanted, wanted_by
 from pulsar_meta.jobs.topics.scope import chosen_topics
@@ -21,7 +20,6 @@ from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import Topic, followed, topic_of
 from pulsar_meta.stores.base import Store
 
-SPARK_TYPES: Final = {"integer": "bigint", "boolean": "boolean", "text": "string"}
 ENTRIES_A_PARTITION: Final = 500_000
 
 
@@ -54,7 +52,7 @@ class PulsarEntries(DataSource):
 
     def schema(self) -> str:
         """Return the columns that were asked for."""
-        return entry_schema(wanted_columns(self.options))
+        return spark_schema(wanted_columns(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what plans and reads."""
@@ -153,10 +151,7 @@ class FilteredEntryReader(EntryReader):
 def wanted_columns(options: Mapping[str, str]) -> tuple[str, ...]:
     """Return the columns of the option `columns` (commas between), all without it; UsageError."""
     names = tuple(name.strip() for name in options.get("columns", "").split(",") if name.strip())
-    for name in names:
-        if name not in COLUMNS:
-            raise UsageError(f"pulsar_entries: no column {name!r}; there are {', '.join(COLUMNS)}")
-    return names or COLUMNS
+    return checked_names(names, ENTRY_COLUMNS, "entries")
 
 
 def divide(ranges: Iterator[tuple[EntryRange, int]], size: int) -> Iterator[list[EntryRange]]:
@@ -172,10 +167,3 @@ def divide(ranges: Iterator[tuple[EntryRange, int]], size: int) -> Iterator[list
         cost += weight
     if held:
         yield held
-
-
-def entry_schema(columns: Sequence[str]) -> str:
-    """Return the columns of entries as Spark's DDL."""
-    return ", ".join(
-        f"{name} {'string' if name == TOPIC else SPARK_TYPES[COLUMN_TYPES[name]]}" for name in columns
-    )

@@ -11,10 +11,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pulsar_meta.codecs.errors import PulsarMetaError, UsageError
+from pulsar_meta.codecs.frames.row_schema import MESSAGE_COLUMNS, checked_names, spark_schema
 from pulsar_meta.jobs.entries.entry_choice import Choice, Range
 from pulsar_meta.jobs.entries.entry_sources import LIVE, Opened, Sources
 from pulsar_meta.jobs.entries.filters import parse_filter
-from pulsar_meta.jobs.messages.columns import COLUMN_TYPES, checked_columns
 from pulsar_meta.jobs.messages.reading import MessageOptions
 from pulsar_meta.jobs.messages.stream import reader_of, transactions_of
 from pulsar_meta.jobs.spark.options import several, truth, whole_number
@@ -27,10 +27,6 @@ from pulsar_meta.jobs.topics.topic import Ledger, SegmentNames, Topic, followed,
 from pulsar_meta.jobs.transactions.outcomes import Transactions
 from pulsar_meta.stores.base import Store
 
-SPARK_TYPES: Final = {
-    "int64": "bigint", "int32": "int", "string": "string", "binary": "binary", "bool": "boolean",
-    "map": "map<string,string>",
-}  # fmt: skip
 # What a task reads at most, and how many tasks there are at least, where there is enough for them.
 ENTRIES_A_TASK: Final = 200_000
 BYTES_A_TASK: Final = 256 << 20
@@ -76,7 +72,7 @@ class PulsarMessages(DataSource):
     def schema(self) -> str:
         """Return the columns that were asked for."""
         names = _listed(self.options.get("columns", ""))
-        return ", ".join(f"`{name}` {SPARK_TYPES[COLUMN_TYPES[name]]}" for name in checked_columns(names))
+        return spark_schema(checked_names(names, MESSAGE_COLUMNS, "messages"))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what plans and reads."""
@@ -109,7 +105,8 @@ class MessageSourceReader(DataSourceReader):
         self.size = whole_number(options, "entriesPerPartition", 1) if _is_cut(options) else None
         where = options.get("where")
         self.options = MessageOptions(
-            columns=checked_columns(columns), where=None if where is None else parse_filter(where)
+            columns=checked_names(columns, MESSAGE_COLUMNS, "messages"),
+            where=None if where is None else parse_filter(where),
         )
         self.wanted = Wanted()
 
