@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,6 +17,7 @@ from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.render.template import Template, parse_template
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
+from pulsar_meta.codecs.frames.entry_json import PAYLOAD_FORMS
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.times import parse_time
 from pulsar_meta.entries.base import EntrySource
@@ -32,6 +34,8 @@ from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.jobs.topics.topic import MAX_ID, parse_ledger_id, with_bookkeeper
 from pulsar_meta.stores.base import Store
 
+SIZE_UNIT = 2**20
+DIRECTORY = "dir:"
 LIMITS = "Limits"
 PANEL = "Filter"
 
@@ -146,6 +150,48 @@ def chosen_template(shell: Shell, text: str | None, types: Mapping[str, str]) ->
     if shell.output_format not in (None, Format.PLAIN):
         raise UsageError("--format is a form of output by itself: leave -o out")
     return template
+
+
+@dataclass(frozen=True)
+class LookOptions:
+    """How closely to look at entries, and how to show them."""
+
+    deep: Annotated[bool, typer.Option("--deep", help="Open batches, message by message.")] = False
+    payload: Annotated[
+        str | None,
+        typer.Option(
+            "--payload",
+            metavar="FORM|dir:DIR",
+            help="Show payloads as text, hex, base64 or hash, or write each into a file of DIR.",
+        ),
+    ] = None
+    max_size: Annotated[
+        int, typer.Option("--max-size", min=1, metavar="MIB", help="Largest payload to decompress.")
+    ] = 256
+    transactions: Annotated[
+        bool,
+        typer.Option(
+            "--transactions", help="Show the outcome of each entry's transaction, and whether readers see it."
+        ),
+    ] = False
+    template: LineTemplate = None
+
+    def look(self) -> DumpOptions:
+        """Return how closely to look; UsageError for a --payload that is neither a form nor a directory."""
+        size = self.max_size * SIZE_UNIT
+        if self.payload is None:
+            return DumpOptions(self.deep, max_size=size)
+        if self.payload in PAYLOAD_FORMS:
+            return DumpOptions(True, form=self.payload, max_size=size)
+        return DumpOptions(True, directory=_directory(self.payload), max_size=size)
+
+
+def _directory(payload: str) -> Path:
+    """Return the directory for payloads; UsageError for a name that is more likely a misspelled form."""
+    named, directory = payload.startswith(DIRECTORY), Path(payload.removeprefix(DIRECTORY))
+    if not named and "/" not in payload and not directory.is_dir():
+        raise UsageError(f"--payload {payload}: {', '.join(PAYLOAD_FORMS)}, or a directory as {DIRECTORY}DIR")
+    return directory
 
 
 class Level(StrEnum):

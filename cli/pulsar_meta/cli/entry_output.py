@@ -1,0 +1,99 @@
+"""Entries written in blocks: to the output of the command, by one process or several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pulsar_meta.cli.outputs import beside, whole_file
+from pulsar_meta.cli.render.entries import parquet_row
+from pulsar_meta.cli.render.entry_forms import Output, Rendering, frames
+from pulsar_meta.cli.render.parquet import Columns
+from pulsar_meta.cli.render.tables import Format
+from pulsar_meta.cli.shell import Shell
+from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.reader import Buffer
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.entries.entry_blocks import Patience, PresentBlock
+from pulsar_meta.jobs.entries.entry_dump import DumpOptions, describe
+from pulsar_meta.jobs.entries.entry_portions import Portion, Portions, entries_of
+from pulsar_meta.jobs.entries.entry_reading import Readable
+from pulsar_meta.jobs.entries.entry_sources import Sources
+from pulsar_meta.jobs.pool import SharedWork
+from pulsar_meta.jobs.topics.topic import Report
+
+
+def write_portions(
+    shell: Shell, portions: Portions, look: DumpOptions, jobs: int, sources: Sources, source: EntrySource
+) -> None:
+    """Write entries in blocks, with several processes."""
+    index = FrameIndex.of(shell) if shell.format is Format.RAW else FrameIndex(None)
+    with shell.bytes_out() as out, TemporaryDirectory() as directory:
+        rendering = Rendering(shell.format, look, directory, noted=index.path is not None)
+        heading, patience = [rendering.heading], Patience()
+
+        def headed(*data: Buffer) -> None:
+            out.writelines([*islice(heading, 1), *data])
+            heading.clear()
+
+        def here(portion: Portion) -> Output:
+            return Output(rendering.write(source, portion, headed, patience), b"")
+
+        shared = SharedWork(jobs, sources.opened, source, rendering, here, entries_of, at_once=True)
+        for portion, output in shared.run(portions):
+            if output.data:
+                headed()
+            output.write(out)
+            portions.account(output.ranges)
+            headed()
+            for (part, _), one in zip(portion, output.ranges, strict=True):
+                index.note(part.ledger.ledger_id, one.entry_ids)
+    index.write()
+
+
+def write_frames(shell: Shell, entries: Iterator[PresentBlock | Readable]) -> None:
+    """Write the form that `frames:` reads, and the index of a file."""
+    index = FrameIndex.of(shell)
+    shell.emit_bytes(frames(entries, index.note))
+    index.write()
+
+
+def as_columns(
+    held: Iterator[PresentBlock | Readable], look: DumpOptions, report: Report
+) -> Iterator[Document | Columns]:
+    """Yield blocks as columns, and other entries as rows."""
+    for some in held:
+        if isinstance(some, PresentBlock):
+            from pulsar_meta.cli.render import entry_blocks
+
+            for part in entry_blocks.columns(some):
+                yield part if isinstance(part, Columns) else parquet_row(describe(*part, look, report))
+        else:
+            yield parquet_row(describe(*some, look, report))
+
+
+@dataclass(slots=True)
+class FrameIndex:
+    """The file FILE.idx, which says which entry each frame of FILE is; None if the output is no file."""
+
+    path: Path | None
+    lines: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, shell: Shell) -> FrameIndex:
+        """Return the index of the output."""
+        return cls(None if shell.output is None else beside(shell.output, ".idx"))
+
+    def note(self, ledger_id: int, entry_ids: Iterable[int]) -> None:
+        """Add the next frames."""
+        if self.path is not None:
+            self.lines += (f'{{"ledger": {ledger_id}, "entry": {entry_id}}}\n' for entry_id in entry_ids)
+
+    def write(self) -> None:
+        """Write the file."""
+        if self.path is not None:
+            with whole_file(self.path, "w") as out:
+                out.writelines(self.lines)
