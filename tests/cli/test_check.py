@@ -55,6 +55,11 @@ def test_a_finding_in_every_format(damaged: list[object]) -> None:
     assert done.returncode == 1
     [finding] = json.loads(done.stdout)
     assert finding.pop("message").startswith("BookKeeper has no metadata of it: its 50 entries can't be read")
+    evidence = finding["evidence"]
+    assert (evidence.pop("for"), evidence.pop("against")) == (
+        [{"source": "list", "says": "the topic's list names it"}],
+        [],
+    )
     assert finding == {
         "code": "ledger-without-metadata",
         "severity": "error",

@@ -61,6 +61,8 @@ def cursor_in_vanished(patient: Patient) -> None:
     take_out(patient, topic, counted(topic)[1])
     patient.remove(ledger_path(counted(topic)[1]))
     patient.expect("cursor-in-vanished-ledger", topic)
+    if patient.entries is not None:
+        patient.expect("ledger-lost", topic, counted(topic)[1])
 
 
 def ranges(patient: Patient) -> None:

@@ -14,7 +14,7 @@ import typer
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.engine_options import Engine, EngineOptions
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import StoreUrl
+from pulsar_meta.cli.options import OtherStores, StoreUrl
 from pulsar_meta.cli.render.findings import VIEW, given_places, with_places
 from pulsar_meta.cli.render.metrics import FindingCounts
 from pulsar_meta.cli.render.tables import Format, View
@@ -106,6 +106,11 @@ def check(
             help="Print one verdict instead: can this store be upgraded or downgraded to a Pulsar release?",
         ),
     ] = None,
+    other_stores: OtherStores = None,
+    consequences: Annotated[
+        bool,
+        typer.Option("--consequences", help="Also list the findings that a reported cause explains."),
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings, too.")] = False,
 ) -> None:
     """Find topics that don't load, lost data, and damage that loading a topic would make permanent.
@@ -138,6 +143,7 @@ def check(
         _releases(for_version or ([] if before_upgrade is None else [before_upgrade])),
         _age(idle),
         everything,
+        consequences,
     )
     urls = list(entries or shell.settings.entries)
     spark = _worth_spark(shell, engine, names or ())
@@ -155,7 +161,8 @@ def check(
             _show_upgrade(shell, upgrade)
             return
         shell.warn_of_old_parts(opened, names or ())
-        run = checkup(opened, source, names or (), options, advance, urls=urls, passes=passes)
+        others = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
+        run = checkup(opened, source, names or (), options, advance, urls=urls, passes=passes, others=others)
         given = given_places(store, entries)
         _emit(shell, run, _shown(run.findings(), hidden, counts, given), redact(opened.url), hidden)
         ensure_not_empty(opened, run.scope, sum(counts.values()) + run.counts["topics"])

@@ -17,7 +17,7 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableErr
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_layout import find_bookies, split_url
-from pulsar_meta.jobs.check.cluster import bookie_findings, cookie_findings, generator
+from pulsar_meta.jobs.check.cluster import bookie_findings, cookie_findings, generator, older_store
 from pulsar_meta.jobs.check.codes import Finding, Severity, code, finding
 from pulsar_meta.jobs.check.context import (
     CheckOptions,
@@ -37,6 +37,7 @@ from pulsar_meta.jobs.check.ledger_index import (
     index_ledgers,
     read_bookie_records,
 )
+from pulsar_meta.jobs.check.lost_ledgers import every_list, lost_ledgers, unnamed_on_disks
 from pulsar_meta.jobs.check.orphans import Orphans, orphan_objects
 from pulsar_meta.jobs.check.recheck import Recheck, depends_on_bookies, depends_on_timing
 from pulsar_meta.jobs.check.repairs import with_repair
@@ -53,7 +54,10 @@ from pulsar_meta.jobs.check.scope import CheckScope, check_scope
 from pulsar_meta.jobs.check.segments import segment_findings
 from pulsar_meta.jobs.check.topic_reader import TopicReader
 from pulsar_meta.jobs.check.totals import PartitionCounts, ScanTotals
+from pulsar_meta.jobs.check.verdicts import Verdicts, shared_ledgers
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
+from pulsar_meta.jobs.topics.evidence import EvidenceReader
+from pulsar_meta.jobs.topics.other_clusters import OtherClusters
 from pulsar_meta.jobs.topics.segments import ScalableTopics
 from pulsar_meta.stores.base import Store, Versioned
 
@@ -70,8 +74,9 @@ UNLISTED: Final = "ledgers and topics that no record refers to"
 class Checkup:
     """A run over a scope of a store.
 
-    `urls` are those that `source` was opened from; `passes` scans the whole store. `context`, `index`,
-    `counts` and `not_checked` are complete once all findings were yielded.
+    `urls` are those that `source` was opened from; `passes` scans the whole store. `others` are stores of
+    other clusters that share the BookKeeper. `context`, `index`, `counts` and `not_checked` are complete once
+    all findings were yielded.
     """
 
     store: Store
@@ -81,6 +86,7 @@ class Checkup:
     passes: Passes
     urls: Sequence[str] = ()
     advance: Callable[[int], None] = lambda count: None
+    others: Sequence[Store] = ()
     context: Context = field(default_factory=Context)
     totals: ScanTotals = field(default_factory=ScanTotals)
     not_checked: dict[str, str] = field(default_factory=dict)
@@ -88,6 +94,7 @@ class Checkup:
     _lazy: LazyLedgers | None = None
     _with_finding: set[int] = field(default_factory=set)
     _early: set[tuple[object, ...]] = field(default_factory=set)
+    _reader: EvidenceReader | None = None
     _scalable: ScalableTopics = field(init=False)
 
     def __post_init__(self) -> None:
@@ -114,15 +121,67 @@ class Checkup:
     def findings(self) -> Iterator[Finding]:
         """Yield the findings as they are made."""
         recheck = Recheck(self.store, self.source, self.urls, self._scan_again)
+        verdicts = Verdicts(lambda: self._evidence, consequences=self.options.consequences)
         main = self._of_store() if self.scope.everything else self._of_topics()
         for each in chain(self._of_first_topics(), main):
             self._with_finding.add(each.ledger_id or 0)
             if not self.options.wants(each.code) or (self._early and each.place in self._early):
                 continue
-            if not recheck.postpones(each):
+            early = self._index is None and self._lazy is None
+            if early and verdicts.is_certain_early(each):
+                yield self._complete(verdicts.judge_early(each))
+            elif not recheck.postpones(each) and not verdicts.takes(each):
                 yield self._complete(each)
-        yield from map(self._complete, self._confirmed(recheck))
+        for each in self._confirmed(recheck):
+            if not verdicts.takes(each):
+                yield self._complete(each)
+        for each in self._judged(verdicts):
+            if self.options.wants(each.code):
+                yield self._complete(each)
         self._explain_gaps()
+
+    @property
+    def _evidence(self) -> EvidenceReader:
+        """The reader of everything that is known about suspected ledgers."""
+        if self._reader is None:
+            context = with_sources(self.context, self.store, self.source)
+            others = OtherClusters(self.store, self.others)
+            self._reader = EvidenceReader(
+                self.store, context.on_bookies, context.complete, others, context.stored
+            )
+        return self._reader
+
+    def _judged(self, verdicts: Verdicts) -> Iterator[Finding]:
+        """Yield the findings that need all evidence, and those about what only the disks have."""
+        evidence = self._evidence
+        if evidence.source is not None and self._reads_entries:
+            for each in self._on_disks_alone(evidence):
+                verdicts.takes(each)
+        if evidence.source is not None and self.scope.everything:
+            yield from older_store(self.store, evidence.source, self.index)
+        yield from verdicts.findings()
+        if self.scope.everything:
+            yield from shared_ledgers(evidence, self.totals.referenced)
+        self.not_checked |= verdicts.not_checked
+
+    def _on_disks_alone(self, evidence: EvidenceReader) -> Iterator[Finding]:
+        """Yield the ledgers that only disks have and a topic misses."""
+        referenced = in_order(self.totals.referenced)
+        index = self._index
+
+        def is_known(ledger_id: int) -> bool:
+            at = int(referenced.searchsorted(ledger_id))
+            if at < len(referenced) and int(referenced[at]) == ledger_id:
+                return True
+            if index is not None:
+                return index.facts(ledger_id).metadata != "absent"
+            return evidence.ledger(ledger_id).metadata != "absent"
+
+        candidates = unnamed_on_disks(evidence, is_known)
+        topics = (
+            topic for topic in every_list(evidence) if self.scope.holds(TopicName.parse(topic.name), None)
+        )
+        yield from lost_ledgers(evidence, topics, candidates)
 
     def _complete(self, each: Finding) -> Finding:
         """Return the finding with its final severity, its scalable topic and the command that repairs it."""
@@ -344,13 +403,15 @@ def checkup(
     *,
     urls: Sequence[str] = (),
     passes: Passes | None = None,
+    others: Sequence[Store] = (),
 ) -> Checkup:
     """Return a run over topics and namespaces, or over the whole store without names.
 
     `urls` are those that `source` was opened from; `passes` scans a whole store, by default in this process.
+    `others` are stores of other clusters that share the BookKeeper.
     Raises UsageError or UnreachableError.
     """
     scope = check_scope(store, tuple(names))
     return Checkup(
-        store, source, scope, options, passes or LocalPasses(store, source, advance), urls, advance
+        store, source, scope, options, passes or LocalPasses(store, source, advance), urls, advance, others
     )

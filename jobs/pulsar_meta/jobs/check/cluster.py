@@ -16,6 +16,7 @@ from pulsar_meta.access.files import read_regular
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.metadata.cookie import Cookie, decode_cookie
 from pulsar_meta.codecs.names import LEDGERS, SHORT_LEDGER_LIMIT, ledger_path
+from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_layout import LARGEST_COOKIE, BookieLayout
 from pulsar_meta.jobs.check.codes import Finding, Severity, finding
 from pulsar_meta.jobs.check.context import Context
@@ -189,6 +190,29 @@ def blocked(view: TopicView, findings: Sequence[Finding], store: Store) -> Itera
         evidence={"namespace": name, "topics": topics, "because": errors[0].code},
         **view.place(),
     )
+
+
+def older_store(store: Store, source: EntrySource, index: LedgerIndex) -> Iterator[Finding]:
+    """Yield a finding if disks have ledgers that the store doesn't know, with ids that are still to come."""
+    following = None if store.origin else store.next_sequence(GENERATOR)
+    if following is None or any(part.bookies is None for part in source.parts):
+        return
+    if len(index) and following <= int(index.ids[-1]):
+        # Only the generator was set back.
+        return
+    above = [
+        ledger_id
+        for ledger_id in source.ledgers()
+        if following <= ledger_id < SHORT_LEDGER_LIMIT and index.facts(ledger_id).metadata == "absent"
+    ]
+    if above:
+        yield finding(
+            "store-older-than-disks",
+            f"the next id of the store is {following}, but the disks have ledgers up to {above[-1]}: it is"
+            " from before they were created",
+            path=GENERATOR,
+            evidence={"highest": above[-1], "next": following, "ledgers": len(above)},
+        )
 
 
 def generator(store: Store, index: LedgerIndex) -> Iterator[Finding]:

@@ -83,7 +83,11 @@ class Code:
         return Members(f"evidence-{self.name}", f"{self.title}.", self._types)
 
     def _types(self) -> dict[str, Any]:
-        return {name: _type_of(kind) for name, kind in self.evidence.items()}
+        # Schemas of findings are rarely needed.
+        from pulsar_meta.jobs.topics.evidence import PieceDocument
+
+        own = {name: _type_of(kind) for name, kind in self.evidence.items()}
+        return own | {"for": list[PieceDocument], "against": list[PieceDocument]}
 
 
 def _type_of(kind: str) -> Any:
@@ -203,7 +207,7 @@ class Finding:
     """A problem, or a fact worth knowing: its place, and the values that were compared.
 
     `topic` is a full name, `cursor` a subscription's name, `repair` a command. `scalable_topic` is the topic
-    that `topic` is a segment of, or `topic` itself.
+    that `topic` is a segment of, or `topic` itself. `undecided` is True if the evidence allows no repair.
     """
 
     code: str
@@ -216,6 +220,7 @@ class Finding:
     evidence: Document = field(default_factory=dict)
     repair: str | None = None
     scalable_topic: str | None = None
+    undecided: bool = False
 
     @property
     def place(self) -> tuple[object, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,6 +18,7 @@ from pulsar_meta.entries.joined import JoinedEntries
 from pulsar_meta.jobs.entries.entry_sources import LIVE, TIERED, on_bookies
 from pulsar_meta.jobs.rewrite.readable import registered_versions
 from pulsar_meta.jobs.rewrite.releases import is_release
+from pulsar_meta.jobs.topics.completeness import COMPLETE, Completeness, completeness_of
 from pulsar_meta.jobs.topics.owners import SCHEMAS
 from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
@@ -39,7 +40,8 @@ class CheckOptions:
     `wanted` are the codes to report, None for all. `min_age` is the age from which an unreferenced ledger is
     reported, `idle` the time after which a subscription counts as idle. `releases` have to load every record;
     without any, the registered brokers' releases do. `every_ledger` indexes all ledgers even for single
-    topics, so that ledgers that no record refers to are found.
+    topics, so that ledgers that no record refers to are found. `consequences` also yields the findings that a
+    root cause explains.
     """
 
     wanted: frozenset[str] | None = None
@@ -47,6 +49,7 @@ class CheckOptions:
     releases: tuple[str, ...] = ()
     idle: int = 30 * DAY
     every_ledger: bool = False
+    consequences: bool = False
 
     def wants(self, *codes: str) -> bool:
         """Return True if at least one of these codes is to be reported."""
@@ -61,8 +64,9 @@ class Context:
     True if the store can change during the run. `now` is the store's time in milliseconds, None if unknown.
     `releases` have to load every record; `certain` is True if you named them, or their brokers are running.
     `value_limit` is the largest value in bytes that the server accepts. `has_offload` is True if a source is
-    tiered storage, and `stored` are its ledgers. `shadows` tells which topics are shadows. `schemas` returns
-    the versions of a topic's schema, None if unknown.
+    tiered storage, and `stored` are its ledgers. `complete` tells what of the bookies' disks was not given.
+    `shadows` tells which topics are shadows. `schemas` returns the versions of a topic's schema, None if
+    unknown.
     """
 
     source: EntrySource | None = None
@@ -78,6 +82,7 @@ class Context:
     registered: frozenset[str] = frozenset()
     has_offload: bool = False
     stored: frozenset[int] = frozenset()
+    complete: Completeness = COMPLETE
     idle: int = 30 * DAY
     shadows: ShadowSources = field(default_factory=lambda: ShadowSources(MemoryStore()))
     schemas: Callable[[TopicName], frozenset[int] | None] = lambda name: None
@@ -89,6 +94,16 @@ class Context:
             return self.source
         parts = on_bookies(self.source)
         return JoinedEntries(parts) if parts else None
+
+    def sees_all(self, members: Iterable[str]) -> bool:
+        """Return True if an entry that no source has is on none of these bookies.
+
+        Without members, which a missing ledger does not name, the disks of all bookies have to be complete.
+        """
+        if self.source is None:
+            return False
+        wanted = list(members)
+        return not (self.complete.of(wanted) if wanted else self.complete.every_gap)
 
     def is_old(self, time: int | None) -> bool:
         """Return True if a time (ms) is at least `min_age` ago, or unknown."""
@@ -128,6 +143,7 @@ def with_sources(
         context,
         source=source,
         stored=_stored(source),
+        complete=completeness_of(source),
         shadows=shadows or ShadowSources(store),
         schemas=SchemaVersions(store).of,
     )

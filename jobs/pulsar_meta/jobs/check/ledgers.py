@@ -84,7 +84,7 @@ def _missing_last(view: TopicView, ledger: Ledger) -> Iterator[Finding]:
             f" the topic removes it from the list; {_DEADLINE}"
         )
         yield finding("ledger-without-metadata", text, evidence=evidence, **place)
-    elif view.context.source is None:
+    elif not view.context.sees_all(()):
         text = (
             "BookKeeper has no metadata of the last ledger; if it had entries, loading the topic removes them"
             f" together with it, and {_DEADLINE} (use --entries to find out if it had any)"
@@ -149,7 +149,7 @@ def counts_zero(view: TopicView) -> Iterator[Finding]:
             continue
         on_bookies = view.last_on_bookies(ledger.ledger_id)
         if _is_counted_elsewhere(view, ledger) or (
-            facts.last_entry is None and on_bookies is None and view.context.source is not None
+            facts.last_entry is None and on_bookies is None and view.context.sees_all(facts.bookies.all)
         ):
             continue
         state = "is not closed" if facts.last_entry is None else f"has {facts.last_entry + 1} entries"

@@ -22,6 +22,7 @@ def with_repair(finding: Finding) -> Finding:
     """Return the finding with the command that repairs it, if it has none yet and there is one."""
     # A broker handles a note without help, but an unfinished offload can be cleared away.
     needed = finding.severity is not Severity.NOTE or finding.code == "offload-unfinished"
+    needed = needed and not finding.undecided
     words = _command(finding) if needed and finding.repair is None else None
     return finding if words is None else replace(finding, repair=shlex.join([PROGRAM, *words]))
 

@@ -32,6 +32,7 @@ from pulsar_meta.jobs.rewrite.decision import Decided, keep
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, bookkeeper_ledger_of
+from pulsar_meta.jobs.topics.other_clusters import OtherClusters
 from pulsar_meta.jobs.topics.owners import owner_in_custom
 from pulsar_meta.jobs.topics.partitions import held_partitions
 from pulsar_meta.jobs.topics.placement import with_end
@@ -69,6 +70,7 @@ def repair_topic_record(
     """
     topics = held_partitions(store, name)[0]
     owned = _owned(store, {str(topic) for topic in topics}, report)
+    owned, theirs = _without_other_clusters(store, owned, report)
     lists = [_List(store, source, topic, owned.get(str(topic), []), older=older) for topic in topics]
     found = [one for one in lists if one.owned or one.kept]
     if not found:
@@ -78,7 +80,7 @@ def repair_topic_record(
         tuple(one.decided(readers) for one in found),
         checked={"topics": len(found), "ledgers": sum(map(len, owned.values()))},
         not_checked={} if source is not None else {"entries": "no --entries"},
-        said=tuple(text for one in found for text in one.said()),
+        said=(*theirs, *(text for one in found for text in one.said())),
     )
 
 
@@ -98,6 +100,16 @@ def _owned(store: Store, topics: set[str], report: Report) -> dict[str, list[Own
         if owner is not None and owner.role == "data" and owner.name in topics:
             found.setdefault(owner.name, []).append(Owned(ledger, record.modified))
     return {name: sorted(some, key=lambda one: one.ledger.ledger_id) for name, some in found.items()}
+
+
+def _without_other_clusters(
+    store: Store, owned: dict[str, list[Owned]], report: Report
+) -> tuple[dict[str, list[Owned]], list[str]]:
+    """Return the ledgers that no other cluster in the same store names, and sentences about the others."""
+    ids = [one.ledger.ledger_id for some in owned.values() for one in some]
+    theirs = OtherClusters(store, report=report).owners(ids)
+    mine = {name: [one for one in some if one.ledger.ledger_id not in theirs] for name, some in owned.items()}
+    return mine, [f"ledger {ledger_id} stays out: {found[0]} names it" for ledger_id, found in theirs.items()]
 
 
 class _List:

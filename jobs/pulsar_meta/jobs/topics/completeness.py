@@ -143,20 +143,39 @@ def layout_gaps(layout: BookieLayout) -> Iterator[Gap]:
 
 def missing_logs(source: EntrySource, ledger_id: int, last: int | None = None) -> Iterator[MissingLog]:
     """Yield the entry logs that the index names for a ledger and that do not exist. Needs NumPy."""
+    for part in source.parts:
+        yield from _missing_logs_of(part, ledger_id, 0, last)
+
+
+def _missing_logs_of(part: EntrySource, ledger_id: int, first: int, last: int | None) -> Iterator[MissingLog]:
     import numpy as np
 
+    for files, table in part.located(ledger_id, first, last) or ():
+        numbers = np.frombuffer(table.locations, np.int64) >> 32
+        for number in np.unique(numbers).tolist():
+            path = files.paths.get(number)
+            if path is not None and path.exists():
+                continue
+            entry_ids = np.frombuffer(table.entry_ids, np.int64)[numbers == number]
+            parents = dict.fromkeys(str(one.parent) for one in files.paths.values())
+            bookie = next(iter(part.bookies or ()), None)
+            directory = str(path.parent) if path is not None else next(iter(parents), part.url)
+            yield MissingLog(bookie, directory, number, ledger_id, tuple(entry_ids.tolist()))
+
+
+def first_missing_logs(source: EntrySource) -> Iterator[MissingLog]:
+    """Yield the missing entry logs that the index names for the first or the last entry of a ledger.
+
+    Looks at two entries of each ledger, so that it costs little; a log in the middle of one ledger only is
+    found when the ledger's entries are counted.
+    """
     for part in source.parts:
-        for files, table in part.located(ledger_id, 0, last) or ():
-            numbers = np.frombuffer(table.locations, np.int64) >> 32
-            for number in np.unique(numbers).tolist():
-                path = files.paths.get(number)
-                if path is not None and path.exists():
-                    continue
-                entry_ids = np.frombuffer(table.entry_ids, np.int64)[numbers == number]
-                parents = dict.fromkeys(str(one.parent) for one in files.paths.values())
-                bookie = next(iter(part.bookies or ()), None)
-                directory = str(path.parent) if path is not None else next(iter(parents), part.url)
-                yield MissingLog(bookie, directory, number, ledger_id, tuple(entry_ids.tolist()))
+        if part.entry_logs is None:
+            continue
+        for ledger_id in part.ledgers():
+            ends = {next(part.entry_ids(ledger_id), None), part.last_entry(ledger_id)} - {None}
+            for entry_id in ends:
+                yield from _missing_logs_of(part, ledger_id, entry_id or 0, entry_id)
 
 
 def store_gaps(store: Store) -> dict[str, str]:

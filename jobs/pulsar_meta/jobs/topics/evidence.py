@@ -96,6 +96,11 @@ class Case:
         """Whether more independent witnesses support the claim than contradict it."""
         return len(self.witnesses) > len({piece.witness for piece in self.contradicts})
 
+    @property
+    def is_unlikely(self) -> bool:
+        """Whether more independent witnesses contradict the claim than support it."""
+        return len({piece.witness for piece in self.contradicts}) > len(self.witnesses)
+
     def doubt(self) -> str:
         """Return the two readings, which one is more likely and why, and what to look at; "" for no doubt."""
         if self.allows_repair:
@@ -168,7 +173,7 @@ class EvidenceReader:
     ) -> LedgerEvidence:
         """Return what is known about a ledger.
 
-        `relatives` may have the same metadata by mistake. `entries` is the count of a list that names it.
+        `relatives` may have the same metadata by mistake. `entries` is the count in a list that names it.
         """
         known = self._read.get(ledger_id)
         if known is None:
@@ -270,8 +275,8 @@ def membership(
     `listed_by` are other topics whose lists name it, `relatives` ledgers of other topics whose metadata may
     have been written over its own.
     """
-    count = next((one.counted for one in topic.ledgers if one.ledger_id == ledger_id), 0)
-    ledger = reader.ledger(ledger_id, (*topic.ids, *relatives), count or None)
+    count = next((one.counted for one in topic.ledgers if one.ledger_id == ledger_id), None)
+    ledger = reader.ledger(ledger_id, (*topic.ids, *relatives), count)
     pieces = [
         *_by_lists(topic, ledger_id, listed_by),
         *_by_metadata(topic, ledger),
@@ -412,8 +417,7 @@ def _may_be_copy(ledger: LedgerEvidence, entries: int | None) -> bool:
         return known is not None
     if known.last_entry is None:
         return False
-    if entries is not None and entries != known.last_entry + 1:
-        return True
-    if ledger.disk is None:
-        return ledger.is_nowhere and known.last_entry >= 0
-    return not ledger.gaps and ledger.disk.last_entry != known.last_entry
+    if ledger.disk is not None and not ledger.gaps and not ledger.missing_logs:
+        return ledger.disk.last_entry != known.last_entry
+    # A list that names the ledger is a reason for its record; without disks one of both is wrong.
+    return entries is None and ledger.is_nowhere and known.last_entry >= 0

@@ -1,0 +1,187 @@
+"""Groups findings that one cause explains: a missing log, directory or disk, or a lost part of the store.
+
+The cause is one finding that counts the topics and ledgers it affects. Its consequences are not listed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_path
+from pulsar_meta.jobs.check.codes import Finding, Severity, finding
+from pulsar_meta.jobs.topics.completeness import Gap, MissingLog, first_missing_logs
+from pulsar_meta.jobs.topics.evidence import EvidenceReader
+from pulsar_meta.stores.base import Store
+
+# So many findings below one path, and nothing left there, are one lost part of the store.
+LOST_PART: Final = 5
+
+
+@dataclass(slots=True)
+class _Group:
+    """The findings that one cause explains."""
+
+    topics: set[str] = field(default_factory=set)
+    ledgers: set[int] = field(default_factory=set)
+    codes: Counter[str] = field(default_factory=Counter)
+    severity: Severity = Severity.NOTE
+
+    def add(self, consequence: Finding) -> None:
+        if consequence.topic is not None:
+            self.topics.add(consequence.topic)
+        if consequence.ledger_id is not None:
+            self.ledgers.add(consequence.ledger_id)
+        self.codes[consequence.code] += 1
+        if consequence.severity.rank < self.severity.rank:
+            self.severity = consequence.severity
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        return {"topics": len(self.topics), "ledgers": len(self.ledgers), "consequences": self.codes.total()}
+
+    @property
+    def text(self) -> str:
+        return f"{_count(len(self.ledgers), 'ledger')} of {_count(len(self.topics), 'topic')}"
+
+
+@dataclass(slots=True)
+class RootCauses:
+    """Causes and what they explain. `not_checked` are the gaps in what was given."""
+
+    store: Store
+    consequences: list[Finding] = field(default_factory=list)
+    not_checked: dict[str, str] = field(default_factory=dict)
+    _logs: dict[tuple[str | None, str], _Group] = field(default_factory=dict)
+    _gaps: dict[Gap, _Group] = field(default_factory=dict)
+    _bookies: dict[str, _Group] = field(default_factory=dict)
+    _lost: dict[str, _Group] = field(default_factory=dict)
+
+    def add_missing(self, reader: EvidenceReader) -> None:
+        """Add everything that is known to be missing, whether or not a finding depends on it."""
+        for gap in reader.complete.every_gap:
+            self._gaps.setdefault(gap, _Group())
+        for log in (
+            () if reader.source is None or reader.complete.lives else first_missing_logs(reader.source)
+        ):
+            self._logs.setdefault((log.bookie, log.file), _Group()).ledgers.add(log.ledger_id)
+
+    def add_log(self, logs: Sequence[MissingLog], consequence: Finding) -> None:
+        """Count a finding that missing entry logs explain."""
+        for log in logs:
+            self._logs.setdefault((log.bookie, log.file), _Group()).add(consequence)
+        self.consequences.append(consequence)
+
+    def add_gap(self, gaps: Sequence[Gap], consequence: Finding) -> None:
+        """Count a finding that says nothing as long as something of the disks is not given."""
+        for gap in gaps:
+            self._gaps.setdefault(gap, _Group()).add(consequence)
+        self.consequences.append(consequence)
+
+    def add_bookie(self, bookie: str, consequence: Finding) -> None:
+        """Count a finding that a bookie explains which has lost everything."""
+        self._bookies.setdefault(bookie, _Group()).add(consequence)
+        self.consequences.append(consequence)
+
+    def gather_lost_parts(self, judged: Sequence[Finding]) -> list[Finding]:
+        """Return the findings that no lost part of the store explains; count the others."""
+        parts: dict[str, list[Finding]] = {}
+        for one in judged:
+            path = _part_of(one)
+            if path is not None:
+                parts.setdefault(path, []).append(one)
+        lost = {path for path, some in parts.items() if len(some) >= LOST_PART and self._is_lost(path, some)}
+        left = []
+        for one in judged:
+            path = _part_of(one)
+            if path in lost:
+                self._lost.setdefault(str(path), _Group()).add(one)
+                self.consequences.append(one)
+            else:
+                left.append(one)
+        return left
+
+    def _is_lost(self, path: str, some: Sequence[Finding]) -> bool:
+        """Return whether nothing is left of a part but what belongs to the lost topics."""
+        names = {_last_name(one) for one in some}
+        return all(name in names for name in self.store.children(path))
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield a finding for each cause."""
+        for (bookie, file), group in sorted(
+            self._logs.items(), key=lambda item: (item[0][0] or "", item[0][1])
+        ):
+            yield _log_finding(bookie, file, group)
+        for gap, group in self._gaps.items():
+            what = f"entries of {group.text}" if group.codes else "entries that may be there"
+            self.not_checked[f"{gap}"] = what
+            if group.codes and gap.part == "directory":
+                yield _directory_finding(gap, group)
+        for bookie, group in sorted(self._bookies.items()):
+            yield _bookie_finding(bookie, group)
+        for path, group in sorted(self._lost.items()):
+            yield _lost_part_finding(path, group)
+
+
+def _log_finding(bookie: str | None, file: str, group: _Group) -> Finding:
+    whose = "a bookie's index" if bookie is None else f"the index of bookie {bookie}"
+    return finding(
+        "entry-log-missing",
+        f"{whose} refers to entry log {file}, which does not exist: {group.text} are affected",
+        severity=Severity.ERROR if group.severity is Severity.ERROR else Severity.WARNING,
+        path=file,
+        evidence={"bookie": bookie, "file": file, **group.numbers},
+    )
+
+
+def _directory_finding(gap: Gap, group: _Group) -> Finding:
+    return finding(
+        "bookie-directory-missing",
+        f"directory {gap.place} of bookie {gap.bookie} was not given, so that entries of {group.text} are"
+        " not checked",
+        severity=Severity.WARNING,
+        path=gap.place,
+        evidence={"bookie": gap.bookie, "directory": gap.place, **group.numbers},
+    )
+
+
+def _bookie_finding(bookie: str, group: _Group) -> Finding:
+    return finding(
+        "bookie-emptied",
+        f"bookie {bookie} has no entry of any ledger, and should have copies of {group.text}",
+        severity=Severity.ERROR if group.severity is Severity.ERROR else Severity.WARNING,
+        path=f"{LEDGERS}/cookies/{bookie}",
+        evidence={"bookie": bookie, **group.numbers},
+    )
+
+
+def _lost_part_finding(path: str, group: _Group) -> Finding:
+    return finding(
+        "store-part-lost",
+        f"nothing is left below {path}: {group.text} are affected",
+        severity=group.severity,
+        path=path,
+        evidence=dict(group.numbers),
+    )
+
+
+def _part_of(judged: Finding) -> str | None:
+    """Return the part of the store in which the record is that a finding misses; None for another finding."""
+    if judged.code == "ledger-without-metadata" and judged.ledger_id is not None and judged.ledger_id >= 0:
+        return ledger_path(judged.ledger_id).rpartition("/")[0]
+    if judged.code == "topic-record-lost" and judged.topic is not None:
+        return TopicName.parse(judged.topic).path.rpartition("/")[0]
+    return None
+
+
+def _last_name(judged: Finding) -> str:
+    """Return the last part of the path of the record that a finding misses."""
+    if judged.code == "topic-record-lost" and judged.topic is not None:
+        return TopicName.parse(judged.topic).path.rpartition("/")[2]
+    return ""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
