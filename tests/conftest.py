@@ -1,4 +1,4 @@
-"""Fixtures that every test may use: captures, real servers, a path of its own; and what skips loudly."""
+"""Fixtures for every test (captures, real servers, a path in a store), marks, and the order of tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, settings
 
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.spark.session import spark_session
-from tests.servers import etcd, java, oxia, report, zookeeper
+from tests.servers import etcd, java, oxia, processes, report, zookeeper
 from tests.servers.jars import NoJars
 from tests.servers.restartable import skip_or_fail
 from tests.servers.versions import NO_JARS
@@ -31,31 +31,32 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).parent.parent
 CAPTURES = REPOSITORY / "fixtures" / "captures"
-# An example may take its time on a busy machine.
+# Hypothesis may take longer on a busy machine.
 settings.register_profile(
     "patient", deadline=timedelta(seconds=10), suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile("patient")
+# For `make quick`.
+settings.register_profile("quick", settings.get_profile("patient"), max_examples=20)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "patient"))
 if not os.access(REPOSITORY, os.W_OK):
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", f"{tempfile.gettempdir()}/hypothesis-{os.getuid()}")
-# What a pipe or a full disk does to a run is seen where its output waits in a buffer, as it does for people.
+# Users run the program with buffered output, so tests of closed pipes and full disks must buffer it too.
 os.environ.pop("PYTHONUNBUFFERED", None)
-# Of every Spark that a test starts, in this process or below another: the launcher and what it launches.
+# Java options for the launcher and the Spark of every test, also of tests that start Spark in a subprocess.
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(java.BRIEF))
 os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(java.options("spark")))
-# Folders whose tests run servers, and wait for them.
-WITH_SERVERS = [
-    Path(__file__).parent / folder for folder in ("chaos", "stores", "jobs/rewrite", "jobs/repair")
-]
+# A test that uses one of these fixtures, directly or through another, gets the mark `server`.
+SERVER_FIXTURES = {"zookeeper_server", "etcd_server", "oxia_server"}
 _roots = count()
-# What is imported and collected stays: nothing is gained by looking through it for garbage meanwhile.
+# Imported modules and collected tests stay alive, so collecting garbage meanwhile would find nothing.
 gc.disable()
 
 
 def extract(archive: Path, into: Path) -> None:
-    """Unpack files and folders of a tar; anything else in it, or a name that leads out of `into`, is refused.
+    """Unpack files and folders of a tar archive.
 
-    TarFile's own filters came with Python 3.11.4.
+    Raises ValueError for any other kind of member and for a name that points outside `into`. (The filters of
+    TarFile need Python 3.11.4.)
     """
     with tarfile.open(archive) as opened:
         for member in opened:
@@ -77,7 +78,7 @@ def extract(archive: Path, into: Path) -> None:
 
 
 def unpack_capture(name: str, into: Path) -> Path:
-    """Unpack the capture `name` below `into` and return its folder, truth files in it."""
+    """Unpack the capture `name` and its truth files into a new folder in `into` and return that folder."""
     extract(CAPTURES / f"{name}.tar.xz", into)
     folder = into / name
     for packed in CAPTURES.glob(f"{name}.truth*.json.xz"):
@@ -87,22 +88,25 @@ def unpack_capture(name: str, into: Path) -> Path:
 
 
 @contextmanager
-def only_one(file: Path) -> Iterator[None]:
-    """Let one process at a time into the block."""
+def exclusive(file: Path) -> Iterator[None]:
+    """Run the block in one process at a time."""
     with file.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def state_of(folder: Path) -> dict[str, tuple[int, int]]:
-    """Return size and time of change of each file below a folder."""
+    """Map each file in a folder to its size and modification time."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {str(file): (file.stat().st_size, file.stat().st_mtime_ns) for file in files}
 
 
 @pytest.fixture(scope="session")
 def capture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
-    """Return a function that unpacks a capture by its name, once for all workers; tests only read in it."""
+    """A function that unpacks a capture by its name and returns its folder.
+
+    All workers share the folder, so tests must not write to it; at the end, the fixture checks that none did.
+    """
     base = tmp_path_factory.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "captures"
     shared.mkdir(exist_ok=True)
@@ -111,7 +115,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
     def unpack(name: str) -> Path:
         folder = shared / name
         if name not in unpacked:
-            with only_one(shared / f"{name}.lock"):
+            with exclusive(shared / f"{name}.lock"):
                 if not folder.exists():
                     unpack_capture(name, shared / "unfinished").rename(folder)
             unpacked[name] = state_of(folder)
@@ -119,18 +123,18 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
 
     yield unpack
     for name, before in unpacked.items():
-        assert state_of(shared / name) == before, f"a test wrote into the capture {name}"
+        assert state_of(shared / name) == before, f"a test changed the capture {name}"
 
 
 @pytest.fixture
 def root() -> str:
-    """A path of its own for each test of a worker."""
+    """A path in a store that no other test of this worker uses."""
     return f"/test-{next(_roots)}"
 
 
 @pytest.fixture(scope="session")
 def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zookeeper.ZookeeperServer]:
-    """One server for all tests of a worker; who kills it starts it again."""
+    """A real ZooKeeper for all tests of a worker. A test that kills it must start it again."""
     skip_or_fail(zookeeper.why_not())
     with zookeeper.ZookeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
@@ -138,7 +142,7 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zooke
 
 @pytest.fixture(scope="session")
 def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[etcd.EtcdServer]:
-    """One server for all tests of a worker; who kills it starts it again."""
+    """A real etcd for all tests of a worker. A test that kills it must start it again."""
     skip_or_fail(etcd.why_not())
     with etcd.EtcdServer(tmp_path_factory.mktemp("etcd")) as server:
         yield server
@@ -146,7 +150,7 @@ def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[etcd.EtcdS
 
 @pytest.fixture(scope="session")
 def oxia_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[oxia.OxiaServer]:
-    """One server for all tests of a worker; who kills it starts it again."""
+    """A real Oxia for all tests of a worker. A test that kills it must start it again."""
     skip_or_fail(oxia.why_not())
     with oxia.OxiaServer(tmp_path_factory.mktemp("oxia")) as server:
         yield server
@@ -154,7 +158,7 @@ def oxia_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[oxia.OxiaS
 
 @pytest.fixture(scope="session")
 def session() -> Iterator[SparkSession]:
-    """The one Spark of a worker's tests; what they call in this process takes it, whatever its settings."""
+    """The Spark session of a worker. Code under test gets it too, even if it asks for other settings."""
     skip_or_fail(java.why_not())
     conf = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}
     with spark_session(SparkSettings("local[2]", conf)) as session:
@@ -162,31 +166,36 @@ def session() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def nothing_frozen() -> Iterator[None]:
-    """Let garbage of the program's runs in this process be collected: it freezes what its start makes."""
+def no_gc_freeze() -> Iterator[None]:
+    """Disable `gc.freeze`: the program calls it when it starts, and it starts many times in this process."""
     with patch.object(gc, "freeze", lambda: None):
         yield
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage again, without a look at what was imported and collected."""
+    """Turn garbage collection on again, and let it skip the imported modules and the collected tests."""
     gc.freeze()
     gc.enable()
 
 
 def pytest_sessionfinish() -> None:
-    """Look through garbage once: pytest does so five times, and what is left ends with the process."""
+    """Collect garbage once, so that the five collections that pytest runs next have nothing to search."""
     gc.collect()
     gc.freeze()
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the first worker begin with Spark, the second with servers, and all end with short tests.
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+    """Add the mark `server`, and sort: Spark for the first worker, servers for the second, short tests last.
 
-    A worker gets its part in this order, and what is stolen from it is the end of that: so one Spark and one
-    server of each kind do, and no worker is left alone with minutes of work.
+    Workers get consecutive parts of the list, and other workers take tests from the end of a part. In this
+    order, one Spark and one server of each kind are enough, and no worker ends with minutes of work.
     """
+    for item in items:
+        if "interop" in item.keywords or SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("server")
+    # Here pytest deselects by -m and -k, so the marks must be there and the order must not.
+    yield
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     kinds: dict[str, list[pytest.Item]] = {"spark": [], "servers": [], "short": []}
     for item in items:
@@ -201,13 +210,14 @@ def _kind(item: pytest.Item) -> str:
         return "short"
     if "spark" in item.keywords:
         return "spark"
-    return "servers" if item.path.parent in WITH_SERVERS else "short"
+    return "servers" if "server" in item.keywords else "short"
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
     if item.get_closest_marker("spark") or item.get_closest_marker("java"):
         skip_or_fail(java.why_not())
+    processes.unmarked_test = None if {"server", "java", "spark"} & set(item.keywords) else item.nodeid
     yield from _skip_or_fail_without_jars()
 
 
@@ -217,7 +227,7 @@ def pytest_runtest_call() -> Generator[None]:
 
 
 def _skip_or_fail_without_jars() -> Generator[None]:
-    """What needs Pulsar's jars is skipped where there are none, and fails in CI."""
+    """Skip a test that needs the jars of Pulsar if they are missing; in CI, fail."""
     try:
         yield
     except NoJars as error:
@@ -225,6 +235,6 @@ def _skip_or_fail_without_jars() -> Generator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what did not run, and what failed before it passed, and why."""
+    """List the tests that did not run and those that passed only when repeated, with the reasons."""
     report.did_not_run(terminalreporter)
     report.failed_first(terminalreporter)

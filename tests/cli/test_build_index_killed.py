@@ -15,6 +15,8 @@ from tests.cli.program import MAIN, environment, pulsar_meta, wait_until
 from tests.servers import zookeeper
 from tests.servers.restartable import skip_or_fail
 
+pytestmark = pytest.mark.server
+
 FOLDER = "/managed-ledgers/public/default/persistent"
 TOPICS = 60
 KILLED_AFTER = 15

@@ -38,6 +38,7 @@ def history(capture: Callable[[str], Path], tmp_path: Path) -> str:
     return f"zk-files:{tmp_path / 'data'}"
 
 
+@pytest.mark.server
 def test_changed_fields_have_old_and_new_values(history: str, run: Run) -> None:
     words = ("history", "cursor", "public/default/orders", "batch-idx", "--store", history)
     ran = run(*words, "-o", "json")
@@ -51,6 +52,7 @@ def test_changed_fields_have_old_and_new_values(history: str, run: Run) -> None:
     assert "cursorsLedgerId" in lines[-1]
 
 
+@pytest.mark.server
 def test_a_path_without_history_is_not_found(history: str, run: Run) -> None:
     ran = run("history", "/nowhere", "--store", history)
     assert (ran.returncode, ran.stdout) == (3, b"")

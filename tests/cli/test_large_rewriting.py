@@ -20,6 +20,8 @@ from tests.cli.program import MAIN, environment, pulsar_meta, wait_until
 from tests.servers import zookeeper
 from tests.servers.restartable import skip_or_fail
 
+pytestmark = pytest.mark.server
+
 CURSORS = ALONE + 600
 WORDS = ("compress-cursors", "--compression", "zstd", "--threshold", "64", "--yes")
 

@@ -16,6 +16,8 @@ from tests.servers import etcd, oxia, zookeeper
 from tests.servers.restartable import RestartableServer, skip_or_fail
 from tests.stores.conftest import writable_copy
 
+pytestmark = pytest.mark.server
+
 SERVERS: dict[str, Callable[[Path], RestartableServer]] = {
     "zk": zookeeper.ZookeeperServer,
     "etcd": etcd.EtcdServer,

@@ -26,6 +26,8 @@ from tests.damage import (
     record_damage,
 )
 
+pytestmark = pytest.mark.server
+
 DAMAGE = (
     *(
         ledger_damage.metadata_gone,

@@ -202,7 +202,10 @@ def test_nothing_is_written_below_a_refused_value(run: Run, tmp_path: Path) -> N
     assert values_of(target).keys() == {"/admin/x", "/admin/a"}
 
 
-@pytest.fixture(params=["zookeeper", "etcd", "oxia"])
+SERVERS = [pytest.param(name, marks=pytest.mark.server) for name in ("zookeeper", "etcd", "oxia")]
+
+
+@pytest.fixture(params=SERVERS)
 def server(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
     """A server, with a path of its own if possible, or an empty database."""
     if request.param == "rocksdb":
@@ -224,7 +227,7 @@ def many(tmp_path: Path, root: str, count: int = 1500) -> tuple[str, dict[str, b
     return written(tmp_path / "many", values.items(), {"counters": {"/ledgers/idgen": 5000}}), values
 
 
-@pytest.mark.parametrize("server", ["zookeeper", "etcd", "oxia", "rocksdb"], indirect=True)
+@pytest.mark.parametrize("server", [*SERVERS, "rocksdb"], indirect=True)
 def test_a_killed_run_is_resumed_and_undone(run: Run, server: str, root: str, tmp_path: Path) -> None:
     source, values = many(tmp_path, root, 900)
     before, undo_file = values_of(server), tmp_path / "undo"
@@ -254,7 +257,7 @@ def test_a_killed_run_is_resumed_and_undone(run: Run, server: str, root: str, tm
 
 
 # Oxia 0.14 loses its place in its log if two clients write at the same time.
-@pytest.mark.parametrize("server", ["zookeeper", "etcd"], indirect=True)
+@pytest.mark.parametrize("server", SERVERS[:2], indirect=True)
 def test_values_of_a_concurrent_writer_are_kept_and_named(server: str, root: str, tmp_path: Path) -> None:
     """All other values are restored."""
     source, values = many(tmp_path, root)

@@ -30,7 +30,9 @@ WHY_NOT: dict[str, Callable[[], str | None]] = {
 SAME = ["--ignore", "brokers", "--ignore", "parents", "--bytes"]
 
 
-@pytest.fixture(params=["rocksdb", "dir", *SERVERS])
+@pytest.fixture(
+    params=["rocksdb", "dir", *(pytest.param(name, marks=pytest.mark.server) for name in SERVERS)]
+)
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An empty store of each kind for this test alone, because it compares the complete store."""
     if request.param in SERVERS:

@@ -20,7 +20,7 @@ from tests.servers.s3 import BUCKET, client, offload, s3_server
 TOPIC = "persistent://public/default/codec-zstd"
 COLUMNS = ["topic", "ledger_id", "entry_id", "batch_index", "key", "payload", "error"]
 # The libraries of the server and the client warn about their own sockets and clocks.
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.server, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture

@@ -29,6 +29,8 @@ from typing import Final, Self
 _WORKER: Final = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 10
 _PORTS: Final = range(12000 + 2000 * _WORKER, 14000 + 2000 * _WORKER)
 _given_ports: set[int] = set()
+# The id of the running test if it has no mark that allows it to start a server. Set by tests/conftest.py.
+unmarked_test: str | None = None
 
 # Runs between us and the server: PR_SET_PDEATHSIG (1) survives exec. If we died before, getppid changed.
 _LAUNCH: Final = (
@@ -106,6 +108,8 @@ class Process(Servers):
         pass_fds: Sequence[int] = (),
     ) -> None:
         """Start `command`; both its outputs are appended to `log`."""
+        if unmarked_test is not None:
+            raise ServerFailed(f"{unmarked_test} starts a server: add the mark `server`")
         self.log = log
         self.name = command[0] if "/" not in command[0] else Path(command[0]).name
         launch = [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), *command]

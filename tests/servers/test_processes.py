@@ -14,6 +14,8 @@ import pytest
 from tests.servers.jvm import Jvm
 from tests.servers.processes import Process, ServerFailed, Servers, free_port, port_answers, port_is_free
 
+pytestmark = pytest.mark.server
+
 REPOSITORY = Path(__file__).parents[2]
 # Whoever runs the tests in the background may have them ignore SIGINT, and so all that they start.
 PARENT = """

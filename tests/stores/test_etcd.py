@@ -218,6 +218,7 @@ class TestEtcdsOwn(EtcdFixtures):
             assert names == [store.children(path) for path in paths]
             assert [len(names[at]) for at in (0, 1, 8, 151)] == [150, 8, 708, 0]
 
+    @pytest.mark.server
     def test_a_server_with_a_low_operation_limit_gets_smaller_groups(self, tmp_path: Path) -> None:
         with EtcdServer(tmp_path / "etcd", options=("--max-txn-ops", "8")) as few:
             url = f"etcd://{few.address}?timeout=20"
@@ -289,6 +290,7 @@ class TestEtcdsOwn(EtcdFixtures):
         assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.server
 def test_tls_connections_need_the_right_certificates(tmp_path: Path) -> None:
     skip_or_fail(why_not())
     made = make_certificates(tmp_path / "certificates")
@@ -302,6 +304,7 @@ def test_tls_connections_need_the_right_certificates(tmp_path: Path) -> None:
                 registry.open_store(refused)
 
 
+@pytest.mark.server
 class TestPassword:
     @pytest.fixture
     def locked(self, tmp_path: Path) -> Iterator[EtcdServer]:

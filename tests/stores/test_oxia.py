@@ -168,6 +168,7 @@ class TestOxiasOwn(OxiaFixtures):
         assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.server
 def test_a_tls_server_accepts_only_valid_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server uses TLS and accepts the tokens of an OpenID issuer."""
     skip_or_fail(oxia.why_not())

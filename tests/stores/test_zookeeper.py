@@ -141,6 +141,7 @@ class TestZookeepersOwn(ZookeeperFixtures):
             value = store.read(f"{root}/a")
         assert (value.created, value.modified) == (stat.ctime, stat.mtime)
 
+    @pytest.mark.server
     def test_parents_are_removed_when_they_become_empty(self, tmp_path: Path) -> None:
         """Parents are containers. ZooKeeper removes empty containers and no other nodes."""
         often = ("-Dznode.container.checkIntervalMs=100",)
@@ -208,6 +209,7 @@ class TestZookeepersOwn(ZookeeperFixtures):
                 store.put(f"{root}/a", bytes(room + 1), 1)
             assert store.read(f"{root}/a").version == 1
 
+    @pytest.mark.server
     def test_a_lower_size_limit_can_be_set(self, tmp_path: Path) -> None:
         options = ("-Djute.maxbuffer=20000",)
         with ZookeeperServer(tmp_path / "small", java_options=options) as server:
@@ -235,6 +237,7 @@ class TestZookeepersOwn(ZookeeperFixtures):
                     store.read(root)
                 assert "wr0ng" not in str(caught.value)
 
+    @pytest.mark.server
     def test_sasl_credentials_are_sent_and_not_shown(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -268,6 +271,7 @@ class TestZookeepersOwn(ZookeeperFixtures):
             ):
                 store.read("/a/b")
 
+    @pytest.mark.server
     def test_tls_connections_need_a_client_certificate(self, tmp_path: Path) -> None:
         made = make_certificates(tmp_path / "certificates")
         both = tmp_path / "server.pem"

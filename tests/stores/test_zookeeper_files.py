@@ -97,6 +97,7 @@ def live_tree(store: Any) -> Tree:
         pytest.param("checked", 4000, marks=pytest.mark.chaos),
     ],
 )
+@pytest.mark.server
 def test_the_tree_at_every_zxid_equals_the_servers(packing: str, steps: int, tmp_path: Path) -> None:
     options = (*OPTIONS, f"-Dzookeeper.snapshot.compression.method={packing}")
     moments: dict[int, Tree] = {}
@@ -121,6 +122,7 @@ def _by_zxid(data: Path, pattern: str) -> list[Path]:
     return sorted((data / "version-2").glob(pattern), key=lambda path: int(path.name.split(".")[1], 16))
 
 
+@pytest.mark.server
 def test_a_killed_servers_files_and_a_torn_log_are_read(tmp_path: Path) -> None:
     with ZookeeperServer(tmp_path, java_options=OPTIONS) as server:
         with client_of(server) as client:
@@ -144,6 +146,7 @@ def test_a_killed_servers_files_and_a_torn_log_are_read(tmp_path: Path) -> None:
     assert tree_of(f"zk-files:{copy}") == before
 
 
+@pytest.mark.server
 def test_a_time_selects_the_last_transaction_before_it(tmp_path: Path) -> None:
     with ZookeeperServer(tmp_path, java_options=OPTIONS) as server, client_of(server) as client:
         assert list(work(client, random.Random(11), 100))
@@ -163,6 +166,7 @@ def test_a_time_selects_the_last_transaction_before_it(tmp_path: Path) -> None:
         tree_of(f"zk-files:{data}?at={times[0] - 1}")
 
 
+@pytest.mark.server
 def test_history_has_every_change_and_its_writer(tmp_path: Path) -> None:
     with ZookeeperServer(tmp_path, java_options=OPTIONS) as server, client_of(server) as client:
         client.create("/loadbalance/brokers/b1:8080", b"", ephemeral=True, makepath=True)
@@ -186,6 +190,7 @@ def test_history_has_every_change_and_its_writer(tmp_path: Path) -> None:
     assert [change.transaction for change in changes] == sorted(change.transaction for change in changes)
 
 
+@pytest.mark.server
 def test_history_begins_with_the_oldest_known_value(tmp_path: Path) -> None:
     with ZookeeperServer(tmp_path, java_options=OPTIONS) as server, client_of(server) as client:
         client.create("/v", b"old")
@@ -212,6 +217,7 @@ def test_history_begins_with_the_oldest_known_value(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.server
 def test_a_gap_in_the_logs_is_always_an_error(tmp_path: Path) -> None:
     with ZookeeperServer(tmp_path, java_options=OPTIONS) as server, client_of(server) as client:
         zxids = list(work(client, random.Random(3), 200))

@@ -40,7 +40,10 @@ def rocksdb(capture: Callable[[str], Path], tmp_path: Path) -> str:
     return f"rocksdb:{writable_copy(capture('pulsar-4.2.4') / 'rocksdb', tmp_path / 'metadata')}"
 
 
-@pytest.mark.parametrize("name", ["zk", "etcd_url", "oxia_url", "rocksdb"])
+SERVER_URLS = [pytest.param(name, marks=pytest.mark.server) for name in ("zk", "etcd_url", "oxia_url")]
+
+
+@pytest.mark.parametrize("name", [*SERVER_URLS, "rocksdb"])
 def test_the_next_id_is_above_all_that_are_known(
     name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

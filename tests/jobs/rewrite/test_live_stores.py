@@ -18,6 +18,8 @@ from tests.cli.program import environment, pulsar_meta_here
 from tests.cli.values import clear_store
 from tests.servers import etcd, oxia, zookeeper
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
 def zookeeper_url(zookeeper_server: zookeeper.ZookeeperServer) -> str:

@@ -35,6 +35,8 @@ from tests.rewrite_runs import make_run
 from tests.servers import zookeeper
 from tests.servers.restartable import skip_or_fail
 
+pytestmark = pytest.mark.server
+
 CURSORS = 1500
 SESSION = 3.0
 PACK = Recompression("cursor", "zstd", threshold=64)
