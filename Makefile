@@ -1,4 +1,5 @@
 # make demo   sets up and runs the main job on the shipped fixtures
+# make quick  sets up and runs the checks and tests that need nothing else, in half a minute
 # make test   sets up and passes every check and test that needs no jars from Maven
 PYTHON ?= python3
 VENV ?= .venv
@@ -9,7 +10,7 @@ COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --
 PROTOS := $(wildcard proto/pulsar_meta/proto/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java servers maven demo test lint proto interop chaos bench growth copies same-output house walk \
+.PHONY: help setup java servers maven demo quick test lint proto interop chaos bench growth copies same-output house walk \
   dist release-check pex docs site lock clean
 
 help: ## List what can be made
@@ -43,6 +44,12 @@ lint: setup ## Style, types, layers, generated code, generated docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/generate.py --check
+
+quick: setup ## Style and the tests of codecs and access: no server, no Java, under 30 seconds
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n $(or $(WORKERS),2) \
+	  -m "not (server or capture or java or spark or interop or chaos)" $(or $(ARGS),tests/codecs tests/access)
 
 test: setup servers ## Every check and every test that needs no jars from Maven
 	@$(BIN)/python scripts/test.py -n $(or $(WORKERS),5) --dist worksteal --ignore tests/interop \

@@ -186,7 +186,7 @@ def pytest_sessionfinish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
-    """Add the mark `server`, and sort: Spark for the first worker, servers for the second, short tests last.
+    """Add marks, and sort: Spark for the first worker, servers for the second, short tests last.
 
     Workers get consecutive parts of the list, and other workers take tests from the end of a part. In this
     order, one Spark and one server of each kind are enough, and no worker ends with minutes of work.
@@ -194,6 +194,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     for item in items:
         if "interop" in item.keywords or SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("server")
+        if "capture" in getattr(item, "fixturenames", ()):
+            item.add_marker("capture")
     # Here pytest deselects by -m and -k, so the marks must be there and the order must not.
     yield
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))

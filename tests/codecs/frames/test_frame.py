@@ -94,7 +94,7 @@ def test_unknown_broker_metadata_survives() -> None:
         ({"num_messages_in_batch": 1}, (9, 9)),
         ({"num_messages_in_batch": 4}, (6, 9)),
         ({"num_messages_in_batch": 4, "txnid_most_bits": 0, "txnid_least_bits": 0}, (9, 9)),
-        ({"num_messages_in_batch": 40}, (0, 9)),
+        ({"num_messages_in_batch": 40}, (-30, 9)),
         ({"num_messages_in_batch": -3}, (9, 9)),
     ],
 )
