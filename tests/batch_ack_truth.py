@@ -65,7 +65,9 @@ def _read(folder: Path, topic: TopicName, name: str) -> tuple[Recovery, dict[str
         found = recovered(record, store, source, ledgers)
     state = found.state.state
     batches = state.batchedEntryDeletionIndexInfo if isinstance(state, PositionInfo) else ()
-    held = {f"{one.position.ledgerId}:{one.position.entryId}": unacked_indexes(one) for one in batches}
+    held = {
+        f"{batch.position.ledgerId}:{batch.position.entryId}": unacked_indexes(batch) for batch in batches
+    }
     return found.recovery, held
 
 

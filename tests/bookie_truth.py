@@ -21,7 +21,7 @@ def differences(folder: Path, *, scan: bool) -> list[str]:
     with open_entries([f"bookie-disk:{folder}{'?index=scan' if scan else ''}"]) as source:
         found = {
             str(ledger_id): [
-                digest(decode_bookie_entry(one.data).data) for one in source.read_many(ledger_id)
+                digest(decode_bookie_entry(entry.data).data) for entry in source.read_many(ledger_id)
             ]
             for ledger_id in source.ledgers()
         }

@@ -223,7 +223,11 @@ def compare_time(capture: CaptureSeek, topic: str, time: int, said: str) -> str 
         return TERMINATED_TIME
     if answer["status"] == "after-last" and isinstance(broker, tuple):
         readings = capture.readings(topic)
-        return NEXT_POSITION if all(broker > (one.ledger_id, one.entry_id) for one in readings) else None
+        return (
+            NEXT_POSITION
+            if all(broker > (reading.ledger_id, reading.entry_id) for reading in readings)
+            else None
+        )
     if broker == broker_in_compacted(capture.compacted_times(topic), time):
         return COMPACTED
     return NO_CALL if "TopicsImpl' object" in said else None

@@ -28,7 +28,7 @@ class MemoryEntries(BaseSource):
 
     def entry_ids(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[int]:
         ids = sorted(self.held.get(ledger_id, {}))
-        return (one for one in ids if first <= one and (last is None or one <= last))
+        return (id_ for id_ in ids if first <= id_ and (last is None or id_ <= last))
 
     def last_entry(self, ledger_id: int) -> int | None:
         return max(self.held.get(ledger_id, {}), default=None)
@@ -41,7 +41,7 @@ class MemoryEntries(BaseSource):
             raise NotFoundError(f"no entry {ledger_id}:{entry_id}", source=self.url) from None
 
     def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
-        return (self.read(ledger_id, one) for one in self.entry_ids(ledger_id, first, last))
+        return (self.read(ledger_id, entry_id) for entry_id in self.entry_ids(ledger_id, first, last))
 
     def put(self, ledger_id: int, entry_id: int, data: bytes) -> None:
         """Hold an entry with this data of its client."""

@@ -319,7 +319,7 @@ class StoreContract(Fills):
         paths = [f"{root}/{at:02d}" for at in range(40)]
         versions = put_all(store, paths[:30])
         found = store.read_many([*paths[::-1], paths[3]])
-        assert [None if one is None else (one.path, one.value) for one in found] == [
+        assert [None if record is None else (record.path, record.value) for record in found] == [
             (path, path.encode()) if path in versions else None for path in [*paths[::-1], paths[3]]
         ]
         writes = [(path, b"new", versions.get(path, ABSENT)) for path in paths]

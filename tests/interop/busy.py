@@ -39,9 +39,9 @@ def create_unnamed(topic: str) -> int:
     utils = JClass("org.apache.bookkeeper.mledger.impl.LedgerMetadataUtils")
     # Not public in every release.
     [build] = [
-        one
-        for one in utils.class_.getDeclaredMethods()
-        if str(one.getName()) == "buildBaseManagedLedgerMetadata"
+        getDeclaredMethod
+        for getDeclaredMethod in utils.class_.getDeclaredMethods()
+        if str(getDeclaredMethod.getName()) == "buildBaseManagedLedgerMetadata"
     ]
     build.setAccessible(True)
     custom = build.invoke(None, ledger.getName())

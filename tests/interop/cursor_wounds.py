@@ -67,7 +67,7 @@ def state_ledger(store: Store, name: str, subscription: str) -> int:
 
 def ledgers(store: Store, name: str) -> list[int]:
     info = decode_managed_ledger(store.read(TopicName.parse(PREFIX + name).path).value)
-    return [one.ledgerId for one in info.ledgerInfo]
+    return [ledger.ledgerId for ledger in info.ledgerInfo]
 
 
 def compacted_ledger(store: Store, name: str) -> int:

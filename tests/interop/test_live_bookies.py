@@ -104,7 +104,7 @@ def test_an_open_ledger_is_read_to_its_end_and_its_writer_goes_on(
     for number in range(2, 9):
         assert bookies.call("tests.servers.ledgers:append", ledger, [b"%d" % number]) == number
         assert live.last_entry(ledger) == number
-        assert [payload(one) for one in live.read_many(ledger)] == [b"%d" % k for k in range(number + 1)]
+        assert [payload(entry) for entry in live.read_many(ledger)] == [b"%d" % k for k in range(number + 1)]
     bookies.call("tests.servers.ledgers:close", ledger)
     assert live.last_entry(ledger) == 8
 
@@ -122,7 +122,7 @@ def test_a_ledger_without_entries_and_a_ledger_that_is_not_there(bookies: Bookie
 def test_entries_of_megabytes(bookies: Bookies, live: EntrySource) -> None:
     written = [os.urandom(3 << 20) for _ in range(4)]
     ledger = bookies.call(WRITE, written, {"ensemble": 2})
-    assert [payload(one) for one in live.read_many(ledger)] == written
+    assert [payload(entry) for entry in live.read_many(ledger)] == written
 
 
 def test_a_bookie_killed_in_the_middle_of_reading(bookies: Bookies, store: Store) -> None:
@@ -139,7 +139,7 @@ def test_a_bookie_killed_in_the_middle_of_reading(bookies: Bookies, store: Store
             assert first + [payload(one) for one in reading] == written
             assert payload(live.read(striped, 4)) == written[4]
             assert live.last_entry(still_open) == 6
-            assert [payload(one) for one in live.read_many(still_open)] == written[:7]
+            assert [payload(entry) for entry in live.read_many(still_open)] == written[:7]
             outcomes = [outcome(live, ledger) for ledger in sorted(alone)]
             assert set(outcomes) == {b"alone", "unreachable"}
         finally:
@@ -192,7 +192,7 @@ def test_a_broker_writes_on_undisturbed_while_its_open_ledger_is_read() -> None:
                 while time.monotonic() < end:
                     known = len(sent)
                     entries = list(live.read_many(ledgers[-1]))
-                    read = [bytes(decode_frame(payload(one)).payload) for one in entries]
+                    read = [bytes(decode_frame(payload(entry)).payload) for entry in entries]
                     # All that was acknowledged before the reading began, and nothing that was not sent.
                     assert len(read) >= known
                     assert read == [b"%d" % number for number in range(len(read))]

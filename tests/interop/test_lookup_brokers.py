@@ -108,11 +108,11 @@ def test_a_partitioned_topic_stands_for_its_partitions(racks: Cluster) -> None:
     broker.admin("PUT", "persistent/public/default/parts/partitions", 5)
     found = stated("lookup", "parts", "--service-url", broker.service_url)
     names = [f"persistent://public/default/parts-partition-{number}" for number in range(5)]
-    assert [one["topic"] for one in found] == names
+    assert [answer["topic"] for answer in found] == names
     with open_store(racks.store_url) as store:
         bundles = owners(store)
     urls = {broker.name: broker.service_url for broker in racks.brokers}
-    assert [one["broker"] for one in found] == [urls[owner_of(name, bundles)] for name in names]
+    assert [answer["broker"] for answer in found] == [urls[owner_of(name, bundles)] for name in names]
     assert lookup(broker.service_url, "parts-partition-1")["broker"] == found[1]["broker"]
 
 
@@ -145,7 +145,7 @@ def test_redirects_of_a_modular_load_manager_are_followed() -> None:
             lookup(cluster.brokers[number % 2].service_url, f"m-{number}", "--property", "rack=A")
             for number in range(8)
         ]
-        redirected = [one for one in found if len(one["hops"]) > 1]
+        redirected = [answer for answer in found if len(answer["hops"]) > 1]
         assert redirected
         for hop, following in (pair for one in redirected for pair in pairwise(one["hops"])):
             assert hop["response"] == "redirect"
@@ -155,7 +155,7 @@ def test_redirects_of_a_modular_load_manager_are_followed() -> None:
         with open_store(cluster.store_url) as store:
             for number, one in enumerate(found):
                 assert _modular_owner(store, f"m-{number}") == one["broker"]
-        assert {one["broker"] for one in found} <= set(names)
+        assert {answer["broker"] for answer in found} <= set(names)
         shown = stated("brokers", "--store", cluster.store_url)
         assert {broker["kind"] for broker in shown} == {"LocalBrokerData"}
         assert not any(broker["extensible"] for broker in shown)

@@ -63,7 +63,7 @@ def until(found: Callable[[], list[Finding]], seconds: float = 90) -> list[Findi
 
 
 def orphans(found: list[Finding]) -> list[Finding]:
-    return [one for one in found if one.code == "orphan-ledger"]
+    return [finding for finding in found if finding.code == "orphan-ledger"]
 
 
 def test_a_broker_at_work_and_one_that_was_killed(pulsar: PulsarStandalone) -> None:
@@ -73,7 +73,7 @@ def test_a_broker_at_work_and_one_that_was_killed(pulsar: PulsarStandalone) -> N
     given: tuple[list[str], ...] = ([], [f"bookie-disk:{path}" for path in pulsar.bookie_dirs], ["bookie:"])
     while time.monotonic() < end or rounds < 4:
         found, run = checked(pulsar, given[rounds % 3])
-        assert [one for one in found if one.severity is Severity.ERROR] == [], given[rounds % 3]
+        assert [finding for finding in found if finding.severity is Severity.ERROR] == [], given[rounds % 3]
         # A young ledger that nobody names yet is nobody's fault.
         assert orphans(checked(pulsar, min_age=3_600_000)[0]) == []
         rounds += 1
@@ -91,7 +91,7 @@ def test_a_broker_at_work_and_one_that_was_killed(pulsar: PulsarStandalone) -> N
     [orphan] = orphans(found)
     assert (orphan.ledger_id, orphan.evidence["owner"], orphan.evidence["role"]) == (lost, TOPIC, "data")
     assert orphan.severity is (Severity.WARNING if pulsar.uses_zookeeper else Severity.NOTE)
-    assert [one for one in found if one.severity is Severity.ERROR] == []
+    assert [finding for finding in found if finding.severity is Severity.ERROR] == []
     found, run = checked(pulsar, min_age=3_600_000)
     assert orphans(found) == []
     assert YOUNG in run.not_checked.values()

@@ -57,7 +57,7 @@ class Lost:
     def names(self) -> dict[int, str]:
         """Return what a person knows: the topic of each ledger, also of those that were deleted."""
         files = sorted(self.folder.glob("metadata*.ndjson"))
-        return {one: topic for topic, ledgers in ledgers_of(files).items() for one in ledgers}
+        return {ledger: topic for topic, ledgers in ledgers_of(files).items() for ledger in ledgers}
 
 
 def ledgers_of(files: Iterable[Path]) -> dict[str, set[int]]:
@@ -65,7 +65,7 @@ def ledgers_of(files: Iterable[Path]) -> dict[str, set[int]]:
     for file in files:
         with open_store(f"snapshot:{file}") as store:
             for topic in every_topic(store, print):
-                found.setdefault(topic.name, set()).update(one.ledger_id for one in topic.ledgers)
+                found.setdefault(topic.name, set()).update(ledger.ledger_id for ledger in topic.ledgers)
     return found
 
 
@@ -130,9 +130,9 @@ def check(
         if not stated and topic not in written:
             continue
         found = read(pulsar, java, topic)
-        before = [identity(one) for one in found if one["l"] in lost.topics[topic]]
+        before = [identity(row) for row in found if row["l"] in lost.topics[topic]]
         assert before == [identity(one) for one in stated], topic
-        since = [one for one in found if one["l"] >= floor]
+        since = [row for row in found if row["l"] >= floor]
         assert len(since) == len(written.get(topic, ()))
         assert {one["sha"] for one in since} == written.get(topic, set()), topic
         count += len(stated)
@@ -144,8 +144,10 @@ def write_on(lost: Lost, pulsar: PulsarStandalone | Broker, java: Jvm) -> dict[s
     written: dict[str, set[str]] = {}
     for number, topic in enumerate(topic for topic in lost.truth if topic != TERMINATED):
         payloads = [f"since {number} {place}".encode() for place in range(5)]
-        java.call(PRODUCE, pulsar.service_url, topic, [{"payload": one, "key": "k"} for one in payloads], {})
-        written[topic] = {sha(one) for one in payloads}
+        java.call(
+            PRODUCE, pulsar.service_url, topic, [{"payload": payload, "key": "k"} for payload in payloads], {}
+        )
+        written[topic] = {sha(payload) for payload in payloads}
     for end in ("commit", "abort"):
         payload = f"since, {end}".encode()
         java.call(PRODUCE, pulsar.service_url, TRANSACTIONS, [{"payload": payload}], {"transaction": end})

@@ -196,7 +196,7 @@ def compacted_again(pulsar: PulsarStandalone, name: str) -> int:
 def versions(pulsar: PulsarStandalone, name: str) -> list[int]:
     """Return the versions of a schema that are read."""
     found = pulsar.admin("GET", f"schemas/public/default/{name}/schemas")["getSchemaResponses"]
-    return [one["version"] for one in found]
+    return [schema["version"] for schema in found]
 
 
 def decoded(pulsar: PulsarStandalone, name: str) -> list[dict[str, int] | str] | None:
@@ -216,7 +216,7 @@ def view(messages: Read) -> dict[str, bytes]:
 
 
 EVERY = {name: [payload(name, at) for at in range(MESSAGES)] for name in PLAIN}
-WRITTEN = {name: [one for at in range(count) for one in records(at)] for name, count in SCHEMAS.items()}
+WRITTEN = {name: [record for at in range(count) for record in records(at)] for name, count in SCHEMAS.items()}
 WRITTEN[TWICE] = [*records(0), *records(0)]
 
 

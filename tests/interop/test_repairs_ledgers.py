@@ -376,7 +376,7 @@ def test_a_generator_that_was_set_back(clinic: Clinic) -> None:
     clinic.run("repair", "partitions", "parted", "--yes")
     with open_store(clinic.store, read_only=False) as store:
         back: Any = store
-        ids = [one.ledgerId for one in info_of(store, topic).ledgerInfo]
+        ids = [ledger.ledgerId for ledger in info_of(store, topic).ledgerInfo]
         right = store.next_sequence("/ledgers/idgen") or 0
         back._write({SEQUENTIAL_ID.decode(): (0).to_bytes(8, "big")})
     clinic.keep("set-back")
@@ -384,7 +384,7 @@ def test_a_generator_that_was_set_back(clinic: Clinic) -> None:
     clinic.read(topic, None, subscribed=False)
     clinic.pulsar.stop()
     with open_store(clinic.store) as store:
-        low = [one.ledgerId for one in info_of(store, topic).ledgerInfo if one.ledgerId < ids[-1]]
+        low = [ledger.ledgerId for ledger in info_of(store, topic).ledgerInfo if ledger.ledgerId < ids[-1]]
     # A free id was used again, or loading failed at those that are not, and each try used one up.
     said = clinic.pulsar.log.read_bytes()
     assert set(low) - set(ids) or b"Bad ledger metadata version error code: -17" in said
@@ -427,7 +427,7 @@ def test_striped_ledgers(capture: Callable[[str], Path], tmp_path: Path) -> None
 
 def leave_first_metadata(store: Store, topic: str) -> None:
     info = info_of(store, topic)
-    kept = [one for one in info.ledgerInfo if one.entries]
+    kept = [ledger for ledger in info.ledgerInfo if ledger.entries]
     del info.ledgerInfo[:]
     info.ledgerInfo.extend(kept)
     write(store, TopicName.parse(topic).path, info.SerializeToString())

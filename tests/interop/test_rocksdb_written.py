@@ -62,7 +62,7 @@ def test_databases_of_real_standalones(version: str, tmp_path: Path, capture: Ca
 def write_some(database: Path) -> dict[str, tuple[bytes, int, int, int]]:
     """Update, create and delete; return every value that a broker has to see then, ephemeral ones not."""
     with open_store(f"rocksdb:{database}", read_only=False) as store:
-        held = [one for one in store.scan("/managed-ledgers") if not one.ephemeral]
+        held = [record for record in store.scan("/managed-ledgers") if not record.ephemeral]
         for one in held[:60]:
             store.put(one.path, one.value + b"+", one.version)
         store.delete(held[70].path, held[70].version)
@@ -71,7 +71,7 @@ def write_some(database: Path) -> dict[str, tuple[bytes, int, int, int]]:
         store.put(f"/empty/{at}", b"", ABSENT)
     with open_store(f"rocksdb:{database}") as store:
         return {
-            one.path: (one.value, one.version, one.created or 0, one.modified or 0)
-            for one in store.scan()
-            if not one.ephemeral
+            record.path: (record.value, record.version, record.created or 0, record.modified or 0)
+            for record in store.scan()
+            if not record.ephemeral
         }

@@ -44,13 +44,13 @@ def test_each_segment_is_looked_up(pulsar: PulsarStandalone, name: str, segments
     done = pulsar_meta_here("lookup", topic, "--service-url", pulsar.service_url, "-o", "ndjson")
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert (done.returncode, done.stderr) == (0, b"")
-    assert [one["topic"] for one in found] == [
-        one if "://" in one else f"segment://public/default/{name}/{one}" for one in segments
+    assert [answer["topic"] for answer in found] == [
+        segment if "://" in segment else f"segment://public/default/{name}/{segment}" for segment in segments
     ]
-    assert {one["broker"] for one in found} == {pulsar.service_url}
-    assert {one["scalable_topic"] for one in found} == {topic}
-    active = {one["topic"] for one in found if one["segment_state"] == "ACTIVE"}
-    assert active == {one["topic"] for one in found if one["topic"][-1] in leaves(name)}
+    assert {answer["broker"] for answer in found} == {pulsar.service_url}
+    assert {answer["scalable_topic"] for answer in found} == {topic}
+    active = {answer["topic"] for answer in found if answer["segment_state"] == "ACTIVE"}
+    assert active == {answer["topic"] for answer in found if answer["topic"][-1] in leaves(name)}
 
 
 def leaves(name: str) -> str:
@@ -81,7 +81,7 @@ def test_short_names_are_the_brokers(pulsar: PulsarStandalone) -> None:
     def looked_up(name: str) -> tuple[int, list[str], bytes]:
         done = pulsar_meta_here("lookup", name, "--service-url", pulsar.service_url, "-o", "ndjson")
         found = [json.loads(line) for line in done.stdout.splitlines()]
-        return done.returncode, [one["topic"] for one in found], done.stdout + done.stderr
+        return done.returncode, [answer["topic"] for answer in found], done.stdout + done.stderr
 
     for name in ("moved", "parted", "public/default/created", "split"):
         code, topics, _ = looked_up(name)

@@ -85,12 +85,12 @@ def left() -> Iterator[Left]:
             )
             positions = [order.position(ordinal) for ordinal in range(order.total)]
             readings = [read_one(source, *position) for position in positions]
-            assert [(one.ledger_id, one.entry_id) for one in readings] == sent
+            assert [(reading.ledger_id, reading.entry_id) for reading in readings] == sent
             yield Left(store, source, readings, by_time, by_index)
 
 
 def first(readings: list[Reading], clock: str, target: int) -> Reading | None:
-    return next((one for one in readings if getattr(one, clock) >= target), None)
+    return next((reading for reading in readings if getattr(reading, clock) >= target), None)
 
 
 def place(answer: Document) -> tuple[int, int] | None:
@@ -98,15 +98,15 @@ def place(answer: Document) -> tuple[int, int] | None:
 
 
 def test_the_clocks_do_disagree(left: Left) -> None:
-    published = [one.publish_time or 0 for one in left.readings]
+    published = [reading.publish_time or 0 for reading in left.readings]
     assert published != sorted(published)
-    by_broker = [one.broker_timestamp or 0 for one in left.readings]
+    by_broker = [reading.broker_timestamp or 0 for reading in left.readings]
     assert by_broker == sorted(by_broker)
 
 
 @pytest.mark.parametrize("skew", [-1, 0, 60_000])
 def test_by_the_brokers_clock_every_answer_is_the_first_entry_and_the_brokers(left: Left, skew: int) -> None:
-    stamps = {one.broker_timestamp for one in left.readings if one.broker_timestamp}
+    stamps = {reading.broker_timestamp for reading in left.readings if reading.broker_timestamp}
     compared = 0
     for target in sorted(stamps | {stamp + 1 for stamp in stamps} | set(left.by_time)):
         expected = first(left.readings, "broker_timestamp", target)
@@ -121,8 +121,8 @@ def test_by_the_brokers_clock_every_answer_is_the_first_entry_and_the_brokers(le
 
 def test_by_the_producers_clock_it_is_a_crossing_and_exhaustively_the_first(left: Left) -> None:
     readings = left.readings
-    for one in readings:
-        target = one.publish_time or 0
+    for reading in readings:
+        target = reading.publish_time or 0
         found = place(left.ask("time", target, clock="publish"))
         if found is not None:
             at = next(at for at, other in enumerate(readings) if (other.ledger_id, other.entry_id) == found)

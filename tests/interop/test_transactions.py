@@ -71,7 +71,7 @@ def test_readable_is_what_a_reader_is_given(made: tuple[Path, Truth], tmp_path: 
     lost = {states[place[:2]] for place in {*read} ^ {*given}}
     assert {state for _, state in lost} <= {"aborted"}
     assert (b"missing in the newest snapshot" in warned) == bool(lost)
-    aborted = {one for one in states.values() if one[1] == "aborted"}
+    aborted = {state for state in states.values() if state[1] == "aborted"}
     known = stated[TOPIC]["transactionBuffer"]["aborted"]
     # The broker that answered came up from that snapshot, or wrote it itself and still knew all.
     assert (sorted(received), known) in ((read, len(aborted - lost)), (sorted(given), len(aborted)))

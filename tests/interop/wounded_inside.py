@@ -22,9 +22,11 @@ def trim(topic: str) -> None:
 
 def drop_properties(topic: str, cursor: str) -> None:
     """Let a cursor persist its position without its properties, as apache/pulsar#26483 does."""
-    for one in managed_ledger(topic).getCursors():
-        if str(one.getName()) == cursor:
-            one.markDelete(one.getMarkDeletedPosition(), JClass("java.util.Collections").emptyMap())
+    for getCursor in managed_ledger(topic).getCursors():
+        if str(getCursor.getName()) == cursor:
+            getCursor.markDelete(
+                getCursor.getMarkDeletedPosition(), JClass("java.util.Collections").emptyMap()
+            )
             return
     raise KeyError(cursor)
 
@@ -67,7 +69,9 @@ def read_records(url: str, topic: str, seconds: int = 10) -> list[dict[str, int]
                 raise TimeoutError(topic)
             try:
                 value = message.getValue()
-                fields = [(str(one.getName()), value.getField(one)) for one in value.getFields()]
+                fields = [
+                    (str(getField.getName()), value.getField(getField)) for getField in value.getFields()
+                ]
                 found.append({name: int(field) for name, field in fields})
             except JClass(f"{_API}.SchemaSerializationException") as error:
                 found.append(str(error))

@@ -101,7 +101,7 @@ def _exchange(pair: dict[str, PulsarStandalone]) -> None:
 def _stated(cluster: PulsarStandalone, topic: str) -> dict[str, Any]:
     found = cluster.admin("GET", f"{topic.replace('://', '/')}/internalStats")
     return {
-        "ledgers": [one["ledgerId"] for one in found["ledgers"]],
+        "ledgers": [ledger["ledgerId"] for ledger in found["ledgers"]],
         "cursors": {
             name: {"position": one["markDeletePosition"], "ledger": one["cursorLedger"]}
             for name, one in found["cursors"].items()

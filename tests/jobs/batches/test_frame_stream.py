@@ -165,8 +165,8 @@ def test_the_commands_as_a_pipe_and_with_positions(tmp_path: Path) -> None:
     )
     shown = run("dump-entries", "--entries", f"frames:{out}", "-o", "json")
     stated = [
-        (one["ledger_id"], one["entry_id"], one["first_index"], one["last_index"])
-        for one in json.loads(shown.stdout)
+        (row["ledger_id"], row["entry_id"], row["first_index"], row["last_index"])
+        for row in json.loads(shown.stdout)
     ]
     assert stated == [(5, 0, 10, 11), (5, 1, 12, 12)]
     back = run("strip-metadata", "-", data=out.read_bytes())

@@ -40,7 +40,7 @@ def closed(folder: Path, kind: type[MemoryStore]) -> MemoryStore:
 def check_findings(store: MemoryStore, source: EntrySource, folder: Path) -> tuple[list[Finding], Checkup]:
     run = checkup(store, source, (str(LAST_WORDS),), CheckOptions(), urls=[f"bookie-disk:{folder}"])
     found = list(run.findings())
-    return [one for one in found if one.ledger_id is not None], run
+    return [finding for finding in found if finding.ledger_id is not None], run
 
 
 def test_what_came_since_the_opening_is_there(folder: Path) -> None:
@@ -49,7 +49,7 @@ def test_what_came_since_the_opening_is_there(folder: Path) -> None:
     with open_entries([f"bookie-disk:{folder}"]) as source:
         found, _ = check_findings(store, source, folder)
         # Nothing is written: the entries are lost.
-        assert {one.severity for one in found} >= {Severity.ERROR}
+        assert {finding.severity for finding in found} >= {Severity.ERROR}
         assert not source.behind
         write_journals(folder)
         assert source.behind
@@ -71,12 +71,12 @@ def test_beside_a_copy_nobody_can_decide(folder: Path) -> None:
     store = closed(folder, MemoryStore)
     hide_journals(folder)
     with open_entries([f"bookie-disk:{folder}"]) as source:
-        assert Severity.ERROR in {one.severity for one in check_findings(store, source, folder)[0]}
+        assert Severity.ERROR in {finding.severity for finding in check_findings(store, source, folder)[0]}
         [mark] = folder.rglob("lastMark")
         mark.write_bytes(mark.read_bytes())
         found, _ = check_findings(store, source, folder)
-    assert {one.severity for one in found} == {Severity.WARNING}
-    assert any("undecided" in one.message for one in found)
+    assert {finding.severity for finding in found} == {Severity.WARNING}
+    assert any("undecided" in finding.message for finding in found)
 
 
 def test_disks_that_are_gone_at_the_second_look_are_not_well(folder: Path) -> None:
@@ -101,11 +101,11 @@ def test_what_no_two_looks_agree_about_is_not_checked(monkeypatch: pytest.Monkey
         found = [
             finding("ledger-end-differs", "", topic=str(LAST_WORDS), ledger_id=one) for one in (looks % 2, 9)
         ]
-        return {one.place: one for one in found}
+        return {finding.place: finding for finding in found}
 
     monkeypatch.setattr(Recheck, "_look", look)
     later = Recheck(MemoryStore(), None, (), lambda store, source: pytest.fail("not asked"))
-    assert [one.ledger_id for one in later.findings([name])] == [9]
+    assert [finding.ledger_id for finding in later.findings([name])] == [9]
     assert (looks, later.undecided) == (LOOKS, 1)
 
 

@@ -31,7 +31,7 @@ PLAIN = "persistent://public/default/plain"
 
 def new_in(found: list[Finding], before: list[Finding]) -> list[Finding]:
     known = set(map(as_expected, before))
-    return [one for one in found if as_expected(one) not in known]
+    return [finding for finding in found if as_expected(finding) not in known]
 
 
 class ChangingStore(MemoryStore):
@@ -59,7 +59,9 @@ def test_what_is_well_again_at_the_second_look_is_not_reported(capture: Capture)
     def comes_back(changing: MemoryStore) -> None:
         changing.values[path] = kept
 
-    assert [one.ledger_id for one in check_findings(store) if one.code == "ledger-without-metadata"] == [25]
+    assert [
+        finding.ledger_id for finding in check_findings(store) if finding.code == "ledger-without-metadata"
+    ] == [25]
     live = check_findings(ChangingStore(store, comes_back))
     assert "ledger-without-metadata" not in {one.code for one in live}
 
@@ -76,7 +78,7 @@ def test_a_topic_that_is_trimmed_meanwhile_is_well(capture: Capture) -> None:
 
     found = check_findings(ChangingStore(store, trims))
     assert before is not None
-    assert "ledger-without-metadata" not in {one.code for one in found}
+    assert "ledger-without-metadata" not in {finding.code for finding in found}
 
 
 class DeletingStore(MemoryStore):
@@ -101,7 +103,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_not_lost(capture: Capture) -> None
     topic = TopicName.parse(PLAIN)
     record = store.values.pop(topic.path)
     ids = [ledger.ledgerId for ledger in decode_managed_ledger(record.value).ledgerInfo]
-    assert "topic-record-lost" in {one.code for one in check_findings(store)}
+    assert "topic-record-lost" in {finding.code for finding in check_findings(store)}
     deleted = check_findings(DeletingStore(store, [*map(ledger_path, ids)]))
     assert "topic-record-lost" not in {one.code for one in deleted}
     kept = check_findings(DeletingStore(store, []))
@@ -145,20 +147,22 @@ def test_an_entry_log_that_is_cut_though_its_index_is_whole(capture: Capture, tm
     with open_entries(urls) as source:
         found = new_in(check_findings(store, source), before)
         # What can be read is what is not missing, to the entry.
-        for one in found:
-            ids = range(one.evidence["last_entry"] + 1)
-            held = [entry_id for entry_id in ids if has_entry(source, one.ledger_id or 0, entry_id)]
-            assert (one.evidence["expected"], one.evidence["found"]) == (len(ids), len(held))
-            first = one.evidence.get("first_missing", 0)
-            assert held == list(range(first)), one
-    assert {"ledger-end-differs", "ledger-without-entries"} <= {one.code for one in found}
+        for finding in found:
+            ids = range(finding.evidence["last_entry"] + 1)
+            held = [entry_id for entry_id in ids if has_entry(source, finding.ledger_id or 0, entry_id)]
+            assert (finding.evidence["expected"], finding.evidence["found"]) == (len(ids), len(held))
+            first = finding.evidence.get("first_missing", 0)
+            assert held == list(range(first)), finding
+    assert {"ledger-end-differs", "ledger-without-entries"} <= {finding.code for finding in found}
     log.unlink()
     with open_entries(urls) as source:
         [gone] = new_in(check_findings(store, source), before)
         consequences = list(checkup(store, source, (), CheckOptions(min_age=0, consequences=True)).findings())
     assert (gone.code, gone.path) == ("entry-log-missing", str(log))
-    explained = {one.ledger_id for one in consequences if one.code == "ledger-without-entries"}
-    assert {one.ledger_id for one in found} <= explained
+    explained = {
+        consequence.ledger_id for consequence in consequences if consequence.code == "ledger-without-entries"
+    }
+    assert {finding.ledger_id for finding in found} <= explained
     assert gone.evidence["ledgers"] >= len(explained)
 
 
@@ -167,7 +171,7 @@ def _renamed(value: bytes, old: int, new: int) -> bytes:
     for ledger in info.ledgerInfo:
         if ledger.ledgerId == old:
             ledger.ledgerId = new
-    info.ledgerInfo.sort(key=lambda one: one.ledgerId)
+    info.ledgerInfo.sort(key=lambda ledger: ledger.ledgerId)
     return info.SerializeToString()
 
 
@@ -179,18 +183,18 @@ def registered(store: MemoryStore, *bookies: str) -> None:
 def test_bookies_that_are_down_are_not_missing(capture: Capture) -> None:
     store = healthy_store(capture("pulsar-4.2.4-3bookies"))
     ids = sorted(path.rpartition("/")[2] for path in store.values if path.startswith("/ledgers/cookies/"))
-    [stopped] = [one for one in check_findings(store) if one.code == "bookie-unreachable"]
+    [stopped] = [finding for finding in check_findings(store) if finding.code == "bookie-unreachable"]
     assert (stopped.severity, stopped.evidence["bookies"]) == (Severity.NOTE, ids)
     registered(store, *ids[:2])
     # Two copies of everything: one bookie may be down.
-    [down] = [one for one in check_findings(store) if one.code == "bookie-unreachable"]
+    [down] = [finding for finding in check_findings(store) if finding.code == "bookie-unreachable"]
     assert (down.severity, down.evidence["bookie"]) == (Severity.WARNING, ids[2])
     store.values.pop(f"/ledgers/available/{ids[1]}")
-    assert {one.severity for one in check_findings(store) if one.code == "bookie-unreachable"} == {
-        Severity.ERROR
-    }
+    assert {
+        finding.severity for finding in check_findings(store) if finding.code == "bookie-unreachable"
+    } == {Severity.ERROR}
     registered(store, *ids)
-    assert [one for one in check_findings(store) if one.code.startswith("bookie")] == []
+    assert [finding for finding in check_findings(store) if finding.code.startswith("bookie")] == []
 
 
 def test_a_generator_that_was_set_back(capture: Capture) -> None:
@@ -204,9 +208,9 @@ def test_a_generator_that_was_set_back(capture: Capture) -> None:
     store.values = healthy_store(capture("pulsar-4.2.4")).values
     highest = max(index_ledgers(store.scan(LEDGERS)).ids)
     store.following = int(highest) + 1
-    assert "ledger-id-ahead" not in {one.code for one in check_findings(store)}
+    assert "ledger-id-ahead" not in {finding.code for finding in check_findings(store)}
     store.following = int(highest)
-    [found] = [one for one in check_findings(store) if one.code == "ledger-id-ahead"]
+    [found] = [finding for finding in check_findings(store) if finding.code == "ledger-id-ahead"]
     assert (found.evidence["next"], found.evidence["highest"]) == (highest, highest)
     assert not found.undecided
 
@@ -216,16 +220,16 @@ def test_the_generator_of_a_standalone_is_ahead_of_its_ledgers(capture: Capture,
     with open_store(f"rocksdb:{capture(name)}/rocksdb") as store:
         found = list(checkup(store, None, (), CheckOptions()).findings())
         assert store.next_sequence("/ledgers/idgen") is not None
-    assert {one.severity for one in found} <= {Severity.NOTE}
+    assert {finding.severity for finding in found} <= {Severity.NOTE}
 
 
 def test_orphans_have_to_be_old_and_are_only_notes_in_a_snapshot(capture: Capture) -> None:
     store = healthy_store(capture("pulsar-4.0.7"))
     young = checkup(store, None, (), CheckOptions())
-    assert "orphan-ledger" not in {one.code for one in young.findings()}
+    assert "orphan-ledger" not in {finding.code for finding in young.findings()}
     [why] = [why for what, why in young.not_checked.items() if what == "3 unreferenced ledgers"]
     assert why == "younger than --min-age, so a record may still refer to them"
-    old = [one for one in check_findings(store) if one.code == "orphan-ledger"]
+    old = [finding for finding in check_findings(store) if finding.code == "orphan-ledger"]
     assert [(one.ledger_id, one.severity) for one in old] == [(one, Severity.NOTE) for one in (9, 52, 206)]
     live = check_findings(ChangingStore(store, lambda changing: None))
     assert {one.severity for one in live if one.code == "orphan-ledger"} == {Severity.WARNING}
@@ -235,7 +239,7 @@ def test_a_store_without_ledgers_is_not_checked_for_them(capture: Capture) -> No
     store = healthy_store(capture("pulsar-4.2.4"))
     store.values = {path: value for path, value in store.values.items() if not path.startswith("/ledgers")}
     run = checkup(store, None, (), CheckOptions())
-    assert {one.severity for one in run.findings()} <= {Severity.NOTE}
+    assert {finding.severity for finding in run.findings()} <= {Severity.NOTE}
     assert run.not_checked["ledgers"] == "this store has no metadata of ledgers"
 
 
@@ -254,8 +258,10 @@ def test_disks_whose_cookie_is_another_one(capture: Capture) -> None:
     cookie = store.values[path]
     store.values[path] = cookie._replace(value=cookie.value.replace(b"instanceId: ", b'instanceId: "x" #'))
     found = found_in(store)
-    assert {(one.code, one.path, one.severity) for one in found} == {("cookie-differs", path, Severity.ERROR)}
-    assert all("instanceId" in one.evidence["fields"] for one in found)
+    assert {(finding.code, finding.path, finding.severity) for finding in found} == {
+        ("cookie-differs", path, Severity.ERROR)
+    }
+    assert all("instanceId" in finding.evidence["fields"] for finding in found)
     store.values[f"{path}0"] = store.values.pop(path)._replace(path=f"{path}0")
     assert all(one.message.endswith(", for which the store has no cookie") for one in found_in(store))
 
@@ -273,7 +279,7 @@ def test_offloads_that_did_not_end(capture: Capture, tmp_path: Path) -> None:
     assert begun.evidence["begun_at"] == 1795240941033
     # Younger than a day, by the newest time in the store.
     young = checkup(store, None, (), CheckOptions())
-    assert "offload-unfinished" not in {one.code for one in young.findings()}
+    assert "offload-unfinished" not in {finding.code for finding in young.findings()}
     assert young.not_checked["offloaded ledgers"] == "no --entries offload:"
     context.complete = context.bookkeeperDeleted = True
     store.values[topic.path] = record._replace(value=info.SerializeToString())
@@ -282,19 +288,19 @@ def test_offloads_that_did_not_end(capture: Capture, tmp_path: Path) -> None:
     (tmp_path / "frames").write_bytes(b"")
     with open_entries([f"frames:{tmp_path}/frames"]) as source:
         run = checkup(store, source, (), CheckOptions(), urls=["offload:somewhere"])
-        [gone] = [one for one in run.findings() if one.code.startswith("offload")]
+        [gone] = [finding for finding in run.findings() if finding.code.startswith("offload")]
     assert (gone.code, gone.ledger_id, gone.severity) == ("offload-object-missing", 24, Severity.ERROR)
 
 
 def test_subscriptions_that_nobody_uses(capture: Capture) -> None:
     store = healthy_store(capture("pulsar-4.2.4"))
     run = checkup(store, None, ("plain-old", "empty", "compacted"), CheckOptions(idle=1000))
-    idle = [one for one in run.findings() if one.code == "cursor-idle"]
+    idle = [finding for finding in run.findings() if finding.code == "cursor-idle"]
     # One holds nothing, one is the compaction's own.
     assert [(one.topic, one.cursor, one.evidence["bytes"]) for one in idle] == [
         ("persistent://public/default/plain-old", "s1", 26483)
     ]
-    assert "cursor-idle" not in {one.code for one in check_findings(store)}
+    assert "cursor-idle" not in {finding.code for finding in check_findings(store)}
 
 
 def test_bookies_that_do_not_answer_hide_nothing_of_the_store(capture: Capture) -> None:
@@ -303,7 +309,7 @@ def test_bookies_that_do_not_answer_hide_nothing_of_the_store(capture: Capture) 
     store.values.pop(ledger_path(25))
     with open_entry_sources(["bookie:"], store) as source:
         run = checkup(store, source, ("plain", "strings"), CheckOptions(), urls=["bookie:"])
-        found = [(one.code, one.ledger_id) for one in run.findings()]
+        found = [(finding.code, finding.ledger_id) for finding in run.findings()]
     assert found == [("ledger-without-metadata", 25)]
     assert run.unreachable is not None
     assert "entries of 2 topics and cursors" in run.not_checked

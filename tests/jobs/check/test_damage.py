@@ -52,9 +52,13 @@ def test_what_brokers_left_is_well(capture: Capture, name: str) -> None:
             found = check_findings(healthy_store(folder), given)
             # 4.2.4 wrote compressed cursors that it cannot load: of the killed one it is known who wrote it.
             # The cluster was stopped, and of two that register a schema at once one leaves its ledger behind.
-            assert {one.code for one in found} <= {"record-unreadable", "bookie-unreachable", "orphan-ledger"}
+            assert {finding.code for finding in found} <= {
+                "record-unreadable",
+                "bookie-unreachable",
+                "orphan-ledger",
+            }
             worst = Severity.WARNING if name.endswith("killed") else Severity.NOTE
-            assert {one.severity for one in found} <= {worst, Severity.NOTE}
+            assert {finding.severity for finding in found} <= {worst, Severity.NOTE}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +103,7 @@ def test_every_code_has_a_wound(capture: Capture) -> None:
                 for damage in kinds.values():
                     with suppress(NotApplicableError):
                         done = damaged(store, Random(seed), [damage], Disks(source, urls))
-                        found |= {one.code for one in done.expected}
+                        found |= {expected.code for expected in done.expected}
     assert found == set(all_codes()) - WITH_OTHER_EVIDENCE
 
 
@@ -107,11 +111,11 @@ def test_one_topic_alone_says_the_same_of_it(capture: Capture) -> None:
     store = healthy_store(capture("pulsar-4.2.4"))
     topic = "persistent://public/default/plain"
     del store.values["/ledgers/00/0000/L0025"]
-    everything = {as_expected(one) for one in check_findings(store)} - {
-        as_expected(one) for one in check_findings(healthy_store(capture("pulsar-4.2.4")))
+    everything = {as_expected(finding) for finding in check_findings(store)} - {
+        as_expected(finding) for finding in check_findings(healthy_store(capture("pulsar-4.2.4")))
     }
-    assert {as_expected(one) for one in check_findings(store, None, topic)} == everything
-    assert {as_expected(one) for one in check_findings(store, None, "public/default")} >= everything
+    assert {as_expected(finding) for finding in check_findings(store, None, topic)} == everything
+    assert {as_expected(finding) for finding in check_findings(store, None, "public/default")} >= everything
     assert check_findings(store, None, "public/zero") == []
 
 
@@ -121,6 +125,6 @@ def test_one_scalable_topic_alone_says_the_same_of_it(capture: Capture, name: st
     assert check_findings(store, None, "split") == []
     patient = damaged(store, Random(), [SCALABLE_DAMAGE[name]])
     # Segments that no record names, and topics without one, are what only the whole store says.
-    named = {one for one in patient.expected if one.code != "segment-without-topic"}
-    assert {as_expected(one) for one in check_findings(patient.store, None, "split")} == named
+    named = {expected for expected in patient.expected if expected.code != "segment-without-topic"}
+    assert {as_expected(finding) for finding in check_findings(patient.store, None, "split")} == named
     assert check_findings(patient.store, None, "merged") == []

@@ -28,6 +28,8 @@ def test_a_zookeeper(capture: Callable[[str], Path], zookeeper_server: Zookeeper
         assert [one for one in first if one.severity is Severity.ERROR] == []
         path = ledger_path(11)
         store.delete(path, store.read(path).version)
-        [found] = [one for one in checkup(store, None, (), CheckOptions()).findings() if one not in first]
+        [found] = [
+            finding for finding in checkup(store, None, (), CheckOptions()).findings() if finding not in first
+        ]
     assert (found.code, found.ledger_id) == ("ledger-without-metadata", 11)
     assert found.topic == "persistent://public/default/plain"

@@ -29,7 +29,7 @@ def store(capture: Capture) -> MemoryStore:
 
 
 def of_code(code: str, found: list[Finding]) -> list[Finding]:
-    return [one for one in found if one.code == code]
+    return [finding for finding in found if finding.code == code]
 
 
 def test_a_namespace_whose_policies_are_gone(store: MemoryStore) -> None:
@@ -49,7 +49,7 @@ def test_a_namespace_whose_policies_are_gone(store: MemoryStore) -> None:
 def test_a_topic_whose_deletion_was_cut_short(store: MemoryStore) -> None:
     for path in [path for path in store.values if path.startswith(f"{PLAIN.path}/")]:
         del store.values[path]
-    ids = [one.ledgerId for one in decode_managed_ledger(store.values[PLAIN.path].value).ledgerInfo]
+    ids = [ledger.ledgerId for ledger in decode_managed_ledger(store.values[PLAIN.path].value).ledgerInfo]
     for ledger_id in ids[:-1]:
         del store.values[ledger_path(ledger_id)]
     found = check_findings(store)

@@ -45,12 +45,12 @@ def store(capture: Capture) -> CountingStore:
 def test_the_ledgers_are_not_listed(store: CountingStore, name: str) -> None:
     del store.values[ledger_path(25)]
     looked = checkup(store, None, (name,), CheckOptions())
-    assert [(one.code, one.ledger_id) for one in looked.findings() if one.topic == PLAIN] == [
+    assert [(finding.code, finding.ledger_id) for finding in looked.findings() if finding.topic == PLAIN] == [
         ("ledger-without-metadata", 25)
     ]
     assert (store.lists, looked.not_checked[UNLISTED]) == (0, "no --all")
     full = checkup(store, None, (name,), CheckOptions(every_ledger=True))
-    assert "ledger-without-metadata" in {one.code for one in full.findings()}
+    assert "ledger-without-metadata" in {finding.code for finding in full.findings()}
     assert (store.lists, UNLISTED in full.not_checked) == (1, False)
     assert full.counts["ledgers"] == 199 > looked.counts["ledgers"] > 0
 
@@ -68,8 +68,14 @@ def test_nothing_is_made_up_and_only_what_needs_the_list_is_missed(capture: Capt
         with suppress(NotApplicableError):
             patient = damaged(held, Random(f"{damage} {number}"), [DAMAGE[damage]])
             names = {name for name in patient.touched if "://" in name}
-            whole = {as_expected(one) for one in check_findings(patient.store) if one.topic in names}
-            some = {as_expected(one) for name in names for one in check_findings(patient.store, None, name)}
+            whole = {
+                as_expected(finding) for finding in check_findings(patient.store) if finding.topic in names
+            }
+            some = {
+                as_expected(finding)
+                for name in names
+                for finding in check_findings(patient.store, None, name)
+            }
             some = {one for one in some if one.where in names}
             assert some <= whole
             assert {one.code for one in whole - some} <= BY_LIST

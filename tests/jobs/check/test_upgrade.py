@@ -26,7 +26,7 @@ PLAIN = TopicName.parse("public/default/plain").path
 
 def verdict(store: Store, version: str, source: EntrySource | None = None) -> tuple[str, dict[str, Any]]:
     found = survey(store, source, version, CheckOptions(releases=(version,))).verdict()
-    return found["verdict"], {one["reason"]: one for one in found["reasons"]}
+    return found["verdict"], {reason["reason"]: reason for reason in found["reasons"]}
 
 
 def put(store: MemoryStore, path: str, value: bytes) -> MemoryStore:

@@ -35,8 +35,8 @@ def run(
     with ExitStack() as stack:
         source = stack.enter_context(open_entries(urls)) if urls else None
         made = checkup(store, source, (), options, urls=urls, others=others)
-        found = [one for one in made.findings() if one.severity is not Severity.NOTE]
-    return [one for one in found if one.code != "record-unreadable"], made
+        found = [finding for finding in made.findings() if finding.severity is not Severity.NOTE]
+    return [finding for finding in found if finding.code != "record-unreadable"], made
 
 
 def copied_disks(capture: Capture, name: str, into: Path) -> Path:
@@ -49,7 +49,7 @@ def test_a_cluster_below_another_root_keeps_its_ledgers(capture: Capture) -> Non
     store = loaded_store(capture("pulsar-4.2.4"))
     path = TopicName.parse(PLAIN).path
     # All of the topic moves to the cluster below /west, cursors included.
-    for old in [one for one in store.values if one == path or one.startswith(f"{path}/")]:
+    for old in [value for value in store.values if value == path or value.startswith(f"{path}/")]:
         record = store.values.pop(old)
         store.values[f"/west{old}"] = record._replace(path=f"/west{old}")
     assert run(store)[0] == []
@@ -64,7 +64,7 @@ def test_a_ledger_that_only_disks_have_is_found_between_its_neighbours(capture: 
     store = loaded_store(folder)
     url = f"bookie-disk:{folder}"
     case = Scenario(folder, folder, store, Random(1))
-    topic = next(one for one in case.topics() if one.name == PLAIN)
+    topic = next(topic for topic in case.topics() if topic.name == PLAIN)
     case.target = Target(topic, 26)
     case.unlist(topic, 26)
     case.remove(ledger_path(26))
@@ -102,8 +102,8 @@ def test_a_directory_that_is_not_given_makes_no_entry_missing(capture: Capture, 
     info.ledgerInfo[0].ledgerId = 777
     store.values[topic] = store.values[topic]._replace(value=info.SerializeToString())
     found, made = run(store, url)
-    assert "ledger-without-entries" not in {one.code for one in found}
-    [missing] = [one for one in found if one.code == "bookie-directory-missing"]
+    assert "ledger-without-entries" not in {finding.code for finding in found}
+    [missing] = [finding for finding in found if finding.code == "bookie-directory-missing"]
     assert (missing.severity, missing.path) == (Severity.WARNING, "/elsewhere/l3")
     assert any("directory /elsewhere/l3 not given" in what for what in made.not_checked)
 
@@ -117,11 +117,11 @@ def test_a_lost_subtree_is_one_finding(capture: Capture) -> None:
         del store.values[path]
     store.values[ledger_path(20_000_000)] = record._replace(path=ledger_path(20_000_000))
     found, _ = run(store)
-    [cause] = [one for one in found if one.code == "store-part-lost"]
+    [cause] = [finding for finding in found if finding.code == "store-part-lost"]
     assert (cause.severity, cause.path) == (Severity.ERROR, "/ledgers/00/0000")
     assert cause.evidence["topics"] > 10
     # The first answers came before all ledgers were read.
-    assert sum(one.code == "ledger-without-metadata" for one in found) < 5
+    assert sum(finding.code == "ledger-without-metadata" for finding in found) < 5
 
 
 def test_a_schema_that_disks_still_have_is_not_given_up(capture: Capture) -> None:
@@ -159,5 +159,5 @@ def test_an_emptied_bookie_is_one_finding(capture: Capture, tmp_path: Path) -> N
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     (current / "lastId").write_text("0")
     found, _ = run(loaded_store(capture("pulsar-4.2.4-3bookies")), f"bookie-disk:{disks}")
-    assert {one.code for one in found} <= {"bookie-emptied", "ledger-below-ack-quorum"}
-    assert [one.path for one in found if one.code == "bookie-emptied"]
+    assert {finding.code for finding in found} <= {"bookie-emptied", "ledger-below-ack-quorum"}
+    assert [finding.path for finding in found if finding.code == "bookie-emptied"]

@@ -29,8 +29,8 @@ def frame(index: int) -> bytes:
 def entries(folder: Path, *ids: int) -> str:
     """Write frames of ledger 7 with these entry ids and return their URL."""
     frames = [frame(index) for index, _ in enumerate(ids)]
-    (folder / "f").write_bytes(b"".join(len(one).to_bytes(4, "big") + one for one in frames))
-    lines = (json.dumps({"ledger": 7, "entry": one}) + "\n" for one in ids)
+    (folder / "f").write_bytes(b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames))
+    lines = (json.dumps({"ledger": 7, "entry": id_}) + "\n" for id_ in ids)
     (folder / "f.idx").write_text("".join(lines), encoding="utf-8")
     return f"frames:{folder / 'f'}"
 

@@ -47,7 +47,9 @@ def test_the_broker_kept_the_same(capture: Callable[[str], Path]) -> None:
         (choice,) = choose([str(TOPIC)], store, source, fail)
         parts = list(parts_of(choice, limits, source, fail))
         reader = reader_of(store, source, choice.name, options)
-        latest = {(one[0], one[1], max(one[2], 0)) for one in latest_positions(reader, parts)}
+        latest = {
+            (position[0], position[1], max(position[2], 0)) for position in latest_positions(reader, parts)
+        }
         ours = rows(reader, parts)
     assert {place: ours[place] for place in latest} == theirs
     assert len(theirs) == 29

@@ -34,7 +34,7 @@ def test_a_ledger_is_cut_by_entries_and_by_bytes(tmp_path: Path) -> None:
         ledger = Ledger(7, entries, "closed", entries * entry_size, topic=TOPIC)
         pieces = planned(ledger, tmp_path / str(number))
         assert [
-            part.last + 1 - part.first for one in pieces for part in one.parts if part.last is not None
+            part.last + 1 - part.first for piece in pieces for part in piece.parts if part.last is not None
         ] == files
         # Each whole file costs as much as any other.
         assert abs(pieces[0].cost - ENTRIES_A_FILE) <= ENTRIES_A_FILE // 100

@@ -92,7 +92,7 @@ def made(tmp_path: Path) -> Iterator[Made]:
 
 
 def build_of(store: Store, source: EntrySource, key: str = "first-index") -> IndexBuild:
-    return IndexBuild(key, lambda ids: [first_index(source, one) for one in ids], ShadowSources(store))
+    return IndexBuild(key, lambda ids: [first_index(source, id_) for id_ in ids], ShadowSources(store))
 
 
 def checked(store: Store, source: EntrySource) -> list[IndexReport]:
@@ -113,8 +113,8 @@ RIGHT = [(0, 4), (5, 5), (6, 9)]
 
 def test_indexes_that_go_on_are_right(made: Made) -> None:
     documents = checked(*made({1: RIGHT, 2: [], 5: [(10, 10)], 7: []}, still_open=7))
-    assert [faults(one) for one in documents] == [{}, {}, {}, {}]
-    assert [(one.get("first_index"), one.get("last_index")) for one in documents] == [
+    assert [faults(document) for document in documents] == [{}, {}, {}, {}]
+    assert [(document.get("first_index"), document.get("last_index")) for document in documents] == [
         (0, 9), (None, None), (10, 10), (None, None),
     ]  # fmt: skip
 
@@ -149,7 +149,7 @@ def test_entries_without_index_and_broken_ones(made: Made) -> None:
 
 def test_missing_entries_and_missing_ledgers(made: Made) -> None:
     documents = checked(*made({1: {0: (0, 0), 3: (3, 3)}, 2: [], 3: [(9, 9)]}, counts={1: 5, 2: 4}))
-    assert [faults(one) for one in documents] == [{"missing": 3}, {"missing": 4}, {}]
+    assert [faults(document) for document in documents] == [{"missing": 3}, {"missing": 4}, {}]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,12 @@ def test_a_property_of_what_nobody_can_look_at_is_unchecked(made: Made) -> None:
             properties={ledger: ["5"] for ledger in range(1, 5)},
         )
     )
-    assert [one["property"] for one in documents] == ["unchecked", "unchecked", "false", "unchecked"]
+    assert [document["property"] for document in documents] == [
+        "unchecked",
+        "unchecked",
+        "false",
+        "unchecked",
+    ]
 
 
 def test_only_some_places_are_named_and_all_are_counted(made: Made) -> None:
@@ -188,9 +193,9 @@ def test_the_indexes_of_a_real_cluster(capture: Callable[[str], Path]) -> None:
         topics = list(map(topic_of, chosen_topics(store, [], everything=True)))
         with open_entries([f"bookie-disk:{folder / 'bookie0'}"]) as source:
             found = {
-                (one["topic"].rpartition("/")[2], one["ledger_id"]): faults(one)
-                for one in check_indexes(source, topics, "first-index")
-                if not one["ok"]
+                (check["topic"].rpartition("/")[2], check["ledger_id"]): faults(check)
+                for check in check_indexes(source, topics, "first-index")
+                if not check["ok"]
             }
     # The capture wrote 2000 as the first index of a ledger that begins with 1634, on purpose.
     assert found == {
@@ -245,7 +250,9 @@ def test_repair_puts_right_whatever_check_index_calls_false(made: Made) -> None:
     topic = read_topic(store, TOPIC)
 
     def truths() -> list[str]:
-        return [one["property"] for one in check_indexes(source, [read_topic(store, TOPIC)], "first-index")]
+        return [
+            check["property"] for check in check_indexes(source, [read_topic(store, TOPIC)], "first-index")
+        ]
 
     assert truths() == ["false", "doubled", "no-number", "right", "false", "right"]
     build = replace(build_of(store, source), repair=True)
@@ -274,9 +281,9 @@ def test_a_ledger_that_was_trimmed_meanwhile_is_left_out(made: Made) -> None:
 
 def test_choosing_topics(capture: Callable[[str], Path]) -> None:
     with open_store(f"snapshot:{capture('pulsar-4.2.4') / 'metadata.ndjson'}") as store:
-        everything = [one.path for one in chosen_topics(store, [], everything=True)]
-        namespace = [one.path for one in chosen_topics(store, ["public/default"])]
-        parted = [one.path for one in chosen_topics(store, ["parted", "public/default/parted"])]
+        everything = [topic.path for topic in chosen_topics(store, [], everything=True)]
+        namespace = [topic.path for topic in chosen_topics(store, ["public/default"])]
+        parted = [topic.path for topic in chosen_topics(store, ["parted", "public/default/parted"])]
         assert {one for one in everything if one.startswith("/managed-ledgers/public/default/")} == set(
             namespace
         )

@@ -53,6 +53,6 @@ def test_properties_are_removed_from_all_ledgers_of_all_topics_but_shadows() -> 
     }
     new = decided["orders"].new
     assert new is not None
-    assert [[one.key for one in ledger.properties] for ledger in decode_managed_ledger(new).ledgerInfo] == [
+    assert [[prop.key for prop in ledger.properties] for ledger in decode_managed_ledger(new).ledgerInfo] == [
         ["b"], [], ["b"],
     ]  # fmt: skip

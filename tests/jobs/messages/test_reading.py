@@ -104,7 +104,7 @@ class Worn(BaseSource):
         return replace(entry, data=self._changed.get((ledger_id, entry_id), entry.data))
 
     def read_many(self, ledger_id: int, first: int = 0, last: int | None = None) -> Iterator[RawEntry]:
-        return (self.read(ledger_id, one) for one in self.entry_ids(ledger_id, first, last))
+        return (self.read(ledger_id, entry_id) for entry_id in self.entry_ids(ledger_id, first, last))
 
 
 def fail(error: PulsarMetaError) -> None:
@@ -210,8 +210,9 @@ def test_a_schema_that_is_nowhere_leaves_payload_and_says_why(capture: Callable[
         whole, _ = read(store, source, choice, parts)
         schemas = {row["schema_version"] for row in whole}
         assert schemas == {0, 1, 2}
-        ledger = next(one for one in source.ledgers() if one not in {part.ledger.ledger_id for part in parts}
-                      and b"customer" in bytes(source.read(one, 0).data))  # fmt: skip
+        listed = {part.ledger.ledger_id for part in parts}
+        others = (ledger for ledger in source.ledgers() if ledger not in listed)
+        ledger = next(ledger for ledger in others if b"customer" in bytes(source.read(ledger, 0).data))
         rows, counts = read(store, Worn(source, {(ledger, 0)}, {}), choice, parts)
     broken = [row for row in rows if row["error"]]
     assert broken

@@ -76,7 +76,9 @@ def test_torn_ledgers_join_nothing() -> None:
 def test_one_disk_of_three_mixes_nothing(capture: Callable[[str], Path], disk: str) -> None:
     folder = capture("pulsar-4.2.4-3bookies")
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
-        topic_of = {one.ledger_id: topic.name for topic in every_topic(store, print) for one in topic.ledgers}
+        topic_of = {
+            ledger.ledger_id: topic.name for topic in every_topic(store, print) for ledger in topic.ledgers
+        }
     with open_entries([f"bookie-disk:{folder / disk}"]) as source:
         made = list(rebuilt_values(source, print, Known()))
     groups = [one.facts["ledgers"] for one in made if one.facts.get("ledgers")]
@@ -136,13 +138,15 @@ def test_topics_of_captures(capture: Callable[[str], Path], name: str) -> None:
             for topic in every_topic(store, print):
                 topic_of |= {ledger.ledger_id: str(topic.name) for ledger in topic.ledgers}
     with open_entries([f"bookie-disk:{folder}"]) as source:
-        topics = [one for one in rebuilt_values(source, print, Known()) if one.facts.get("ledgers")]
-    made = [one.facts["ledgers"] for one in topics]
-    named = [one.facts for one in topics if one.certainty != "lost+found"]
+        topics = [value for value in rebuilt_values(source, print, Known()) if value.facts.get("ledgers")]
+    made = [topic.facts["ledgers"] for topic in topics]
+    named = [topic.facts for topic in topics if topic.certainty != "lost+found"]
     for facts in named:
-        assert {topic_of[one] for one in facts["ledgers"] if one in topic_of} <= {facts["topic"]}
+        assert {topic_of[ledger_id] for ledger_id in facts["ledgers"] if ledger_id in topic_of} <= {
+            facts["topic"]
+        }
     assert len(named) == NAMED.get(name, len(named))
-    assert len({one.path for one in topics}) == len(topics)
+    assert len({topic.path for topic in topics}) == len(topics)
     groups_of: dict[str, set[int]] = defaultdict(set)
     for number, group in enumerate(made):
         assert len({topic_of[one] for one in group if one in topic_of}) <= 1, f"two topics in {group}"

@@ -37,7 +37,9 @@ def found_on(
     urls = [f"bookie-disk:{folder / disk}" for disk in disks]
     with open_entries(urls) as source:
         ledgers, of = source.ledgers(), disks_of(source)
-        every = [examine(source, of, one, faults.append, password=password, lost=lost) for one in ledgers]
+        every = [
+            examine(source, of, ledger, faults.append, password=password, lost=lost) for ledger in ledgers
+        ]
     assert not faults
     return {one.ledger_id: one for one in judged(every, password)}
 
@@ -73,7 +75,7 @@ def test_equal_to_what_the_store_had(capture: Callable[[str], Path], name: str) 
     assert name.endswith("3bookies") <= all(
         found[one].striping.ambiguous for one in unequal(found, stored(folder))
     )
-    assert all(one.key_checked and one.refused is None and not one.missing for one in found.values())
+    assert all(scan.key_checked and scan.refused is None and not scan.missing for scan in found.values())
 
 
 @pytest.mark.parametrize("lost", ["bookie0", "bookie1", "bookie2"])
@@ -88,14 +90,14 @@ def test_two_of_three_bookies(capture: Callable[[str], Path], lost: str) -> None
 
 def test_one_of_three_bookies(capture: Callable[[str], Path]) -> None:
     found = found_on(capture("pulsar-4.2.4-3bookies"), "bookie0")
-    assert any(one.missing for one in found.values())
-    long = [one for one in found.values() if one.last_entry > 20]
+    assert any(scan.missing for scan in found.values())
+    long = [scan for scan in found.values() if scan.last_entry > 20]
     assert all(one.unsure for one in long)
 
 
 def test_another_password(capture: Callable[[str], Path]) -> None:
     found = found_on(capture("pulsar-4.2.4"), "bookie0", password=b"not it")
-    assert {one.refused for one in found.values()} == {"its master key is not that of the password given"}
+    assert {scan.refused for scan in found.values()} == {"its master key is not that of the password given"}
 
 
 def test_a_master_key(capture: Callable[[str], Path]) -> None:

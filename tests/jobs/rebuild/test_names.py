@@ -32,7 +32,7 @@ LOG = "/managed-ledgers/pulsar/system/persistent/__transaction_log_0"
 def rebuilt(folder: Path, *names: str) -> dict[str, Rebuilt]:
     known = Known(given=read_names(names, "names"))
     with open_entries([f"bookie-disk:{folder}"]) as source:
-        return {one.path: one for one in rebuilt_values(source, print, known)}
+        return {value.path: value for value in rebuilt_values(source, print, known)}
 
 
 @pytest.mark.parametrize("version", ["4.0.7", "4.2.4"])
@@ -136,7 +136,7 @@ def test_objects_in_tiered_storage(capture: Callable[[str], Path], tmp_path: Pat
     objects.mkdir()
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
         info = decode_managed_ledger(store.read(f"{DEFAULT}/orders").value)
-        ledgers = [one.ledgerId for one in info.ledgerInfo if one.entries]
+        ledgers = [ledger.ledgerId for ledger in info.ledgerInfo if ledger.entries]
         for ledger_id in ledgers:
             custom = read_bookkeeper_ledger(store, ledger_id).custom
             written = offloaded([b"frame"], custom={key: value.encode() for key, value in custom.items()})
@@ -152,7 +152,7 @@ def test_objects_in_tiered_storage(capture: Callable[[str], Path], tmp_path: Pat
     )
     assert [type(fault) for fault in faults] == [DecodeError]
     with open_entries([f"bookie-disk:{folder}"]) as source:
-        made = {one.path: one for one in rebuilt_values(source, print, Known(logged=names))}
+        made = {value.path: value for value in rebuilt_values(source, print, Known(logged=names))}
     assert made[f"{DEFAULT}/orders"].facts["ledgers"][-len(ledgers) :] == ledgers
     assert "its copy in tiered storage has its name" in made[f"{DEFAULT}/orders"].evidence
 

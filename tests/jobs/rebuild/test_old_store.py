@@ -36,8 +36,8 @@ def rebuilt(folder: Path, old: str, *disks: str, as_they_were: bool = False) -> 
     with open_entries(urls) as source:
         found = list(rebuilt_values(source, faults.append, known))
     assert not faults
-    assert len({one.path for one in found}) == len(found)
-    return {one.path: one for one in found}
+    assert len({record.path for record in found}) == len(found)
+    return {record.path: record for record in found}
 
 
 def check_ledgers(path: str, before: list[LedgerInfo], after: list[LedgerInfo], made: Made) -> None:
@@ -94,7 +94,7 @@ def test_what_is_newer_on_the_disks(capture: Callable[[str], Path]) -> None:
         for name in ("orders", "marks", "delayed", "parted-partition-0"):
             before, after = (read_topic(store, TopicName.parse(name)) for store in (then, now))
             ledgers = made[after.path].facts["ledgers"]
-            assert {one.ledger_id for one in after.ledgers if one.entries} <= set(ledgers)
+            assert {ledger.ledger_id for ledger in after.ledgers if ledger.entries} <= set(ledgers)
             assert ledgers == sorted(ledgers)
             assert before.terminated == after.terminated
         policies = then.read("/admin/policies/public/default").value

@@ -114,12 +114,12 @@ def test_ledgers_are_one_topics_by_markers_and_copies_alone(cluster: Cluster) ->
     with open_entries([f"bookie-disk:{folder}"]) as source:
         scanned = scan_disks(source, print, Known(cluster=name))
     data = {at: DataClues(at) for at in scanned.said(DataClues)}
-    mentions = [one for one in scanned.mentions() if one.kind == "data"]
-    assert {one.says.partition(" in ")[0] for one in mentions} >= {"a marker"}
-    groups = [set(one.ledgers) for one in group_ledgers(data, mentions, {})]
-    whole = [set(one.ledgers) for one in group_ledgers(scanned.said(DataClues), scanned.mentions(), {})]
+    mentions = [mention for mention in scanned.mentions() if mention.kind == "data"]
+    assert {mention.says.partition(" in ")[0] for mention in mentions} >= {"a marker"}
+    groups = [set(group.ledgers) for group in group_ledgers(data, mentions, {})]
+    whole = [set(group.ledgers) for group in group_ledgers(scanned.said(DataClues), scanned.mentions(), {})]
     assert all(any(group <= topic for topic in whole) for group in groups)
-    assert [one for one in groups if len(one) > 1]
+    assert [group for group in groups if len(group) > 1]
 
 
 def test_a_cluster_that_calls_itself_otherwise(cluster: Cluster) -> None:
@@ -168,7 +168,10 @@ def test_the_newest_marker_counts() -> None:
         2: Replicated(acked=(Acked("a", {"west": Position(1, 3)}, None),), snapshots=(Same(here, there),)),
         3: Replicated(acked=(Acked("a", {"east": Position(9, 9)}, None), Acked("c", there, None))),
     }
-    found = {one.subscription: (one.position, one.ledger_id) for one in standings(ledgers, "west")}
+    found = {
+        standing.subscription: (standing.position, standing.ledger_id)
+        for standing in standings(ledgers, "west")
+    }
     assert found == {"a": (Position(1, 3), 2), "b": (None, 1), "c": (here, 3)}
 
 
@@ -189,6 +192,6 @@ def test_a_marker_that_says_nothing() -> None:
 def test_scans_of_both_are_kept_and_read_back(cluster: Cluster) -> None:
     with open_entries([f"bookie-disk:{cluster[1]}"]) as source:
         scans = list(scan_here(source, print, password=b"", lost=())(source.ledgers()))
-    back = [read_plain(LedgerScan, json.loads(json.dumps(plain(one)))) for one in scans]
+    back = [read_plain(LedgerScan, json.loads(json.dumps(plain(scan)))) for scan in scans]
     assert back == scans
     assert Scanned.of(back, b"").said(DataClues) == Scanned.of(scans, b"").said(DataClues)

@@ -40,11 +40,11 @@ def test_what_was_found_is_read_back(disks: list[str], tmp_path: Path) -> None:
         with_faults = LedgerScan(scans[0].examined, scans[0].kind, scans[0].clues, torn)
         list(work.keeping(lambda ids: iter([with_faults]), faults.append)([10**15]))
     assert path.stat().st_mode & 0o777 == 0o600
-    assert {type(one.clues).__name__ for one in scans} > {"DataClues", "LogClues", "CursorClues"}
+    assert {type(scan.clues).__name__ for scan in scans} > {"DataClues", "LogClues", "CursorClues"}
     with opened(path, disks) as work:
         assert list(work.keeping(never, faults.append)(ledgers[1:])) == scans[1:]
         found = next(work.keeping(never, faults.append)([ledgers[0]]))
-        assert [(type(one), str(one), one.source) for one in found.faults] == [
+        assert [(type(fault), str(fault), fault.source) for fault in found.faults] == [
             (DecodeError, "log: torn (at byte 7)", "log"),
             (UsageError, "odd", None),
         ]

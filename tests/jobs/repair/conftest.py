@@ -31,12 +31,12 @@ class Patient(DamagedStore):
 
     def found(self, *names: str, source: EntrySource | None = None) -> list[tuple[str, int | None]]:
         """Return what the doctor finds of topics, but for notes: codes and ledgers."""
-        return [(one.code, one.ledger_id) for one in self.findings(*names, source=source)]
+        return [(finding.code, finding.ledger_id) for finding in self.findings(*names, source=source)]
 
     def findings(self, *names: str, source: EntrySource | None = None) -> list[Finding]:
         """Return what the doctor finds of topics, but for notes."""
         found = check_findings(self.store, source, *names, every_ledger=True)
-        return [one for one in found if one.severity != "note"]
+        return [finding for finding in found if finding.severity != "note"]
 
     def values(self) -> dict[str, bytes]:
         """Return all bytes of the store by path."""

@@ -39,7 +39,7 @@ def put(patient: Patient, value: bytes) -> None:
 
 
 def pointer(patient: Patient) -> list[int]:
-    return [one.value for one in decode_cursor(patient.values()[PATH]).properties]
+    return [prop.value for prop in decode_cursor(patient.values()[PATH]).properties]
 
 
 def property_lost(patient: Patient) -> None:

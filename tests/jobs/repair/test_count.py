@@ -29,7 +29,7 @@ def disks(capture: Callable[[str], Path]) -> Iterator[EntrySource]:
 def ends(patient: Patient) -> list[tuple[int, int, int | None, int | None]]:
     """Return of each ledger its count and size in the list, its last entry and length in BookKeeper."""
     info = patient.info(read_topic(patient.store, PLAIN))
-    known = [read_bookkeeper_ledger(patient.store, one.ledgerId) for one in info.ledgerInfo]
+    known = [read_bookkeeper_ledger(patient.store, ledger.ledgerId) for ledger in info.ledgerInfo]
     both = zip(info.ledgerInfo, known, strict=True)
     return [(mine.entries, mine.size, theirs.last_entry, theirs.length) for mine, theirs in both]
 

@@ -108,7 +108,7 @@ def test_the_whole_state_comes_from_the_cursors_ledger(
     damaged = killed.values()
     assert code in [one for one, _ in killed.found(str(ACKED), source=disk)]
     assert killed.apply(repaired(killed, disk)).rewritten == 1
-    assert [one for one in killed.found(str(ACKED), source=disk) if one not in before] == []
+    assert [finding for finding in killed.found(str(ACKED), source=disk) if finding not in before] == []
     held = record(killed)
     assert (held.cursorsLedgerId, list(held.cursorProperties)) == (STATE_IN_RECORD, list(properties))
     assert Position(held.markDeleteLedgerId, held.markDeleteEntryId) == true.mark_delete

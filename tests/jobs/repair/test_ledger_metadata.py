@@ -36,7 +36,7 @@ def repaired(
 
 
 def ledgers(patient: Patient, name: TopicName = PLAIN) -> list[int]:
-    return [one.ledger_id for one in read_topic(patient.store, name).ledgers if one.counted]
+    return [ledger.ledger_id for ledger in read_topic(patient.store, name).ledgers if ledger.counted]
 
 
 def said_by(patient: Patient, ledger_id: int) -> BookkeeperLedger:
@@ -46,7 +46,7 @@ def said_by(patient: Patient, ledger_id: int) -> BookkeeperLedger:
 @pytest.mark.parametrize("damage", [None, GARBAGE])
 @pytest.mark.parametrize("by", ["topic", "number"])
 def test_it_says_again_what_it_said(patient: Patient, damage: bytes | None, by: str) -> None:
-    before = {one: said_by(patient, one) for one in ledgers(patient)[:3]}
+    before = {ledger: said_by(patient, ledger) for ledger in ledgers(patient)[:3]}
     for ledger_id in before:
         path = ledger_path(ledger_id)
         if damage is None:
@@ -124,7 +124,9 @@ def test_entries_that_are_gone_are_not_promised(patient: Patient, capture: Captu
     with open_entries([f"bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"]) as source:
         here = set(source.ledgers())
         gone = next(
-            one for one in range(1, 300) if one not in here and ledger_path(one) not in patient.values()
+            number
+            for number in range(1, 300)
+            if number not in here and ledger_path(number) not in patient.values()
         )
         info.ledgerInfo.add(ledgerId=gone, entries=5, size=100, timestamp=1)
         patient.put(topic.path, info.SerializeToString())

@@ -30,7 +30,7 @@ PLAIN = TopicName.parse("plain")
 
 
 def ledgers(patient: Patient) -> list[int]:
-    return [one.ledger_id for one in read_topic(patient.store, PLAIN).ledgers]
+    return [ledger.ledger_id for ledger in read_topic(patient.store, PLAIN).ledgers]
 
 
 def subscribe(patient: Patient, name: str, at: tuple[int, int], *acked: tuple[int, int, int]) -> str:
@@ -76,7 +76,7 @@ def test_the_last_ledger_goes_and_cursors_stand_at_the_end_that_is_left(patient:
     *_, before, last = ledgers(patient)
     info = patient.info(read_topic(patient.store, PLAIN))
     inside = subscribe(patient, "inside", (last, 2))
-    end = next(one.entries for one in info.ledgerInfo if one.ledgerId == before) - 1
+    end = next(ledger.entries for ledger in info.ledgerInfo if ledger.ledgerId == before) - 1
     patient.apply(drop_ledger(patient.store, PLAIN, last))
     assert stands(patient, inside)[0] == (before, end)
 
@@ -133,7 +133,11 @@ def test_a_state_in_a_ledger_moves_into_the_record_where_it_can_be_read(
             if (place := in_ledger(path, value)) is not None and read_topic(patient.store, place[0]).ledgers
         )
         truth = state_of(decode_cursor(patient.values()[path]), source).mark_delete
-        ahead = [one for one in read_topic(patient.store, topic).ledgers if one.ledger_id > truth.ledger_id]
+        ahead = [
+            ledger
+            for ledger in read_topic(patient.store, topic).ledgers
+            if ledger.ledger_id > truth.ledger_id
+        ]
         [ledger, *_] = ahead or [patient_ledger(patient, topic, truth.ledger_id)]
         entry = truth.entry_id + 3 if ledger.ledger_id == truth.ledger_id else 1
         without = dict(skipped(patient, None, topic, ledger.ledger_id, entry))
@@ -154,7 +158,9 @@ def in_ledger(path: str, value: bytes) -> tuple[TopicName, str] | None:
 
 
 def patient_ledger(patient: Patient, topic: TopicName, ledger_id: int) -> Ledger:
-    return next(one for one in read_topic(patient.store, topic).ledgers if one.ledger_id == ledger_id)
+    return next(
+        ledger for ledger in read_topic(patient.store, topic).ledgers if ledger.ledger_id == ledger_id
+    )
 
 
 def skipped(

@@ -25,7 +25,7 @@ PLAIN = TopicName.parse("plain")
 
 @pytest.fixture
 def ledgers(patient: Patient) -> list[int]:
-    return [one.ledger_id for one in read_topic(patient.store, PLAIN).ledgers]
+    return [ledger.ledger_id for ledger in read_topic(patient.store, PLAIN).ledgers]
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def offload(patient: Patient, ledger_id: int, *, complete: bool, deleted: bool =
     """Write down that a ledger was offloaded, as brokers do."""
     held = patient.store.values[PLAIN.path]
     info = decode_managed_ledger(held.value)
-    [ledger] = [one for one in info.ledgerInfo if one.ledgerId == ledger_id]
+    [ledger] = [ledger for ledger in info.ledgerInfo if ledger.ledgerId == ledger_id]
     context = ledger.offloadContext
     context.uidMsb, context.uidLsb, context.complete, context.bookkeeperDeleted = 5, 6, complete, deleted
     patient.store.values[PLAIN.path] = held._replace(value=info.SerializeToString())
@@ -50,7 +50,7 @@ def repaired(patient: Patient, source: EntrySource | None, *ledgers: int) -> Rep
 
 def offloaded(patient: Patient) -> list[int]:
     topic = read_topic(patient.store, PLAIN)
-    return [one.ledger_id for one in topic.ledgers if one.offload is not None]
+    return [ledger.ledger_id for ledger in topic.ledgers if ledger.offload is not None]
 
 
 def test_an_offload_that_did_not_end_is_forgotten(patient: Patient, ledgers: list[int]) -> None:

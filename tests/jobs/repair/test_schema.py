@@ -62,9 +62,9 @@ def test_lost_versions_go_the_others_stay(
     assert any("becomes version" in text for text in repair.said) == (newest < 2)
     patient.apply(repair)
     left = locator(patient)
-    assert [one.version for one in left.index] == [one for one in range(3) if one not in lost]
+    assert [one.version for one in left.index] == [number for number in range(3) if number not in lost]
     assert (left.info.version, left.info.position.ledgerId) == (newest, several[newest])
-    own = [one for one in patient.findings() if one.path == PATH]
+    own = [finding for finding in patient.findings() if finding.path == PATH]
     assert own == []
     patient.take_back()
     assert patient.values() == damaged
@@ -94,7 +94,7 @@ def test_a_version_gets_its_schema_from_another_ledger_that_has_it(
     held = locator(patient)
     assert [one.position.ledgerId for one in held.index] == [several[2], several[1], several[2]]
     assert [one.version for one in held.index] == [0, 1, 2]
-    assert [one for one in patient.findings() if one.path == PATH] == []
+    assert [finding for finding in patient.findings() if finding.path == PATH] == []
 
 
 def test_a_ledger_of_the_topic_that_nobody_names_is_found_by_what_it_holds(

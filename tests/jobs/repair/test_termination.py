@@ -48,7 +48,7 @@ def test_it_can_stay_terminated_where_it_ends(patient: Patient, capture: Callabl
     with open_entries([f"bookie-disk:{capture('pulsar-4.2.4')}"]) as source:
         patient.apply(repair_termination(patient.store, source, PLAIN, at_end=True))
     end = read_topic(patient.store, PLAIN).terminated
-    assert end == max((one.ledger_id, one.counted - 1) for one in ledgers if one.counted)
+    assert end == max((ledger.ledger_id, ledger.counted - 1) for ledger in ledgers if ledger.counted)
     assert patient.found(str(PLAIN)) == []
 
 

@@ -32,7 +32,7 @@ def repaired(patient: Patient, name: TopicName = PLAIN, source: EntrySource | No
 def counts(patient: Patient, path: str = PATH) -> dict[int, tuple[int, int]]:
     """Return entries and size of each ledger that has some, in the order of the list."""
     info = decode_managed_ledger(patient.values()[path])
-    return {one.ledgerId: (one.entries, one.size) for one in info.ledgerInfo if one.entries}
+    return {ledger.ledgerId: (ledger.entries, ledger.size) for ledger in info.ledgerInfo if ledger.entries}
 
 
 def test_each_kind_of_loss_is_made_good(patient: Patient) -> None:
@@ -83,7 +83,7 @@ def test_it_comes_beside_what_a_broker_made_since(patient: Patient) -> None:
     assert counts(patient) == before
     after = decode_managed_ledger(patient.values()[PATH])
     assert after.ledgerInfo[-1].ledgerId == NOWHERE
-    assert [(one.key, one.value) for one in after.properties] == [("index", "7")]
+    assert [(prop.key, prop.value) for prop in after.properties] == [("index", "7")]
 
 
 def test_partitions_each_get_their_own(patient: Patient) -> None:

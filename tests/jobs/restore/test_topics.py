@@ -93,7 +93,7 @@ def test_what_is_not_on_the_disks_stays_out(store: Store, capture: Callable[[str
             found = {held.path: held for held in belongings(store, str(topic.name), remains=remains).values()}
             assert (remains.counts["gone"], remains.counts["unindexed"]) == (1, 1)
             assert not {ledger_path(one) for one in left_out} & found.keys()
-            kept = [one.ledger_id for one in topic.ledgers if one.ledger_id not in left_out]
+            kept = [ledger.ledger_id for ledger in topic.ledgers if ledger.ledger_id not in left_out]
             assert {ledger_path(one) for one in kept} <= found.keys()
             assert _ledgers(found[TopicName.parse(topic.name).path]) == kept
 

@@ -218,7 +218,7 @@ def test_time_equals_brute_force_where_the_clock_never_steps_back(
         (at + 1 for at, one in enumerate(readings[:stop]) if one.state is State.READ and measure(one)),
         default=0,
     )
-    lost = {one.state for one in readings[start:stop]}
+    lost = {reading.state for reading in readings[start:stop]}
     if State.MISSING in lost:
         assert (outcome.status, outcome.reading) == ("missing-ledger", None)
     elif State.UNREADABLE in lost:
@@ -244,7 +244,7 @@ def test_time_with_clocks_that_disagree_is_a_crossing_and_exhaustively_the_first
         ledger: [Reading(ledger, entry, publish_time=time) for entry, time in enumerate(ledger_times)]
         for ledger, ledger_times in enumerate(times)
     }
-    fake = FakeTopic(ledgers, closed=tuple(max(one, default=0) for one in times))
+    fake = FakeTopic(ledgers, closed=tuple(max(time, default=0) for time in times))
     topic = SearchState(fake.order(), Samples(CLOCKS["auto"]), per_read, exhaustive)
     outcome = ask(fake, topic, target, skew=5)
     readings = fake.readings()

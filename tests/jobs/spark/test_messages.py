@@ -170,7 +170,7 @@ def held(entries: int, count: int = 1, size: float = 1000.0) -> list[Held]:
 )
 def test_no_task_is_much_longer_than_the_others(ledgers: list[Held]) -> None:
     tasks = list(divide(ledgers, None))
-    assert sum(part.entries for task in tasks for part in task) == sum(one.entries for one in ledgers)
+    assert sum(part.entries for task in tasks for part in task) == sum(ledger.entries for ledger in ledgers)
     entries = [sum(part.entries for part in task) for task in tasks]
     sizes = [sum(part.entries * part.entry_size for part in task) for task in tasks]
     assert max(entries) <= ENTRIES_A_TASK

@@ -43,9 +43,9 @@ def test_checks_and_first_indexes_by_spark_are_those_of_one_process(
         topics = list(map(topic_of, chosen_topics(store, [], everything=True)))
         by_spark = list(check_indexes_with_spark(sources, topics, "first-index", SparkSettings()))
         assert by_spark == list(check_indexes(source, topics, "first-index"))
-        ledgers = [one.ledger_id for topic in topics for one in topic.ledgers]
+        ledgers = [ledger.ledger_id for topic in topics for ledger in topic.ledgers]
         assert first_indexes_with_spark(session, sources, ledgers, SparkSettings()) == [
-            first_index(source, one) for one in ledgers
+            first_index(source, ledger) for ledger in ledgers
         ]
 
 
@@ -86,8 +86,8 @@ def test_what_comes_before_an_error_is_given(
     tasks = [Task(sources, number) for number in range(20)]
     found = []
     with pytest.raises(PulsarMetaError, match="number 13"):
-        for one in map_on_workers(session, tasks, partial(fail_from, 13), SPARK, streaming=streaming):
-            found.append(one)
+        for result in map_on_workers(session, tasks, partial(fail_from, 13), SPARK, streaming=streaming):
+            found.append(result)
     assert found == list(range(13))
 
 
@@ -146,9 +146,9 @@ def test_partitions_cost_about_the_same() -> None:
 def sizes(pace: Pace, seconds: list[float], *, cost: int = 10, cores: int = 2) -> list[int]:
     """Return how many tasks jobs take that last so long."""
     tasks, found = enumerate(Task(Sources(None, ()), number, cost) for number in range(1000)), []
-    for one in seconds:
+    for second in seconds:
         found.append(len(pace.take(tasks, cores)))
-        pace.took(one)
+        pace.took(second)
     return found
 
 

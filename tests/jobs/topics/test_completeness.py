@@ -70,16 +70,16 @@ def test_an_index_that_cannot_be_used_is_a_gap(disk: Path) -> None:
 def test_entry_logs_that_the_index_names_and_that_are_gone_are_found(disk: Path) -> None:
     url = f"bookie-disk:{disk}"
     with open_entries([url]) as source:
-        before = {one: list(missing_logs(source, one)) for one in source.ledgers()}
+        before = {ledger: list(missing_logs(source, ledger)) for ledger in source.ledgers()}
         assert not any(before.values())
-        places = {one: next(iter(source.located(one) or ()), None) for one in source.ledgers()}
+        places = {ledger: next(iter(source.located(ledger) or ()), None) for ledger in source.ledgers()}
     ledger_id, number = next(
         (ledger_id, place[1].locations[0] >> 32) for ledger_id, place in places.items() if place is not None
     )
     (disk / "current" / f"{number:x}.log").unlink()
     with open_entries([url]) as source:
         found = list(missing_logs(source, ledger_id))
-    assert [(one.number, one.file) for one in found] == [(number, str(disk / "current" / f"{number:x}.log"))]
+    assert [(log.number, log.file) for log in found] == [(number, str(disk / "current" / f"{number:x}.log"))]
     assert found[0].entry_ids
     assert "the index refers to it" in str(found[0].gap)
 

@@ -60,7 +60,7 @@ def listed(store: MemoryStore) -> list[TopicLedgers]:
 
 def without(topic: TopicLedgers, ledger_id: int) -> TopicLedgers:
     """Return a topic whose list lost a ledger."""
-    return replace(topic, ledgers=[one for one in topic.ledgers if one.ledger_id != ledger_id])
+    return replace(topic, ledgers=[ledger for ledger in topic.ledgers if ledger.ledger_id != ledger_id])
 
 
 @pytest.mark.parametrize("name", NAMES)

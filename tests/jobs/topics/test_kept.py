@@ -23,7 +23,7 @@ def test_topics_come_again_as_they_were(
     faults: list[Exception] = []
     with open_store(f"snapshot:{capture('pulsar-4.2.4') / 'metadata.ndjson'}") as store:
         found = list(every_topic(store, faults.append))
-        found = [one.with_ledgers(with_bookkeeper(store, one.ledgers, faults.append)) for one in found]
+        found = [topic.with_ledgers(with_bookkeeper(store, topic.ledgers, faults.append)) for topic in found]
     assert len(found) > 40
     assert any(ledger.bookkeeper for topic in found for ledger in topic.ledgers)
     with kept_topics(iter(found)) as topics:
@@ -31,8 +31,8 @@ def test_topics_come_again_as_they_were(
         first = [next(begun) for _ in range(20)]
         assert list(topics) == found
         assert [*first, *begun] == found
-        assert topics.ledgers == sum(len(one.ledgers) for one in found)
-        assert topics.entries == sum(ledger.entries or 0 for one in found for ledger in one.ledgers)
+        assert topics.ledgers == sum(len(topic.ledgers) for topic in found)
+        assert topics.entries == sum(ledger.entries or 0 for topic in found for ledger in topic.ledgers)
 
 
 def test_no_topics() -> None:

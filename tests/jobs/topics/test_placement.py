@@ -34,7 +34,7 @@ def test_counts_are_those_of_placing_entry_by_entry(
     ensembles: Ensembles, bookies: set[str], first: int, last: int
 ) -> None:
     found = placement_on(ensembles, frozenset(bookies))
-    here = [one for one in range(first, last + 1) if bookies & set(ensembles.replicas(one))]
+    here = [number for number in range(first, last + 1) if bookies & set(ensembles.replicas(number))]
     assert found.count(first, last) == len(here)
     assert found.elsewhere(first, last) == max(0, last - first + 1) - len(here)
     assert found.first(first, last) == next(iter(here), None)

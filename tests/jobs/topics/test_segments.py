@@ -85,7 +85,7 @@ def test_of_which_topic_each_is_a_segment(store: Store) -> None:
     ]
     found = scalable.of(topics)
     assert {str(one): owner for one, owner in found.items() if one.domain == "persistent" and owner} == every
-    assert {one.scalable_topic for one in topics if one.domain == "segment"} == {
+    assert {topic.scalable_topic for topic in topics if topic.domain == "segment"} == {
         owner for one, owner in found.items() if one.domain == "segment"
     }
     assert len(every) == 3
@@ -192,7 +192,10 @@ def test_what_5_0_0_M1_wrote_is_well_but_for_the_topic_that_it_made_wrong(store:
 
 def changed(number: int, **fields: Any) -> Wound:
     def wound(tree: ScalableTopic) -> ScalableTopic:
-        segments = tuple(replace(one, **fields) if one.segment_id == number else one for one in tree.segments)
+        segments = tuple(
+            replace(segment, **fields) if segment.segment_id == number else segment
+            for segment in tree.segments
+        )
         return replace(tree, segments=segments)
 
     return wound
@@ -200,7 +203,9 @@ def changed(number: int, **fields: Any) -> Wound:
 
 def without(number: int) -> Wound:
     def wound(tree: ScalableTopic) -> ScalableTopic:
-        return replace(tree, segments=tuple(one for one in tree.segments if one.segment_id != number))
+        return replace(
+            tree, segments=tuple(segment for segment in tree.segments if segment.segment_id != number)
+        )
 
     return wound
 
@@ -243,7 +248,11 @@ def test_managed_ledgers_are_held_against_the_segments(store: Store) -> None:
     known = set(tree_faults(whole.values(), held))
     del held[active], held[old]
     held[sealed] = False
-    found = {(one.fault, one.topic): one.why for one in tree_faults(whole.values(), held) if one not in known}
+    found = {
+        (fault.fault, fault.topic): fault.why
+        for fault in tree_faults(whole.values(), held)
+        if fault not in known
+    }
     assert set(found) == {
         ("still-grows", str(sealed)),
         ("no-managed-ledger", str(active)),

@@ -32,7 +32,7 @@ def ledgers_with_entries(store: Store, topic: Topic) -> list[tuple[int, int]]:
 def told_ledgers(store: Store, stated: Truth) -> list[tuple[int, int]]:
     """Return what the broker lists and BookKeeper has: it adds ledgers of an old list that are deleted."""
     rows = stated["internalStats"]["ledgers"]
-    held = store.read_many([ledger_path(one["ledgerId"]) for one in rows])
+    held = store.read_many([ledger_path(row["ledgerId"]) for row in rows])
     return [
         (row["ledgerId"], row["entries"])
         for row, record in zip(rows, held, strict=True)
@@ -53,7 +53,7 @@ def test_ledgers_are_those_that_the_broker_read(capture: Callable[[str], Path]) 
         assert [read_topic(store, TopicName.parse(name)) for name in compared] == [
             found[name] for name in compared
         ]
-    assert sum(one.shadow is not None for one in found.values()) == 8
+    assert sum(topic.shadow is not None for topic in found.values()) == 8
     # Its broker cannot load it; we have the list of its own record, and say what that is.
     assert isinstance(truth[DELETED]["internalStats"], str)
     assert [(type(fault), fault.source) for fault in faults] == [(NotFoundError, DELETED)]
@@ -78,7 +78,7 @@ class Shadows:
 
     def read(self, name: str) -> tuple[list[int], str | None]:
         topic = read_topic(self.store, TopicName.parse(name), self.faults.append)
-        return [one.ledger_id for one in topic.ledgers], topic.snapshot
+        return [ledger.ledger_id for ledger in topic.ledgers], topic.snapshot
 
 
 def test_it_goes_one_step_and_its_own_properties_stay() -> None:

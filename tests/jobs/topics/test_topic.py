@@ -52,7 +52,7 @@ def test_an_open_ledger_has_no_number_of_entries_yet() -> None:
     info.ledgerInfo.add(ledgerId=9)
     info.ledgerInfo.add(ledgerId=7, entries=0, size=0, timestamp=4)
     topic = read_topic(stored(info), TOPIC)
-    assert [(one.ledger_id, one.entries, one.state) for one in topic.ledgers] == [
+    assert [(ledger.ledger_id, ledger.entries, ledger.state) for ledger in topic.ledgers] == [
         (7, 0, "closed"),
         (8, 3, "closed"),
         (9, None, "open"),
@@ -66,7 +66,7 @@ def test_where_a_topic_was_terminated_says_how_many_entries_its_open_ledgers_hav
     info.ledgerInfo.add(ledgerId=9)
     info.terminatedPosition.ledgerId, info.terminatedPosition.entryId = 8, 6
     topic = read_topic(stored(info), TOPIC)
-    assert [one.entries for one in topic.ledgers] == [7, 0]
+    assert [ledger.entries for ledger in topic.ledgers] == [7, 0]
     assert topic.terminated == Position(8, 6)
 
 
@@ -106,7 +106,7 @@ def test_bookkeepers_metadata_of_many_ledgers_is_read_in_one_go(
         monkeypatch.setattr(store, "read_many", counted)
         found = list(with_bookkeeper(store, [*ledgers, Ledger(10**9)], faults.append))
     assert asked == [len(ledgers) + 1]
-    assert [one.ledger_id for one in found] == [*(one.ledger_id for one in ledgers), 10**9]
-    assert [one.metadata for one in found] == ["known"] * len(ledgers) + ["absent"]
+    assert [ledger.ledger_id for ledger in found] == [*(ledger.ledger_id for ledger in ledgers), 10**9]
+    assert [ledger.metadata for ledger in found] == ["known"] * len(ledgers) + ["absent"]
     assert list(with_bookkeeper(None, ledgers, faults.append)) == ledgers
     assert faults == []
