@@ -1,4 +1,4 @@
-"""Which entries of what was named are meant: by place, by number, by what their messages say."""
+"""Options that choose entries: by position, number, index, time and properties."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PANEL = "Filter"
 
 @dataclass(frozen=True)
 class LimitOptions:
-    """From, to, at most so many, only these ledgers."""
+    """Limits on entries: first, last, number, ledgers."""
 
     ledger: Annotated[
         list[str] | None,
@@ -70,24 +70,24 @@ class LimitOptions:
 
     @property
     def count(self) -> int | None:
-        """At most so many entries; None for all."""
+        """The largest number of entries; None for all."""
         return None if self.limit is None else min(self.limit, MAX_ID)
 
     @property
     def ledgers(self) -> frozenset[int]:
-        """The ledgers that alone are meant, none for all; UsageError for what is no ledger id."""
+        """The chosen ledgers, empty for all; UsageError for an invalid ledger id."""
         return frozenset(map(parse_ledger_id, self.ledger or ()))
 
     @property
     def limits(self) -> Limits:
-        """From where to where; UsageError for a bound that is none."""
+        """The first and last entry; UsageError for an invalid bound."""
         first, last = _bound(self.first), _bound(self.last)
         if first is not None and last is not None and first.is_behind(last):
             raise UsageError(f"--from {self.first} lies behind --to {self.last}")
         return Limits(first, last)
 
     def account(self, shell: Shell, coverage: Coverage, faults: Faults, *, named: bool) -> None:
-        """Say what was looked at; what was asked for by name and not looked at ends the command with 3."""
+        """Print what was read; if entries named by the user were not read, the exit code is 3."""
         if not faults.worst or coverage.ledgers:
             shell.account(coverage.checked, coverage.left_out)
         if named and coverage.elsewhere:
@@ -103,7 +103,7 @@ def _bound(text: str | None) -> Bound | None:
 
 @dataclass(frozen=True)
 class SoughtOptions:
-    """Entries by index or time, in place of their positions."""
+    """Entries by index or time, instead of by position."""
 
     index: Annotated[
         list[str] | None,
@@ -125,7 +125,7 @@ class SoughtOptions:
     def places(
         self, choices: Iterable[Choice], bounds: LimitOptions, source: EntrySource, faults: Faults
     ) -> Iterator[Place]:
-        """Yield what is to be shown: all within the limits, or what --index and --time find."""
+        """Yield the places to show: all within the limits, or those that --index and --time find."""
         if not self.index and self.time is None:
             return ((choice, bounds.limits) for choice in choices)
         if bounds.first is not None or (self.index and bounds.last is not None):
@@ -143,7 +143,7 @@ LineTemplate = Annotated[
 
 
 def chosen_template(shell: Shell, text: str | None, types: Mapping[str, str]) -> Template | None:
-    """Return the template of --format, None without it; UsageError where -o asks for another form."""
+    """Return the template of --format, None without it; UsageError if -o asks for another form."""
     if text is None:
         return None
     template = parse_template(text, types)
@@ -195,7 +195,7 @@ def _directory(payload: str) -> Path:
 
 
 class Level(StrEnum):
-    """Where a filter looks for properties."""
+    """The level at which a filter decides."""
 
     ENTRY = "entry"
     MESSAGE = "message"
@@ -204,7 +204,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which entries to show, by the properties of their messages."""
+    """A filter on the properties of messages."""
 
     where: Annotated[
         str | None,
@@ -231,7 +231,7 @@ class Where:
     ] = ""
 
     def filter(self, max_size: int) -> EntryFilter | None:
-        """Return the filter, None without --where; UsageError where options miss it or it means nothing."""
+        """Return the filter, None without --where; UsageError for a wrong filter, or options without it."""
         if self.where is None:
             if self.level is not Level.ANY or self.hoisted:
                 raise UsageError("--level and --hoisted go with --where")
@@ -242,7 +242,7 @@ class Where:
 
 @dataclass(slots=True)
 class Matches:
-    """What a filter lets through of some places, here or by Spark; counted as it is written."""
+    """The entries of places that match a filter, found by this process or by Spark, and counted."""
 
     faults: Faults
     engine: EngineOptions
@@ -259,7 +259,7 @@ class Matches:
         store: Store | None,
         urls: list[str],
     ) -> Iterator[Document]:
-        """Yield the documents of what matches, in reading order."""
+        """Yield the documents of matching entries, in reading order."""
         planned = list(places)
         ledgers = (ledger for choice, _ in planned for ledger in choice.ledgers)
         if self.engine.chosen(self.faults.shell, ledgers, source) == "spark":
@@ -270,7 +270,7 @@ class Matches:
     def entries(
         self, places: Iterable[Place], source: EntrySource, store: Store | None
     ) -> Iterator[tuple[DataEntry, EntryFormat]]:
-        """Return the entries that match, as many as are wanted; UsageError where Spark is asked for."""
+        """Return the matching entries, up to the limit; UsageError if Spark is asked for."""
         if self.engine.engine is Engine.SPARK:
             raise UsageError("-o raw goes without Spark: leave --engine out")
         entries = read_entries(places, source, store, self.faults, self.coverage)

@@ -98,7 +98,7 @@ class MessageLimits:
 
     @property
     def times(self) -> tuple[int | None, int | None]:
-        """The bounds of --time in milliseconds; UsageError for what is none."""
+        """The bounds of --time in milliseconds; UsageError for an invalid range."""
         if self.time is None:
             return None, None
         first, _, last = self.time.partition(BETWEEN)
@@ -108,7 +108,7 @@ class MessageLimits:
         return found
 
     def options(self) -> MessageOptions:
-        """Return which messages and columns; UsageError for what makes no sense."""
+        """Return the messages and columns to export; UsageError for invalid options."""
         names = [name.strip() for name in self.columns.split(",") if name.strip()]
         return MessageOptions(
             checked_names(names, MESSAGE_COLUMNS, "messages"),
@@ -118,7 +118,7 @@ class MessageLimits:
         )
 
     def settings(self, form: str) -> Document:
-        """Return what the manifest keeps: a second run is made the same way."""
+        """Return the settings for the manifest; every later run has to use the same."""
         return {
             "format": form, "columns": self.columns, "from_index": self.from_index, "time": list(self.times),
             "where": self.where, "compacted": self.compacted, "readable": self.readable,
@@ -173,7 +173,7 @@ def export(
 
 @dataclass(slots=True)
 class _Run:
-    """One run of the command: what it is to do, and what it met."""
+    """One run of the command: its options, faults and coverage."""
 
     faults: Faults
     coverage: Coverage
@@ -190,7 +190,7 @@ class _Run:
         source: EntrySource,
         urls: list[str],
     ) -> None:
-        """Export what is new of some topics, and say what came of it and of what was there."""
+        """Export the new entries of topics, and print a summary of these and of earlier runs."""
         shell, pieces = self.faults.shell, list[Piece]()
         for choice in choices:
             self.coverage.add(choice)
@@ -218,7 +218,7 @@ class _Run:
         return export_here(self.job, store, source)
 
     def _account(self, held: list[Done]) -> None:
-        """Say what was looked at and what not, by the manifest: what an earlier run met counts, too."""
+        """Print what was read and what was not, by the manifest; earlier runs count, too."""
         for topic, pieces in groupby(held, key=lambda piece: piece.topic):
             self._faults_of(topic, counts_of(pieces))
         counts = counts_of(held)

@@ -1,4 +1,4 @@
-"""The command `verify-entries`: every layer of entries."""
+"""The command `verify-entries`: verify entries from digest to batch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def verify_entries(
     ] = 256,
     jobs: Jobs = None,
 ) -> None:
-    """Check every layer of entries: a line for each fault and exit code 1; what was checked is said last.
+    """Verify entries from digest to batch; print one line per fault, and exit with 1 if there are any.
 
     Layers: the ledger as BookKeeper and the topic know it, missing and broken records, header, digest,
     length, sizes, metadata, the frame's checksum, payload, batch, and whether indexes are continuous from
@@ -72,7 +72,7 @@ def verify_entries(
         planned = plan_checks(choices, limits, source, opened, faults, coverage)
         tasks = first_checks(planned, bounds.count, source)
         if source.behind:
-            # What the metadata counts was written before it was read, but maybe not before the disks were.
+            # The metadata may count entries that were written after the disks were opened.
             source = stack.enter_context(open_entry_sources(urls, opened))
         sources, size = Sources(opened.url if opened else None, tuple(urls)), max_size * SIZE_UNIT
         if engine.chosen(shell, (task.part.ledger for task in tasks), source) == "spark":

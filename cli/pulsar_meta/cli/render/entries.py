@@ -50,7 +50,7 @@ def for_eyes(text: str) -> str:
 
 
 def each_message(documents: Iterable[Document]) -> Iterator[Document]:
-    """Yield an entry's document once for each message, which stands as `message`; once where it has none."""
+    """Yield an entry's document once for each message, with it as `message`; once if it has no message."""
     for document in documents:
         messages = document["messages"]
         if not messages:
@@ -143,7 +143,7 @@ def _entry_time(document: Document) -> str:
 
 
 def _time(milliseconds: int | str | None) -> str:
-    """Return a time; 0 is how Pulsar writes that there is none."""
+    """Format a time; Pulsar writes 0 for none."""
     number = int(milliseconds or 0)
     return (iso_time(number) or str(number)) if number else NONE
 
@@ -198,7 +198,7 @@ def _records(log: Document) -> str:
 def _record(record: Document) -> Iterator[str]:
     yield f"txn {record['txn']}"
     yield str(record.get("metadata_op") or record.get("pending_ack_op"))
-    # A name that is not UTF-8 is an object, and a status that nobody knows a number.
+    # A name that is not UTF-8 is an object, and an unknown status is a number.
     yield from (str(record[name]) for name in ("new_status", "ack_type") if name in record)
     yield from map(str, record.get("partitions", ()))
     for one in record.get("subscriptions", ()):
@@ -208,7 +208,7 @@ def _record(record: Document) -> Iterator[str]:
 
 
 def _snapshot(snapshot: Document) -> str:
-    """Return what a snapshot of a transaction buffer says, in a few words."""
+    """Summarize a snapshot of a transaction buffer."""
     parts = []
     newest = snapshot.get("snapshot") or snapshot
     if "maxReadPositionLedgerId" in newest:
@@ -220,7 +220,7 @@ def _snapshot(snapshot: Document) -> str:
 
 
 def segment_of(document: Document) -> Iterator[str]:
-    """Yield which segment an entry is in, where it was reached through the name of a scalable topic."""
+    """Yield the segment of an entry that was found by the name of a scalable topic."""
     if "scalable_topic" in document:
         yield document["topic"]
 
@@ -232,7 +232,7 @@ def transaction_of(metadata: Document) -> Iterator[str]:
 
 
 def shape(metadata: Document) -> Iterator[str]:
-    """Yield what kind of entry this is, where it is none of a user's messages in the clear."""
+    """Yield the kind of an entry that is not a user's plain message."""
     if "marker_type" in metadata:
         yield f"marker {metadata['marker_type']}"
     if metadata.get("encryption_keys"):

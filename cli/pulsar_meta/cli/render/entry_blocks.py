@@ -1,6 +1,6 @@
-"""Blocks of entries as lines of text and as tables of Arrow: the same as row by row, made of columns.
+"""Render blocks of entries as lines of text and as Arrow tables, column by column.
 
-`render.entries` says what an entry looks like; here the lines of thousands of entries are made together.
+The text is the same as `render.entries` makes for one entry; here thousands of lines are made at once.
 Needs NumPy and PyArrow.
 """
 
@@ -50,8 +50,8 @@ from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
 # Lines of neighbours: the first one's row, of which of them the line is right, and the lines.
 Part = tuple[int, Rows, Cells]
 
-# Without any of these there is no note; what one is made of beside encryption keys; and a number that no
-# field has where a row is shown.
+# Only entries with one of these fields have a note; the fields that a note is made of, in addition to
+# # encryption keys; and a number that no field of a shown row has.
 _NOTING: Final = ("marker_type", "encryption_keys", "num_chunks_from_msg", "txnid_most_bits")
 _NOTED: Final = ("marker_type", "chunk_id", "num_chunks_from_msg", "txnid_most_bits", "txnid_least_bits")
 _ABSENT: Final = np.iinfo(np.int64).min
@@ -85,7 +85,7 @@ def _plain_columns(cells: BlockCells) -> Iterator[Cells]:
 
 
 def _index_ranges(cells: BlockCells) -> Cells:
-    """Return the indexes of each entry's messages: the one, or the first and the last."""
+    """Return the index of each entry, or the first and the last one of a batch."""
     rows, first, last = cells.several()
     return replaced(cells.digits("index", NONE), rows, lambda: joined([digits(first), "-", digits(last)]))
 
@@ -102,7 +102,7 @@ def _plain_properties(properties: dict[str, str]) -> str:
 
 
 def _notes(cells: BlockCells) -> Cells:
-    """Return the notes of rows: what few entries are, and which segment they are in."""
+    """Return the notes of rows: their kind, transaction and segment."""
     segment = list(segment_of(cells.segment))
     notes = [one_line(", ".join(segment)) or NONE]
     noted = np.flatnonzero(np.logical_or.reduce([cells.field(name).present for name in _NOTING]))
@@ -167,7 +167,7 @@ def csv_cell(value: Any) -> str:
 def csv_text(text: str) -> str:
     """Return a cell as CSV has it."""
     out = StringIO()
-    # What a line ends with is quoted within it.
+    # The writer quotes a cell that contains the line terminator.
     csv.writer(out, lineterminator="\n").writerow([text, ""])
     return out.getvalue()[:-2]
 
@@ -187,7 +187,7 @@ def json_rows(cells: BlockCells) -> Rows:
 
 
 def json_parts(cells: BlockCells) -> Iterator[Cells]:
-    """Yield documents up to the last member of `metadata`, in parts; null where a row has nothing there."""
+    """Yield documents in parts, up to the last member of `metadata`; a part is null if a row lacks it."""
     segment = "".join(f"{json_line(name)}: {json_line(value)}, " for name, value in cells.segment.items())
     yield f'{{{segment}"ledger_id": {cells.block.ledger_id}, "entry_id": '
     yield digits(cells.block.entry_ids)
@@ -207,9 +207,9 @@ def json_parts(cells: BlockCells) -> Iterator[Cells]:
 
 
 def metadata_members(cells: FieldCells) -> Iterator[Cells]:
-    """Yield the members of metadata in parts, null where a row does not have one.
+    """Yield the members of metadata in parts; a part is null if a row lacks it.
 
-    A comma stands after a member as long as there was none that all rows have, then before it.
+    A comma follows each member up to the first one that all rows have, and precedes each later one.
     """
     key = cells.kind.fields_by_name["partition_key"]
     before, after = "", ", "
@@ -251,7 +251,7 @@ def _metadata_member(cells: FieldCells, field: Any, before: str, after: str) -> 
 
 
 def json_number(before: str, numbers: Positions, there: Rows, after: str = "") -> Iterator[Cells]:
-    """Yield a member that is a number in parts, null where it is not `there`."""
+    """Yield a member that is a number, in parts; a part is null in rows that are not `there`."""
     if there.all():
         yield from (before, digits(numbers), after)
     elif there.any():
@@ -259,7 +259,7 @@ def json_number(before: str, numbers: Positions, there: Rows, after: str = "") -
 
 
 def _json_texts(cells: FieldCells, field: Any, before: str, after: str) -> Cells:
-    """Return a member that is text or bytes, null where a row does not have it."""
+    """Return a member that is text or bytes, null if a row lacks it."""
     strings, numbers = cells.strings(field.name)
     if field.type == field.TYPE_BYTES:
         made = [f"{before}{_json_bytes(some)}{after}" for some in strings.each()]
@@ -275,7 +275,7 @@ def _json_bytes(data: bytes) -> str:
 
 
 def columns(held: PresentBlock) -> Iterator[Columns | Readable]:
-    """Yield a block as columns of PARQUET_TYPES, and the entries between that are to be shown one by one."""
+    """Yield a block as columns of PARQUET_TYPES, and the entries in between that are shown one by one."""
     cells = BlockCells(held)
     held.count(cells.rows)
     table = pa.record_batch([_parquet_column(cells, name) for name in PARQUET_TYPES], list(PARQUET_TYPES))
@@ -326,7 +326,7 @@ def _full(cells: BlockCells, column: Cells) -> Cells:
 
 
 def _runs(rows: Rows) -> Iterator[tuple[int, int]]:
-    """Yield where neighbours begin and end that are all in `rows`, or all are not."""
+    """Yield the start and end of each run of neighbours that are all in `rows`, or all not."""
     starts = np.flatnonzero(np.diff(rows, prepend=~rows[:1])).tolist()
     return pairwise([*starts, len(rows)])
 
@@ -334,7 +334,7 @@ def _runs(rows: Rows) -> Iterator[tuple[int, int]]:
 def rendered(
     held: PresentBlock, lines: Callable[[PresentBlock], Iterator[Part]]
 ) -> Iterator[Lines | Readable]:
-    """Yield a block as text, and the entries between that are to be shown one by one, in order."""
+    """Yield a block as text, and the entries in between that are shown one by one, in order."""
     for first, shown, cells in lines(held):
         held.count(first + np.flatnonzero(shown))
         places = np.frombuffer(cells.buffers()[1], np.int32)[cells.offset : cells.offset + len(cells) + 1]

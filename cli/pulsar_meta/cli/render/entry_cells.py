@@ -1,8 +1,7 @@
-"""Cells of what blocks of entries say: columns of text for thousands of rows, each made together.
+"""Columns of text from the headers of thousands of entries.
 
-What a field's values have in common is made once for all rows that have it: a string that many have, a note
-that stands in each. Cells that need a look at each character (escapes, other letters than ASCII) are made by
-the functions that make them for one entry. Needs NumPy and PyArrow.
+A text that many rows share is made once. Text with escapes or characters outside ASCII is made by the
+functions that format one entry. Needs NumPy and PyArrow.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.entries.entry_blocks import PresentBlock
 from pulsar_meta.proto.PulsarApi_pb2 import CompressionType, MessageMetadata
 
-# Cells of one column, null where there is nothing; or the text that every row has.
+# The cells of a column, null for none; or one text that every row has.
 Cells = Any
 
 # The last millisecond of the year 9999.
@@ -47,7 +46,7 @@ _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
 
 def joined(columns: Iterable[Cells], separator: str = "", end: str = "") -> Cells:
-    """Return columns side by side as one, nothing where a cell is null; one of them is no text."""
+    """Concatenate columns row by row; a null adds nothing. At least one column is not a constant text."""
     parts: list[Cells] = []
     for column in columns:
         if parts and isinstance(column, str) and isinstance(parts[-1], str):
@@ -83,7 +82,7 @@ def _all_same(numbers: NDArray[Any]) -> bool:
 
 
 def digits(numbers: Positions, present: Rows | None = None, nothing: str = "") -> Cells:
-    """Return numbers as text; where they are not `present` null, or `nothing` if that is a text."""
+    """Return numbers as text; rows that are not `present` are null, or `nothing` if that is not empty."""
     if present is None or present.all():
         return pa.array(numbers).cast(pa.string())
     if not present.any():
@@ -93,12 +92,12 @@ def digits(numbers: Positions, present: Rows | None = None, nothing: str = "") -
 
 
 class FieldCells:
-    """The cells of what metadata says, a row each. Of the rows that are not in `rows` they mean nothing."""
+    """The cells of metadata, one row per message. Rows that are not in `rows` mean nothing."""
 
     def __init__(
         self, kind: type[Message], heads: Heads, fields: Mapping[str, Found], inner: list[Inner]
     ) -> None:
-        """`kind` is the type of what lies in `heads`; `inner` has its properties."""
+        """`kind` is the type of the messages in `heads`; `inner` has their properties."""
         self.kind, self.heads, self.inner = kind.DESCRIPTOR, heads, inner
         self.count = heads.count
         self.rows: Rows = np.ones(heads.count, bool)
@@ -113,7 +112,7 @@ class FieldCells:
         return _numbers(self.field(name).values[rows], self.kind.fields_by_name.get(name))
 
     def digits(self, name: str, nothing: str = "") -> Cells:
-        """Return the digits of a field; where a row does not have it as `digits` does."""
+        """Return the digits of a field; rows without it are as in `digits`."""
         return digits(self.integers(name), self.field(name).present, nothing)
 
     def strings(self, name: str) -> tuple[Strings, Cells]:
@@ -125,9 +124,9 @@ class FieldCells:
         return strings, pa.array(numbers, mask=~there)
 
     def texts(self, name: str, text: Callable[[Any], str], special: str = "") -> Cells:
-        """Return what `text` makes of a string's value in JSON, null where a row does not have it.
+        """Return a string field formatted by `text`, which takes its value in JSON; null if a row lacks it.
 
-        It leaves ASCII as it is, but for quotes, backslashes, controls, the character `special` and no text.
+        `text` must not change ASCII except quotes, backslashes, controls, the character `special` and "".
         """
         strings, numbers = self.strings(name)
         column, closer = strings.cells(), strings.strange | (np.diff(strings.places) == 0)
@@ -145,7 +144,7 @@ class FieldCells:
 class BlockCells(FieldCells):
     """The cells of a block's rows, column by column.
 
-    Of the rows that are not in `rows` they mean nothing: those are shown one by one.
+    Rows that are not in `rows` mean nothing; they are shown one by one.
     """
 
     def __init__(self, held: PresentBlock) -> None:
@@ -158,19 +157,19 @@ class BlockCells(FieldCells):
         self.rows = held.block.whole & ~np.isin(numbers, strange) if strange else held.block.whole
 
     def producer(self, text: Callable[[str], str]) -> Cells:
-        """Return what `text` makes of each producer's name."""
+        """Return each producer's name, formatted by `text`."""
         numbers, names = self._producers
         return one_of([text(name) for name in names], numbers)
 
     def compression(self, text: Callable[[str], str], nothing: str | None = None) -> Cells:
-        """Return what `text` makes of each compression's name; where there is none of NONE, or `nothing`."""
+        """Return each compression's name, formatted by `text`; without one `nothing`, or that of NONE."""
         found = self.field("compression")
         names = [text(CompressionType.Name(number)) for number in CompressionType.values()]
         none = names[0] if nothing is None else nothing
         return one_of([none, *names], (found.values.view(np.int64) + 1) * (found.present & self.rows))
 
     def verdict(self) -> Cells:
-        """Return what became of each frame's checksum."""
+        """Return the verdict on each frame's checksum."""
         return one_of(["absent", "ok"], self.headers.has_checksum.view(np.int8))
 
     def several(self) -> tuple[Rows, Positions, Positions]:
@@ -197,7 +196,7 @@ class BlockCells(FieldCells):
         return first
 
     def times(self) -> Positions:
-        """Return the broker's time of each entry, the producer's where it has none."""
+        """Return the broker's time of each entry, or the producer's if the broker added none."""
         broker, published = self.field("broker_timestamp"), self.field("publish_time")
         return np.where(broker.present, broker.values, published.values).view(np.int64)
 
@@ -236,9 +235,9 @@ class Properties:
         special: Callable[[dict[str, str]], str],
         ends: tuple[str, str] = ("", ""),
     ) -> Cells:
-        """Return the properties of each row as one text between two `ends`, null where it has none.
+        """Return the properties of each row as one text between two `ends`, null if it has none.
 
-        `special` makes what is between them of a dictionary, where characters or names need a closer look.
+        `special` formats properties with escapes or repeated names.
         """
         some = self.some()
         each = joined([before, self.keys.cells(), between, self.values.cells(), after])
@@ -251,7 +250,7 @@ class Properties:
         return spread(joined([ends[0], texts, ends[1]]), some)
 
     def maps(self) -> Cells:
-        """Return the properties of each row as a map, empty where it has none."""
+        """Return the properties of each row as a map, empty if it has none."""
         keys, values, ends = self.keys.texts(), self.values.texts(), self._ends
         first, last = _same_names(self.rows, keys)
         if len(first) < len(self.rows):
@@ -264,7 +263,7 @@ class Properties:
         return np.diff(self._ends) > 0
 
     def _each(self, rows: Positions, text: Callable[[dict[str, str]], str]) -> list[str]:
-        """Return what `text` makes of the properties of some rows; of two of one name the later counts."""
+        """Format the properties of some rows with `text`; if a name repeats, the last value counts."""
         known: dict[tuple[tuple[bytes, bytes], ...], str] = {}
         texts = []
         for first, end in zip(self._ends[rows].tolist(), self._ends[rows + 1].tolist(), strict=True):
@@ -276,14 +275,14 @@ class Properties:
 
     @cached_property
     def _repeated(self) -> Rows:
-        """Where a row has had a property of the same name before."""
+        """The properties whose name occurs earlier in the same row."""
         repeated = np.ones(len(self.rows), bool)
         repeated[_same_names(self.rows, self.keys.as_bytes())[0]] = False
         return repeated
 
 
 def _same_names(rows: Positions, names: Cells) -> tuple[Positions, Positions]:
-    """Return where each name of a row is for the first time, in their order, and where for the last."""
+    """Return the places where each name of a row occurs first, in order, and where it occurs last."""
     coded = names.dictionary_encode()
     codes = rows * len(coded.dictionary) + coded.indices.to_numpy()
     if (np.diff(np.sort(codes)) > 0).all():
@@ -297,7 +296,7 @@ def _same_names(rows: Positions, names: Cells) -> tuple[Positions, Positions]:
 
 
 class _Parts:
-    """Where the keys and values of properties lie, by rows."""
+    """The places of the keys and values of properties, by row."""
 
     def __init__(self, columns: list[Positions]) -> None:
         self.columns = columns
@@ -328,7 +327,7 @@ class _Parts:
 
 
 class Strings:
-    """Texts one after the other: `places` has where each begins, and last where they end."""
+    """Concatenated texts: `places` has the start of each, and finally the end of all."""
 
     def __init__(self, data: NDArray[np.uint8], places: Positions) -> None:
         self.data, self.places = data, places
@@ -337,12 +336,12 @@ class Strings:
         return len(self.places) - 1
 
     def cells(self) -> Cells:
-        """Return the texts; of the strange ones no more than their lengths are right."""
+        """Return the texts; those that are `strange` have only the right length."""
         clean = np.where(self._is_strange, np.uint8(0x3F), self.data)
         return _array(pa.string(), clean, self.places)
 
     def texts(self) -> Cells:
-        """Return the texts as they are; what is no UTF-8 in them is escaped."""
+        """Return the texts; bytes that are not UTF-8 are escaped."""
         try:
             return self.as_bytes().cast(pa.string())
         except pa.ArrowInvalid:
@@ -386,7 +385,7 @@ def _array(kind: Any, data: NDArray[np.uint8], places: Positions) -> Cells:
 
 
 def _readable(data: bytes) -> str:
-    """Return a text; what is no UTF-8 in it is escaped."""
+    """Decode a text; bytes that are not UTF-8 are escaped."""
     return data.decode(errors="backslashreplace")
 
 
@@ -415,7 +414,7 @@ def iso_times(times: Positions) -> Cells:
 
 
 def _letters(texts: list[str]) -> NDArray[np.void]:
-    """Return texts of one length, each as one item: those are copied faster than letters."""
+    """Return texts of equal length as items of that length, which are copied faster than characters."""
     return np.array([text.encode() for text in texts]).view(np.void)
 
 

@@ -1,4 +1,4 @@
-"""Entries that come in blocks as text or bytes, in the form asked for; also in processes of their own."""
+"""Render entries in blocks as text or bytes, in this process or in others."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def view_of(look: DumpOptions) -> View:
 def in_blocks(
     held: Iterator[PresentBlock | Readable], form: Format, look: DumpOptions, report: Report
 ) -> Iterator[Document | Lines]:
-    """Yield entries as text where they come in blocks, else as documents; one of each message, in lines."""
+    """Yield blocks as text, and other entries as documents (one per message for forms with lines)."""
 
     def described(entry: Readable) -> Iterator[Document]:
         document = describe(*entry, look, report)
@@ -71,7 +71,7 @@ def in_blocks(
 
 
 def _lines_of(form: Format, look: DumpOptions) -> Callable[[PresentBlock], Iterator[Any]]:
-    """Return what makes lines of a block."""
+    """Return the function that renders a block as lines."""
     from pulsar_meta.cli.render import entry_blocks, message_blocks
 
     if not look.deep:
@@ -127,7 +127,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """Writes portions of entries in a form, without a heading; large ones to files in `directory`.
+    """Renders portions of entries in a form, without a heading; large ones go to files in `directory`.
 
     `noted`: the ids of entries that are written as frames are part of the result.
     """
@@ -139,7 +139,7 @@ class Rendering:
 
     @property
     def heading(self) -> bytes:
-        """What stands before the first portion."""
+        """The bytes before the first portion."""
         return csv_heading(view_of(self.look)).encode() if self.form is Format.CSV else b""
 
     def __call__(self, opened: Opened, portion: Portion) -> Output:
@@ -166,14 +166,14 @@ class Rendering:
     def write(
         self, source: EntrySource, portion: Portion, write: Write, patience: Patience
     ) -> list[ReadRange]:
-        """Write a portion; return what came of its ranges, up to the one that an error ended."""
+        """Write a portion; return the results of its ranges, up to one that an error ended."""
         found: list[ReadRange] = []
         for part, ledger in portion:
             found.append(one := ReadRange())
             presence = presence_in(part, ledger, source, one.faults.append)
             try:
                 self._write(read_present(presence, patience, with_headers=self._is_text), one, write)
-            except Exception as error:  # noqa: BLE001 - raised when what was found before it is reported
+            except Exception as error:  # noqa: BLE001 - raised after the faults before it are reported
                 one.error = portable(error)
             one.held, one.expected = presence.held, presence.expected
             if one.error is not None:
@@ -206,12 +206,12 @@ class Rendering:
 
 
 def _as_text(write: Write) -> IO[str]:
-    """Return what takes text as stdout and files do, and writes it."""
+    """Return a text stream that writes to `write`."""
     return TextIOWrapper(cast("Any", _Bytes(write)), "utf-8", "backslashreplace")
 
 
 class _Bytes(RawIOBase):
-    """A stream that hands on what is written."""
+    """A stream that passes its bytes to a function."""
 
     def __init__(self, write: Write) -> None:
         super().__init__()

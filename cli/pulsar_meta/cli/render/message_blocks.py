@@ -1,7 +1,9 @@
-"""Blocks of entries opened: a line for each message, or a document with all messages of an entry.
+"""Render opened blocks: one line per message, or one document with all messages of an entry.
 
-`render.entries` says what a message looks like; entries that are not opened here (markers, chunks, encrypted
-ones, compacted batches, whatever is out of the ordinary) are shown one by one. Needs NumPy and PyArrow.
+The text is the same as `render.entries` makes for one message. Entries that are not opened here (markers,
+chunks, encrypted entries, compacted batches, and everything unusual) are shown one by one.
+
+Needs NumPy and PyArrow.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ from pulsar_meta.jobs.entries.entry_blocks import PresentBlock
 from pulsar_meta.jobs.entry_reader import bounded
 from pulsar_meta.proto.PulsarApi_pb2 import SingleMessageMetadata
 
-# About so many bytes a message's line has beside what the message says itself.
+# A message's line has about so many bytes in addition to the message's own text.
 LINE: Final = 256
 _WIDE: Final = ("event_time", "sequence_id")
 _FLAGS: Final = ("compacted_out", "null_value")
@@ -56,10 +58,10 @@ _FLAGS: Final = ("compacted_out", "null_value")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Messages that batches hold, or entries that are one message each: a row a message.
+    """One row per message: of batches, or of entries with a single message.
 
-    `own` is what their own metadata says, `entries` the rows of their entries in `cells`; `places` are those
-    in a batch, None where there is none.
+    `own` are the cells of their own metadata, `entries` the rows of their entries in `cells`; `places` are
+    their places in the batch, None without a batch.
     """
 
     cells: BlockCells
@@ -108,7 +110,7 @@ class OpenedBlock:
         self.shown[self._rows[~self._found.whole]] = False
 
     def texts(self, lines: Callable[[Kind], Iterator[Cells]], separator: str) -> Cells:
-        """Return of each entry of the block what `lines` makes of its messages, together."""
+        """Return the text of all messages of each entry, formatted by `lines`."""
         of_batches = self._of_batches()
         parts, owners = [joined(lines(of_batches))], [of_batches.entries]
         alone = np.flatnonzero(self.shown & ~self._batch)
@@ -208,7 +210,7 @@ def _plain_columns(kind: Kind) -> Iterator[Cells]:
 
 
 def _sequence_ids(kind: Kind) -> Cells:
-    """Return the sequence id of each message, its entry's where it has none."""
+    """Return the sequence id of each message, or its entry's if it has none."""
     own, of_entry = kind.own.digits("sequence_id"), kind.of_entry(kind.cells.digits("sequence_id"))
     return of_entry if isinstance(own, str) else pc.coalesce(own, of_entry)
 

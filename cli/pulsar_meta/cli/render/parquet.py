@@ -12,7 +12,7 @@ from pulsar_meta.codecs.frames.row_schema import arrow_schema
 from pulsar_meta.codecs.json_text import Document
 
 ROWS_AT_ONCE: Final = 50_000
-# A group of rows in the file is made of so many batches at most.
+# A row group of the file has at most so many batches.
 BATCHES_AT_ONCE: Final = 4
 
 
@@ -24,7 +24,7 @@ class Columns:
 
 
 def write_parquet(documents: Iterable[Document | Columns], out: IO[bytes], types: Mapping[str, str]) -> None:
-    """Write a column for each of `types` (as in `row_schema.TYPES`), null where a document lacks it.
+    """Write a column for each of `types` (as in `row_schema.TYPES`), null if a document lacks it.
 
     UsageError for a number that the column's type does not hold.
     """
@@ -32,7 +32,7 @@ def write_parquet(documents: Iterable[Document | Columns], out: IO[bytes], types
     import pyarrow.parquet as pq
 
     schema = arrow_schema(types)
-    # What is the same again and again is text.
+    # Only texts repeat so often that a dictionary saves space.
     texts = [name for name, kind in types.items() if kind == "string"]
     with pq.ParquetWriter(out, schema, use_dictionary=texts) as writer:
         batches = (pa.record_batch(columns, schema=schema) for columns in _as_columns(documents, schema))

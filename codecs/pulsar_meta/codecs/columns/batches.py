@@ -1,4 +1,4 @@
-"""The messages of many batches at once: where each lies, and what its own metadata says.
+"""Split many batches at once: the place of each message, and the fields of its metadata.
 
 All batches step from message to message together. A batch with anything out of the ordinary in it (a size
 that does not fit, bytes left over, fewer messages than its entry says, fields that no schema knows) is not
@@ -41,9 +41,9 @@ _HEAD: Final = 4
 _LARGEST: Final = 1 << 31
 # Varints up to this length are sizes.
 _LONGEST_SIZE: Final = 4
-# A step costs the same for one batch as for hundreds: a few very long ones are left to the codec.
+# A step costs the same for one batch as for hundreds, so a few very long batches are left to the codec.
 _STEPS_EACH: Final = 200
-# Metadata has the size of the payload within so many bytes, most often.
+# The size of the payload is usually within so many bytes of the metadata's start.
 _NEAR: Final = 64
 # A size up to this is one byte.
 _LARGEST_BYTE: Final = 0x7F
@@ -53,7 +53,7 @@ _ONE: Final = np.uint64(1)
 
 
 def _short_sizes() -> Positions:
-    """Return the numbers of varints of one and two bytes by these, read little-endian; -1: it is none."""
+    """Return a table from two bytes, read little-endian, to the short varint in them; -1 for none."""
     pairs = np.arange(1 << 16)
     numbers = pairs & 0x7F | pairs >> 1 & 0x3F80
     one = pairs & 0x80 == 0
@@ -62,8 +62,8 @@ def _short_sizes() -> Positions:
 
 _SHORT_SIZES: Final = _short_sizes()
 
-# Of messages the size of the metadata, that of the payload, and where the field stands that says it; -1 where
-# the last two are not known.
+# For each message: size of the metadata, size of the payload, place of the field with that size. The last
+# # two are -1 if they are unknown.
 _Sizes = tuple[Positions, Positions, Positions]
 # Returns the sizes of the messages that begin `at` a place and end at one of `ends` at the latest.
 _SizesOf = Callable[[WordReader, Positions, Positions], _Sizes]
@@ -89,7 +89,7 @@ class Messages:
 
 
 def split_batches(payloads: Sequence[Buffer], counts: Positions) -> Messages:
-    """Return the messages of batches, of which `payloads` are the decompressed bytes, so many in each."""
+    """Split decompressed batches into messages; `counts` has their numbers of messages."""
     data, ends = _joined(payloads)
     for sizes_of in (_likely_sizes, _sizes_by_fields):
         whole, steps = _messages(data, ends, counts, sizes_of)
@@ -106,7 +106,7 @@ def split_batches(payloads: Sequence[Buffer], counts: Positions) -> Messages:
 
 
 def whole_batches(payloads: Sequence[Buffer], counts: Positions) -> Rows:
-    """Return which batches are `whole` for `split_batches`; nothing else is kept of them."""
+    """Find the batches that are `whole` for `split_batches`, without keeping their messages."""
     data, ends = _joined(payloads)
     for sizes_of in (_likely_sizes, _sizes_by_fields):
         whole, steps = _messages(data, ends, counts, sizes_of)
@@ -120,13 +120,13 @@ def whole_batches(payloads: Sequence[Buffer], counts: Positions) -> Rows:
 
 
 def _joined(payloads: Sequence[Buffer]) -> tuple[bytes, Positions]:
-    """Return batches one after the other, and where each of them ends."""
+    """Concatenate batches; return the bytes, and the end of each batch."""
     sizes = np.fromiter(map(len, payloads), np.int64, len(payloads))
     return b"".join([*payloads, bytes(_BEHIND)]), np.cumsum(sizes)
 
 
 def _messages(data: bytes, ends: Positions, counts: Positions, sizes_of: _SizesOf) -> tuple[Rows, Positions]:
-    """Return (which batches are whole as far as sizes say, lines as those of `_steps`)."""
+    """Return (batches that are whole judging by sizes, the columns that `_steps` yields)."""
     whole, starts = np.zeros(len(ends), bool), np.concatenate([[0], ends[:-1]])[: len(ends)]
     found = _steps(WordReader(data), starts, ends, counts, whole, sizes_of)
     return whole, np.stack([np.concatenate(lines) for lines in zip(_NONE, *found, strict=True)])
@@ -135,12 +135,12 @@ def _messages(data: bytes, ends: Positions, counts: Positions, sizes_of: _SizesO
 def _walked(
     data: bytes, whole: Rows, steps: Positions, wanted: Iterable[int], gathered: int | None = None
 ) -> FieldWalk:
-    """Look at the metadata of messages; a batch of which any is not what its step says is not `whole`."""
+    """Decode the metadata of messages; if a message differs from its step, its batch is not `whole`."""
     rows, at, head_sizes, payload_sizes, _ = steps
     walk = FieldWalk(Heads.within(data, at), wanted, gathered)
     if rows.size:
         walk.run(0, common(head_sizes), _SHAPE)
-    # Of two sizes of a payload the later one counts.
+    # If the size of the payload is there twice, the last one counts.
     said = walk.found[_PAYLOAD_SIZE].values.view(np.int64)
     whole[rows[walk.odd | (said != payload_sizes)]] = False
     return walk
@@ -151,7 +151,7 @@ def _steps(
 ) -> Iterator[tuple[Positions, ...]]:
     """Yield, step by step, rows, places of their metadata, its sizes, those of the payloads, and `_Sizes.at`.
 
-    `whole` becomes true in the rows whose last message ends where the batch does.
+    `whole` becomes true in the rows whose last message ends with the batch.
     """
     rows = np.arange(len(at))
     for step in count():
@@ -174,9 +174,9 @@ def _steps(
 
 
 def _likely_sizes(words: WordReader, at: Positions, ends: Positions) -> _Sizes:
-    """Return what stands behind the first byte that could be the tag of the payload's size.
+    """Return the number after the first byte that could be the tag of the payload's size.
 
-    It may be another byte: who asks has to compare it with what the metadata turns out to say.
+    It may be another byte, so the caller has to compare the result with the decoded metadata.
     """
     windows = words.windows(at, _NEAR)
     head = windows.view(">i4")[:, 0].astype(np.int64)
@@ -194,16 +194,16 @@ def _likely_sizes(words: WordReader, at: Positions, ends: Positions) -> _Sizes:
 
 
 def _sizes_by_fields(words: WordReader, at: Positions, ends: Positions) -> _Sizes:
-    """Return what the fields say from the first one on; where that stands is not known."""
+    """Return the sizes found by walking the fields from the first one; their places are unknown."""
     head, start = words.sizes(at), at + _HEAD
     payload = _payload_sizes(words, start, np.minimum(start + head, ends))
     return head, payload, np.full(len(at), -1)
 
 
 def _payload_sizes(words: WordReader, at: Positions, ends: Positions) -> Positions:
-    """Return the size of the payload that metadata in [at, ends) says, -1 where only the codec can say it.
+    """Return the payload size in the metadata in [at, ends), -1 if only the codec can find it.
 
-    Clients write fields in the order of their numbers: before it are at most properties and a key.
+    Clients write fields in the order of their numbers, so only properties and a key precede it.
     """
     sizes, rows = np.full(len(at), -1), np.flatnonzero(at < ends)
     at, ends = at[rows], ends[rows]
@@ -223,7 +223,7 @@ def _payload_sizes(words: WordReader, at: Positions, ends: Positions) -> Positio
 
 
 def _sizes(words: Words) -> tuple[Positions, Place]:
-    """Return (number, length in bytes) of the varint that each word begins with, -1 where it is no size."""
+    """Return (number, length in bytes) of the varint at the start of each word, -1 if it cannot be a size."""
     if not (words & np.uint64(0x80)).any():
         return (words & np.uint64(0x7F)).view(np.int64), 1
     values, lengths = short_varints(words)

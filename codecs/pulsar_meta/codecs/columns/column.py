@@ -1,8 +1,8 @@
-"""A column: the same value of many entries; which columns there are, and what each says of one entry.
+"""A column of values, one per entry, and the definition of each column for a single entry.
 
-`decode_row` gives the columns of one entry as the codecs for single entries see it. This is what a column
-means; `entries` gives the same for many entries at once and comes here for the few that it cannot read
-itself. Needs NumPy.
+`decode_row` returns the columns of one entry by the codecs for single entries, which defines the columns.
+`entries` returns the same for many entries at once, and calls `decode_row` for the few that it cannot
+decode. Needs NumPy.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SIGN: Final = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Values, and where they are there at all. Text is a number into `names`.
+    """Values, and a mask of the rows that have one. A text is an index into `names`.
 
     Integers are int64; an unsigned number over 2⁶³-1 wraps, as it does in Java.
     """
@@ -47,14 +47,14 @@ class Column:
     names: tuple[str, ...] | None = None
 
     def tolist(self) -> list[Any]:
-        """Return plain Python values, None where there is none."""
+        """Return Python values, None in rows without one."""
         values = self.values.tolist()
         if self.names is not None:
             values = [self.names[value] for value in values]
         return [value if there else None for value, there in zip(values, self.present.tolist(), strict=True)]
 
     def with_values(self, rows: Sequence[int], values: Sequence[int | bool | str | None]) -> Column:
-        """Return the column with other values in some rows, None for none."""
+        """Return the column with other values in some rows; None removes a value."""
         changed, present = self.values.copy(), self.present.copy()
         names = list(self.names or ())
         numbers = {name: number for number, name in enumerate(names)}
@@ -70,7 +70,7 @@ class Column:
         return Column(changed, present, None if self.names is None else tuple(names) or ("",))
 
     def chosen(self, rows: Rows) -> Column:
-        """Return the column with only the rows where `rows` is true."""
+        """Return the column with only some rows."""
         return Column(self.values[rows], self.present[rows], self.names)
 
 
@@ -101,9 +101,9 @@ def decode_row(
     digest_type: DigestType | None = None,
     verify: bool = False,
 ) -> Row:
-    """Return the columns of one entry by name; those it does not have are None.
+    """Return the columns of one entry by name; missing values are None.
 
-    `data` is a bookie entry, or a frame where `bookie` is false (then ids and digest are None). Bytes
+    `data` is a bookie entry, or a frame if `bookie` is false (then ids and digest are None). Bytes
     that are no entry or no frame give a row with `broken` true, never an error. Numbers are as the
     entry has them: unsigned ones up to 2⁶⁴-1.
     """
@@ -147,5 +147,5 @@ def _compression(metadata: MessageMetadata) -> str:
 
 
 def _text(value: str | bytes) -> str:
-    """Return a string field; protobuf hands out bytes where they are not UTF-8."""
+    """Return a string field; protobuf returns bytes if they are not UTF-8."""
     return value if isinstance(value, str) else value.decode(errors="replace")

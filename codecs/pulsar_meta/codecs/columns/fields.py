@@ -1,9 +1,9 @@
-"""The fields of many protobuf messages at once: all rows step from field to field together.
+"""Decode the fields of many protobuf messages at once; all rows step from field to field together.
 
-A `FieldWalk` goes through one message of each entry and keeps the varints and the places of strings that it
-was asked for. A row that does anything unusual (a group, a wrong size, a number over 64 bits, a missing
-required field) is marked `odd`; whoever asked reads it again with the codec for one entry, so that an
-unusual message means the same here as there.
+A `FieldWalk` walks through one message of each entry, and keeps the requested varints and places of
+strings. A row that does anything unusual (a group, a wrong size, a number over 64 bits, a missing
+required field) is marked `odd`; the caller decodes it again with the codec for one entry, so that an
+unusual message means the same in both.
 
 Source: protobuf encoding; the last one of several equal fields counts.
 """
@@ -44,12 +44,12 @@ _NOTHING: Final[Positions] = np.zeros(0, np.int64)
 
 
 def varint_tag(number: int) -> int:
-    """Return the tag of field `number` where it holds an integer, an enum or a bool."""
+    """Return the tag of field `number` if it is an integer, an enum or a bool."""
     return number << 3 | VARINT
 
 
 def sized_tag(number: int) -> int:
-    """Return the tag of field `number` where it holds a string, bytes or a message."""
+    """Return the tag of field `number` if it is a string, bytes or a message."""
     return number << 3 | SIZED
 
 
@@ -59,7 +59,7 @@ PAIR: Final = (sized_tag(1), sized_tag(2))
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What must hold in a message: the tags it needs, the messages inside it, the tags left to the codec.
+    """Rules for a message: tags that it needs, messages inside it, tags that are left to the codec.
 
     With `known` every other tag is left to the codec, too.
     """
@@ -72,7 +72,7 @@ class Shape:
 
 @dataclass(slots=True)
 class Found:
-    """One field of every row: its number or the place of its bytes, and where it is there at all."""
+    """One field of every row: its number or the place of its bytes, and a mask of the rows that have it."""
 
     values: Words
     present: Rows
@@ -83,7 +83,7 @@ class Found:
         return Found(self.values[rows], self.present[rows], self.sizes[rows])
 
     def with_rows(self, rows: Positions, others: Found) -> Found:
-        """Return the field with other values in some rows, in place where any row has it."""
+        """Return the field with other values in some rows; changes it in place if any row has it."""
         found = self
         if not self.present.any():
             # Fields that are nowhere share their zeros.
@@ -109,15 +109,15 @@ class Inner:
     found: Mapping[int, Found]
 
     def only(self, rows: Rows) -> Inner:
-        """Return what is in some of all rows."""
+        """Return the inner messages of some rows."""
         kept = rows[self.rows]
         return Inner(self.rows[kept], {tag: one.of(kept) for tag, one in self.found.items()})
 
 
 class FieldWalk:
-    """One walk over a message in each of some rows, that lies in [start, end) of its entry.
+    """One walk over a message in each row, which is in [start, end) of its entry.
 
-    `inner` gets what stands in the nested messages of the tag `gathered`, in the order of each row's own.
+    `inner` collects the fields of the nested messages with the tag `gathered`, in order within each row.
     """
 
     def __init__(self, heads: Heads, wanted: Iterable[int], gathered: int | None = None) -> None:
@@ -130,7 +130,7 @@ class FieldWalk:
         self.inner: list[Inner] = []
 
     def run(self, start: Place, end: Place, shape: Shape) -> None:
-        """Step through all fields of all rows."""
+        """Walk through all fields of all rows."""
         for tag in shape.required:
             self.found.setdefault(tag, self._nothing)
         self._walk(EVERY, start, end, shape)
@@ -152,7 +152,7 @@ class FieldWalk:
             at = self._step(rows, at, end, shape)
 
     def _step(self, rows: Selection, at: Place, end: Place, shape: Shape) -> Place:
-        """Take one field of each of `rows`; return where the next one of each begins."""
+        """Decode one field of each of `rows`; return the places of the next fields."""
         words = self._heads.words(at, rows)
         groups = _groups(words)
         if len(groups) == 1:
@@ -165,7 +165,7 @@ class FieldWalk:
         return following
 
     def _take(self, fields: _Fields, shape: Shape) -> Place:
-        """Take fields of one tag; return where the next ones begin, past the end for odd rows."""
+        """Decode fields with the same tag; return the places of the next ones, past the end for odd rows."""
         tag, kind = fields.tag, fields.tag & 7
         body = fields.at + fields.width
         if tag < 8 or tag in shape.unusual or not fields.width or kind not in _WIRE_TYPES:
@@ -184,7 +184,7 @@ class FieldWalk:
         return body + lengths
 
     def _take_sized(self, fields: _Fields, length: Place, claimed: Words, shape: Shape) -> Place:
-        """Take what has a size, which is a varint of a `length`."""
+        """Decode fields with a size, which is a varint of `length` bytes."""
         body = fields.at + fields.width + length
         sizes = np.minimum(claimed, _LARGEST).view(np.int64)
         following = body + common(sizes)
@@ -205,9 +205,9 @@ class FieldWalk:
         return np.where(walk.odd, fields.end + 1, following) if anywhere(walk.odd) else following
 
     def _pairs(self, fields: _Fields, skipped: int, sizes: Positions) -> dict[int, Found] | None:
-        """Return the fields of messages that are a short key and a short value; None where any is not.
+        """Return the fields of messages that are a short key and a short value; None if any of them is not.
 
-        They begin after so many bytes of the fields' words, and end within the fields.
+        The messages begin after `skipped` bytes of the fields' words, and end within the fields.
         """
         head = fields.words >> np.uint64(8 * skipped)
         key_sizes = (head >> np.uint64(8) & np.uint64(0xFF)).view(np.int64)
@@ -260,9 +260,9 @@ def _nothing(count: int) -> Found:
 
 
 def _groups(words: Words) -> list[tuple[int, int, Positions]]:
-    """Return (tag, its length in bytes, which words begin with it); length 0 where it is over two bytes.
+    """Return (tag, its length in bytes, words that begin with it); the length is 0 if it is over two bytes.
 
-    Of a tag that all have which they are is left out.
+    If all words have the same tag, the list of words is empty.
     """
     low = words.astype(np.uint8)
     if low[0] < 0x80 and (low == low[0]).all():
@@ -277,7 +277,7 @@ def _groups(words: Words) -> list[tuple[int, int, Positions]]:
 
 
 def _tag_of(start: int) -> tuple[int, int]:
-    """Return the tag that a field's first two bytes are, lowest first, and its length; 0: it is longer."""
+    """Return the tag in a field's first two bytes, read little-endian, and its length; 0 if it is longer."""
     if start < 0x80:
         return start, 1
     return (start & 0x7F) | (start >> 8 << 7), 2 if start < 0x8000 else 0

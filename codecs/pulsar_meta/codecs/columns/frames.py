@@ -1,4 +1,4 @@
-"""Many frames at once: where their two protobuf messages lie, their fields, and the columns made of these.
+"""Decode many frames at once: the places and fields of their two protobuf messages.
 
 Needs NumPy. Sources: apache/pulsar Commands.java; PulsarApi.proto.
 """
@@ -33,7 +33,7 @@ _SIZED_TYPES: Final = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES, 
 
 
 def tags_of(kind: type[Message]) -> dict[str, int]:
-    """Return the tags of a message's fields by their names; there are integers and what has a size."""
+    """Return the tags of a message's fields by name; every field is an integer or has a size."""
     return {
         one.name: sized_tag(one.number) if one.type in _SIZED_TYPES else varint_tag(one.number)
         for one in kind.DESCRIPTOR.fields
@@ -64,11 +64,11 @@ _WHOLE_MESSAGE: Final = replace(
 
 @dataclass(frozen=True, slots=True)
 class FrameColumns:
-    """The fields of each row's frame by name, and the rows that the codec for one entry must read.
+    """The fields of each row's frame by name, and the rows that the codec for one entry must decode.
 
-    Those rows are `odd`, some of them only because their metadata does not fit into the heads: `long`.
-    The places are where the frame's checksum stands, if it has one, where what that covers begins, and where
-    the payload does.
+    Those rows are `odd`; some of them only because their metadata does not fit into the heads (`long`).
+    The places are those of the frame's checksum, if it has one, of the bytes that it covers, and of the
+    payload.
     """
 
     fields: dict[str, Found]
@@ -82,7 +82,7 @@ class FrameColumns:
     properties: list[Inner] = field(default_factory=list)
 
     def with_rows(self, rows: Positions, others: FrameColumns) -> FrameColumns:
-        """Return what `others` say of some rows, and these of the rest."""
+        """Return columns with the values of `others` in some rows."""
         left = np.ones(len(self.odd), bool)
         left[rows] = False
         return FrameColumns(
@@ -155,7 +155,7 @@ def _read(
 
 
 class _Bounds:
-    """Takes note of the rows that claim more bytes than there are: `broken`, or than heads hold: `long`."""
+    """Marks rows that claim more bytes than they have (`broken`), or than the heads hold (`long`)."""
 
     def __init__(self, ends: Positions, reach: int) -> None:
         self._ends, self._reach = ends, reach
@@ -163,7 +163,7 @@ class _Bounds:
         self.long: Rows = np.zeros(len(ends), bool)
 
     def within(self, at: Positions, more: int, known: Place) -> Place:
-        """Return `at`, but `known` in the rows that do not have `more` bytes there."""
+        """Return `at`, or `known` in rows that do not have `more` bytes after it."""
         place = common(at)
         broken, long = place + more > self._ends, place + more > self._reach
         if not anywhere(broken | long):
@@ -182,7 +182,7 @@ def _named(tags: dict[str, int], walk: FieldWalk) -> dict[str, Found]:
 
 
 def _unusual(found: dict[str, Found]) -> Rows:
-    """Return where a number means something else than its bits: unknown compression, an index over 2⁶³-1."""
+    """Find numbers that need care: an unknown compression, or an index over 2⁶³-1."""
     odd: Rows = np.zeros(1, bool)
     if "compression" in found:
         odd = odd | (found["compression"].values >= len(COMPRESSIONS))

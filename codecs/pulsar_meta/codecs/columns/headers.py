@@ -32,12 +32,12 @@ WIDTHS: Final = (192, 768, 3072)
 LONG_ONE_IN: Final = 32
 # So many bytes should follow each entry in what `HeaderReader.read` is given.
 PADDING: Final = WIDTHS[-1]
-# The digests that are computed for many entries; with None they are CRC32C where that fits.
+# The digests that are computed for many entries; None tries CRC32C.
 DIGESTS: Final[tuple[DigestType | None, ...]] = (None, "CRC32C", "CRC32")
 KEY: Final = sized_tag(1)
 VALUE: Final = sized_tag(2)
 
-# Where the words of a bookie entry's header begin.
+# The places of the words of a bookie entry's header.
 _HEADER_WORDS: Final = range(0, HEADER.size, 8)
 _WIDE: Final = (FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64)
 _WIDE_FIELDS: Final = tuple(
@@ -50,7 +50,7 @@ _WIDE_FIELDS: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class EntryHeaders:
-    """What entries say of themselves. Rows that are not `whole` mean nothing.
+    """The headers of entries. Rows that are not `whole` mean nothing.
 
     `fields` are those of both protobuf messages by name; an integer is the bits of its varint. `data_at` and
     `payload_at` count bytes from the start of an entry. `bookie`: entries have BookKeeper's header and
@@ -186,9 +186,9 @@ class HeaderReader:
         return heads, frames
 
     def _looks_like_crc32(self, heads: Heads) -> Rows:
-        """Find entries whose digest seems to be a CRC32: eight bytes, the first four of them zeros.
+        """Find entries whose digest is probably a CRC32 (eight bytes, the first four of them zeros).
 
-        With `verify` the digest itself says so.
+        If digests are verified, this guess is not needed.
         """
         if self._verify or not self._bookie or self._digest_type is not None:
             return np.zeros(heads.count, bool)
@@ -220,7 +220,7 @@ class HeaderReader:
         frames: FrameColumns,
         rows: Positions,
     ) -> Rows:
-        """Return of which of `rows` both the digest and the frame's checksum fit, as far as there are any."""
+        """Find those of `rows` whose digest and frame checksum are right, or absent."""
         starts, ends = offsets[rows], (offsets + sizes)[rows]
         covered_at = np.broadcast_to(frames.message_at, sizes.shape)[rows]
         covered = crc32c_of(data, starts + covered_at, ends)
@@ -238,7 +238,7 @@ class HeaderReader:
 
 
 def _unsafe(frames: FrameColumns) -> Rows:
-    """Return where a number is too large for JSON, or for the sign that it has."""
+    """Find rows with a number that is too large for JSON, or for a signed integer."""
     unsafe: Rows = np.zeros(len(frames.odd), bool)
     for name in _WIDE_FIELDS:
         unsafe |= frames.fields[name].values > MAX_SAFE_INTEGER
@@ -253,7 +253,7 @@ def _index_too_small(frames: FrameColumns) -> Rows:
 
 
 def _before_covered(heads: Heads, rows: Positions, data_at: int, covered_at: Positions) -> Sums:
-    """Return the CRC-32C of what a digest covers before the frame's checksum does: header, broker's part."""
+    """Return the CRC-32C of the bytes that only the digest covers (BookKeeper's header, broker's part)."""
     sums = np.zeros(len(rows), np.uint32)
     last = int(covered_at.max(initial=data_at))
     words = [heads.words(at) for at in (*_HEADER_WORDS, *range(data_at, last, 8))]

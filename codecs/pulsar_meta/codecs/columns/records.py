@@ -1,8 +1,8 @@
-"""Where the entries of an entry log lie, as arrays. Needs NumPy.
+"""Find all entries of an entry log, as arrays of places. Needs NumPy.
 
-The size of a record gives the place of the next one, so this is a chain that is followed link by link;
-where it is long, starts of records further on are guessed, gone along from all at once, and kept where
-the pieces meet. What is no plain chain (padding, damage, the ledgers map) is left to
+The size of a record gives the place of the next one, so records form a chain that is followed link by
+link. If the chain is long, starts of later records are guessed, followed all at once, and kept if the
+pieces meet. Padding, damage and the ledgers map are left to
 `entry_log.scan_records`; both find the same records.
 """
 
@@ -21,8 +21,8 @@ from pulsar_meta.codecs.frames.bookie_entry import HEADER
 from pulsar_meta.codecs.reader import Buffer, byte_view
 
 _SIZE: Final = struct.Struct(">i")
-# After so many links the chain is gone along at many places at once: at most as many as were right the
-# last time, doubled, each for about so many records, and only where records are small enough to find.
+# After so many links the chain is followed at many places at once: at most twice as many as were right the
+# # last time, each for about so many records, and only if records are small enough to find.
 _LINKS_ALONE: Final = 64
 _LINKS_TOGETHER: Final = 64
 _FEWEST_PIECES: Final = 64
@@ -37,7 +37,7 @@ _NO_ENTRIES: Final[Positions] = np.zeros((4, 0), np.int64)
 class RecordOffsets:
     """Entries of a log: `sizes` bytes at `offsets`, which are past the sizes as in a location, and their ids.
 
-    `damage` is what between them is no record.
+    `damage` lists the bytes between them that are no record.
     """
 
     offsets: Positions
@@ -48,7 +48,7 @@ class RecordOffsets:
 
 
 def find_records(data: Buffer, start: int = HEADER_SIZE) -> RecordOffsets:
-    """Return where all entries lie from `start` on, in the order of the file, and what is damaged."""
+    """Return the places of all entries from `start` on, in the order of the file, and the damage."""
     view, reader = byte_view(data), WordReader(data)
     found = [_NO_ENTRIES]
     damage: list[Damage] = []
@@ -61,7 +61,7 @@ def find_records(data: Buffer, start: int = HEADER_SIZE) -> RecordOffsets:
             first, most = int(np.argmax(other)), _LINKS_ALONE
             entry, columns, chain_end = entry[:first], columns[:, :first], int(chain[first]) - 4
         else:
-            # Where many are none, chains stay short: what is cut off was gone along in vain.
+            # If many records are wrong, chains stay short, because the rest of a chain was followed in vain.
             most = min(2 * most, len(view))
         found.append(columns[:, entry])
         at = len(view)
@@ -77,9 +77,9 @@ def find_records(data: Buffer, start: int = HEADER_SIZE) -> RecordOffsets:
 
 
 def _follow_chain(view: memoryview, reader: WordReader, at: int, most: int) -> tuple[Positions, int]:
-    """Return (offsets of the records that follow each other from `at` on, where the chain ends).
+    """Return (offsets of the records that follow each other from `at` on, the end of the chain).
 
-    It is left once there are `most`, which may be passed by one leap.
+    Stops after `most` records, or a leap more.
     """
     chain = array("q")
     pieces = _FEWEST_PIECES
@@ -105,7 +105,7 @@ def _follow_chain(view: memoryview, reader: WordReader, at: int, most: int) -> t
 
 
 def _follow_links(view: memoryview, at: int, chain: array[int]) -> int:
-    """Add the offsets of up to _LINKS_ALONE records from `at` on; return where the next one begins."""
+    """Add the offsets of up to _LINKS_ALONE records from `at` on; return the start of the next one."""
     end = len(view) - 4 - HEADER.size
     for _ in range(_LINKS_ALONE):
         if at > end:
@@ -119,7 +119,7 @@ def _follow_links(view: memoryview, at: int, chain: array[int]) -> int:
 
 
 def _follow_equal(reader: WordReader, at: int, step: int, most: int) -> tuple[Positions, int]:
-    """Return (offsets of the records from `at` on that take `step` bytes too, where `most` of them end)."""
+    """Return (offsets of the records from `at` on that also take `step` bytes, the end of `most` of them)."""
     count = max(0, min(most, (reader.size - 4 - HEADER.size - at) // step))
     offsets = at + 4 + step * np.arange(count)
     same = reader.sizes(offsets - 4) == step - 4
@@ -144,8 +144,8 @@ def _guess_starts(view: memoryview, at: int, mean: int, known: int, pieces: int)
 def _follow_pieces(reader: WordReader, starts: Positions) -> Positions:
     """Return the offsets of the records from the first of `starts` on.
 
-    All pieces of the chain are gone along together, each until it is past the start of the next one. What
-    was guessed is right where a piece meets that start; the answer goes as far as that holds.
+    All pieces of the chain are followed together, each until it is past the start of the next one. A guess
+    is right if a piece meets that start; the result ends at the first wrong guess.
     """
     at, limits, end = starts[:-1], starts[1:], reader.size - 8
     steps = [at]
@@ -160,7 +160,7 @@ def _follow_pieces(reader: WordReader, starts: Positions) -> Positions:
 
 
 def _examine(view: memoryview, chain: Positions) -> tuple[Rows, Rows, Positions]:
-    """Return which records are entries, which neither entries nor of no ledger, and the columns of all.
+    """Return (records that are entries, records that are neither those nor without a ledger, columns).
 
     The columns are offsets, sizes, ledgers and entry ids.
     """

@@ -1,7 +1,7 @@
-"""CRC-32C of many entries: of each one's payload by the library, of the rest for all of them together.
+"""The CRC-32C of many entries: the library computes each payload's, and the rest is computed together.
 
-A bookie's digest covers all that the frame's checksum covers, and a few bytes before it. A CRC is linear over
-the bits of what it is taken of, so that the digest is made of the checksum, instead of a second pass.
+A bookie's digest covers the bytes of the frame's checksum and a few bytes before them. A CRC is linear
+over bits, so the digest is computed from the checksum, without a second pass over the payload.
 
 Needs NumPy. Sources: RFC 3720 B.4; `crc32_combine` of zlib.
 """
@@ -38,7 +38,7 @@ def crc32c_of_words(words: Sequence[Words], size: int) -> Sums:
     steps = _after_zeros(size)
     first = b"".join(int(word[0]).to_bytes(8, "little") for word in words)[:size]
     sums: Sums = np.full(len(words[0]), google_crc32c.value(first), np.uint32)
-    # By what a row differs from the first one its sum does, and most bytes are the same in all rows.
+    # The difference of two rows determines that of their sums, and most bytes are equal in all rows.
     for start, word in zip(range(0, size, 8), words, strict=True):
         changes = word ^ word[0]
         anywhere, octets = int(np.bitwise_or.reduce(changes)), changes.view(np.uint8).reshape(-1, 8)
@@ -49,7 +49,7 @@ def crc32c_of_words(words: Sequence[Words], size: int) -> Sums:
 
 
 def joined(first: Sums, second: Sums, sizes: Positions) -> Sums:
-    """Return the CRC-32C of two texts one after the other, of each row; `sizes` are those of the second."""
+    """Return the CRC-32C of two concatenated texts of each row; `sizes` are those of the second."""
     left, place = sizes.copy(), 0
     while left.any():
         first = _shifted(_shifts(place), first, left % _BYTE)
@@ -83,7 +83,7 @@ def _after_zeros(count: int) -> list[Sums]:
 
 @cache
 def _shifts(place: int) -> NDArray[np.uint32]:
-    """Return what becomes of each byte of a register, by how many times 256 ** `place` zeros follow."""
+    """Return each byte of a register after 0 to 255 times 256 ** `place` zeros."""
     bytes_of = np.arange(_BYTE, dtype=np.uint32) << np.arange(0, 32, 8, dtype=np.uint32)[:, np.newaxis]
     tables = [bytes_of.astype(np.uint32)]
     whole = None if place == 0 else _shifts(place - 1)

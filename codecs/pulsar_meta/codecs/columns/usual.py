@@ -1,8 +1,8 @@
-"""Whether the metadata of messages in batches is as clients write it: most is, and is looked at faster so.
+"""Find metadata of messages in batches that is as clients write it, which is faster than decoding it.
 
 A client writes the fields in the order of their numbers: properties, each a short key and a short value, a
-key, the size of the payload, and then numbers and at most short strings. What is anything else is not
-`usual`, and has to be looked at by `fields`.
+key, the size of the payload, and then numbers and at most short strings. All other metadata is not
+`usual`, and has to be decoded by `fields`.
 
 Needs NumPy. Source: SingleMessageMetadata in PulsarApi.proto; protobuf encoding.
 """
@@ -18,7 +18,7 @@ from pulsar_meta.codecs.columns.frames import tags_of
 from pulsar_meta.codecs.columns.words import EVERY, Positions, Rows, Selection, WordReader, Words, groups_of
 from pulsar_meta.proto.PulsarApi_pb2 import SingleMessageMetadata
 
-# So many bytes have to follow all metadata in what is read: a pair's longest key and a word, twice.
+# So many bytes have to follow the metadata in the buffer (a pair's longest key and a word, twice).
 REACH: Final = 2 * (0x7F + 16)
 
 _TAGS: Final = tags_of(SingleMessageMetadata)
@@ -27,7 +27,7 @@ _BYTE: Final = np.uint64(8)
 _PAIR_SIZE: Final = np.uint64(16)
 # A size of one byte.
 _SHORT: Final = np.uint64(0x7F)
-# The bits that say whether a tag comes first and a short size after it; what they are for a property.
+# The bits that tell a tag with a short size after it, and their value for a property.
 _SIZED_BITS: Final = np.uint64(0x80FF)
 _PAIR_BITS: Final = np.uint64(0x80FF80FF)
 _PAIR: Final = np.uint64(_PROPERTIES | PAIR[0] << 16)
@@ -36,7 +36,7 @@ _HEADS: Final = 4
 # A word without a tag of one byte.
 _KNOWN: Final = 7
 
-# By tag: what may follow the size of the payload.
+# The tags that may follow the size of the payload.
 _NUMBERS: Final = np.zeros(256, bool)
 _NUMBERS[[tag for tag in _TAGS.values() if tag & 7 == VARINT and tag != _PAYLOAD_SIZE]] = True
 _STRINGS: Final = np.zeros(256, bool)
@@ -46,9 +46,9 @@ _STRINGS[[tag for tag in _TAGS.values() if tag & 7 == SIZED and tag > _PAYLOAD_S
 def usual_metadata(
     words: WordReader, at: Positions, size_at: Positions, after: Positions, ends: Positions
 ) -> Rows:
-    """Return which metadata in [at, ends) is usual, if the field of the payload's size is [size_at, after).
+    """Find the usual metadata in [at, ends), if the field with the payload's size is [size_at, after).
 
-    Where `size_at` is negative it is not.
+    It is not if `size_at` is negative.
     """
     at, word = _past_properties(words, at, size_at)
     keyed = word & _SIZED_BITS == _KEY
@@ -60,7 +60,7 @@ def usual_metadata(
 
 
 def _past_properties(words: WordReader, at: Positions, before: Positions) -> tuple[Positions, Words]:
-    """Return where the usual properties end with which metadata begins, and the word that is there.
+    """Return the end of the usual properties at the start of metadata, and the word at that place.
 
     None of them begins at `before` or after it.
     """
@@ -88,7 +88,7 @@ def _kept(rows: Selection, kept: Rows, count: int) -> Selection:
 
 
 def _end_well(words: WordReader, at: Positions, ends: Positions) -> Rows:
-    """Return where nothing but known numbers and short strings is in [at, ends)."""
+    """Find rows with only known numbers and short strings in [at, ends)."""
     well: Rows = at == ends
     rows = np.arange(len(at))
     on = at < ends

@@ -1,8 +1,8 @@
 """Words and varints at many places of a buffer, and of the first bytes of many entries side by side.
 
-The rows of an array are entries; nothing here loops over them. What is looked at again and again lies in
-one small block (`Heads`) instead of all over a log, so it stays in the processor's cache; and what lies at
-the same place in every entry is found by one number instead of one for each row.
+The rows of an array are entries; nothing here loops over them. Bytes that are read repeatedly are in
+one small block (`Heads`) instead of scattered over a log, so they stay in the processor's cache. A place
+that is the same in every entry is one number instead of one for each row.
 
 Needs NumPy. Source: protobuf encoding (base-128 varints, little-endian groups of seven bits).
 """
@@ -34,7 +34,7 @@ NO_VARINT: Final = 1 << 31
 
 _ONE: Final = np.uint64(1)
 _CONTINUES: Final = np.uint64(0x8080808080808080)
-# By the length of a varint: the bits that say whether it goes on, what they are, and the bits of its number.
+# By the length of a varint: its continuation bits, their values, and the bits of its number.
 _STOP_BITS: Final = tuple(np.uint64(0x8080808080808080 & ((1 << 8 * size) - 1)) for size in range(9))
 _STOPS: Final = tuple(np.uint64(0x8080808080808080 & ((1 << 8 * max(0, size - 1)) - 1)) for size in range(9))
 _PAYLOADS: Final = tuple(np.uint64(0x7F7F7F7F7F7F7F7F & ((1 << 8 * size) - 1)) for size in range(9))
@@ -71,7 +71,7 @@ class WordReader:
         return self._pairs[at]
 
     def windows(self, at: Positions, width: int) -> NDArray[np.uint8]:
-        """Return the `width` bytes from each position on, a line each; there have to be as many."""
+        """Return the `width` bytes from each position on, one line each; all of them must exist."""
         every = np.ndarray((self.size - width + 1,), f"V{width}", buffer=self._bytes, strides=(1,))
         return every[at].view(np.uint8).reshape(-1, width)
 
@@ -100,7 +100,7 @@ class Heads:
 
     @classmethod
     def within(cls, data: Buffer, starts: Positions) -> Heads:
-        """Return heads that are no copies; `data` has to go on for MARGIN bytes after what is read."""
+        """Return heads that are no copies; `data` needs MARGIN bytes after the last place that is read."""
         found = object.__new__(cls)
         found._even = None
         found._set(np.frombuffer(data, np.uint8), starts, memoryview(data).nbytes)
@@ -156,9 +156,9 @@ class Heads:
     def strings(
         self, rows: Positions, at: Positions, sizes: Positions
     ) -> tuple[NDArray[np.uint8], Positions]:
-        """Return the bytes of a string in each of some rows, one after the other, and where each begins.
+        """Return the concatenated bytes of a string in each of some rows, and the start of each.
 
-        The last place is where they all end.
+        The last place is the end of all.
         """
         places = np.concatenate([[0], np.cumsum(sizes)])
         first = self._firsts[rows] + at - places[:-1]
@@ -242,17 +242,17 @@ def replaced(values: NDArray[Any], rows: Positions, others: Any) -> NDArray[Any]
 
 
 def anywhere(mask: Rows | bool) -> bool:
-    """Return whether something holds in any row; it may be known without looking at the rows."""
+    """Return whether any row is true; the answer may be known without the rows."""
     return mask if isinstance(mask, bool) else bool(mask.any())
 
 
 def everywhere(mask: Rows | bool) -> bool:
-    """Return whether something holds in every row; it may be known without looking at the rows."""
+    """Return whether every row is true; the answer may be known without the rows."""
     return mask if isinstance(mask, bool) else bool(mask.all())
 
 
 def _common_length(words: Words) -> int:
-    """Return the length that the varints at the start of all words have, 0 where it differs or is over 8."""
+    """Return the length of the varints at the start of all words, 0 if it differs or is over 8."""
     stops = ~int(words[0]) & int(_CONTINUES)
     length = (stops & -stops).bit_length() // 8
     return length if length and (words & _STOP_BITS[length] == _STOPS[length]).all() else 0
@@ -271,7 +271,7 @@ def _close_gaps(groups: Words, length: int = 8) -> Words:
 def number_texts(
     heads: Heads, at: Positions, sizes: Positions, present: Rows
 ) -> tuple[Positions, tuple[str, ...]]:
-    """Return (number of each row's string, the strings); 0 where `present` is false."""
+    """Return (number of each row's string, the strings); the number is 0 if `present` is false."""
     numbers, firsts = number_strings(heads, at, sizes, present)
     names = (heads.text(row, int(at[row]), int(sizes[row])) for row in firsts.tolist())
     return numbers, tuple(name.decode(errors="replace") for name in names) or ("",)
@@ -282,7 +282,7 @@ def number_strings(
 ) -> tuple[Positions, Positions]:
     """Return (number of each row's string, a row that has the string of each number).
 
-    Where `present` is false the number is 0.
+    The number is 0 if `present` is false.
     """
     numbers, rows = np.zeros(heads.count, np.int64), np.flatnonzero(present)
     if not rows.size:

@@ -1,6 +1,6 @@
-"""Which entries of a block have no fault at all, found for all of them at once. Needs NumPy.
+"""Find the entries of a block that have no fault, all at once. Needs NumPy.
 
-`entry_check` says what a fault is: every row that is not `sound` here is checked there.
+`entry_check` defines the faults, and checks every row that is not `sound` here.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ BATCHES_AT_ONCE: Final = 2048
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the entries before a block said: the next entry's id, the bytes so far, the last index.
+    """The state after the entries before a block: the next entry's id, the sum of bytes, the last index.
 
-    The last two are None where they are not known, and then any is right.
+    The last two are None if they are unknown; then every value is right.
     """
 
     expected: int
@@ -51,7 +51,7 @@ class Soundness:
 
 
 def check_block(block: Block, state: State, max_size: int) -> Soundness:
-    """Return which rows go on from those before them and have nothing wrong in them."""
+    """Find the rows that continue the row before them and have no fault."""
     headers = block.headers
     assert headers is not None
     good = block.whole & _payloads_fit(block, headers, max_size)
@@ -65,7 +65,7 @@ def check_block(block: Block, state: State, max_size: int) -> Soundness:
 
 
 def _lengths_go_on(block: Block, lengths: Positions, good: Rows, state: State) -> Rows:
-    """Return where the entry before is there and good, and the sum of bytes goes on from it."""
+    """Find the rows whose sum of bytes continues that of a good entry right before them."""
     starts = lengths - (block.sizes - block.data_at)
     goes_on = np.zeros(len(starts), bool)
     goes_on[0] = block.entry_ids[0] == state.expected and state.length in (None, int(starts[0]))
@@ -74,7 +74,7 @@ def _lengths_go_on(block: Block, lengths: Positions, good: Rows, state: State) -
 
 
 def _indexes_go_on(indexes: Positions, before: Positions, numbered: Rows, good: Rows, state: State) -> Rows:
-    """Return where the index goes on from that of the last entry that has one, all between being good."""
+    """Find the rows whose index continues the last one before them, with only good entries in between."""
     rows = np.arange(len(indexes))
     last = np.maximum.accumulate(np.where(numbered & good, rows, -1))
     bad = np.maximum.accumulate(np.where(good, -1, rows))
@@ -85,7 +85,7 @@ def _indexes_go_on(indexes: Positions, before: Positions, numbered: Rows, good: 
 
 
 def _payloads_fit(block: Block, headers: EntryHeaders, max_size: int) -> Rows:
-    """Return whose payload can be decompressed, and is the batch that the entry says."""
+    """Find the rows whose payload can be decompressed and is the batch that the entry claims."""
     fields = headers.fields
     batch, packed = fields["num_messages_in_batch"].present, fields["compression"].values > 0
     fit = np.ones(len(block.sizes), bool)
@@ -102,7 +102,7 @@ def _payloads_fit(block: Block, headers: EntryHeaders, max_size: int) -> Rows:
 def _opened_fit(
     block: Block, headers: EntryHeaders, rows: Positions, batch: Rows, counts: Positions, max_size: int
 ) -> Rows:
-    """Return whose payload among `rows` can be decompressed, and is its `batch`, if it is one."""
+    """Find those of `rows` whose payload can be decompressed, and is a complete batch if it is a `batch`."""
     payloads = opened_payloads(block, headers, rows, max_size)
     fit = np.array([payload is not None for payload in payloads], bool)
     split = fit & batch[rows]
@@ -112,7 +112,7 @@ def _opened_fit(
 
 
 def closed_rows(headers: EntryHeaders) -> Rows:
-    """Return which entries' payloads are not the messages of a user: markers, encrypted ones, chunks."""
+    """Find the entries whose payload cannot be opened alone (markers, encrypted entries, chunks)."""
     fields = headers.fields
     chunked = fields["num_chunks_from_msg"].present & (headers.int32("num_chunks_from_msg") > 1)
     closed: Rows = fields["marker_type"].present | fields["encryption_keys"].present | chunked
@@ -120,7 +120,7 @@ def closed_rows(headers: EntryHeaders) -> Rows:
 
 
 def opened_sizes(block: Block, headers: EntryHeaders) -> Positions:
-    """Return how many bytes each payload has, or says that it has when it is decompressed."""
+    """Return the size of each payload in bytes, as the entry claims it if it is compressed."""
     packed = headers.fields["compression"].values > 0
     claimed = headers.fields["uncompressed_size"].values.astype(np.uint32)
     return np.where(packed, claimed, block.sizes - headers.payload_at)
@@ -129,7 +129,7 @@ def opened_sizes(block: Block, headers: EntryHeaders) -> Positions:
 def opened_payloads(
     block: Block, headers: EntryHeaders, rows: Positions, max_size: int
 ) -> list[Buffer | None]:
-    """Return the payloads of some rows, decompressed up to `max_size` bytes; None where that cannot be."""
+    """Return the payloads of some rows, decompressed up to `max_size` bytes; None if that fails."""
     view, fields = memoryview(block.data), headers.fields
     starts, ends = (block.offsets + headers.payload_at)[rows], (block.offsets + block.sizes)[rows]
     places = zip(starts.tolist(), ends.tolist(), strict=True)

@@ -54,16 +54,16 @@ def plan_checks(
     report: Report,
     coverage: Coverage,
 ) -> Iterator[LedgerTask]:
-    """Yield what is to be checked of what was chosen, ledger by ledger, in reading order.
+    """Yield a task for each ledger of the choices, in reading order.
 
-    BookKeeper's metadata is compared with the topics' where the store has any of it. `coverage` counts the
-    topics, and says where it could not be compared.
+    BookKeeper's metadata is compared with the topics' if the store has any of it. `coverage` counts the
+    topics, and notes if the metadata could not be compared.
     """
     known = store is not None and has_metadata(store)
     if store is not None and not known:
         coverage.not_checked[METADATA] = NO_METADATA
     for topic, choice in enumerate(choices):
-        # Ledgers chosen without a topic have no neighbours: each is checked by itself.
+        # Ledgers chosen without a topic have no neighbours, so each is checked separately.
         group = topic if choice.is_topic else -1
         coverage.add(choice)
         parts = list(ranges(choice, limits, source))
@@ -88,7 +88,7 @@ def _untrimmed(
 
 
 def first_checks(tasks: Iterable[LedgerTask], count: int | None, source: EntrySource) -> list[LedgerTask]:
-    """Return the tasks that check the first `count` entries, the last one cut; all where it is None."""
+    """Return the tasks that check the first `count` entries, the last task cut; all tasks if it is None."""
     planned = list(tasks)
     parts = first_entries((task.part for task in planned), count, source)
     return [replace(task, part=part) for task, part in zip(planned, parts, strict=False)]

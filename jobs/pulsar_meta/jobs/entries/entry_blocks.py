@@ -1,8 +1,8 @@
-"""Entries read many at once: blocks of neighbours of one ledger, with their headers decoded together.
+"""Read the entries of places in blocks, and report entries that are missing or cannot be read.
 
-A block speaks for most of its rows by columns (`codecs.columns.headers`); the others, and every entry of a
-ledger that cannot be read so, come one by one from `entry_dump`, which is the truth for all. Reading
-order, what is reported and what is counted are the same as there. NumPy is imported with the first block.
+Most rows of a block are decoded together (`entry_reader`). The other rows, and every entry of a ledger
+that cannot be read in blocks, are read one by one, with the same order, reports and counts. NumPy is
+imported with the first block.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
     from pulsar_meta.codecs.columns.words import Positions, Rows
     from pulsar_meta.jobs.entry_reader import Block
 
-# So many entries of a command come one by one: what is short needs no NumPy, and what is long begins at once.
+# A command reads so many entries one by one, so that few entries need no NumPy and the first come at once.
 ONE_BY_ONE: Final = 512
 
 
 @dataclass(slots=True)
 class Patience:
-    """How many entries of a command are still to come one by one."""
+    """How many entries a command still reads one by one."""
 
     left: int = field(default_factory=lambda: ONE_BY_ONE)
 
 
 @dataclass(frozen=True, slots=True)
 class PresentBlock:
-    """A block of a range: for the rows that its headers speak for, and to read the others one by one."""
+    """A block of a range, and a way to read the rows that are not whole one by one."""
 
     block: Block
     presence: Presence
 
     @property
     def segment(self) -> SegmentNames:
-        """Which segment of a scalable topic the entries are in, as documents name it; else nothing."""
+        """The fields that name the segment of a scalable topic in documents; empty for other topics."""
         return self.presence.part.segment
 
     def count(self, rows: Rows | Positions) -> None:
@@ -55,16 +55,16 @@ class PresentBlock:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the headers speak for every row."""
+        """Whether every row is whole."""
         return bool(self.block.whole.all())
 
     def entries(self) -> Iterator[Readable]:
-        """Read all entries one by one, as far as they can be had."""
+        """Read all entries one by one; entries that cannot be read are reported."""
         found = map(self.entry, range(len(self.block.entry_ids)))
         return (entry for entry in found if entry is not None)
 
     def entry(self, row: int) -> Readable | None:
-        """Read the entry of a row, and count it; None where it cannot be had, which is reported."""
+        """Read the entry of a row, and count it; report it and return None if it cannot be read."""
         source, ledger_id = self.presence.source, self.block.ledger_id
         entry_id = int(self.block.entry_ids[row])
         return self.presence.entry(entry_id, outcome_of(source, ledger_id, entry_id))
@@ -80,9 +80,9 @@ def read_in_blocks(
     *,
     with_headers: bool = True,
 ) -> Iterator[PresentBlock | Readable]:
-    """Yield what `read_entries` does, at most `count` entries, most of it in blocks.
+    """Yield the same entries as `read_entries`, at most `count`, most of them in blocks.
 
-    Who takes a block counts the rows that it shows by columns, and reads the others.
+    The caller counts the rows of a block that it shows from columns, and reads the others with `entry`.
     """
     found = _present(places, source, store, report, coverage, with_headers=with_headers)
     left = MAX_ID if count is None else count
@@ -94,7 +94,7 @@ def read_in_blocks(
             left -= len(held.block.entry_ids)
             yield held
         else:
-            # An entry that cannot be had does not count: how many are left is known only after each.
+            # Entries that cannot be read do not count, so each one is read before the next is asked for.
             for entry in islice(held.entries(), left):
                 left -= 1
                 yield entry
@@ -109,7 +109,7 @@ class Frames:
 
 
 def frames_of(held: PresentBlock) -> Iterator[Frames | Readable]:
-    """Yield the data of a block's entries in order; entries that are to be read one by one come so."""
+    """Yield the data of a block's entries in order; rows that are not whole are read one by one."""
     import numpy as np
 
     from pulsar_meta.codecs.columns.pieces import SHORTEST, sized_pieces
@@ -182,7 +182,7 @@ def read_batches(
 def read_present(
     presence: Presence, patience: Patience, *, with_headers: bool = True
 ) -> Iterator[PresentBlock | Readable]:
-    """Yield the entries of a range that can be had, most of them in blocks; report which cannot."""
+    """Yield the entries of a range, most of them in blocks; report those that cannot be read."""
     part, ledger = presence.part, presence.ledger
     for held in read_blocks(
         presence.source,
@@ -208,9 +208,9 @@ def read_blocks(
     *,
     with_headers: bool = True,
 ) -> Iterator[Block | tuple[int, Outcome]]:
-    """Yield what `read_each` does, in the same order, most of it in blocks.
+    """Yield the same entries as `read_each`, in the same order, most of them in blocks.
 
-    Without `with_headers` only digests are verified.
+    If `with_headers` is false, only digests are verified.
     """
     newest = source.last_entry(ledger_id) if _in_blocks(source, ledger_id, first, form) else None
     if newest is None:

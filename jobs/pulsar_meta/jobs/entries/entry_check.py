@@ -1,11 +1,11 @@
-"""Entries checked layer by layer, each layer by itself, so that a fault says what is broken.
+"""Check entries layer by layer, so that a fault names the broken layer.
 
     ledger    BookKeeper does not know it as the topic does
     missing   no source has the entry            sizes     a size claims more bytes than there are
     header    another ledger or entry id         metadata  protobuf that does not parse
     digest    BookKeeper's digest                payload   does not decompress to the size it says
-    length    the sum of data does not go on     batch     not the messages that the entry says
-    checksum  the frame's CRC-32C                index     does not go on from the entry before
+    length    not the sum of bytes so far        batch     not the messages that the entry claims
+    checksum  the frame's CRC-32C                index     does not continue the entry before
 
 Sources: apache/bookkeeper DigestManager, LedgerHandle (length); apache/pulsar Commands, PIP-70.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pulsar_meta.jobs.entry_reader import Block
 
 
-# What of an entry, or of a ledger, a fault is in.
+# The part of an entry, or of a ledger, that has a fault.
 Layer = Literal[
     "ledger", "missing", "record", "header", "digest", "length", "sizes", "metadata", "checksum", "payload",
     "batch", "index",
@@ -56,9 +56,9 @@ class EntryFault(SegmentNames):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: where, in which layer, and what is wrong.
+    """One fault of an entry or a ledger.
 
-    `entry_id` is the first of several missing, -1 where it is about the ledger itself.
+    `entry_id` is the first of several missing entries, and -1 for a fault of the ledger itself.
     """
 
     ledger_id: int
@@ -77,10 +77,11 @@ class IndexMark:
 
 @dataclass(slots=True)
 class LedgerReport:
-    """What the check of one ledger's range found; the two marks join it to its neighbours.
+    """The result of checking a range of one ledger; the two marks connect it to its neighbours.
 
-    `elsewhere` counts entries that only bookies have whose disks were not given. `cut`: the range ends
-    before the ledger does, so nothing joins on to it. `segment` names the segment of a scalable topic.
+    `elsewhere` counts entries that are only on bookies whose disks were not given. `cut`: the range ends
+    before the ledger does, so the next range does not continue it. `segment` names the segment of a
+    scalable topic.
     """
 
     ledger_id: int
@@ -105,7 +106,7 @@ class LedgerReport:
 
     @property
     def lacks_entries(self) -> bool:
-        """Return whether entries are missing, so that indexes cannot go on."""
+        """Return whether entries are missing, so that the next index is unknown."""
         layers = ("missing", "record", "sizes", "metadata")
         return bool(self.elsewhere) or any(fault.layer in layers for fault in self.faults)
 
@@ -136,7 +137,7 @@ def check_range(
             else:
                 expected = check.block(held, source, expected)
     except DecodeError as error:
-        # The source itself says what cannot be: more entries than anybody has.
+        # The source itself is wrong: it claims more entries than a ledger can have.
         check.report.faults.append(Fault(part.ledger.ledger_id, -1, "ledger", error.message))
         return check.report
     if part.ledger.entries:
@@ -146,7 +147,7 @@ def check_range(
 
 
 def check_joints(reports: Iterator[LedgerReport]) -> Iterator[LedgerReport]:
-    """Yield the reports of a topic's ledgers in order, with a fault where indexes do not go on."""
+    """Yield the reports of a topic's ledgers in order, with a fault for each index that skips or repeats."""
     known: IndexMark | None = None
     for report in reports:
         if known is not None and report.before is not None and known.index != report.before.index:
@@ -157,7 +158,7 @@ def check_joints(reports: Iterator[LedgerReport]) -> Iterator[LedgerReport]:
 
 
 class _LedgerCheck:
-    """The check of one ledger; it remembers what the entry before said."""
+    """The check of one ledger; it keeps the state after the last entry."""
 
     def __init__(self, report: LedgerReport, form: EntryFormat, max_size: int, first: int) -> None:
         self.report, self._format, self._max_size = report, form, max_size
@@ -167,13 +168,13 @@ class _LedgerCheck:
         self.placement = Placement()
 
     def next(self, entry_id: int, outcome: Outcome, expected: int) -> int:
-        """Check an entry, and that none is missing from `expected` to it; return what comes after it."""
+        """Check an entry, and that no entry is missing since `expected`; return the next entry id."""
         self.missing(expected, entry_id - 1)
         self.entry(entry_id, outcome)
         return entry_id + 1
 
     def block(self, block: Block, source: EntrySource, expected: int) -> int:
-        """Check the entries of a block, those that have no fault all at once; return what comes after it."""
+        """Check the entries of a block, those without a fault all at once; return the next entry id."""
         from pulsar_meta.jobs.entries.block_check import State, check_block
 
         found = check_block(block, State(expected, self._length, self._index), self._max_size)
@@ -189,7 +190,7 @@ class _LedgerCheck:
         return expected
 
     def _sound(self, found: Soundness, entry_ids: Positions, rows: range) -> None:
-        """Take note of neighbours without a fault."""
+        """Count neighbours without a fault, and keep the state after them."""
         self.report.entries += len(rows)
         self._length = int(found.lengths[rows[-1]])
         numbered = found.numbered[rows.start : rows.stop].nonzero()[0] + rows.start
@@ -236,7 +237,7 @@ class _LedgerCheck:
             self._fault(entry_id, "metadata", str(error))
 
     def _data(self, raw: RawEntry) -> tuple[memoryview, bool]:
-        """Return the data of an entry, and whether a digest says that it is what was written."""
+        """Return the data of an entry, and whether its digest is right."""
         if not raw.bookie:
             self._length = None
             return memoryview(raw.data), False
@@ -260,7 +261,7 @@ class _LedgerCheck:
             self._payload(entry_id, frame)
 
     def _numbers(self, entry_id: int, frame: Frame) -> None:
-        """Check that the index goes on; entries without one are passed over, they may come and go."""
+        """Check that the index continues; skip entries without one, because not every broker writes it."""
         if frame.index is None:
             return
         before = frame.index - frame.index_width
@@ -292,7 +293,7 @@ class _LedgerCheck:
 
 
 def _jump(expected: int, found: int) -> str:
-    """Say how the index before an entry differs from that of the entry in front."""
+    """Describe how the index before an entry differs from the index of the entry before it."""
     if found > expected:
         return f"{found - expected} indexes are left out: {expected + 1} to {found}"
     return f"{expected - found} indexes are given again: {found + 1} to {expected}"

@@ -1,4 +1,4 @@
-"""Which entries are meant: topics and ledgers by name, and limits upon them."""
+"""Choose entries: topics and ledgers by name, and limits on them."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ POSITIONS: Final = "ENTRY, LEDGER:ENTRY or LEDGER:ENTRY:BATCH"
 _entry_re = re.compile(r"-?[0-9]{1,30}")
 METADATA: Final = "BookKeeper's metadata"
 NO_METADATA: Final = "the store has none below /ledgers"
-MARKERS_ELSEWHERE: Final = "what may have ended transactions before them is not here"
+MARKERS_ELSEWHERE: Final = "the markers that end their transactions may be elsewhere"
 ELSEWHERE: Final = "only bookies have them whose disks were not given"
 TRIMMED: Final = "trimmed while its topic was read"
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """An end of a range: an entry id in each ledger, or a position in the topic where `ledger_id` is given.
+    """An end of a range: an entry id in every ledger, or a position in the topic if `ledger_id` is given.
 
     A negative entry id counts from the end of the topic: -1 is its last entry.
     """
@@ -60,7 +60,7 @@ class Bound:
         return cls(int(text))
 
     def is_behind(self, other: Bound) -> bool:
-        """Return whether this bound is after `other`; False where that depends on the topic."""
+        """Return whether this bound is after `other`; False if that depends on the topic."""
         if self.ledger_id is not None and other.ledger_id is not None:
             return (self.ledger_id, self.entry_id) > (other.ledger_id, other.entry_id)
         same_kind = self.ledger_id is None and other.ledger_id is None
@@ -78,10 +78,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The ledgers of one topic in reading order, or what was named by number (then `is_topic` is false).
+    """The ledgers of one topic in reading order, or ledgers named by number (then `is_topic` is false).
 
     `snapshot` says why these may not be all of them (a shadow topic without its source).
-    `scalable_topic` is the topic of which it is a segment, None for one that is none.
+    `scalable_topic` is the topic of which it is a segment, None for other topics.
     """
 
     name: str
@@ -92,19 +92,19 @@ class Choice:
 
     @property
     def segment(self) -> SegmentNames:
-        """What entries say of a segment that they are in: `{"topic", "scalable_topic"}`, else nothing."""
+        """The fields that name a segment in documents of its entries; empty for other topics."""
         if self.scalable_topic is None:
             return {}
         return {"topic": self.name, "scalable_topic": self.scalable_topic}
 
 
-# What was named, and which of its entries.
+# A choice, and limits on its entries.
 Place = tuple[Choice, Limits]
 
 
 @dataclass(slots=True)
 class Coverage:
-    """What was looked at; `elsewhere` counts entries that only bookies have whose disks were not given."""
+    """Counts of what was read; `elsewhere` counts entries on bookies whose disks were not given."""
 
     topics: int = 0
     ledgers: int = 0
@@ -113,31 +113,31 @@ class Coverage:
     not_checked: dict[str, str] = field(default_factory=dict)
 
     def add(self, topic: Choice | Topic) -> None:
-        """Count a topic, and note where it may have more ledgers than are known."""
+        """Count a topic, and note if it may have more ledgers than are known."""
         self.topics += isinstance(topic, Topic) or topic.is_topic
         if topic.snapshot is not None:
             self.not_checked[topic.name] = topic.snapshot
 
     def merge(self, other: Coverage) -> None:
-        """Add what was looked at elsewhere; the topics are counted here."""
+        """Add the counts of another process; topics are counted in this one."""
         self.ledgers += other.ledgers
         self.entries += other.entries
         self.elsewhere += other.elsewhere
 
     def undecided(self, entries: int) -> None:
-        """Note how many entries may be readable or not, for what became of transactions is not known."""
+        """Note how many entries are readable or not depending on transactions with an unknown outcome."""
         if entries:
             self.not_checked |= {f"whether {entries} entries are readable": MARKERS_ELSEWHERE}
 
     @property
     def checked(self) -> dict[str, int]:
-        """The counts by what was counted; topics only where some were named."""
+        """The counts by their plural nouns; topics only if some were named."""
         counts = {"topics": self.topics, "ledgers": self.ledgers, "entries": self.entries}
         return counts if self.topics else {name: counts[name] for name in ("ledgers", "entries")}
 
     @property
     def left_out(self) -> dict[str, str]:
-        """What was not looked at, and why."""
+        """The parts that were not checked, each with the reason."""
         if not self.elsewhere:
             return self.not_checked
         return self.not_checked | {f"{self.elsewhere} entries": ELSEWHERE}
@@ -146,10 +146,12 @@ class Coverage:
 def without_trimmed(
     store: Store, topic: str, ledgers: Sequence[Ledger], coverage: Coverage
 ) -> Sequence[Ledger]:
-    """Return the ledgers but those that were trimmed since the record of `topic` was read.
+    """Return the ledgers without those that were trimmed since the record of `topic` was read.
 
-    These have no metadata any more, and the record, read once more, does not name them: a broker writes it
-    before it has BookKeeper delete a ledger. `coverage` notes them as not checked. Source: apache/pulsar
+    A trimmed ledger has no metadata, and the record, read again, does not list it, because a broker writes
+    the record before it has BookKeeper delete the ledger. `coverage` notes them as not checked.
+
+    Source: apache/pulsar
     ManagedLedgerImpl.internalTrimLedgers.
     """
     suspects = {one.ledger_id for one in ledgers if one.metadata == "absent" and any(contradictions(one))}
@@ -169,7 +171,7 @@ def without_trimmed(
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Entries [first, last] of one ledger; `last` is None for up to the end. `segment` as in its choice."""
+    """Entries [first, last] of one ledger; a `last` of None means its end. `segment` is its choice's."""
 
     ledger: Ledger
     first: int = 0
@@ -186,11 +188,11 @@ def choose(
     everything: bool = False,
     ledgers: frozenset[int] = frozenset(),
 ) -> Iterator[Choice]:
-    """Yield the ledgers of what each name stands for: a ledger's number, or what `named` takes.
+    """Yield a choice for each name: a ledger's number, or a name that `named` accepts.
 
     With `everything` those of all topics of the store, without names all that the source has; of these only
-    `ledgers`, if any are given. What is not there, or is broken, is reported. UsageError for topics without a
-    store, or names beside `everything`.
+    `ledgers`, if any are given. Missing and broken topics are reported. Raises UsageError for topics without
+    a store, or names together with `everything`.
     """
     choices = _choices(names, store, source, report, everything=everything)
     return _only(ledgers, choices, report) if ledgers else choices
@@ -225,7 +227,7 @@ def choice_of(topic: Topic) -> Choice:
 
 
 def _only(wanted: frozenset[int], choices: Iterable[Choice], report: Report) -> Iterator[Choice]:
-    """Yield the choices that have any of the `wanted` ledgers, with these alone; report what none has."""
+    """Yield the choices that have any of the `wanted` ledgers, with only these; report the other ledgers."""
     absent, names = set(wanted), []
     for choice in choices:
         names.append(choice.name)
@@ -240,7 +242,7 @@ def _only(wanted: frozenset[int], choices: Iterable[Choice], report: Report) -> 
 
 
 def ranges(choice: Choice, limits: Limits, source: EntrySource) -> Iterator[Range]:
-    """Yield the ranges of entries that are left of a choice within its limits, in reading order."""
+    """Yield the ranges of a choice that are within the limits, in reading order."""
     first, last = limits.first, limits.last
     if first is not None and first.entry_id < 0:
         first = _from_end(choice.ledgers, -first.entry_id, source)
@@ -253,7 +255,7 @@ def ranges(choice: Choice, limits: Limits, source: EntrySource) -> Iterator[Rang
 
 
 def first_entries(parts: Iterable[Range], count: int | None, source: EntrySource) -> Iterator[Range]:
-    """Yield the ranges that hold the first `count` entries of all, the last one cut; all where it is None."""
+    """Yield the ranges that hold the first `count` entries, the last range cut; all ranges if it is None."""
     for part in parts:
         if count is None:
             yield part
@@ -266,7 +268,7 @@ def first_entries(parts: Iterable[Range], count: int | None, source: EntrySource
 
 
 def _from_end(ledgers: Sequence[Ledger], count: int, source: EntrySource) -> Bound:
-    """Return the position of the entry `count`th from the end, the first one where there are fewer."""
+    """Return the position of the entry `count`th from the end, or the first entry if there are fewer."""
     for ledger in reversed(ledgers):
         held = _last_held(source, ledger.ledger_id, count)
         if len(held) >= count:
@@ -276,7 +278,7 @@ def _from_end(ledgers: Sequence[Ledger], count: int, source: EntrySource) -> Bou
 
 
 def _last_held(source: EntrySource, ledger_id: int, count: int) -> Sequence[int]:
-    """Return the last entries that are held of a ledger, at most `count`, without a look at all of them."""
+    """Return the ids of the last entries of a ledger, at most `count`, without reading all ids."""
     last, wanted = source.last_entry(ledger_id), count
     while last is not None:
         first = max(0, last - wanted + 1)

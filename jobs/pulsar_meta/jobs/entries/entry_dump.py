@@ -1,4 +1,4 @@
-"""Entries as documents: what each says of itself, and, opened, the messages in it."""
+"""Describe entries as documents: their headers and, if they are opened, their messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from pulsar_meta.jobs.transactions.outcomes import OutcomeFacts
 
 @dataclass(frozen=True, slots=True)
 class DumpOptions:
-    """How closely to look: `deep` opens entries; payloads as text in `form`, or as files in `directory`."""
+    """How closely to look: `deep` opens entries; payloads are text in `form`, or files in `directory`."""
 
     deep: bool = False
     form: PayloadForm | None = None
@@ -45,14 +45,14 @@ class DumpOptions:
 
 
 class LogFacts(TypedDict, total=False):
-    """The records of an entry of a log; `readings`, whatever they can be, where its owner is not known."""
+    """The records of an entry of a log; `readings` has every possible reading if its owner is unknown."""
 
     log: LogDocument
     readings: list[LogDocument]
 
 
 class EntryHead(SegmentNames, LogFacts):
-    """Which entry it is, and what is known of it without its frame."""
+    """The entry's position, and the facts that need no frame."""
 
     ledger_id: int
     entry_id: int
@@ -62,7 +62,7 @@ class EntryHead(SegmentNames, LogFacts):
 
 
 class EntryDocument(EntryHead, FrameFacts, OpenedFacts, OutcomeFacts):
-    """An entry, as `dump-entries` prints it; `size` is that of what the broker wrote."""
+    """An entry, as `dump-entries` prints it; `size` leaves out BookKeeper's header and digest."""
 
     compacted_from: NotRequired[EntryPlace]
     where: NotRequired[WhereDocument]
@@ -71,13 +71,13 @@ class EntryDocument(EntryHead, FrameFacts, OpenedFacts, OutcomeFacts):
 def describe_entries(
     entries: Iterator[tuple[DataEntry, EntryFormat]], look: DumpOptions, count: int | None, report: Report
 ) -> Iterator[EntryDocument]:
-    """Yield a document for each entry, at most `count`; what is wrong with one is reported."""
+    """Yield a document for each entry, at most `count`; report faults."""
     for entry, form in islice(entries, count):
         yield describe(entry, form, look, report)
 
 
 def describe(entry: DataEntry, form: EntryFormat, look: DumpOptions, report: Report) -> EntryDocument:
-    """Return the document of one entry; what is wrong with it is reported."""
+    """Return the document of one entry; report its faults."""
     faults = _Faults(f"entry {entry.ledger_id}:{entry.entry_id}", report)
     frame, compacted_from, reason = find_frame(entry.data, form)
     head: EntryHead = {
@@ -114,7 +114,7 @@ def _report_frame(
 
 
 def write_payloads(directory: Path, entry: DataEntry, opened: OpenedEntry) -> list[str]:
-    """Write each message's payload to a file of its own and return the files' names."""
+    """Write the payload of each message to its own file, and return the names of the files."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
@@ -131,7 +131,7 @@ def write_payloads(directory: Path, entry: DataEntry, opened: OpenedEntry) -> li
 def _records(entry: DataEntry, frame: Frame | None, form: EntryFormat, faults: _Faults) -> LogFacts:
     """Return `log`, the records of an entry of a log, or `readings` of one whose ledger's owner is not known.
 
-    A frame and a batch of records begin alike: only a frame whose checksum is right is surely one.
+    A frame and a batch of records begin alike, so only a frame with a right checksum is certain.
     """
     if form.log is not None:
         try:
@@ -178,7 +178,7 @@ def _opened(
 def _add_snapshots(
     documents: list[MessageDocument], opened: OpenedEntry, kind: SnapshotKind, faults: _Faults
 ) -> None:
-    """Give each message the snapshot of a transaction buffer that it holds, as `snapshot`; none is null."""
+    """Add to each message its snapshot of a transaction buffer, as `snapshot`; null for none."""
     for document, message in zip(documents, opened.messages, strict=True):
         try:
             document["snapshot"] = decode_snapshot(kind, message.payload) if message.payload else None
@@ -215,7 +215,7 @@ def describe_matching(
 ) -> Iterator[EntryDocument]:
     """Yield a document for each entry that matches, at most `count`, with the verdict as `where`.
 
-    Where messages of a batch were looked at, only those that match are left in `messages`.
+    If a batch was opened to decide, `messages` has only the matching messages.
     """
     for entry, form, verdict in islice(matching_entries(entries, chosen, counts, report), count):
         document = describe(entry, form, look, report)

@@ -1,10 +1,10 @@
-"""A filter over properties, decided entry by entry: from the metadata where that decides, else opened.
+"""Decide for each entry whether a filter on properties matches, from its metadata or by opening it.
 
-Where properties are depends on the producer: a single message's are in the entry's own metadata; those of
-a batch are with each message inside, and what its metadata says besides is nothing (stock Java, C++), the
-first message's (Go), or what all its messages share (a producer as issue #16680 proposes it).
+The properties of a single message are in the entry's metadata. Those of a batch are with each message
+inside. The metadata of a batch has no properties (stock Java and C++ producers), those of the first message
+(Go), or the properties that all messages share (a producer as proposed in issue #16680).
 
-Sources: apache/pulsar EntryFilter, FilterContext (PIP-105: a filter sees the entry's metadata only);
+Sources: apache/pulsar EntryFilter, FilterContext (PIP-105 gives a filter only the entry's metadata);
 BatchMessageContainerImpl; apache/pulsar-client-go batch_builder.go; issue #16680.
 """
 
@@ -25,7 +25,7 @@ LEVELS: Final[tuple[Level, ...]] = ("entry", "message", "any")
 
 
 class WhereDocument(TypedDict):
-    """What a filter says of an entry; `decided_at` is null where nobody could decide."""
+    """The verdict of a filter on an entry; `decided_at` is null if it could not be decided."""
 
     matches: bool
     decided_at: Literal["entry", "message"] | None
@@ -35,9 +35,9 @@ class WhereDocument(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class FilterVerdict:
-    """What a filter says of an entry: does it match, who decided, and which messages of a batch match.
+    """The verdict of a filter on an entry, and which messages of a batch match.
 
-    `decided_at` is "entry", "message" or None where nobody could; then `why` says what was in the way.
+    `decided_at` is "entry", "message", or None if it could not be decided; `why` is the reason.
     """
 
     matches: bool
@@ -57,7 +57,7 @@ class FilterVerdict:
 
 @dataclass(slots=True)
 class FilterCounts:
-    """How many entries were looked at, match, were decided how, and could not be decided."""
+    """Counts of entries: read, matching, decided at each level, undecided."""
 
     entries: int = 0
     matched: int = 0
@@ -77,7 +77,7 @@ class FilterCounts:
             self.undecided_why[verdict.why] = self.undecided_why.get(verdict.why, 0) + 1
 
     def merge(self, other: FilterCounts) -> None:
-        """Add what was counted elsewhere."""
+        """Add the counts of another process."""
         self.entries += other.entries
         self.matched += other.matched
         self.decided_at_entry += other.decided_at_entry
@@ -100,8 +100,8 @@ class FilterCounts:
 class EntryFilter:
     """A filter and how it is decided.
 
-    `entry`: by the entry's metadata alone, as a broker's EntryFilter would; batches whose metadata cannot
-    speak for their messages are named in `why`. `message`: every entry is opened. `any`: opened only where
+    `entry` uses only the entry's metadata, as a broker's EntryFilter would, and counts batches that it
+    cannot decide in `why`. `message` opens every entry. `any` opens an entry only if
     its metadata cannot decide. `hoisted` names properties that producers are known to share in a batch.
     """
 
@@ -113,7 +113,7 @@ class EntryFilter:
     def decide(self, frame: Frame) -> FilterVerdict:
         """Return the verdict on an entry; a payload that cannot be opened leaves it undecided.
 
-        Of a batch that is whole only up to a fault the messages before that decide where one of them matches.
+        If a batch is damaged, a match among the messages before the damage decides.
         """
         if self.level == "entry":
             holds = self.filter.holds(properties_of(frame.metadata.properties))
@@ -127,7 +127,7 @@ class EntryFilter:
         return self._opened(frame)
 
     def speaks(self, frame: Frame) -> bool:
-        """Return whether the entry's metadata has what the filter looks at, for all messages in it."""
+        """Return whether the entry's metadata has the filter's properties for all messages in it."""
         if not frame.metadata.HasField("num_messages_in_batch"):
             return True
         return self.filter.names() <= frozenset(self.hoisted)

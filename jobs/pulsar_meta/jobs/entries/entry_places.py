@@ -1,4 +1,4 @@
-"""Where in topics an index or a time is, as limits upon the entries that are shown."""
+"""Turn indexes and times into limits on the entries of topics."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def places(
     source: EntrySource,
     report: Report,
 ) -> Iterator[Place]:
-    """Yield each topic with the limits that show what is asked for: one entry an index, all from `time` on.
+    """Yield each topic with limits: one entry per index, and all entries from `time` on.
 
-    What is nowhere is reported, of a scalable topic what is in none of its segments. UsageError for ledgers
-    named by number: only a topic has an order.
+    Reports an index or time that no entry has (for a scalable topic, none of its segments). Raises
+    UsageError for ledgers named by number, because only a topic has an order.
     """
     missed: dict[Question, NotFoundError] = {}
     somewhere: set[Question] = set()

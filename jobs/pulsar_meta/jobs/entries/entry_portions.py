@@ -1,7 +1,7 @@
-"""Places cut into portions that can be read apart, and what came of each put together again, in order.
+"""Cut places into portions that several processes can read, and combine the results in order.
 
-A portion is some ranges of ledgers, of as many ids as are read at once, or a piece of one range. What is
-found out of ledgers as wholes is found out here: whether anything is there of one, and what is missing.
+A portion is a few ranges of ledgers, or a piece of one range. Facts about whole ledgers are established
+here: whether a ledger has any entry, and how many are missing.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pulsar_meta.jobs.topics.placement import placement
 from pulsar_meta.jobs.topics.topic import Ledger, Report
 from pulsar_meta.stores.base import Store
 
-# About so many entries are a piece of a ledger.
+# A piece of a ledger has about so many entries.
 ROWS_AT_ONCE: Final = 32768
-# So many ranges of a portion, of many small ledgers; the first portions have fewer, to begin at once.
+# A portion has at most so many ranges of small ledgers; the first portions have fewer, to begin at once.
 MOST_RANGES: Final = 64
-# Ids may be far apart, above all wrong ones: of a ledger there are at most so many pieces, longer ones then.
+# A ledger has at most so many pieces, because wrong ids may be far apart; then pieces are longer.
 MOST_PIECES: Final = 256
 
 # Ranges to be read one after the other, each with its ledger as BookKeeper knows it.
@@ -32,9 +32,9 @@ Portion = tuple[tuple[Range, Ledger], ...]
 
 @dataclass(slots=True)
 class ReadRange:
-    """What came of reading a range: how many entries are here, of these how many should be, what is wrong.
+    """The result of reading a range: entries that are here, entries of these that should be here, faults.
 
-    `entry_ids` are those that were written, where they were to be noted. `error` ended the reading.
+    `entry_ids` are those that were written, if they were asked for. `error` ended the reading.
     """
 
     held: int = 0
@@ -45,13 +45,13 @@ class ReadRange:
 
 
 def presence_in(part: Range, ledger: Ledger, source: EntrySource, report: Report) -> Presence:
-    """Return what takes note of the entries of a range that is read by itself."""
+    """Return the presence that counts the entries of one range in a process of its own."""
     return Presence(part, ledger, source, report, Coverage(), placed=placement(ledger, source))
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """A range of the portion: what came of it is for this presence."""
+    """A range of the portion; its result belongs to this presence."""
 
     presence: Presence
 
@@ -67,7 +67,7 @@ _Event = PulsarMetaError | _Reading | _Read
 
 
 class Portions:
-    """The portions of places, to be iterated once; what came of each is given to `account`, in order."""
+    """The portions of places, to be iterated once; `account` takes their results in order."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Portions:
         self._ranges: list[tuple[Range, Ledger]] = []
 
     def __iter__(self) -> Iterator[Portion]:
-        """Yield the portions; what is raised between them comes after what was found before it."""
+        """Yield the portions; an error in planning comes after the portion before it."""
         try:
             yield from self._cut()
         except Exception:
@@ -93,7 +93,7 @@ class Portions:
         yield self._portion()
 
     def account(self, found: Sequence[ReadRange]) -> None:
-        """Report and count what came of the ranges of the oldest portion; raises what ended its reading."""
+        """Report and count the results of the oldest portion; raises the error that ended its reading."""
         left = iter(found)
         for event in self._open.popleft():
             if isinstance(event, PulsarMetaError):
@@ -127,7 +127,7 @@ class Portions:
             self._events.append(_Read(presence))
 
     def _note(self, error: PulsarMetaError) -> None:
-        """Keep what is reported when it is its turn."""
+        """Keep a fault until its portion is accounted for."""
         self._events.append(error)
 
     def _portion(self) -> Portion:

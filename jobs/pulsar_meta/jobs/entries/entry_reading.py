@@ -1,4 +1,4 @@
-"""The entries of places that can be read, each without BookKeeper's part; what cannot be had is reported."""
+"""Read the entries of places, without BookKeeper's header; report those that cannot be read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pulsar_meta.stores.base import Store
 
 @dataclass(frozen=True, slots=True)
 class DataEntry:
-    """An entry without BookKeeper's part: what its writer handed over, and the verdict on it.
+    """The data of an entry, without BookKeeper's header and digest, and the verdict of the digest.
 
     `segment` names the segment of a scalable topic that it is in, as documents do; else it is empty.
     """
@@ -39,7 +39,7 @@ Readable = tuple[DataEntry, EntryFormat]
 
 
 class EntryPlace(TypedDict):
-    """Where an entry was before compaction."""
+    """The position of an entry before compaction."""
 
     ledger_id: int
     entry_id: int
@@ -52,7 +52,7 @@ def read_entries(
     report: Report,
     coverage: Coverage | None = None,
 ) -> Iterator[Readable]:
-    """Yield the entries of places, in reading order; what is missing or broken is reported, not yielded."""
+    """Yield the entries of places, in reading order; report missing and broken ones."""
     coverage = coverage or Coverage()
     for part, ledger in parts_of(places, source, store, report, coverage):
         yield from present_entries(part, ledger, source, report, coverage)
@@ -98,7 +98,7 @@ def _corrupt(entry: DataEntry) -> DecodeError:
 
 
 def find_frame(data: memoryview, form: EntryFormat) -> tuple[Frame | None, EntryPlace | None, str | None]:
-    """Return the frame in an entry's data, where it was before compaction, or why there is no frame."""
+    """Return the frame in an entry's data and its position before compaction, or the reason for no frame."""
     if form.content is not None:
         return None, None, form.content
     try:
@@ -115,7 +115,7 @@ def find_frame(data: memoryview, form: EntryFormat) -> tuple[Frame | None, Entry
 
 
 def guess_content(data: memoryview) -> str | None:
-    """Return what data that is no frame looks like, where no store says it."""
+    """Guess the content of data that is no frame and has no known owner; None if it looks like nothing."""
     logs = " or ".join(LOGS[reading.kind] for reading in possible_readings(data))
     if logs:
         return f"whose ledger it is, is not known; by its content {logs}"
@@ -131,7 +131,7 @@ def present_entries(
 ) -> Iterator[Readable]:
     """Yield the entries of a range that can be read; report which cannot, and how many no source has.
 
-    `ledger` is that of the range with what BookKeeper says of it.
+    `ledger` is the range's ledger with BookKeeper's metadata.
     """
     presence = Presence(part, ledger, source, report, coverage)
     if presence.begin():
@@ -144,7 +144,7 @@ def present_entries(
 
 @dataclass(slots=True)
 class Presence:
-    """What is there of a range of a ledger: asked before its entries are read, at each, and after them."""
+    """Counts the entries of a range of a ledger that are present, and reports those that are missing."""
 
     part: Range
     ledger: Ledger
@@ -157,7 +157,7 @@ class Presence:
     expected: int = 0
 
     def begin(self) -> bool:
-        """Return whether there is anything to read; else report what is missing."""
+        """Return whether there is an entry to read; if not, report that."""
         self.coverage.ledgers += 1
         ledger_id = self.ledger.ledger_id
         try:
@@ -202,7 +202,7 @@ class Presence:
         missing = placed.count(part.first, last) - self.expected
         elsewhere = placed.elsewhere(part.first, last) - (self.held - self.expected)
         self.coverage.elsewhere += max(0, elsewhere)
-        # Who exported some frames of a ledger does not miss the others.
+        # A file with some frames of a ledger need not have the others.
         whole = not self._named or self.source.whole_ledgers or newest is None
         if missing > 0 and whole:
             what = "an entry" if newest is None else f"{missing} of its entries {part.first} to {last}"

@@ -45,7 +45,7 @@ class EntriesOnDemand(ExitStack):
     """Entry sources that are opened when they are first asked for, and closed at the end of a `with`."""
 
     def __init__(self, urls: Sequence[str], store: Store | None = None) -> None:
-        """Take what `open_entry_sources` takes."""
+        """Take the arguments of `open_entry_sources`."""
         super().__init__()
         self._urls, self._store = urls, store
 
@@ -68,14 +68,14 @@ def _open(url: str, store: Store | None) -> EntrySource:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where other processes find entries, and the store that knows them; by URL, the store None for none."""
+    """URLs from which another process opens entries and the store; `store` is None without one."""
 
     store: str | None
     urls: tuple[str, ...]
 
     @contextmanager
     def opened(self) -> Iterator[Opened]:
-        """Open the entries; UsageError for URLs that make no sense, else what opening raises."""
+        """Open the entries. Raises UsageError for wrong URLs, and what opening raises."""
         with ExitStack() as stack:
             yield Opened(self, stack)
 
@@ -90,13 +90,13 @@ class Opened:
 
     @cached_property
     def store(self) -> Store | None:
-        """The store; None where there is none."""
+        """The store; None if no URL was given."""
         url = self._sources.store
         return self._stack.enter_context(open_store(url)) if url else None
 
 
 def _entries(urls: Sequence[str], store: Store | None) -> EntrySource:
-    """Open the entries; without URLs there are none, and the work is about the store."""
+    """Open the entries; without URLs the source is empty."""
     return open_entry_sources(urls, store) if urls else JoinedEntries([])
 
 
@@ -106,5 +106,5 @@ def in_tiered_storage(source: EntrySource | None) -> list[EntrySource]:
 
 
 def on_bookies(source: EntrySource | None) -> list[EntrySource]:
-    """Return the parts of a source that are none of tiered storage."""
+    """Return the parts of a source that are bookies or files."""
     return [] if source is None else [one for one in source.parts if not one.url.startswith(TIERED)]

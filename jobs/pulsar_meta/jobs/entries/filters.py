@@ -2,9 +2,9 @@
 
     name=value    the property has this value        name^=start   its value begins so
     name!=value   it is there with another value     name          it is there at all
-    not x, x and y, x or y, (x)                      'quoted' or "quoted" where words are not plain
+    not x, x and y, x or y, (x)                      'quoted' or "quoted" if words are not plain
 
-`not` binds strongest, `or` weakest. Pure: a filter looks at a mapping of names to values and nothing else.
+`not` binds strongest, `or` weakest. A filter depends only on a mapping of names to values.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Filter(Protocol):
         ...
 
     def names(self) -> frozenset[str]:
-        """Return the names of the properties that it looks at."""
+        """Return the names of the properties that it depends on."""
         ...
 
 
@@ -56,7 +56,7 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """`name=value`, `name!=value` or `name^=value`; none of them holds where the property is absent."""
+    """`name=value`, `name!=value` or `name^=value`; none of them holds if the property is absent."""
 
     name: str
     operator: str
@@ -109,7 +109,7 @@ class Joined:
 
 
 def parse_filter(text: str) -> Filter:
-    """Return the filter that `text` describes; UsageError says what was expected, and where."""
+    """Parse a filter; the UsageError for a wrong one gives the position and the expected token."""
     parser = _Parser(text)
     found = parser.disjunction(0)
     parser.end()

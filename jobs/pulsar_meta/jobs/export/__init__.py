@@ -1,1 +1,1 @@
-"""Topics exported: messages as files of tables, and the manifest that says what is in them."""
+"""Export the messages of topics to files of tables, with a manifest that lists the contents."""

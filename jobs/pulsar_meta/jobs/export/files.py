@@ -1,4 +1,4 @@
-"""Messages as a file: Parquet, lines of JSON, or CSV; there whole, or not at all.
+"""Write messages to a Parquet, NDJSON or CSV file that appears complete or not at all.
 
 In text, bytes are base64; in CSV properties are a JSON object.
 """
@@ -30,7 +30,7 @@ PART: Final = ".part"
 def write_file(path: Path, form: Form, batches: Iterable[pa.RecordBatch]) -> tuple[str, int] | None:
     """Write batches of one schema to a file that appears whole; return (SHA-256 in hex, size in bytes).
 
-    None, and no file, where there is not a row. UnreachableError where it cannot be written.
+    Returns None, and writes no file, if there is no row. Raises UnreachableError if it cannot be written.
     """
     left = iter(batches)
     first = next(left, None)

@@ -20,7 +20,7 @@ _COLUMNS: Final = ("ledger_id", "entry_id", "batch_index", "key", "payload", "er
 def latest_positions(reader: MessageReader, parts: Iterable[Range]) -> frozenset[tuple[int, int, int]]:
     """Return the positions (ledger, entry, batch index or -1) of the latest message of each key.
 
-    `parts` in reading order. What cannot be read has no key, and takes none away.
+    `parts` are in reading order. A message that cannot be read has no key, and removes none.
     """
     options = replace(reader.options, columns=_COLUMNS, where=None, from_index=None)
     first = replace(reader, options=options, counts=MessageCounts())

@@ -1,4 +1,4 @@
-"""Where the files of a topic lie in an export: directories as Hive, Spark and DuckDB take them for columns.
+"""The directories of an export, which Hive, Spark and DuckDB read as columns.
 
 Sources: Apache Hive (`name=value` directories, values percent-encoded); apache/pulsar PulsarApi.proto
 (MessageIdData.partition).
@@ -11,12 +11,12 @@ from urllib.parse import quote
 
 from pulsar_meta.codecs.names import TopicName
 
-# As in the ids of messages: the topic has no partitions. (Arrow cannot tell the type of what is never there.)
+# As in message ids: the topic has no partitions. (Arrow cannot infer the type of a column without values.)
 NO_PARTITION: Final = "-1"
 
 
 def directory_of(topic: str) -> str:
-    """Return the directory of a topic's files below that of the export: namespace, name, partition.
+    """Return the directory of a topic's files, relative to the export (namespace, name, partition).
 
     The partition is the number of a partition, of a segment its range and number, else -1.
     """

@@ -1,9 +1,9 @@
 """The manifest of an export: `_manifest.jsonl` in its directory, a line for each piece that is done.
 
-The first line says how the export is made (`settings`); the others are pieces: the ranges of entries that
-were read, how many rows came of them, the file with its size and SHA-256, and what was not whole. Of two
-lines that begin at the same entry, or have the same file, the later counts. A line is written when its file
-is there, so that what was killed goes on. Its name begins so that readers of tables pass it over.
+The first line has the `settings` of the export. Every other line is a piece: the ranges of entries that
+were read, the number of rows, the file with its size and SHA-256, and the faults. Of two
+lines that begin at the same entry, or have the same file, the later counts. A line is written after its
+file, so a killed export can resume. The name of the manifest makes readers of tables skip it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class DoneDocument(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A piece that was exported. `file` is its name below the directory, None where it had no rows.
+    """A piece that was exported. `file` is its name below the directory, None if it has no rows.
 
     `counts` are those of `MessageCounts`; `whole`: another reading would bring nothing more.
     """
@@ -87,7 +87,7 @@ class Done:
 
     @classmethod
     def of(cls, line: Document) -> Done:
-        """Return the piece of a line; DecodeError where it is none."""
+        """Parse a line of the manifest; DecodeError if it is no piece."""
         try:
             ranges = tuple(
                 (int(one["ledger_id"]), int(one["first"]), int(one["last"])) for one in line["ranges"]
@@ -147,10 +147,10 @@ class Manifest:
 
 @contextmanager
 def open_manifest(directory: Path, settings: Document) -> Iterator[Manifest]:
-    """Open the manifest of an export, made where there is none, and keep others out of it meanwhile.
+    """Open the manifest of an export, or create it, and lock it.
 
     UsageError for a directory with something else in it, or an export that was made otherwise; ConflictError
-    where another export writes to it; DecodeError where it is broken.
+    if another export writes to it; DecodeError if it is broken.
     """
     path = directory / NAME
     try:
@@ -169,7 +169,7 @@ def open_manifest(directory: Path, settings: Document) -> Iterator[Manifest]:
 
 
 def _read(out: IO[bytes], path: Path, settings: Document) -> Iterator[Done]:
-    """Yield the pieces; what a kill left of a last line is cut off, and an empty file gets its first line."""
+    """Yield the pieces. Removes an incomplete last line, and writes the first line of an empty file."""
     out.seek(0)
     data = out.read()
     whole = data.rfind(b"\n") + 1

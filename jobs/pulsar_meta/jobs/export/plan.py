@@ -23,16 +23,17 @@ from pulsar_meta.jobs.transactions.buffer_snapshots import compacted_ledgers
 from pulsar_meta.jobs.transactions.outcomes import Transactions
 from pulsar_meta.stores.base import Store
 
-# Entries of a file at most, and bytes as far as ledgers' sizes are written down; a ledger that has
-# more is cut.
+# A file has at most so many entries, and so many bytes if the ledger's size is known; a ledger with
+# # more is cut.
 ENTRIES_A_FILE: Final = 250_000
 BYTES_A_FILE: Final = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which messages of topics. Times in milliseconds: from the first entry not before `since`, up to before
-    the first one not before `until`. `compacted`: the latest of each key; `readable`: what readers are given.
+    """The messages of topics to export. Times are in milliseconds, from the first entry at or after `since`
+    to the last one before `until`. `compacted`: the latest of each key; `readable`: those that consumers
+    can see.
     """
 
     from_index: int | None = None
@@ -44,7 +45,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What becomes one file; plain values, that travel to workers. `file` is below the export's directory."""
+    """The part of a topic that becomes one `file`, named relative to the export. It can be pickled."""
 
     topic: str
     parts: tuple[Range, ...]
@@ -77,7 +78,7 @@ def plan_topic(
 ) -> Iterator[Piece]:
     """Yield the pieces of a topic that are new, or that were not whole before, in reading order.
 
-    What cannot be planned is reported. UnreachableError from store or source.
+    Faults in planning are reported. Raises UnreachableError from store or source.
     """
     limits = limits_of(choice, wanted, source, report)
     if limits is None:
@@ -100,7 +101,7 @@ def plan_topic(
 
 
 def limits_of(choice: Choice, wanted: Wanted, source: EntrySource, report: Report) -> Limits | None:
-    """Return which entries of a topic are wanted; None for none, which is reported where it is not known."""
+    """Return the limits of the wanted entries; None if there are none, or if that is unknown (reported)."""
     seeker = Seeker(plan_of_ledgers(choice.name, choice.ledgers, FIRST_INDEX), source, SeekOptions())
     first, last = None, None
     sides: tuple[tuple[Kind, int | None], ...] = ((INDEX, wanted.from_index), (TIME, wanted.since))
@@ -134,7 +135,7 @@ def _ahead_of(ledger_id: int, entry_id: int) -> Bound:
 
 
 def _before_open(parts: list[Range], known: Transactions | None) -> list[Range]:
-    """Return the parts up to the first open transaction: what is behind it is not decided yet."""
+    """Return the parts up to the first open transaction; the outcome of later entries is not decided yet."""
     if known is None or known.first_open is None:
         return parts
     stop, kept = known.first_open, []
@@ -148,7 +149,7 @@ def _before_open(parts: list[Range], known: Transactions | None) -> list[Range]:
 
 
 def _left(parts: Sequence[Range], done: Sequence[Done], known: Sequence[Done]) -> Iterator[Range]:
-    """Yield what is left of parts: what was read and is not whole as it was cut then, the rest cut anew."""
+    """Yield the ranges that remain, which are incomplete pieces as they were cut before, and new entries."""
     whole = {piece.ranges for piece in done}
     every = sorted({one for piece in known for one in piece.ranges})
     read = {ledger_id: list(some) for ledger_id, some in groupby(every, key=lambda one: one[0])}
@@ -183,7 +184,7 @@ def _latest(
     manifest: Manifest,
     report: Report,
 ) -> Piece | None:
-    """Return the whole topic as one piece; None where it was exported whole up to where it ends now."""
+    """Return the whole topic as one piece; None if it was already exported up to its current end."""
     older = [
         Range(ledger, 0, (source.last_entry(ledger.ledger_id) or 0), choice.segment)
         for ledger in with_bookkeeper(

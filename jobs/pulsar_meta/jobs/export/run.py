@@ -19,13 +19,13 @@ from pulsar_meta.jobs.messages.stream import reader_of
 from pulsar_meta.jobs.pool import SharedWork
 from pulsar_meta.stores.base import Store
 
-# What exports pieces, and yields what came of each in their order: this process, or Spark.
+# Exports pieces in this process, in several, or with Spark, and yields the results in order.
 Exporter = Callable[[Sequence[Piece]], Iterator["Exported"]]
 
 
 @dataclass(frozen=True, slots=True)
 class ExportJob:
-    """Where files go, in which form, and which messages; plain values that travel to workers."""
+    """The directory and form of the files, and the messages to export. It can be pickled."""
 
     directory: str
     form: Form
@@ -35,14 +35,14 @@ class ExportJob:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A piece that is a file now, and what was counted while it was read."""
+    """A piece that was exported, and the counts of its messages."""
 
     done: Done
     counts: MessageCounts
 
 
 def export_piece(job: ExportJob, store: Store | None, source: EntrySource, piece: Piece) -> Exported:
-    """Read a piece and write its file. UnreachableError from the sources, or where it cannot be written."""
+    """Read a piece and write its file. Raises UnreachableError from the sources, or if writing fails."""
     reader = reader_of(store, source, piece.topic, job.options, piece.transactions)
     if job.compacted:
         reader = replace(reader, options=replace(job.options, latest=latest_positions(reader, piece.parts)))
@@ -94,14 +94,14 @@ def export_in_process(job: ExportJob, opened: Opened, piece: Piece) -> Exported:
 
 
 def run_export(pieces: Sequence[Piece], export: Exporter, manifest: Manifest) -> Iterator[Exported]:
-    """Yield what came of each piece, once it is in the manifest."""
+    """Yield the result of each piece after adding it to the manifest."""
     for exported in export(pieces):
         manifest.add(exported.done)
         yield exported
 
 
 def counts_of(pieces: Iterable[Done]) -> MessageCounts:
-    """Return what was counted when pieces were exported, by the manifest."""
+    """Return the counts of exported pieces, from the manifest."""
     counts = MessageCounts()
     for piece in pieces:
         counts.merge(MessageCounts(**piece.counts, first_errors=list(piece.errors)))

@@ -1,7 +1,8 @@
 """Messages in chunks: joined from their entries, also from those outside the range that is read.
 
-A chunk is an entry; those of several producers lie mixed. A message is where its last chunk is. Whoever reads
-a part of a topic looks back for the first chunks, and ahead whether what is not whole ends later.
+A chunk is an entry; chunks of several producers are interleaved. A message has the position
+of its last chunk. The reader of a range looks before it for first chunks, and after it for the last chunks
+of messages that are still incomplete.
 
 Source: apache/pulsar ConsumerImpl.java (processMessageChunk), PIP-37.
 """
@@ -46,7 +47,7 @@ class Chunks:
     """The messages in chunks of one range of a topic."""
 
     def __init__(self, source: EntrySource, part: Range, ledgers: Callable[[], Sequence[Ledger]]) -> None:
-        """`ledgers` returns those of the topic in reading order; called where a chunk is not in the range."""
+        """`ledgers` returns the topic's in reading order; it is called if a chunk is outside the range."""
         self._source, self._part, self._ledgers = source, part, ledgers
         self._open: dict[str, _Open] = {}
         # Chunks before the range: what was seen of them so far, and the rest.
@@ -54,7 +55,7 @@ class Chunks:
         self._backwards: Iterator[tuple[Position, Frame]] | None = None
 
     def take(self, place: Position, frame: Frame) -> Joined | None:
-        """Take in a chunk; return the message where it was the last one of it."""
+        """Add a chunk; return the message if this was its last chunk."""
         metadata = frame.metadata
         if metadata.chunk_id == 0 or metadata.uuid not in self._open:
             self._open[metadata.uuid] = _Open(place, frame)
@@ -69,7 +70,7 @@ class Chunks:
         return _join(known)
 
     def unfinished(self) -> Iterator[Joined]:
-        """Yield the messages of which no further chunk comes; what ends behind the range is not of it."""
+        """Yield the messages without a further chunk, unless they end after the range."""
         left = dict(self._open)
         if not left:
             return
@@ -125,7 +126,7 @@ class Chunks:
     def _ending_later(self, left: dict[str, _Open]) -> Iterator[str]:
         """Yield the messages of which another chunk comes behind the range.
 
-        A producer that went on to another message will send none: it is looked for no further then.
+        A producer that began another message sends no more chunks of this one, so the search ends there.
         """
         waiting = {
             (one.frame.metadata.producer_name, one.frame.metadata.sequence_id): uuid

@@ -1,7 +1,7 @@
 """The columns of messages, and the Arrow batches that they are gathered into.
 
-What is the same for all messages of an entry is taken once an entry and repeated by Arrow; only columns
-that are wanted are looked at.
+Values that all messages of an entry share are read once per entry and repeated by Arrow. Only the columns
+that were asked for are computed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PAYLOAD, VALUE, ERROR = "payload", "value", "error"
 
 
 def key_bytes(metadata: Metadata) -> bytes | None:
-    """Return the bytes of a message's key, None where it has none."""
+    """Return the bytes of a message's key, None without one."""
     if not _has_key(metadata):
         return None
     text = metadata.partition_key
@@ -65,7 +65,7 @@ def _has_key(metadata: Metadata) -> bool:
 
 
 def key_of(metadata: Metadata) -> str | None:
-    """Return a message's key as clients have it, None where it has none."""
+    """Return a message's key as clients return it, None without one."""
     return readable(metadata.partition_key) if _has_key(metadata) else None
 
 
@@ -74,7 +74,7 @@ def _ordering_key(metadata: Metadata, frame: Frame) -> bytes | None:
 
 
 def _event_time(metadata: Metadata, frame: Frame) -> int | None:
-    """Return when a message says that it happened: 0 is what clients write for nothing."""
+    """Return the event time of a message; clients write 0 for none."""
     time = metadata.event_time if metadata.HasField("event_time") else frame.metadata.event_time
     return wrapped(time) or None
 
@@ -118,7 +118,7 @@ def _text(value: object) -> str | None:
 
 
 class Rows:
-    """Messages gathered into a batch; `names` are what constant columns (topic, scalable_topic) hold."""
+    """Messages collected into a batch; `names` are the values of constant columns (topic, scalable_topic)."""
 
     def __init__(self, columns: Sequence[str], names: Mapping[str, str | None]) -> None:
         """`columns`: those that the batches have, in order."""
@@ -135,7 +135,7 @@ class Rows:
         return self.count >= ROWS_AT_ONCE or self._bytes >= BYTES_AT_ONCE
 
     def entry(self, place: Position, frame: Frame | None) -> None:
-        """Begin an entry; `frame` None where none can be read."""
+        """Begin an entry; `frame` is None if it cannot be read."""
         self._frame = frame
         self._places.append(place)
         self._counts.append(0)
@@ -152,7 +152,7 @@ class Rows:
         value: str | None = None,
         error: str | None = None,
     ) -> None:
-        """Add a message of the entry that was begun last; `metadata` None where none can be read."""
+        """Add a message of the entry that was begun last; `metadata` is None if it cannot be read."""
         frame = self._frame
         for name, of in self._message:
             self._values[name].append(None if metadata is None or frame is None else of(metadata, frame))
@@ -168,7 +168,7 @@ class Rows:
         self.count += 1
 
     def take(self) -> pa.RecordBatch:
-        """Return what was gathered and begin anew."""
+        """Return the collected messages, and begin an empty batch."""
         import numpy as np
         import pyarrow as pa
 

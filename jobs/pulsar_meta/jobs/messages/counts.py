@@ -1,4 +1,4 @@
-"""What was read of messages, and what of them is no row, or a row with an error."""
+"""Counts of the messages that were read: rows, rows with an error, and messages that are no row."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from pulsar_meta.jobs.entries.entry_choice import ELSEWHERE, MARKERS_ELSEWHERE
 
 NO_KEY: Final = "no key"
-# So many different errors are kept word by word.
+# The texts of so many errors are kept.
 KEPT: Final = 20
 
 
@@ -19,7 +19,7 @@ class MessageCounts:
     `entries` were held, `missing` of those that should be are nowhere, `elsewhere` on disks that were not
     given. `rows` came out, `errors` of them with an error, encrypted ones apart. Left out were `markers`,
     `hidden` entries (not readable: aborted, or behind an open transaction), `filtered` messages.
-    `undecided`: entries left out since what became of transactions is not known; `unfiltered`: encrypted
+    `undecided`: entries left out because the outcome of their transaction is unknown; `unfiltered`: encrypted
     entries left out since a filter cannot look into them.
     """
 
@@ -43,7 +43,7 @@ class MessageCounts:
             self.first_errors.append(f"{place}: {text}")
 
     def merge(self, other: MessageCounts) -> None:
-        """Add what was read elsewhere."""
+        """Add the counts of another process."""
         for name in COUNTED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.first_errors += other.first_errors[: KEPT - len(self.first_errors)]
@@ -55,12 +55,12 @@ class MessageCounts:
 
     @property
     def whole(self) -> bool:
-        """Whether everything was read that was asked for: another reading would bring nothing more."""
+        """Whether everything was read, so that another reading would return the same."""
         return not (self.errors or self.missing or self.elsewhere or self.undecided or self.unfiltered)
 
     @property
     def left_out(self) -> dict[str, str]:
-        """What was not looked at, and why."""
+        """The messages that were not read, each kind with the reason."""
         found = {
             f"{self.elsewhere} entries": ELSEWHERE if self.elsewhere else "",
             f"the payloads of {self.encrypted} encrypted entries": NO_KEY if self.encrypted else "",

@@ -1,7 +1,7 @@
 """The messages of a range of entries as Arrow batches.
 
-The order of decisions is that of Pulsar's own consumer: markers are no messages, what is encrypted cannot be
-looked into, chunks are joined, the rest is decompressed and split. What cannot be read is a row with `error`.
+The decisions are in the order of Pulsar's consumer: skip markers, do not open encrypted entries, join
+chunks, decompress and split all other entries. An entry that cannot be read is a row with `error`.
 
 Sources: apache/pulsar ConsumerImpl.java (messageReceived, processMessageChunk), MessageImpl.java.
 """
@@ -51,9 +51,9 @@ ENCRYPTED = "encrypted"
 class MessageOptions:
     """Which messages, and which columns of them. All values are plain, so that they travel to workers.
 
-    `where` looks at properties, `keys` are those of messages (None: all, and messages without one).
+    `where` filters by properties, `keys` by the keys of messages (None: all messages).
     `from_index`: messages with a lower index are left out. `latest`: of these positions (ledger, entry, batch
-    index or -1) alone. `max_size`: of what is decompressed, in bytes.
+    index or -1) alone. `max_size`: of a decompressed payload, in bytes.
     """
 
     columns: tuple[str, ...] = MESSAGE_COLUMNS
@@ -66,11 +66,11 @@ class MessageOptions:
 
 @dataclass(slots=True)
 class MessageReader:
-    """Reads the messages of one topic, range by range; `counts` has what became of its entries.
+    """Reads the messages of one topic, range by range, and counts its entries in `counts`.
 
     `topic` is its name, which a shadow has though its ledgers are another's; None for ledgers by number.
-    `ledgers` returns all ledgers of the topic in reading order, which are asked for where chunks of a message
-    lie outside a range. With `transactions` only what readers are given is a row. `schemas` may be None.
+    `ledgers` returns all ledgers of the topic in reading order; it is called if chunks of a message are
+    outside a range. With `transactions`, only messages that consumers can see are rows.
     """
 
     topic: str | None
@@ -82,9 +82,9 @@ class MessageReader:
     counts: MessageCounts = field(default_factory=MessageCounts)
 
     def read(self, part: Range) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a range, its ledger with what BookKeeper says of it; in reading order.
+        """Yield the messages of a range in reading order; its ledger has BookKeeper's metadata.
 
-        A message in chunks is where its last chunk is. UnreachableError.
+        A message in chunks has the position of its last chunk. Raises UnreachableError.
         """
         yield from _RangeReader(self, part).batches()
 
@@ -146,7 +146,7 @@ class _RangeReader:
             origin = decode_raw_message(found.data).message_id
             self._place = Position(origin.ledgerId, origin.entryId)
             if any(one.ledger_id == origin.ledgerId for one in self._reader.ledgers()):
-                # What compaction kept of what the topic itself still has.
+                # Compaction kept a copy of an entry that the topic still has.
                 return
         if found.digest == "bad":
             self._fault = "its digest does not fit"
@@ -224,7 +224,7 @@ class _RangeReader:
         self._failed(joined.error, joined.frame)
 
     def _message(self, frame: Frame, message: Message, fault: str | None, payload: memoryview | None) -> None:
-        """Add a message; `fault` says what is wrong with its entry."""
+        """Add a message; `fault` describes the fault of its entry."""
         value = None
         if VALUE in self._options.columns and payload is not None:
             value, why = self._value(frame, message)

@@ -30,7 +30,7 @@ class TopicSchemas:
         self._decoders: dict[int, ValueDecoder | str] = {}
 
     def value(self, version: int, payload: bytes | None, key: bytes | None) -> tuple[str | None, str | None]:
-        """Return (JSON text, why there is none) of a message of this version; both None where it says none.
+        """Return (JSON text, reason for none) of a message of this version; both None for a null value.
 
         `payload` is None for a null value. UnreachableError from store or source.
         """
@@ -45,7 +45,7 @@ class TopicSchemas:
             return None, f"value: {error}"
 
     def read(self, version: int) -> Schema:
-        """Return a version of the schema; NotFoundError, DecodeError where it is nowhere or broken."""
+        """Return a version of the schema; NotFoundError if no record has it, DecodeError if it is broken."""
         if self._places is None:
             self._places = self._located()
         place = self._places.get(version) or self._earlier(version)
@@ -60,7 +60,7 @@ class TopicSchemas:
             return f"value: schema version {version}: {error}"
 
     def _located(self) -> dict[int, IndexEntry]:
-        """Return where each version lies, by the topic's own record, of a shadow else by its source's."""
+        """Return the position of each version, from the topic's record, or for a shadow from its source's."""
         try:
             record = self._store.read(self._topic.schema_path)
         except NotFoundError:
@@ -81,7 +81,7 @@ class TopicSchemas:
         return TopicName.parse(source)
 
     def _earlier(self, version: int) -> IndexEntry | None:
-        """Return where a version lies that the record no longer lists: the oldest that it has names it."""
+        """Return the position of a version that the record no longer lists, from the oldest listed one."""
         places = self._places
         if not places:
             return None

@@ -1,4 +1,4 @@
-"""Topics as streams of messages: what there is to read of them in pieces, and each piece read."""
+"""Read topics as streams of messages, range by range."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def read_messages(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of places (topics, or ledgers by number) in reading order.
 
-    `readable`: only what readers of a broker with transactions are given; UsageError lies with the caller
-    where there is no store. What cannot be read is a row with `error`, and counted; what is broken of
-    metadata is reported. UnreachableError.
+    `readable`: only messages that consumers can see; the caller makes sure that there is a store. A message
+    that cannot be read is a row with `error`, and is counted. Broken metadata is reported. Raises
+    UnreachableError.
     """
     for choice, limits in places:
         coverage.add(choice)
@@ -61,7 +61,7 @@ def reader_of(
 ) -> MessageReader:
     """Return the reader of a topic's messages; `topic` None for ledgers that were named by number.
 
-    Schemas, and the `ledgers` of the topic where they are not given, are read once they are needed.
+    Schemas, and the `ledgers` of the topic if they are not given, are read when they are needed.
     """
     schemas = None if store is None or topic is None else TopicSchemas(store, source, topic)
 
@@ -74,16 +74,16 @@ def reader_of(
 def transactions_of(
     store: Store | None, source: EntrySource, choice: Choice, report: Report
 ) -> Transactions | None:
-    """Return what became of a topic's transactions, None for what is no topic of a store."""
+    """Return the outcomes of a topic's transactions, None for ledgers by number or without a store."""
     if store is None or not choice.is_topic:
         return None
     return readers_transactions(store, source, choice.name, choice.ledgers, report)
 
 
 def parts_of(choice: Choice, limits: Limits, source: EntrySource, report: Report) -> Iterator[Range]:
-    """Yield the ranges of a choice within its limits, each with its last entry: written down, else held.
+    """Yield the ranges of a choice within its limits, each up to the last entry that is known.
 
-    Its ledgers have what BookKeeper says of them. A ledger of which nothing is known is reported.
+    The ledgers of the choice have BookKeeper's metadata. A ledger without any entry or metadata is reported.
     """
     for part in ranges(choice, limits, source):
         try:
