@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from pulsar_meta.jobs.seek.reading_order import LedgerRange, ReadingOrder
-from pulsar_meta.jobs.seek.samples import Reading, ReadRequest, Samples, by_index
-from pulsar_meta.jobs.seek.search import SearchState, search
+from pulsar_meta.jobs.seek.samples import Reading, ReadRequest, by_index
+from pulsar_meta.jobs.seek.search import TopicSearch
 
 LEDGERS, PER_LEDGER, POOL, BATCH_READ = 20_000, 50_000, 1 << 21, 100
 GOALS = {"all": (3, 8), "half": (3, 8), "none": (5, 8)}
@@ -80,19 +80,32 @@ class CountingSource:
         return self.reading(*divmod(ordinal, PER_LEDGER)).last_index or 0
 
 
-def ours(source: CountingSource, topic: SearchState, target: int) -> int:
+class CountingReads:
+    """Reads entries of the counting source, without remembering any."""
+
+    def __init__(self, source: CountingSource, entries_per_read: int) -> None:
+        self.source = source
+        self.entries_per_read = entries_per_read
+        self.entries_read = 0
+        self.round_trips = 0
+
+    def read(self, request: ReadRequest) -> Sequence[Reading]:
+        """Return what the entries of a request say."""
+        self.round_trips += 1
+        self.entries_read += request.last - request.first + 1
+        return self.source.answer(request)
+
+
+def ours(source: CountingSource, topic: TopicSearch, target: int) -> int:
     """Run one search, check its answer, and return its round trips."""
-    searching = search(topic, target)
-    request = next(searching)
-    while True:
-        try:
-            request = searching.send(source.answer(request))
-        except StopIteration as done:
-            reading = done.value.reading
-            assert reading is not None
-            assert reading.first_index <= target <= reading.last_index
-            assert reading == source.reading(reading.ledger_id, reading.entry_id)
-            return int(done.value.round_trips)
+    outcome = topic.find(target)
+    entry = outcome.reading
+    assert entry is not None
+    assert entry.first_index is not None
+    assert entry.last_index is not None
+    assert entry.first_index <= target <= entry.last_index
+    assert entry == source.reading(entry.ledger_id, entry.entry_id)
+    return outcome.round_trips
 
 
 def pulsars(source: CountingSource, target: int) -> int:
@@ -134,12 +147,8 @@ def main() -> None:
         targets = [dice.randrange(source.firsts[-1]) for _ in range(options_given.questions)]
         for properties, (median, high) in GOALS.items():
             for per_read in (BATCH_READ, 1):
-                topic = SearchState(source.order(properties), Samples(by_index), per_read)
-                trips = []
-                for target in targets:
-                    topic.samples = Samples(by_index)
-                    trips.append(ours(source, topic, target))
-                trip_spread = spread(trips)
+                topic = TopicSearch(source.order(properties), by_index, CountingReads(source, per_read))
+                trip_spread = spread(ours(source, topic, target) for target in targets)
                 met = "met" if trip_spread[0] <= median and trip_spread[1] <= high else "missed"
                 goal = f"≤ {median}, ≤ {high}: {met}" if per_read > 1 else ""
                 report(size.__name__, properties, f"{per_read} per trip", trip_spread, goal)

@@ -42,7 +42,7 @@ def damaged(folder: Path, tmp_path: Path) -> list[object]:
 
 
 def test_a_healthy_store_has_a_summary_of_the_checks(folder: Path, healthy: list[object]) -> None:
-    done = run(*healthy, "--severity", "warning")
+    done = run(*healthy, "--severity", "error")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.endswith(" old)\n")
     assert "checked: 200 ledgers, 45 topics, 83 cursors, 8 schemas; not checked: entries (no" in done.stderr
@@ -70,10 +70,10 @@ def test_a_finding_in_every_format(damaged: list[object]) -> None:
         "repair": "pulsar-meta repair ledger-metadata 25",
     }
     hidden, seen = map(json.loads, done.stderr.splitlines())
-    assert (hidden["level"], hidden["message"]) == ("note", "hidden by --severity: 4 notes")
+    assert (hidden["level"], hidden["message"]) == ("note", "hidden by --severity: 3 warnings, 1 note")
     assert seen["not_checked"]["entries"] == "no --entries"
     lines = run(*damaged, "-o", "ndjson").stdout.splitlines()
-    assert {json.loads(line)["severity"] for line in lines} == {"error", "note"}
+    assert {json.loads(line)["severity"] for line in lines} == {"error", "warning", "note"}
     rows = list(csv.DictReader(io.StringIO(run(*damaged, "-o", "csv", "--only", "ledgers").stdout)))
     assert [(row["code"], row["ledger_id"]) for row in rows] == [("ledger-without-metadata", "25")]
     plain = run(*damaged, "--only", "ledger-without-metadata").stdout.split("\t")
@@ -95,11 +95,38 @@ def test_topics_and_codes_can_be_selected(damaged: list[object], healthy: list[o
     assert run(*healthy, "--for-version", "4.0.7", "--only", "record-unreadable").stdout == ""
 
 
+def test_a_record_that_a_tested_release_cannot_load_is_a_warning_without_a_release(
+    healthy: list[object],
+) -> None:
+    lines = run(*healthy, "--only", "record-unreadable", "-o", "ndjson").stdout.splitlines()
+    findings = [json.loads(line) for line in lines]
+    assert {finding["severity"] for finding in findings} == {"warning"}
+    assert all("4.2.4 and 5.0.0-M1 can't load it" in finding["message"] for finding in findings)
+    assert all("--for-version" in finding["message"] for finding in findings)
+    assert all("compress-cursors" in finding["repair"] for finding in findings)
+    named = run(*healthy, "--only", "record-unreadable", "--for-version", "4.2.4", "-o", "ndjson").stdout
+    assert {json.loads(line)["severity"] for line in named.splitlines()} == {"error"}
+
+
+def test_limits_for_acknowledgements_come_from_broker_conf(healthy: list[object], tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("managedLedgerMaxUnackedRangesToPersist=5\n", encoding="utf-8")
+    words = (*healthy, "--only", "cursor-ack-limit")
+    assert run(*words).stdout == ""
+    done = run(*words, "--from-conf", str(conf), "-o", "ndjson")
+    findings = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 1
+    assert {finding["evidence"]["limit"] for finding in findings} == {5}
+    reached = {finding["severity"] for finding in findings if finding["evidence"]["used"] >= 5}
+    near = {finding["severity"] for finding in findings if finding["evidence"]["used"] < 5}
+    assert (reached, near) == ({"error"}, {"warning"})
+
+
 def test_strict_counts_warnings(folder: Path, tmp_path: Path) -> None:
     lines = (folder / "metadata.ndjson").read_text(encoding="utf-8").splitlines(keepends=True)
     remaining = [line for line in lines if json.loads(line)["path"] != ledger_path(338)]
     (tmp_path / "last.ndjson").write_text("".join(remaining), encoding="utf-8")
-    store = ["--store", f"snapshot:{tmp_path}/last.ndjson"]
+    store = ["--store", f"snapshot:{tmp_path}/last.ndjson", "--except", "record-unreadable"]
     assert run(*store).returncode == 0
     assert run(*store, "--strict").returncode == 1
     # Findings that are not shown still count, and a note tells that they are hidden.

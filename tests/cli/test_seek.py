@@ -45,7 +45,8 @@ def test_plain_output_has_one_line_per_answer(run: Run) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (
         3,
         "21:25:2\n18:0:-1\n-\n",
-        "checked: 3 questions, 12 entries\n",
+        "persistent://public/default/orders: nothing found for index 99999: after-last: it is after the last"
+        " entry\nchecked: 3 questions, 16 entries\n",
     )
     assert run("orders", "--index", "1234").returncode == 0
 
@@ -268,7 +269,8 @@ def test_spark_prints_nothing_and_leaves_no_files(run: Run, tmp_path: Path) -> N
     assert (done.returncode, done.stdout, done.stderr) == (
         3,
         "21:25:2\n-\n",
-        "checked: 2 questions, 11 entries\n",
+        "persistent://public/default/orders: nothing found for index 99999: after-last: it is after the last"
+        " entry\nchecked: 2 questions, 16 entries\n",
     )
     assert list(tmp_path.iterdir()) == []
 

@@ -48,7 +48,7 @@ def cursor_past_a_ledger(patient: Patient) -> None:
     info.markDeleteLedgerId, info.markDeleteEntryId = ledger.ledger_id, ledger.counted + 3
     del info.individualDeletedMessages[:]
     patient.put(path, info.SerializeToString())
-    patient.expect("cursor-beyond-end", topic, severity=Severity.NOTE)
+    patient.expect("cursor-beyond-end", topic)
 
 
 def cursor_in_vanished(patient: Patient) -> None:
@@ -60,9 +60,54 @@ def cursor_in_vanished(patient: Patient) -> None:
     patient.put(path, info.SerializeToString())
     take_out(patient, topic, counted(topic)[1])
     patient.remove(ledger_path(counted(topic)[1]))
+    patient.expect("cursor-in-vanished-ledger", topic, severity=Severity.WARNING)
+
+
+def cursor_of_another_topic(patient: Patient) -> None:
+    """Move a cursor into a ledger of another topic, between the ledgers of its own topic."""
+    topic = patient.choose(lambda topic: has_many(topic) and bool(patient.cursors(topic)))
+    path, info = patient.rng.choice(patient.cursors(topic))
+    first, last = counted(topic)[0], counted(topic)[-1]
+    foreign = [ledger_id for ledger_id in _foreign_ledgers(patient, topic) if first < ledger_id < last]
+    if not foreign:
+        raise NotApplicableError
+    info.markDeleteLedgerId, info.markDeleteEntryId = patient.rng.choice(foreign), 0
+    del info.individualDeletedMessages[:]
+    patient.put(path, info.SerializeToString())
     patient.expect("cursor-in-vanished-ledger", topic)
     if patient.entries is not None:
         patient.expect("ledger-lost", topic, counted(topic)[1])
+
+
+def _foreign_ledgers(patient: Patient, topic: Topic) -> list[int]:
+    """Return the ledgers that other untouched topics list."""
+    return [
+        ledger_id for other in patient.topics() if other.name != topic.name for ledger_id in counted(other)
+    ]
+
+
+def cursor_before_the_next_ledger(patient: Patient) -> None:
+    """Move a cursor before the first entry of a ledger that is beyond every ledger of the topic."""
+    topic, path, info = _choose_cursor(patient)
+    info.markDeleteLedgerId, info.markDeleteEntryId = topic.ledgers[-1].ledger_id + 5_000_000, -1
+    del info.individualDeletedMessages[:]
+    patient.put(path, info.SerializeToString())
+    patient.expect("cursor-beyond-end", topic)
+
+
+def range_inverted(patient: Patient) -> None:
+    """Exchange the ends of an acknowledged range."""
+    topic, path, info = _choose_cursor(patient)
+    first = topic.ledgers[0]
+    if first.counted < 9:
+        raise NotApplicableError
+    info.markDeleteLedgerId, info.markDeleteEntryId = first.ledger_id, 0
+    del info.individualDeletedMessages[:]
+    added = info.individualDeletedMessages.add()
+    added.lowerEndpoint.ledgerId = added.upperEndpoint.ledgerId = first.ledger_id
+    added.lowerEndpoint.entryId, added.upperEndpoint.entryId = 7, 3
+    patient.put(path, info.SerializeToString())
+    patient.expect("cursor-ranges-inverted", topic)
 
 
 def ranges(patient: Patient) -> None:
@@ -204,6 +249,35 @@ def compacted_ledger_gone(patient: Patient) -> None:
         patient.expect("system-topic-unreadable", topic)
 
 
+def compaction_points_to_data(patient: Patient) -> None:
+    """Let the compaction cursor refer to one of the topic's data ledgers."""
+    topic, path = compacted(patient)
+    info = cursor_at(path, patient)
+    if info.cursorsLedgerId != -1 or "__" in topic.name:
+        raise NotApplicableError
+    info.properties[0].value = topic.ledgers[0].ledger_id
+    patient.put(path, info.SerializeToString())
+    patient.expect("compaction-ledger-foreign", topic, topic.ledgers[0].ledger_id)
+
+
+def too_many_acks(patient: Patient) -> None:
+    """Acknowledge as many ranges as a broker persists by default."""
+    topic, path, info = _choose_cursor(patient)
+    ledger = max(topic.ledgers, key=lambda ledger: ledger.counted)
+    metadata = patient.bookkeeper(ledger.ledger_id)
+    if metadata.last_entry is None:
+        raise NotApplicableError
+    info.markDeleteLedgerId, info.markDeleteEntryId = ledger.ledger_id, -1
+    del info.individualDeletedMessages[:]
+    for number in range(10_000):
+        added = info.individualDeletedMessages.add()
+        added.lowerEndpoint.ledgerId = added.upperEndpoint.ledgerId = ledger.ledger_id
+        added.lowerEndpoint.entryId, added.upperEndpoint.entryId = 2 * number, 2 * number + 1
+    patient.put(path, info.SerializeToString())
+    patient.expect("cursor-ack-limit", topic)
+    patient.expect("cursor-ranges", topic)
+
+
 def bucket_gone(patient: Patient) -> None:
     """Remove a delayed-message bucket, or the cursor property that refers to it."""
     topic = patient.choose(
@@ -228,6 +302,8 @@ def bucket_gone(patient: Patient) -> None:
 
 DAMAGE = by_name(
     *(cursor_beyond, cursor_past_a_ledger, cursor_in_vanished, ranges, idle, cursor_ledger_gone),
+    *(cursor_of_another_topic, cursor_before_the_next_ledger, range_inverted, too_many_acks),
+    compaction_points_to_data,
     *(cursor_ledger_foreign, cursor_entries_gone, cursor_entry_garbage, cursors_alone, compaction_gone),
     *(compacted_ledger_gone, bucket_gone),
 )

@@ -77,7 +77,7 @@ def unreadable(patient: Patient) -> None:
     info.properties.add(name="a", value=1)
     patient.put(path, wrap_envelope(info.SerializeToString(), "lz4"))
     # Without a registered broker, `check` doesn't know which release will load the record.
-    severity = Severity.WARNING if registered_versions(patient.store) else Severity.NOTE
+    severity = Severity.ERROR if registered_versions(patient.store) else Severity.WARNING
     patient.expect("record-unreadable", topic, severity=severity)
 
 
@@ -121,6 +121,7 @@ def parent_broken(patient: Patient) -> None:
     value, code = patient.rng.choice(
         [
             (b'{"partitions"', "record-undecodable"),
+            (b'{"partitions":-1}', "record-undecodable"),
             (b"", "record-empty"),
             (b'{"partitions":3,"deleted":true}', "leftover"),
         ]
@@ -130,10 +131,15 @@ def parent_broken(patient: Patient) -> None:
 
 
 def _severity_of_missing_parent(patient: Patient) -> Severity:
-    """Return a note for releases before 4.1 (PIP-414), which load the partitions anyway, else a warning."""
+    """Return a note for releases before 4.1 (PIP-414), which load the partitions anyway.
+
+    Later releases refuse them, which is an error. If no release is known, it is a warning.
+    """
     releases = registered_versions(patient.store)
-    old = bool(releases) and all(release.startswith(("2.", "3.", "4.0.")) for release in releases)
-    return Severity.NOTE if old else Severity.WARNING
+    if not releases:
+        return Severity.WARNING
+    old = all(release.startswith(("2.", "3.", "4.0.")) for release in releases)
+    return Severity.NOTE if old else Severity.ERROR
 
 
 def namespace_half_deleted(patient: Patient) -> None:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from pulsar_meta.codecs.names import ledger_path
+import pytest
+
+from pulsar_meta.codecs.names import TopicName, ledger_path
+from pulsar_meta.jobs.check import recheck
 from pulsar_meta.jobs.check.checkup import checkup
 from pulsar_meta.jobs.check.codes import Severity
 from pulsar_meta.jobs.check.context import CheckOptions
-from pulsar_meta.stores.base import ABSENT
+from pulsar_meta.jobs.topics.topic import read_topic
+from pulsar_meta.stores.base import ABSENT, Versioned
+from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store
 from tests.damage import healthy_store
 from tests.servers.zookeeper import ZookeeperServer
@@ -33,3 +38,57 @@ def test_a_zookeeper(capture: Callable[[str], Path], zookeeper_server: Zookeeper
         ]
     assert (found.code, found.ledger_id) == ("ledger-without-metadata", 11)
     assert found.topic == "persistent://public/default/plain"
+
+
+class DeletingStore(MemoryStore):
+    """A live store in which a broker removes a topic's record, some reads after its ledgers."""
+
+    networked = True
+
+    def __init__(self, healthy: MemoryStore, record: str, reads: int) -> None:
+        super().__init__()
+        self.values = dict(healthy.values)
+        self._record, self._reads = record, reads
+
+    def read_many(self, paths: list[str]) -> list[Versioned | None]:
+        if self._record in paths:
+            self._reads -= 1
+            if not self._reads:
+                for path in [path for path in self.values if path.startswith(self._record)]:
+                    del self.values[path]
+        return super().read_many(paths)
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses between looks, which take no time."""
+    pauses: list[float] = []
+    monkeypatch.setattr(recheck, "sleep", pauses.append)
+    return pauses
+
+
+@pytest.mark.parametrize("reads", [2, 4, 5, 6])
+def test_a_topic_that_is_being_deleted_is_not_reported(
+    capture: Callable[[str], Path], pauses: list[float], reads: int
+) -> None:
+    store = healthy_store(capture("pulsar-4.0.7"))
+    topic = TopicName.parse("public/default/plain")
+    for ledger in read_topic(store, topic).ledgers:
+        del store.values[ledger_path(ledger.ledger_id)]
+    findings = checkup(
+        DeletingStore(store, topic.path, reads), None, (str(topic),), CheckOptions()
+    ).findings()
+    assert [finding for finding in findings if finding.severity is Severity.ERROR] == []
+
+
+def test_a_lost_ledger_is_reported_after_several_looks(
+    capture: Callable[[str], Path], pauses: list[float]
+) -> None:
+    store = healthy_store(capture("pulsar-4.0.7"))
+    del store.values[ledger_path(25)]
+    topic = TopicName.parse("public/default/plain")
+    never = DeletingStore(store, topic.path, -1)
+    findings = checkup(never, None, (str(topic),), CheckOptions()).findings()
+    [lost] = [finding for finding in findings if finding.severity is Severity.ERROR]
+    assert (lost.code, lost.ledger_id, len(pauses)) == ("ledger-without-metadata", 25, recheck.LIVE_LOOKS - 1)
+    assert f"{recheck.LIVE_LOOKS} looks" in lost.message

@@ -81,7 +81,9 @@ def test_the_pointer_comes_back(
 def test_a_pointer_to_a_ledger_that_is_gone_is_taken_away(patient: Patient) -> None:
     del patient.store.values[ledger_path(LEDGER)]
     damaged = patient.values()
-    assert patient.found(str(COMPACTED)) == [("compaction-ledger-missing", LEDGER)]
+    # The capture's cursor is compressed and has properties, so 4.2.4 can't load it.
+    unreadable = ("record-unreadable", None)
+    assert patient.found(str(COMPACTED)) == [unreadable, ("compaction-ledger-missing", LEDGER)]
     with pytest.raises(UsageError, match="no ledger has compacted data of this topic: --drop"):
         repaired(patient)
     repair = repaired(patient, drop=True)

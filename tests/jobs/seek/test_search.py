@@ -1,17 +1,16 @@
-"""The search against brute force over every entry, on topics with everything that topics have."""
+"""The search against brute force over every entry, on small topics with everything that topics have."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.jobs.seek.reading_order import LedgerRange, ReadingOrder
-from pulsar_meta.jobs.seek.samples import CLOCKS, Reading, ReadRequest, Samples, State, by_index
-from pulsar_meta.jobs.seek.search import Outcome, SearchState, search
+from pulsar_meta.jobs.seek.samples import CLOCKS, Measure, Reading, ReadRequest, State, by_index
+from pulsar_meta.jobs.seek.search import MAX_LEDGERS, PATIENCE, TopicSearch
 from pulsar_meta.jobs.topics.topic import Position
 
 
@@ -41,26 +40,38 @@ class FakeTopic:
             found += lost if ledger in self.gone else entries
         return found
 
-    def answer(self, request: ReadRequest, leading: int = 10**9) -> list[Reading]:
-        entries = self.ledgers[request.ledger_id]
+
+@dataclass
+class FakeReads:
+    """Reads entries of a fake topic. A request gets `leading` of its entries at most."""
+
+    fake: FakeTopic
+    entries_per_read: int = 1
+    leading: int = 10**9
+    entries_read: int = 0
+    round_trips: int = 0
+
+    def read(self, request: ReadRequest) -> list[Reading]:
+        entries = self.fake.ledgers[request.ledger_id]
         assert 0 <= request.first <= request.last < len(entries)
-        if request.ledger_id in self.gone:
+        assert request.last - request.first < self.entries_per_read
+        self.round_trips += 1
+        if request.ledger_id in self.fake.gone:
             return [Reading(request.ledger_id, 0, State.MISSING, span=len(entries))]
-        return entries[request.first : request.last + 1][:leading]
+        readings = entries[request.first : request.last + 1][: self.leading]
+        self.entries_read += len(readings)
+        return readings
 
 
-def ask(
-    fake: FakeTopic, topic: SearchState, target: int, *, leading: int = 10**9, skew: int = 60_000
-) -> Outcome:
-    """Drive one search to its end."""
-    asking = search(topic, target, skew=skew)
-    try:
-        request = next(asking)
-        while True:
-            assert request.last - request.first < topic.per_read
-            request = asking.send(fake.answer(request, leading))
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
+def searching(
+    fake: FakeTopic,
+    measure: Measure = by_index,
+    per_read: int = 1,
+    *,
+    leading: int = 10**9,
+    exhaustive: bool = False,
+) -> TopicSearch:
+    return TopicSearch(fake.order(), measure, FakeReads(fake, per_read, leading), exhaustive=exhaustive)
 
 
 KINDS = ("batch", "one", "txn", "plain", "missing", "unreadable")
@@ -150,9 +161,9 @@ def brute_status(fake: FakeTopic, target: int) -> str:
     st.integers(1, 4),
 )
 def test_index_equals_brute_force(fake: FakeTopic, target: int, per_read: int, leading: int) -> None:
-    topic = SearchState(fake.order(), Samples(by_index), per_read)
+    topic = searching(fake, per_read=per_read, leading=leading)
     for wanted in (target, target // 3, target // 7, target):
-        outcome = ask(fake, topic, wanted, leading=leading)
+        outcome = topic.find(wanted)
         expected = holders(fake, wanted)
         if expected:
             assert (outcome.status, [outcome.reading]) == ("found", expected)
@@ -165,9 +176,9 @@ def test_index_equals_brute_force(fake: FakeTopic, target: int, per_read: int, l
 def test_index_that_steps_back_between_ledgers_is_found_if_anything_holds_it(
     fake: FakeTopic, target: int, per_read: int
 ) -> None:
-    topic = SearchState(fake.order(), Samples(by_index), per_read)
+    topic = searching(fake, per_read=per_read)
     for wanted in (target, target // 3, target // 7):
-        outcome = ask(fake, topic, wanted)
+        outcome = topic.find(wanted)
         expected = holders(fake, wanted)
         assert (outcome.reading in expected) if expected else (outcome.reading is None)
         assert (outcome.status == "found") == bool(expected)
@@ -182,7 +193,7 @@ def test_a_healthy_topic_costs_few_reads_whatever_its_properties_claim(
     if not samples:
         return
     chosen = data.draw(st.sampled_from(samples))
-    outcome = ask(fake, SearchState(fake.order(), Samples(by_index), per_read), chosen.last_index or 0)
+    outcome = searching(fake, per_read=per_read).find(chosen.last_index or 0)
     assert outcome.reading == chosen
     assert outcome.round_trips <= 6 + 2 * len(samples).bit_length()
 
@@ -210,7 +221,7 @@ def test_time_equals_brute_force_where_the_clock_never_steps_back(
     fake: FakeTopic, target: int, clock: str, per_read: int, skew: int
 ) -> None:
     measure = CLOCKS[clock]
-    outcome = ask(fake, SearchState(fake.order(), Samples(measure), per_read), target, skew=skew)
+    outcome = searching(fake, measure, per_read).find(target, skew=skew)
     readings = fake.readings()
     expected = first_not_before(readings, clock, target)
     stop = readings.index(expected) if expected else len(readings)
@@ -244,9 +255,8 @@ def test_time_with_clocks_that_disagree_is_a_crossing_and_exhaustively_the_first
         ledger: [Reading(ledger, entry, publish_time=time) for entry, time in enumerate(ledger_times)]
         for ledger, ledger_times in enumerate(times)
     }
-    fake = FakeTopic(ledgers, closed=tuple(max(time, default=0) for time in times))
-    topic = SearchState(fake.order(), Samples(CLOCKS["auto"]), per_read, exhaustive)
-    outcome = ask(fake, topic, target, skew=5)
+    fake = FakeTopic(ledgers, closed=tuple(max(one, default=0) for one in times))
+    outcome = searching(fake, CLOCKS["auto"], per_read, exhaustive=exhaustive).find(target, skew=5)
     readings = fake.readings()
     if exhaustive:
         assert outcome.reading == first_not_before(readings, "auto", target)
@@ -273,51 +283,72 @@ def steady(ledgers: int, per_ledger: int, start: Callable[[int], int]) -> FakeTo
 
 def test_many_ledgers_that_start_again_are_all_looked_into() -> None:
     fake = steady(300, 5, lambda ledger: (ledger * 5) if ledger < 150 else (ledger - 150) * 5)
-    outcome = ask(fake, SearchState(fake.order(), Samples(by_index)), 748)
-    assert outcome.status == "found"
-    assert ask(fake, SearchState(fake.order(), Samples(by_index)), 750).status == "after-last"
+    assert searching(fake).find(748).status == "found"
+    assert searching(fake).find(750).status == "after-last"
 
 
-def test_beyond_the_end_of_a_long_healthy_topic_costs_two_reads() -> None:
+def test_an_index_beyond_the_end_costs_two_reads_per_ledger_once() -> None:
     fake = steady(300, 5, lambda ledger: ledger * 5)
-    outcome = ask(fake, SearchState(fake.order(), Samples(by_index)), 1500)
-    assert (outcome.status, outcome.entries_read) == ("after-last", 2)
+    topic = searching(fake)
+    outcome = topic.find(1500)
+    assert outcome.status == "after-last"
+    assert outcome.entries_read <= 601
 
 
-def test_exhaustive_looks_into_every_ledger_where_nothing_hints_at_a_step_back() -> None:
-    def start(ledger: int) -> int:
-        return 9000 if ledger == 7 else ledger * 20
+def test_an_index_that_nothing_hints_at_is_found_in_the_ledger_that_has_it() -> None:
+    fake = steady(300, 5, lambda ledger: 9000 if ledger == 7 else ledger * 20)
+    assert searching(fake).find(9003).reading == fake.ledgers[7][3]
 
-    fake = steady(300, 5, start)
-    assert ask(fake, SearchState(fake.order(), Samples(by_index)), 9003).status == "after-last"
-    topic = SearchState(fake.order(), Samples(by_index), exhaustive=True)
-    outcome = ask(fake, topic, 9003)
-    assert outcome.reading == fake.ledgers[7][3]
+
+def test_an_absent_index_of_too_many_ledgers_is_unknown_and_cheap_unless_exhaustive() -> None:
+    fake = steady(MAX_LEDGERS + 1, 2, lambda ledger: 9000 if ledger == 7 else ledger * 2)
+    outcome = searching(fake).find(9001)
+    assert (outcome.status, outcome.reading) == ("unknown", None)
+    assert "--exhaustive" in str(outcome.limit)
+    assert outcome.entries_read < 20
+    outcome = searching(fake, exhaustive=True).find(9001)
+    assert (outcome.reading, outcome.limit) == (fake.ledgers[7][1], None)
+    assert searching(fake, exhaustive=True).find(9002).status == "after-last"
+
+
+def test_the_answer_does_not_depend_on_earlier_questions_if_two_entries_hold_an_index() -> None:
+    fake = steady(6, 50, lambda ledger: ledger % 3 * 50)
+    together = searching(fake)
+    for index in (149, 0, 75, 10, 149, 60):
+        assert together.find(index).reading == searching(fake).find(index).reading
 
 
 def test_ledgers_without_broker_metadata_cost_patience_not_the_whole_topic() -> None:
     plain = [Reading(0, entry, publish_time=1) for entry in range(50_000)]
     indexed = [Reading(1, entry, first_index=entry, last_index=entry) for entry in range(1000)]
     fake = FakeTopic({0: plain, 1: indexed})
-    topic = SearchState(fake.order(), Samples(by_index))
-    outcome = ask(fake, topic, 5)
+    topic = searching(fake)
+    outcome = topic.find(5)
     assert outcome.reading == indexed[5]
     assert outcome.round_trips < 40
-    assert ask(fake, topic, 5000).status == "after-last"
-    alone = FakeTopic({0: plain})
-    outcome = ask(alone, SearchState(alone.order(), Samples(by_index)), 5)
-    assert outcome.status == "no-index"
-    assert outcome.entries_read < 2100
+    for outcome in (topic.find(5000), searching(FakeTopic({0: plain})).find(5)):
+        assert outcome.status == "unknown"
+        assert (
+            outcome.limit == f"{PATIENCE} entries without index were read (the limit); --exhaustive reads on"
+        )
+        assert outcome.entries_read < 2 * PATIENCE + 100
+    few = FakeTopic({0: plain[:PATIENCE]})
+    assert searching(few).find(5).status == "no-index"
+
+
+def test_a_time_is_unknown_if_an_earlier_entry_may_have_it() -> None:
+    silent = [Reading(0, entry, publish_time=entry) for entry in range(5 * PATIENCE)]
+    first = replace(silent[4321], broker_timestamp=100)
+    fake = FakeTopic({0: [*silent[:4321], first, *silent[4322:], replace(silent[0], broker_timestamp=9000)]})
+    outcome = searching(fake, CLOCKS["broker"]).find(50, skew=-1)
+    assert (outcome.status, outcome.reading) == ("unknown", None)
+    assert "broker time" in str(outcome.limit)
+    assert searching(fake, CLOCKS["broker"], exhaustive=True).find(50).reading == first
 
 
 def test_a_source_that_answers_nothing_holds_nothing() -> None:
     fake = steady(2, 3, lambda ledger: ledger * 3)
-    asking = search(SearchState(fake.order(), Samples(by_index)), 4)
-    next(asking)
-    with pytest.raises(StopIteration) as done:
-        while True:
-            asking.send([])
-    assert done.value.value.status == "missing-ledger"
+    assert searching(fake, leading=0).find(4).status == "missing-ledger"
 
 
 def test_positions_and_ordinals_are_each_others_inverse() -> None:

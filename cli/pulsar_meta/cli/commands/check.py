@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,6 +29,7 @@ from pulsar_meta.jobs.check.codes import Finding, FindingDocument, Severity, cho
 from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.jobs.check.scan import Passes
 from pulsar_meta.jobs.check.scope import ensure_not_empty
+from pulsar_meta.jobs.cursors.limits import Limits
 from pulsar_meta.jobs.engine import choose_engine
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.rewrite.releases import parse_version
@@ -98,6 +100,12 @@ def check(
             "--for-version", metavar="V", help="A Pulsar release that has to load every record (repeatable)."
         ),
     ] = None,
+    from_conf: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-conf", metavar="FILE", help="Take the limits for acknowledgements from this broker.conf."
+        ),
+    ] = None,
     before_upgrade: Annotated[
         str | None,
         typer.Option(
@@ -128,6 +136,7 @@ def check(
       pulsar-meta check public/default/orders --entries bookie:
       pulsar-meta check --engine spark --store rocksdb:data/metadata -o ndjson
       pulsar-meta check --store snapshot:all.ndjson --severity error -o ndjson
+      pulsar-meta check --entries bookie: --from-conf broker.conf
       pulsar-meta check -o openmetrics --output pulsar_check.prom
       pulsar-meta check --entries bookie: --before-upgrade 4.0.7
     """
@@ -144,6 +153,7 @@ def check(
         _age(idle),
         everything,
         consequences,
+        Limits.of(from_conf),
     )
     urls = list(entries or shell.settings.entries)
     spark = _worth_spark(shell, engine, names or ())

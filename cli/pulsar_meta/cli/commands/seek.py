@@ -1,10 +1,10 @@
-"""`seek`: where in a topic an index or a time is."""
+"""`seek`: find an index or a time in a topic."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -12,18 +12,16 @@ from pulsar_meta.cli.engine_options import EngineOptions
 from pulsar_meta.cli.entry_options import LineTemplate, chosen_template
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, StoreUrl
-from pulsar_meta.cli.render.seek import POSITION, TYPES, table_view
-from pulsar_meta.cli.render.tables import Detail, Format, View
+from pulsar_meta.cli.render.seek import TYPES, PositionLines, table_view, why_nothing
+from pulsar_meta.cli.render.tables import Format, View
 from pulsar_meta.cli.render.template import Template
-from pulsar_meta.cli.render.text import one_line
 from pulsar_meta.cli.seek_options import Clusters, Search, Wanted, asked, open_clusters
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.engine import choose_engine
 from pulsar_meta.jobs.seek.questions import Question, SeekOptions
-from pulsar_meta.jobs.seek.readable import UNKNOWN
-from pulsar_meta.jobs.seek.search import FOUND, MISSING, UNREADABLE
+from pulsar_meta.jobs.seek.search import FOUND, MISSING, UNKNOWN, UNREADABLE
 from pulsar_meta.jobs.seek.seek import Cluster, seek_clusters
 from pulsar_meta.jobs.seek.seeker import NO_TOPIC, SeekAnswer
 from pulsar_meta.jobs.spark.seek import seek_with_spark
@@ -43,14 +41,19 @@ def seek(
     cluster: Clusters = None,
     template: LineTemplate = None,
 ) -> None:
-    """Find the entry that holds an index, or the first one not before a time.
+    """Find the entry that holds an index, or the first one at or after a time.
 
-    A partitioned topic's name stands for all its partitions. Of a scalable topic each segment answers about
-    an index, since each counts for itself, and all of them together about a time. In a pipe each answer is a
-    line: LEDGER:ENTRY:BATCH (BATCH is -1 for an unbatched entry), or - where nothing was found; -o json says
-    why. With --cluster the cluster stands before it, with --namespace the topic, and always a segment. Exit
-    code 3 where any question found nothing, of a scalable topic in none of its segments; 4 where that is for
-    something unreadable, or a source is damaged.
+    Use it to turn an index from a log or a metric into a position that pulsar-admin accepts.
+
+    The name of a partitioned topic stands for all its partitions, and each of them answers. Each segment of a
+    scalable topic answers about an index, because each has indexes of its own; about a time, all segments
+    give one answer together. In a pipe, each answer is a line: LEDGER:ENTRY:BATCH (BATCH is -1 if the entry
+    is no batch), or - if nothing was found. The name of the partition or segment comes before the position,
+    also the cluster with --cluster, and the topic with --namespace. stderr says why nothing was found, and
+    so does -o json.
+
+    The exit code is 3 if a question found nothing (of a scalable topic: in none of its segments), and 4 if
+    something unreadable is the reason, or if a source is damaged.
 
     Examples:
       pulsar-meta seek orders --index 1234 --entries bookie-disk:data/bookkeeper
@@ -66,50 +69,48 @@ def seek(
     prefix = ("cluster",) * bool(cluster) + ("topic",) * bool(wanted.namespace)
     with ExitStack() as stack:
         clusters = open_clusters(shell, store, entries, cluster, stack)
-        for one in clusters:
-            shell.warn_of_old_parts(one.store, questions.names)
-        asking = [(one, questions.of(one.store, options.cursor)) for one in clusters]
+        for place in clusters:
+            shell.warn_of_old_parts(place.store, questions.names)
+        asking = [(place, questions.of(place.store, options.cursor)) for place in clusters]
         answers = tally.watch(answered(tally.faults, asking, options, engine))
-        show(shell, answers, line, prefix)
-        named = [TopicName.parse(name) for name in questions.names if not cluster]
-        if [str(name) for name in named] == [tally.absent]:
+        names = [str(TopicName.parse(name)) for name in questions.names]
+        show(shell, answers, line, prefix, names)
+        if not cluster and names == [tally.absent]:
             # It may be mistyped on the command line.
-            shell.warn(str(missing(clusters[0].store, named[0].path)))
+            shell.warn(str(missing(clusters[0].store, TopicName.parse(tally.absent).path)))
+        elif shell.format is Format.PLAIN:
+            tally.explain()
         shell.account({"questions": tally.answered, "entries": tally.entries}, tally.without_answer)
     tally.faults.end()
 
 
 def show(
-    shell: Shell, answers: Iterable[Document], template: Template | None, prefix: tuple[str, ...]
+    shell: Shell,
+    answers: Iterable[Document],
+    template: Template | None,
+    prefix: tuple[str, ...],
+    names: Sequence[str],
 ) -> None:
-    """Write the answers in the form asked for.
+    """Write the answers in the chosen format.
 
-    A plain line begins with the fields of `prefix`: what the command line leaves open about the answer.
+    A plain line begins with the fields of `prefix`, which the command line leaves open, and with the topic if
+    the question named a topic of several parts. `names` are the full names of the topics that were named.
     """
     if template is not None:
         shell.emit(answers, template.view())
     elif shell.format is Format.PLAIN:
-        shell.emit(
-            answers, Detail(lambda answer: ["\t".join([*_head(answer, prefix), POSITION.line(answer)])])
-        )
+        shell.emit(answers, PositionLines(prefix, names).view())
     elif shell.format is Format.TABLE:
-        found = list(answers)
-        shell.emit(found, table_view(found))
+        rows = list(answers)
+        shell.emit(rows, table_view(rows))
     else:
         shell.emit(answers, View((), lambda answer: (), types=TYPES, fields=tuple(TYPES)))
-
-
-def _head(answer: Document, prefix: tuple[str, ...]) -> list[str]:
-    """Return what stands before a position: the fields of `prefix`, and which segment it is in."""
-    segment = ("topic",) if "scalable_topic" in answer and "topic" not in prefix else ()
-    fields = prefix + segment
-    return [one_line(str(answer.get(field, ""))) for field in fields]
 
 
 def answered(
     faults: Faults, asking: list[tuple[Cluster, list[Question]]], options: SeekOptions, how: EngineOptions
 ) -> Iterator[SeekAnswer]:
-    """Yield the answers from the engine that was asked for, or that fits."""
+    """Yield the answers from the engine that was chosen, or that fits the number of questions."""
     shell, count = faults.shell, sum(len(questions) for _, questions in asking)
     spark = how.spark(faults)
     chosen, why = choose_engine(str(how.engine), count, how.master)
@@ -129,54 +130,70 @@ def answered(
 
 
 # Cluster, scalable topic, index and time of a question.
-Segments = tuple[str | None, str, int | None, int | None]
+Segments = tuple[Any, ...]
+# So many questions that found nothing are explained on stderr.
+MOST_REASONS: Final = 10
 
 
 class Tally:
-    """What came of the questions: how many there were, what they cost, and what was wrong."""
+    """Counts the answers and what they cost, and remembers why nothing was found and what was wrong."""
 
     def __init__(self, faults: Faults) -> None:
         self.faults = faults
         self.answered = 0
         self.entries = 0
         self.without_answer: dict[str, str] = {}
-        # The last topic that is not there.
+        # The last topic that the store does not have.
         self.absent = ""
-        # Of a scalable topic one segment has what is looked for, the others need not.
-        self._found: dict[Segments, bool] = {}
+        # Only one segment of a scalable topic needs to have an index.
+        self._segments: dict[Segments, bool] = {}
+        self._reasons: dict[Segments | None, list[str]] = {}
 
     def watch(self, answers: Iterable[Document]) -> Iterator[Document]:
-        """Pass the answers on; what cannot be read weighs more than nothing found."""
+        """Yield the answers after counting them. At the end, note the exit code of what was not found."""
         for answer in answers:
             self.answered += 1
             self.entries += answer["entries_read"]
             self._note(answer)
             if "snapshot" in answer:
-                self._only_snapshot(answer)
+                self._note_snapshot(answer)
             yield answer
-        if not all(self._found.values()):
+        if not all(self._segments.values()):
             self.faults.note(Exit.NOT_FOUND)
+
+    def explain(self) -> None:
+        """Say on stderr why nothing was found: a line for each answer, at most MOST_REASONS of them."""
+        reasons = [
+            reason
+            for question, lines in self._reasons.items()
+            if question is None or not self._segments.get(question)
+            for reason in lines
+        ]
+        for reason in reasons[:MOST_REASONS]:
+            self.faults.shell.say(reason)
+        if len(reasons) > MOST_REASONS:
+            more = len(reasons) - MOST_REASONS
+            self.faults.shell.say(f"{more} more questions found nothing: -o json says why")
 
     def _note(self, answer: Document) -> None:
-        if answer["status"] in (MISSING, UNREADABLE, UNKNOWN):
-            self.without_answer[answer["topic"]] = answer["status"]
-        if answer["status"] == NO_TOPIC:
+        status, segments = answer["status"], None
+        if status in (MISSING, UNREADABLE, UNKNOWN):
+            self.without_answer[answer["topic"]] = status
+        if status == NO_TOPIC:
             self.absent = answer["topic"]
-        if answer["status"] == UNREADABLE:
+        if status == UNREADABLE:
             self.faults.note(Exit.UNDECODABLE)
-        elif "scalable_topic" in answer and answer["status"] not in (MISSING, UNKNOWN):
-            question = (
-                answer.get("cluster"),
-                answer["scalable_topic"],
-                answer.get("index"),
-                answer.get("time"),
-            )
-            self._found[question] = self._found.get(question, False) or answer["status"] == FOUND
-        elif answer["status"] != FOUND:
+        elif "scalable_topic" in answer and status not in (MISSING, UNKNOWN):
+            segments = tuple(answer.get(key) for key in ("cluster", "scalable_topic", "index", "time"))
+            self._segments[segments] = self._segments.get(segments, False) or status == FOUND
+        elif status != FOUND:
             self.faults.note(Exit.NOT_FOUND)
+        if status != FOUND:
+            lines = self._reasons.setdefault(segments, [])
+            lines.append(why_nothing(answer) if len(lines) < MOST_REASONS else "")
 
-    def _only_snapshot(self, answer: Document) -> None:
-        """Note that there may be more to look at: what is found is right, unless the newest was asked for."""
+    def _note_snapshot(self, answer: Document) -> None:
+        """Note that a topic may have more. What was found is right, unless the newest entry was asked for."""
         self.without_answer[answer["topic"]] = answer["snapshot"]
         if "oldest_expired" in answer:
             self.faults.note(Exit.NOT_FOUND)

@@ -15,6 +15,7 @@ from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.codecs.times import iso_time, parse_time
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.joined import JoinedEntries
+from pulsar_meta.jobs.cursors.limits import Limits
 from pulsar_meta.jobs.entries.entry_sources import LIVE, TIERED, on_bookies
 from pulsar_meta.jobs.rewrite.readable import registered_versions
 from pulsar_meta.jobs.rewrite.releases import is_release
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 DAY: Final = 24 * 3_600_000
 # ZooKeeper's default jute.maxbuffer, used if the store doesn't know its server's limit.
 DEFAULT_LIMIT: Final = 0xFFFFF
+# Limits of a broker.conf that sets none.
+DEFAULT_LIMITS: Final = Limits.of(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class CheckOptions:
     without any, the registered brokers' releases do. `every_ledger` indexes all ledgers even for single
     topics, so that ledgers that no record refers to are found. `consequences` also yields the findings that a
     root cause explains.
+    topics, so that ledgers that no record refers to are found. `limits` are those of the brokers for
+    acknowledgements.
     """
 
     wanted: frozenset[str] | None = None
@@ -50,6 +55,7 @@ class CheckOptions:
     idle: int = 30 * DAY
     every_ledger: bool = False
     consequences: bool = False
+    limits: Limits = DEFAULT_LIMITS
 
     def wants(self, *codes: str) -> bool:
         """Return True if at least one of these codes is to be reported."""
@@ -84,6 +90,7 @@ class Context:
     stored: frozenset[int] = frozenset()
     complete: Completeness = COMPLETE
     idle: int = 30 * DAY
+    limits: Limits = DEFAULT_LIMITS
     shadows: ShadowSources = field(default_factory=lambda: ShadowSources(MemoryStore()))
     schemas: Callable[[TopicName], frozenset[int] | None] = lambda name: None
 
@@ -123,6 +130,7 @@ def read_context(
         asks_bookies=any(url.startswith(f"{LIVE}:") for url in urls),
         has_offload=any(url.startswith(TIERED) for url in urls),
         idle=options.idle,
+        limits=options.limits,
         bookkeeper=bookkeeper,
         live=store.networked,
         now=int(time() * 1000) if store.networked else _time_of(store, around),

@@ -7,6 +7,7 @@ reference to compacted data). The effects on brokers were tested with 4.0.7 and 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
@@ -17,44 +18,93 @@ from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.check.codes import Finding, Place, Severity, finding
 from pulsar_meta.jobs.check.ledger_facts import LedgerFacts, owner_hash
 from pulsar_meta.jobs.check.topic_view import CursorView, Rule, TopicView, is_internal
+from pulsar_meta.jobs.cursors.limits import RANGES_IN_RECORD, UsedLimit
 from pulsar_meta.jobs.topics.backlog import backlog
-from pulsar_meta.jobs.topics.owners import COMPACTED_LEDGER, COMPACTION, bucket_ledgers
+from pulsar_meta.jobs.topics.owners import COMPACTION, bucket_ledgers
 from pulsar_meta.jobs.topics.recovery import rewound_to
 from pulsar_meta.jobs.topics.topic import Ledger, Position
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
 
 _STALLS: Final = "reading compacted stalls"
+_NEAR: Final = 0.8
 
 
 def positions(view: TopicView) -> Iterator[Finding]:
     """Check that mark-delete positions are within the topic's ledgers."""
     if not _is_comparable(view):
         return
-    first, end, unlisted = view.ledgers[0].ledger_id, end_of(view), _unlisted(view)
+    end, unlisted = end_of(view), _unlisted(view)
     counts = {ledger.ledger_id: ledger.entries for ledger in view.ledgers}
     for cursor in view.cursors:
         at = cursor.mark_delete
-        if at is None or at.entry_id < 0 or at.ledger_id < first or at.ledger_id in unlisted:
+        if at is None or at.ledger_id in unlisted:
             continue
-        beyond = _is_beyond(view, at, end)
-        if not beyond and at.ledger_id in counts and not _is_past(counts[at.ledger_id], at):
+        if at.ledger_id > view.ledgers[-1].ledger_id or (at.entry_id >= 0 and end is not None and at > end):
+            yield _beyond_topic(view, cursor, at, end)
+        elif at.entry_id < 0 and at.ledger_id in counts:
             continue
-        place = view.cursor_place(cursor.name)
-        evidence: Place = {"mark_delete": list(at)}
-        text = f"its position is {at.ledger_id}:{at.entry_id}"
-        if beyond:
-            text += (
-                ", beyond the end of the topic: loading moves it to the end, and its backlog counts as read"
-            )
-            evidence["end"] = None if end is None else list(end)
-            yield finding("cursor-beyond-end", text, evidence=evidence, **place)
         elif at.ledger_id not in counts:
-            text += ", in a ledger that is not listed: the broker continues with the next entry"
-            yield finding("cursor-in-vanished-ledger", text, evidence=evidence, **place)
-        elif _is_past(_counts(view)[at.ledger_id], at):
-            entries = counts[at.ledger_id]
-            text += f", and the ledger has {entries} entries: the broker continues with the next ledger"
-            evidence["entries"] = entries
-            yield finding("cursor-beyond-end", text, severity=Severity.NOTE, evidence=evidence, **place)
+            yield from _outside_list(view, cursor, at)
+        elif _is_past(counts[at.ledger_id], at) and _is_past(_counts(view)[at.ledger_id], at):
+            yield _beyond_ledger(view, cursor, at, counts[at.ledger_id])
+
+
+def _beyond_topic(view: TopicView, cursor: CursorView, at: Position, end: Position | None) -> Finding:
+    return finding(
+        "cursor-beyond-end",
+        f"its position {_text(at)} is beyond the end of the topic: loading moves it to the end, and its"
+        " backlog counts as read",
+        evidence={"mark_delete": list(at), "end": None if end is None else list(end)},
+        **view.cursor_place(cursor.name),
+    )
+
+
+def _beyond_ledger(view: TopicView, cursor: CursorView, at: Position, entries: int | None) -> Finding:
+    skipped = _entries_up_to(view, at)
+    return finding(
+        "cursor-beyond-end",
+        f"its position {_text(at)} can't be right, because the ledger has {entries} entries: the broker"
+        f" continues with the next ledger, and the {skipped} entries before it count as read",
+        evidence={"mark_delete": list(at), "entries": entries, "entries_before": skipped},
+        **view.cursor_place(cursor.name),
+    )
+
+
+def _outside_list(view: TopicView, cursor: CursorView, at: Position) -> Iterator[Finding]:
+    """Check a position in a ledger that the topic does not list, below its last ledger."""
+    facts, skipped = view.facts(at.ledger_id), _entries_up_to(view, at)
+    place, evidence = view.cursor_place(cursor.name), {"mark_delete": list(at), "entries_before": skipped}
+    text = f"its position {_text(at)} is in a ledger that is not listed"
+    if facts.owner_hash not in (0, view.own_hash):
+        owner = facts.owner
+        named = "" if owner is None else f" ({owner.role} of {owner.name})"
+        effect = f"the {skipped} entries before it count as read" if skipped else "it goes back to the start"
+        text = f"its position {_text(at)} is in a ledger of something else{named}: {effect}"
+        evidence |= {} if owner is None else {"owner": owner.name, "role": owner.role}
+        severity = Severity.ERROR if skipped else Severity.WARNING
+        yield finding("cursor-in-vanished-ledger", text, severity=severity, evidence=evidence, **place)
+    elif at.entry_id >= 0 and at.ledger_id > view.ledgers[0].ledger_id:
+        text += (
+            f": either that ledger was lost, or the position is wrong and the {skipped} entries before it"
+            " count as read although they may not be acknowledged"
+        )
+        yield finding(
+            "cursor-in-vanished-ledger", text, severity=Severity.WARNING, evidence=evidence, **place
+        )
+
+
+def _entries_up_to(view: TopicView, at: Position) -> int:
+    """Return the number of listed entries up to a position, as far as counts are known."""
+    counts = ((ledger.ledger_id, ledger.entries or 0) for ledger in view.ledgers)
+    return sum(
+        entries if ledger_id < at.ledger_id else min(entries, at.entry_id + 1)
+        for ledger_id, entries in counts
+        if ledger_id <= at.ledger_id
+    )
+
+
+def _text(at: Position) -> str:
+    return f"{at.ledger_id}:{at.entry_id}"
 
 
 def end_of(view: TopicView) -> Position | None:
@@ -81,13 +131,34 @@ def ranges(view: TopicView) -> Iterator[Finding]:
             counts = dict.fromkeys(_unlisted(view)) | _counts(view)
         acks, faults = acks_of(cursor.state.state), dict[str, int]()
         mark = cursor.state.mark_delete
+        inverted = _inverted_ranges(cursor.state.state)
         for ledger_id, runs in acks.entries.items():
             for fault in _range_faults(ledger_id, sorted(runs), counts, mark):
                 faults[fault] = faults.get(fault, 0) + 1
+        if inverted:
+            yield _inverted(view, cursor, inverted)
         if faults:
             text = ", ".join(f"{count} {fault}" for fault, count in faults.items())
             place = view.cursor_place(cursor.name)
             yield finding("cursor-ranges", f"acknowledged ranges: {text}", evidence=faults, **place)
+
+
+def _inverted(view: TopicView, cursor: CursorView, count: int) -> Finding:
+    return finding(
+        "cursor-ranges-inverted",
+        f"{count} of its acknowledged ranges end before they begin, so brokers may not recover the cursor",
+        evidence={"ranges": count},
+        **view.cursor_place(cursor.name),
+    )
+
+
+def _inverted_ranges(state: PositionInfo | ManagedCursorInfo) -> int:
+    """Return the number of ranges whose lower end is above their upper end."""
+    return sum(
+        (each.lowerEndpoint.ledgerId, each.lowerEndpoint.entryId)
+        > (each.upperEndpoint.ledgerId, each.upperEndpoint.entryId)
+        for each in state.individualDeletedMessages
+    )
 
 
 def _range_faults(
@@ -171,6 +242,37 @@ def _state_lost(view: TopicView, cursor: CursorView, why: str, place: Place) -> 
     return finding("cursor-ledger-missing", text, evidence=evidence, **place)
 
 
+def ack_limits(view: TopicView) -> Iterator[Finding]:
+    """Check that brokers can persist all acknowledgements of each cursor."""
+    for cursor in view.cursors:
+        state = None if cursor.state is None else cursor.state.state
+        if state is None or not has_acks(state):
+            continue
+        for used in view.context.limits.used_by(state):
+            severity = _severity_of_use(used)
+            if severity is None or used["setting"] == RANGES_IN_RECORD:
+                continue
+            effect = "the others are lost" if severity is Severity.ERROR else "more than that are lost"
+            yield finding(
+                "cursor-ack-limit",
+                f"it has {used['used']} acknowledgements, and {used['setting']} is {used['limit']}: {effect}"
+                " when the broker stops, and their messages are redelivered",
+                severity=severity,
+                evidence={name: used[name] for name in ("setting", "limit", "from", "used")},
+                **view.cursor_place(cursor.name),
+            )
+            break
+
+
+def _severity_of_use(used: UsedLimit) -> Severity | None:
+    """Return the severity of a used limit; above a default limit, the broker must have a higher one."""
+    if used["from"] == "default" and used["used"] > used["limit"]:
+        return None
+    if used["used"] >= used["limit"]:
+        return Severity.ERROR
+    return Severity.WARNING if used["used"] >= _NEAR * used["limit"] else None
+
+
 def idle(view: TopicView) -> Iterator[Finding]:
     """Check for idle subscriptions that retain data; those in use keep their state in a ledger."""
     now = view.context.now
@@ -201,17 +303,42 @@ def compaction(view: TopicView) -> Iterator[Finding]:
     cursor = next((each for each in view.cursors if each.name == COMPACTION), None)
     if cursor is not None and not cursor.known:
         return
-    ledger_id = None if cursor is None else compacted_ledger(cursor)
+    ledger_id = None if cursor is None else cursor.compacted_ledger
     if ledger_id is None:
         yield from _lost_reference(view, cursor)
         return
-    place = view.cursor_place(COMPACTION, ledger_id)
-    if view.facts(ledger_id).metadata == "absent":
+    place, facts = view.cursor_place(COMPACTION, ledger_id), view.facts(ledger_id)
+    if facts.role not in ("", "other", "compacted") or _is_other_topics(view, facts):
+        yield _foreign_compaction(view, cursor, facts, place)
+    elif facts.metadata == "absent":
         text = f"its compacted data is in ledger {ledger_id}, which BookKeeper doesn't know: {_STALLS}"
         yield finding("compaction-ledger-missing", text, **place)
     elif _is_without_entries(view, ledger_id):
         text = f"its compacted data is in ledger {ledger_id}, of which no bookie has an entry: {_STALLS}"
         yield finding("compaction-ledger-missing", text, **place)
+
+
+def _is_other_topics(view: TopicView, facts: LedgerFacts) -> bool:
+    """Return True if a ledger has compacted data of another topic."""
+    own = owner_hash("compacted", str(view.name), COMPACTION)
+    return facts.role == "compacted" and facts.owner_hash not in (0, own)
+
+
+def _foreign_compaction(
+    view: TopicView, cursor: CursorView | None, facts: LedgerFacts, place: Place
+) -> Finding:
+    owner = facts.owner
+    purpose = f"{facts.role} of something else" if owner is None else f"{owner.role} of {owner.name}"
+    fits = any(_compacted_up_to(view, ledger_id, cursor) is not None for ledger_id in view.compacted)
+    words = ["repair", "compaction", str(view.name), *([] if fits else ["--drop"])]
+    return finding(
+        "compaction-ledger-foreign",
+        f"its compacted data should be in ledger {place['ledger_id']}, which was created as {purpose}:"
+        " readers of the compacted topic get wrong entries",
+        evidence={} if owner is None else {"owner": owner.name, "role": owner.role},
+        repair=shlex.join(["pulsar-meta", *words]),
+        **place,
+    )
 
 
 def buckets(view: TopicView) -> Iterator[Finding]:
@@ -223,14 +350,9 @@ def buckets(view: TopicView) -> Iterator[Finding]:
                 yield finding("bucket-ledger-missing", text, **view.cursor_place(cursor.name, ledger_id))
 
 
-RULES: Final[tuple[Rule, ...]] = (positions, ranges, state_ledgers, idle, compaction, buckets)
-
-
-def compacted_ledger(cursor: CursorView) -> int | None:
-    """Return the ledger with compacted data that a cursor's true state refers to."""
-    state = None if cursor.state is None else cursor.state.state
-    properties = () if state is None else state.properties
-    return next((item.value for item in properties if item.name == COMPACTED_LEDGER), None)
+RULES: Final[tuple[Rule, ...]] = (
+    positions, ranges, state_ledgers, ack_limits, idle, compaction, buckets,
+)  # fmt: skip
 
 
 def _lost_reference(view: TopicView, cursor: CursorView | None) -> Iterator[Finding]:
@@ -300,11 +422,6 @@ def _counts(view: TopicView) -> dict[int, int | None]:
 def _unlisted(view: TopicView) -> set[int]:
     """Return the topic's own ledgers, by custom metadata, that it does not list."""
     return {ledger_id for ledger_id in view.owned if ledger_id not in view.listed}
-
-
-def _is_beyond(view: TopicView, at: Position, end: Position | None) -> bool:
-    """Return True if a position is beyond the topic's last entry, if that is known."""
-    return at.ledger_id > view.ledgers[-1].ledger_id or (end is not None and at > end)
 
 
 def _is_past(entries: int | None, at: Position) -> bool:

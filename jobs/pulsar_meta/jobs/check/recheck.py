@@ -4,13 +4,17 @@ Disks of running bookies, and the RocksDB of a running broker, are read as they 
 Each look opens both again and reads the store before the disks, because BookKeeper's metadata of a closed
 ledger counts entries that were written before. A finding that two looks in a row make is certain. A finding
 that came only from a ledger being created, trimmed or deleted in between disappears.
+
+A broker that deletes a topic deletes its ledgers first and its record last. In a live store, a listed ledger
+without metadata is therefore reported only if the record still lists it after several looks, with pauses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from time import sleep
 from typing import Final
 
 from pulsar_meta.codecs.names import TopicName
@@ -24,6 +28,12 @@ from pulsar_meta.stores.registry import open_store
 # If a topic changes so fast that no two of these looks agree, its findings stay undecided.
 LOOKS: Final = 5
 _TOPICS_AT_ONCE: Final = 512
+# Looks in a row that have to agree: about disks and copies, and in a live store (with pauses in seconds).
+_AGREEING: Final = 2
+LIVE_LOOKS: Final = 3
+PAUSE: Final = 1.0
+# Findings that the deletion of a topic causes for a moment.
+_DURING_DELETION: Final = frozenset(("ledger-without-metadata", "leftover"))
 # Findings that compare two records, or a record with BookKeeper's metadata.
 _COMPARING: Final = frozenset(
     (
@@ -44,7 +54,9 @@ def depends_on_bookies(name: str) -> bool:
 
 def depends_on_timing(name: str) -> bool:
     """Return True if findings of a code can come from comparing states of two moments."""
-    return name in _COMPARING or (depends_on_bookies(name) and name != "cursor-idle")
+    if name in _COMPARING or name in _DURING_DELETION:
+        return True
+    return depends_on_bookies(name) and name != "cursor-idle"
 
 
 @dataclass(slots=True)
@@ -68,7 +80,11 @@ class Recheck:
         """Return True if a finding needs confirmation; its topic is then looked at again."""
         if finding.topic is None or not depends_on_timing(finding.code):
             return False
-        if not (self.store.behind or (self.source is not None and self.source.behind)):
+        if not (
+            self._may_be_deletion(finding)
+            or self.store.behind
+            or (self.source is not None and self.source.behind)
+        ):
             # The topic's next finding may need confirmation. This one is then not reported twice.
             if self._latest and self._latest[0].topic != finding.topic:
                 self._latest.clear()
@@ -94,16 +110,32 @@ class Recheck:
 
     def _findings_of(self, names: Sequence[TopicName]) -> Iterator[Finding]:
         suspected = self._look(names)
+        agreeing = dict.fromkeys(suspected, 1)
         certain = set[_Place]()
         for _ in range(LOOKS - 1):
             if not suspected:
                 return
+            if any(map(self._may_be_deletion, suspected.values())):
+                sleep(PAUSE)
             current = self._look(_topics(suspected.values()))
-            for place in [place for place in current if place in suspected]:
-                certain.add(place)
-                yield current[place]
+            agreeing = {place: agreeing.get(place, 0) + 1 for place in current}
+            for place, finding in current.items():
+                needed = LIVE_LOOKS if self._may_be_deletion(finding) else _AGREEING
+                if place not in certain and agreeing[place] >= needed:
+                    certain.add(place)
+                    yield self._with_looks(finding)
             suspected = {place: finding for place, finding in current.items() if place not in certain}
         self.undecided += len(suspected)
+
+    def _may_be_deletion(self, finding: Finding) -> bool:
+        return self.store.networked and finding.code in _DURING_DELETION
+
+    def _with_looks(self, finding: Finding) -> Finding:
+        if not self._may_be_deletion(finding):
+            return finding
+        seconds = round((LIVE_LOOKS - 1) * PAUSE)
+        text = f"{finding.message}; this was so at {LIVE_LOOKS} looks within {seconds} seconds"
+        return replace(finding, message=text)
 
     def _look(self, names: Iterable[TopicName]) -> dict[_Place, Finding]:
         with ExitStack() as stack:

@@ -21,7 +21,7 @@ from pulsar_meta.jobs.check.context import Context
 from pulsar_meta.jobs.check.topic_view import CursorView, Rule, TopicView
 from pulsar_meta.jobs.check.totals import PARTITIONED
 from pulsar_meta.jobs.rewrite.readable import Readers, form_of
-from pulsar_meta.jobs.rewrite.releases import Verdict, parse_version
+from pulsar_meta.jobs.rewrite.releases import Verdict, parse_version, tested_failures
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
 from pulsar_meta.stores.base import Versioned
 
@@ -85,8 +85,10 @@ def lost(view: TopicView) -> Iterator[Finding]:
     """Check that a topic that owns ledgers with entries has a list of ledgers."""
     if view.fault is not None or view.ledgers or view.is_shadow or _is_other(view.record):
         return
-    with_entries = [ledger_id for ledger_id in view.owned if view.has_entries(ledger_id)]
-    unclosed = [ledger_id for ledger_id in view.owned if view.facts(ledger_id).last_entry is None]
+    # Brokers trim a system topic as soon as it is compacted, so these ledgers are not missed.
+    owned = [ledger_id for ledger_id in view.owned if not view.is_covered(ledger_id)]
+    with_entries = [ledger_id for ledger_id in owned if view.has_entries(ledger_id)]
+    unclosed = [ledger_id for ledger_id in owned if view.facts(ledger_id).last_entry is None]
     if not with_entries and not (view.cursors and unclosed):
         return
     ended = view.owned[-1] not in with_entries
@@ -170,8 +172,10 @@ def _value_fault(record: Versioned) -> DecodeError | None:
             parse_message(SchemaLocator, record.value)
         elif record.path.startswith(_JSON) and (record.value or _is_partitioned_topic(record.path)):
             document = read_json_object(record.value, source=record.path)
-            if record.path.startswith(PARTITIONED) and type(document.get("partitions")) is not int:
-                return DecodeError("the number of partitions is missing", source=record.path)
+            count = document.get("partitions")
+            if record.path.startswith(PARTITIONED) and (type(count) is not int or count < 0):
+                text = "the number of partitions is " + ("missing" if count is None else repr(count))
+                return DecodeError(text, source=record.path)
     except DecodeError as error:
         return error
     return None
@@ -242,9 +246,20 @@ def _loadable(context: Context, record: Versioned, place: Place) -> Iterator[Fin
     verdict, why = Readers(context.releases).verdict(form)
     if verdict is Verdict.LOADS:
         return
-    refuted = verdict is Verdict.CANNOT_LOAD
-    severity = Severity.NOTE if not refuted else Severity.ERROR if context.certain else Severity.WARNING
-    evidence = {"form": str(form), "verdict": str(verdict), "releases": list(context.releases)}
+    failures = tested_failures(form)
+    evidence = {
+        "form": str(form),
+        "verdict": str(verdict),
+        "releases": list(context.releases),
+        "fails_on": failures,
+    }
+    severity = Severity.ERROR if verdict is Verdict.CANNOT_LOAD else Severity.NOTE
+    if verdict is Verdict.UNKNOWN and failures:
+        # One record proves the fault, whether or not the store is a copy. Only the release is unknown.
+        severity = Severity.WARNING
+        known = f"{why}; it is known that " if context.releases else ""
+        why = f"{known}Pulsar {' and '.join(failures)} can't load it, so the topic does not load there"
+        why += "" if context.releases else "; no broker is registered: name yours with --for-version"
     yield finding("record-unreadable", why, severity=severity, evidence=evidence, **place)
 
 
@@ -269,4 +284,4 @@ def _since_pip_414(context: Context) -> Severity:
     if not context.releases:
         return Severity.WARNING
     refusing = any(parse_version(release) >= parse_version(_PIP_414) for release in context.releases)
-    return Severity.NOTE if not refusing else Severity.ERROR if context.certain else Severity.WARNING
+    return Severity.ERROR if refusing else Severity.NOTE

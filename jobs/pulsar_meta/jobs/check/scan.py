@@ -290,6 +290,8 @@ class TopicScan:
                 # The lost list may have referred to offloaded objects, and to the topic's own ledgers.
                 self.totals.unread_topics += 1
                 self.totals.explained.update((*view.owned, *view.compacted))
+            if finding.code == "compaction-ledger-foreign":
+                self.totals.explained.update(view.compacted)
         lasting = list(self._lasting(view, findings.values()))
         yield from lasting
         yield from blocked(view, lasting, self.store)

@@ -49,8 +49,7 @@ class TopicReader:
         listed = any(cursor is None and _has_list(record) for record, cursor in before)
         owned = self.ledgers.owned_by(name, listed)
         ids = set(self._referred_to(before)).union(*(owned or NO_LEDGERS))
-        if owned is None:
-            ids |= self._acknowledged_in(before)
+        ids |= self._acknowledged_in(before)
         facts = self._current_facts(ids)
         if owned is None:
             owned = _owned_among(ids, name, facts)
@@ -86,7 +85,7 @@ class TopicReader:
         if base is None:
             return None
         with suppress(DecodeError):
-            return partition_count(self.store, base) or None
+            return max(0, partition_count(self.store, base)) or None
         return 0
 
     def _current_facts(self, ledger_ids: set[int]) -> FactsOf:

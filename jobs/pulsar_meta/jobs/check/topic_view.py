@@ -13,6 +13,7 @@ from pulsar_meta.jobs.check.codes import Finding, Place
 from pulsar_meta.jobs.check.context import Context
 from pulsar_meta.jobs.check.ledger_facts import NO_LEDGERS, FactsOf, LedgerFacts, OwnedLedgers, owner_hash
 from pulsar_meta.jobs.topics.cursors import CursorState, state_of
+from pulsar_meta.jobs.topics.owners import COMPACTED_LEDGER, COMPACTION
 from pulsar_meta.jobs.topics.topic import Ledger, Position, Topic, topic_of, with_metadata
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
 from pulsar_meta.stores.base import Versioned
@@ -42,6 +43,13 @@ class CursorView:
     def mark_delete(self) -> Position | None:
         """The true mark-delete position, None if it is unknown."""
         return self.state.mark_delete if self.state is not None and self.known else None
+
+    @property
+    def compacted_ledger(self) -> int | None:
+        """The ledger with compacted data that the true state refers to."""
+        state = None if self.state is None else self.state.state
+        properties = () if state is None else state.properties
+        return next((item.value for item in properties if item.name == COMPACTED_LEDGER), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +169,16 @@ class TopicView:
         if last is None:
             last = self.last_of_unlisted(ledger_id)
         return last is not None and last >= 0
+
+    def is_covered(self, ledger_id: int) -> bool:
+        """Return True if a system topic's compacted ledger has everything that this ledger has."""
+        cursor = next((each for each in self.cursors if each.name == COMPACTION), None)
+        compacted = None if cursor is None else cursor.compacted_ledger
+        full = None if compacted is None else self.facts(compacted).full
+        if full is None or full.compacted_to is None or not is_internal(self.name.local):
+            return False
+        last = self.facts(ledger_id).last_entry
+        return last is not None and (ledger_id, last) <= full.compacted_to
 
     def consumed(self, ledger: Ledger) -> bool:
         """Return True if there are subscriptions and all are past a ledger, so that none reads it again."""

@@ -112,7 +112,7 @@ class PartitionCounts:
             count = read_json_object(record.value).get("partitions")
         if count != 0:
             self._hashes.append(_path_hash(record.path))
-            self._numbers.append(count if type(count) is int else 0)
+            self._numbers.append(max(0, count) if type(count) is int else 0)
 
     def merge(self, other: PartitionCounts) -> None:
         """Add another part's counts; not possible after `ordered` or `of` was called."""

@@ -31,7 +31,15 @@ from pulsar_meta.jobs.check.ledger_facts import STATES
 from pulsar_meta.jobs.check.scan import Passes
 from pulsar_meta.jobs.rewrite.guards import MIGRATION, check_flag
 from pulsar_meta.jobs.rewrite.readable import Readability, registered_versions
-from pulsar_meta.jobs.rewrite.releases import TRIED, Form, Verdict, is_release, parse_version, verdict_of
+from pulsar_meta.jobs.rewrite.releases import (
+    TRIED,
+    Form,
+    Verdict,
+    is_release,
+    parse_version,
+    verdict_of,
+    version_text,
+)
 from pulsar_meta.jobs.topics.owners import bucket_ledgers
 from pulsar_meta.jobs.topics.topic import Topic, topic_of
 from pulsar_meta.stores.base import Store, Versioned
@@ -201,8 +209,8 @@ class Upgrade:
             self._add(
                 "release-untried",
                 "unknown",
-                f"we tested releases from {_text(TRIED[0])} to {_text(TRIED[1])}, so it is unknown if Pulsar"
-                f" {self.version} can read this store",
+                f"we tested releases from {version_text(TRIED[0])} to {version_text(TRIED[1])}, so it is"
+                f" unknown if Pulsar {self.version} can read this store",
             )
         for running in filter(is_release, here):
             if not is_live_step(parse_version(running)[:2], number[:2]):
@@ -367,10 +375,6 @@ def is_live_step(before: Sequence[int], after: Sequence[int]) -> bool:
         lines = [(2, minor) for minor in range(12)] + [(3, 0)]
         return low in lines and high in lines and lines.index(high) - lines.index(low) <= 1
     return high[0] - low[0] <= 1
-
-
-def _text(version: tuple[int, int, int, int]) -> str:
-    return ".".join(map(str, version[:3])) + ("" if version[3] else "-M1")
 
 
 def _is_marked(record: Versioned) -> bool:

@@ -14,7 +14,7 @@ from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.metadata.acks import acks_of
 from pulsar_meta.jobs.cursors.subscriptions import Subscription
 from pulsar_meta.jobs.rewrite.broker_conf import read_settings
-from pulsar_meta.proto.MLDataFormats_pb2 import PositionInfo
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
 
 RANGES: Final = "managedLedgerMaxUnackedRangesToPersist"
 RANGES_IN_RECORD: Final = "managedLedgerMaxUnackedRangesToPersistInMetadataStore"
@@ -57,8 +57,10 @@ class Limits:
     def of_subscription(self, subscription: Subscription) -> list[UsedLimit]:
         """Return how much of each limit is used; nothing where the state is not known."""
         state = subscription.found.state
-        if state is None:
-            return []
+        return [] if state is None else self.used_by(state)
+
+    def used_by(self, state: PositionInfo | ManagedCursorInfo) -> list[UsedLimit]:
+        """Return how much of each limit the state of a cursor uses."""
         acks = acks_of(state)
         by_bits = isinstance(state, PositionInfo) and not len(state.individualDeletedMessages)
         used = {

@@ -9,7 +9,7 @@ from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_choice import Bound, Choice, Limits, Place
 from pulsar_meta.jobs.seek.questions import FIRST_INDEX, INDEX, TIME, Question, SeekOptions
-from pulsar_meta.jobs.seek.search import FOUND, MISSING, UNREADABLE
+from pulsar_meta.jobs.seek.search import FOUND, MISSING, UNKNOWN, UNREADABLE
 from pulsar_meta.jobs.seek.seeker import Seeker, plan_of_ledgers
 from pulsar_meta.jobs.topics.topic import Report
 
@@ -44,7 +44,7 @@ def places(
             if answer["status"] != FOUND:
                 what = f"{question.kind} {question.target}"
                 error = NotFoundError(f"no entry for {what}: {answer['status']}", source=choice.name)
-                if choice.scalable_topic is None or answer["status"] in (MISSING, UNREADABLE):
+                if choice.scalable_topic is None or answer["status"] in (MISSING, UNKNOWN, UNREADABLE):
                     report(error)
                 else:
                     missed[question] = error

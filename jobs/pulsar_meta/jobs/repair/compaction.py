@@ -75,7 +75,7 @@ def repair_compaction(
     seen = current(store, name.cursor_path(COMPACTION))
     found = _cursor(store, source, topic, name, seen)
     pointer = _pointer(found)
-    there = pointer is not None and read_facts(store, [pointer])[pointer].metadata != "absent"
+    there = pointer is not None and _may_be_compacted(read_facts(store, [pointer])[pointer])
     looked, unlooked = {"ledgers": len(topic.ledgers)}, {}
     if source is None:
         unlooked["entries"] = "no --entries"
@@ -118,6 +118,11 @@ def _pointer(found: Diagnosis) -> int | None:
     return next((one.value for one in held if one.name == COMPACTED_LEDGER), None)
 
 
+def _may_be_compacted(facts: LedgerFacts) -> bool:
+    """Return True if a ledger exists and was not created for something else."""
+    return facts.metadata != "absent" and facts.role in ("", "other", "compacted")
+
+
 def _said(name: TopicName, found: Diagnosis, pointer: int | None, *, there: bool) -> str:
     if found.state is None:
         return f"{name}: where {COMPACTION} points to is not known: {found.wrong}"
@@ -126,7 +131,7 @@ def _said(name: TopicName, found: Diagnosis, pointer: int | None, *, there: bool
     stands = f"{name}: {COMPACTION} stands at {at.ledger_id}:{at.entry_id} and points to"
     if pointer is None:
         return f"{stands} no compacted data"
-    return f"{stands} ledger {pointer}" + ("" if there else ", which BookKeeper does not know")
+    return f"{stands} ledger {pointer}" + ("" if there else ", which is gone or has no compacted data")
 
 
 def _candidates(

@@ -218,6 +218,17 @@ def is_release(text: str) -> bool:
     return _version_re.match(text.strip()) is not None
 
 
+def tested_failures(form: Form) -> list[str]:
+    """Return the single releases that were run and failed to load `form`, oldest first."""
+    rows = (row for row in TABLE if row.form is form and row.verdict is Verdict.CANNOT_LOAD)
+    return [version_text(row.first) for row in rows if row.first == row.last]
+
+
+def version_text(version: Version) -> str:
+    """Return the text of a version, as brokers register it."""
+    return ".".join(map(str, version[:3])) + ("" if version[3] else "-M1")
+
+
 def verdict_of(form: Form, version: str) -> tuple[Verdict, str]:
     """Return whether a broker of that release loads `form`, and how that is known.
 

@@ -35,11 +35,6 @@ class Hints:
         self.ordinals = [ordinal for ordinal, _ in points]
         self.values = [value for _, value in points]
 
-    @property
-    def rising(self) -> bool:
-        """Return whether no claim steps back."""
-        return all(one <= two for one, two in zip(self.values, self.values[1:], strict=False))
-
     def around(self, target: int, left: Point, right: Point) -> tuple[Point, Point]:
         """Return the closest points around the target that contradict neither `left` nor `right`."""
         first = bisect_left(self.ordinals, left.ordinal)

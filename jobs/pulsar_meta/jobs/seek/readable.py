@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.seek.entry_readings import answer
+from pulsar_meta.jobs.seek.entry_readings import EntryReader
 from pulsar_meta.jobs.seek.reading_order import ReadingOrder
 from pulsar_meta.jobs.seek.samples import Reading, ReadRequest, State
-from pulsar_meta.jobs.seek.search import AFTER_LAST, FOUND, MISSING, UNREADABLE, Status
+from pulsar_meta.jobs.seek.search import AFTER_LAST, FOUND, MISSING, UNKNOWN, UNREADABLE, Status
 from pulsar_meta.jobs.topics.topic import Position
 from pulsar_meta.jobs.transactions.outcomes import Transactions
 
 ABORTED: Final = "aborted"
 MARKER: Final = "marker"
 OPEN: Final = "open"
-UNKNOWN: Final = "unknown"
 # So many entries are asked for in one go, where one after the other is not for readers.
 RUN: Final = 64
 _LOST: Final[dict[State, Status]] = {State.MISSING: MISSING, State.UNREADABLE: UNREADABLE}
@@ -50,7 +48,7 @@ def standing(reading: Reading, transactions: Transactions) -> Status:
 
 
 def given_from(
-    reading: Reading, order: ReadingOrder, source: EntrySource, transactions: Transactions
+    reading: Reading, order: ReadingOrder, reads: EntryReader, transactions: Transactions
 ) -> Given:
     """Return the first entry that readers are given, from one that was found on. UnreachableError."""
     at = order.ordinal(Position(reading.ledger_id, reading.entry_id))
@@ -65,5 +63,5 @@ def given_from(
             return Given(AFTER_LAST, None, spent)
         first, last = order.position(at), order.ledger_bounds(at)[1]
         request = ReadRequest(first.ledger_id, first.entry_id, first.entry_id + min(RUN, last - at) - 1)
-        readings = answer(source, request)
+        readings = reads.read(request)
         spent += len(readings)

@@ -1,7 +1,6 @@
-"""What a search asks for, what it is sent, and what it keeps of that: the sans-IO side of a seek.
+"""Samples of a topic: what a search asks for (`ReadRequest`), gets (`Reading`) and keeps (`Samples`).
 
-A search yields `ReadRequest` and is sent a list of `Reading`. Whoever drives it decides where entries
-come from: a bookie's disk, a live bookie, a Spark worker, a counting fake.
+Nothing here reads an entry: the caller decides if entries come from a bookie's disk, a live bookie or a fake.
 """
 
 from __future__ import annotations
@@ -98,8 +97,13 @@ CLOCKS: Final[dict[str, Measure]] = {
 }
 
 
+def value_of(reading: Reading, measure: Measure) -> tuple[int, int] | None:
+    """Return an entry's first and last value on a measure, None if it was not read or has none."""
+    return measure(reading) if reading.state is State.READ else None
+
+
 class EmptyRange(NamedTuple):
-    """Ordinals [start, stop) that say nothing on the measure, and why."""
+    """Ordinals [start, stop) of entries that have no value on the measure, and why."""
 
     start: int
     stop: int
@@ -107,31 +111,28 @@ class EmptyRange(NamedTuple):
 
 
 class Samples:
-    """Everything read so far of a topic on one measure; questions about the same topic share it."""
+    """Everything that one question has read of a topic, on one measure.
+
+    `silent_reads` counts the readings that have no value on the measure.
+    """
 
     def __init__(self, measure: Measure) -> None:
-        """`measure` says what is searched: `by_index` or one of CLOCKS."""
+        """`measure` is `by_index` or one of CLOCKS."""
         self.measure = measure
         self.taken: list[Sample] = []
         self.empty: list[EmptyRange] = []
-        self.empty_reads = 0
-        self.disordered = False
+        self.silent_reads = 0
 
     def add(self, ordinal: int, reading: Reading, span: int = 1) -> None:
-        """Take in what the entry with this ordinal (and `span` - 1 more) says."""
-        values = self.measure(reading) if reading.state is State.READ else None
+        """Keep the reading of the entry with this ordinal; the `span` - 1 entries after it are like it."""
+        values = value_of(reading, self.measure)
         if values is None:
-            self.empty_reads += 1
+            self.silent_reads += 1
             self._add_empty(EmptyRange(ordinal, ordinal + span, reading.state))
             return
         at = bisect_left(self.taken, ordinal, key=_ordinal)
-        if at < len(self.taken) and self.taken[at].ordinal == ordinal:
-            return
-        sample = Sample(ordinal, *values, reading)
-        self.taken.insert(at, sample)
-        before, after = self.taken[at - 1 : at], self.taken[at + 1 : at + 2]
-        self.disordered |= any(not _rises(one, sample, self.measure is by_index) for one in before)
-        self.disordered |= any(not _rises(sample, one, self.measure is by_index) for one in after)
+        if at == len(self.taken) or self.taken[at].ordinal != ordinal:
+            self.taken.insert(at, Sample(ordinal, *values, reading))
 
     def _add_empty(self, gap: EmptyRange) -> None:
         at = bisect_left(self.empty, gap.start, key=_start)
@@ -194,8 +195,3 @@ def _high(sample: Sample) -> int:
 
 def _start(gap: EmptyRange) -> int:
     return gap.start
-
-
-def _rises(one: Sample, two: Sample, counts: bool) -> bool:
-    """Return whether `two` can follow `one` where nothing stepped back; every entry takes one index."""
-    return two.high - one.high >= (two.ordinal - one.ordinal if counts else 0)

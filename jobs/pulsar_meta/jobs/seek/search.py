@@ -1,29 +1,42 @@
-"""The search for an index or a time in a topic: a generator that asks for entries and never does I/O.
+"""Search a topic for an index or a time, with as few reads as possible.
 
-The bracket around a target comes only from entries that were read, so that a false property, close
-time or last index costs reads and never changes an answer. What is taken for granted: inside one
-ledger indexes do not step back (a broker numbers under the ledger's lock, and one that loads a topic
-starts a new ledger). Where anything read says that they step back between ledgers, no answer "it is
-not there" is given before every ledger that could hold the index was looked into.
+Only entries that were read decide an answer. A ledger's properties, its close time and the topic's last index
+choose where to read first, so a false one costs reads and never changes an answer.
+
+Inside one ledger indexes do not step back: a broker numbers entries under the ledger's lock, and a broker
+that loads a topic starts a new ledger. Between ledgers they can. So an index that is not where it belongs is
+only called absent after the first and the last index of every ledger were read (`LedgerRanges`).
+
+Each search begins without the results of earlier ones. Its answer depends on the topic alone.
 
 Sources: PIP-415 and PersistentTopicsBase (index), PersistentMessageFinder and OpFindNewest (time).
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, Protocol
 
 from pulsar_meta.jobs.seek.probe import Hints, choose_window, index_hints, time_hints, window
 from pulsar_meta.jobs.seek.reading_order import ReadingOrder
-from pulsar_meta.jobs.seek.samples import Reading, ReadRequest, Sample, Samples, State, by_index
+from pulsar_meta.jobs.seek.samples import (
+    Measure,
+    Reading,
+    ReadRequest,
+    Sample,
+    Samples,
+    State,
+    by_index,
+    value_of,
+)
 from pulsar_meta.jobs.topics.topic import Position
 
-# Up to this many ledgers, "it is not there" is always said only after a look into each.
-FEW_LEDGERS: Final = 128
-# How many reads that say nothing (no broker metadata, missing, unreadable) a search of a topic spends on
-# entries that lie between others like them, unless it is to be exhaustive.
+# So many ledgers are looked into, unless the search is exhaustive, before an index is called absent.
+MAX_LEDGERS: Final = 1000
+# So many entries without a value (no broker metadata, missing, unreadable) are read in search of one that has
+# a value, unless the search is exhaustive. Each question has its own count.
 PATIENCE: Final = 2000
 CLOSE_TIME_SKEW: Final = 60_000
 
@@ -38,6 +51,7 @@ GAP: Final = "gap"
 NO_INDEX: Final = "no-index"
 MISSING: Final = "missing-ledger"
 UNREADABLE: Final = "unreadable"
+UNKNOWN: Final = "unknown"
 _obstacles: Final[tuple[tuple[State, Status], ...]] = (
     (State.MISSING, MISSING),
     (State.UNREADABLE, UNREADABLE),
@@ -45,12 +59,25 @@ _obstacles: Final[tuple[tuple[State, Status], ...]] = (
 )
 
 
+class Reads(Protocol):
+    """Reads the headers of entries; `entries_read` and `round_trips` count what that cost."""
+
+    entries_per_read: int
+    entries_read: int
+    round_trips: int
+
+    def read(self, request: ReadRequest) -> Sequence[Reading]:
+        """Return readings of a request's entries, in order. The first entry is among them."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The answer to one question; `reading` is the entry that was found.
 
-    `before` is the last entry that was read and lies below the target next to the answer (the newest
-    expired one, where the target is a time to live); `entries_read` and `round_trips` are its price.
+    `before` is the last entry that was read and is below the target (the newest expired entry, if the target
+    is a time to live). `entries_read` and `round_trips` are what the search cost. `limit` says which limit
+    ended it, if the status is `unknown`.
     """
 
     status: Status
@@ -58,94 +85,136 @@ class Outcome:
     before: Reading | None = None
     entries_read: int = 0
     round_trips: int = 0
+    limit: str | None = None
 
 
-@dataclass(slots=True)
-class SearchState:
-    """What a search works on: the ledgers in order, and what earlier searches by the measure read."""
+class TopicSearch:
+    """Searches one topic on one measure.
 
-    order: ReadingOrder
-    samples: Samples
-    per_read: int = 1
-    exhaustive: bool = False
-    _index_hints: Hints | None = field(default=None, repr=False)
+    Searches share what they read, and two results that do not depend on any question: the index ranges of all
+    ledgers, and the times that are later than every time before them.
+    """
+
+    def __init__(
+        self, order: ReadingOrder, measure: Measure, reads: Reads, *, exhaustive: bool = False
+    ) -> None:
+        """`measure` is `by_index` or one of CLOCKS. `exhaustive` removes the limits."""
+        self.order = order
+        self.measure = measure
+        self.reads = reads
+        self.exhaustive = exhaustive
+        self.ledger_ranges = LedgerRanges(self)
+        self.latest_times = LatestTimes(self)
+        self._index_hints = index_hints(order)
+
+    def find(self, target: int, *, skew: int = CLOSE_TIME_SKEW) -> Outcome:
+        """Find the entry that holds the index `target`, or the first one whose time is not before `target`.
+
+        `skew` is how many milliseconds clocks may differ from the ledgers' close times. Raises
+        UnreachableError if the entries cannot be read.
+        """
+        entries_read, round_trips = self.reads.entries_read, self.reads.round_trips
+        if self.order.total == 0:
+            status, sample, before, limit = self._of_empty_topic(target), None, None, None
+        else:
+            hints = self._index_hints if self.by_index else time_hints(self.order, target, skew)
+            search = _Search(self, target, hints)
+            sample = search.find_index() if self.by_index else search.find_time()
+            status, before, limit = search.status(sample), search.before(sample), search.limit
+        return Outcome(
+            status,
+            sample.reading if sample and status == FOUND else None,
+            before.reading if before else None,
+            self.reads.entries_read - entries_read,
+            self.reads.round_trips - round_trips,
+            limit if status == UNKNOWN else None,
+        )
 
     @property
-    def counts(self) -> bool:
-        """Return whether indexes are searched, not times."""
-        return self.samples.measure is by_index
+    def by_index(self) -> bool:
+        """True if indexes are searched, False if times are."""
+        return self.measure is by_index
 
-    def hints(self, target: int, skew: int) -> Hints:
-        """Return what the metadata claims about the target's surroundings."""
-        if not self.counts:
-            return time_hints(self.order, target, skew)
-        if self._index_hints is None:
-            self._index_hints = index_hints(self.order)
-        return self._index_hints
+    def _of_empty_topic(self, target: int) -> Status:
+        last_index = -1 if self.order.last_index is None else self.order.last_index
+        return BEFORE_FIRST if self.by_index and target <= last_index else AFTER_LAST
 
+    def read(self, first: int, last: int) -> list[tuple[int, Reading, int]]:
+        """Read the ordinals [first, last], but not beyond the ledger of the first.
 
-Search = Generator[ReadRequest, Sequence[Reading], Outcome]
-_Steps = Generator[ReadRequest, Sequence[Reading], "Sample | None"]
-
-
-def search(topic: SearchState, target: int, *, skew: int = CLOSE_TIME_SKEW) -> Search:
-    """Find the entry that holds the index `target`, or the first one whose time is not before `target`.
-
-    Yields `ReadRequest` (at most `topic.per_read` entries of one ledger) and is sent a `Reading` for each
-    entry of it, in order; fewer will do where the first is among them. `skew` is how many milliseconds clocks
-    may disagree with the ledgers' close times. Returns an `Outcome`; raises nothing of its own.
-    """
-    one = _OneSearch(topic, target, topic.hints(target, skew))
-    order = topic.order
-    if order.total == 0:
-        gone = topic.counts and target <= (-1 if order.last_index is None else order.last_index)
-        return one.outcome(BEFORE_FIRST if gone else AFTER_LAST)
-    found = yield from one.search_range(0, order.total)
-    if found is None and topic.counts:
-        found = yield from one.search_each_ledger()
-    elif topic.exhaustive and not topic.counts:
-        found = yield from one.read_from(0)
-    return one.conclude(found)
+        Returns (ordinal, reading, number of entries that are like it) for each reading.
+        """
+        start, stop = self.order.ledger_bounds(first)
+        ledger_id, entry_id = self.order.position(first)
+        request = ReadRequest(ledger_id, entry_id, entry_id + min(last, stop - 1) - first)
+        readings = self.reads.read(request) or [Reading(ledger_id, entry_id, State.MISSING)]
+        numbered = [(max(first + reading.entry_id - entry_id, start), reading) for reading in readings]
+        return [(ordinal, reading, min(reading.span, stop - ordinal)) for ordinal, reading in numbered]
 
 
-class _OneSearch:
-    """One question: its bracket, its probes and what they cost."""
+class _Search:
+    """One question: what it has read, and the limit that it reached, if any."""
 
-    def __init__(self, topic: SearchState, target: int, hints: Hints) -> None:
+    def __init__(self, topic: TopicSearch, target: int, hints: Hints) -> None:
         self.topic = topic
         self.order = topic.order
-        self.samples = topic.samples
+        self.samples = Samples(topic.measure)
         self.target = target
         self.hints = hints
-        self.probes = 0
-        self.entries_read = 0
+        self.limit: str | None = None
 
-    def search_range(self, start: int, stop: int) -> _Steps:
-        """Close in on the target within ordinals [start, stop) until it is found or nothing is unread."""
+    def find_index(self) -> Sample | None:
+        """Search where the index belongs, then in every other ledger that may hold it."""
+        sample = self.search_range(0, self.order.total)
+        if sample is not None:
+            return sample
+        ranges = self.topic.ledger_ranges
+        ranges.read_all()
+        self.limit = self.limit or ranges.limit
+        for start, stop in ranges.ledgers_around(self.target):
+            sample = self.search_range(start, stop)
+            if sample is not None:
+                return sample
+        return None
+
+    def find_time(self) -> Sample | None:
+        """Search where the time belongs; an exhaustive search reads every entry before it as well."""
+        if not self.topic.exhaustive:
+            return self.search_range(0, self.order.total)
+        sample = self.topic.latest_times.first_from(self.target)
+        self.samples = self.topic.latest_times.samples
+        return sample
+
+    def search_range(self, start: int, stop: int) -> Sample | None:
+        """Close in on the target within the ordinals [start, stop) until it is found or nothing is unread."""
         probes = 0
         while True:
             below, above = self.samples.bracket(self.target, start, stop)
-            if above is not None and self.topic.counts and above.low <= self.target:
+            if above is not None and self.topic.by_index and above.low <= self.target:
                 return above
             left = below.ordinal + 1 if below else start
             right = above.ordinal if above else stop
             gap = self._choose(left, right, below, above)
             if gap is None:
-                return None if self.topic.counts else above
-            per_read = self.topic.per_read
+                return None if self.topic.by_index else above
+            per_read = self.topic.reads.entries_per_read
             if gap[1] - gap[0] <= per_read:
                 first, last = gap[0], gap[1] - 1
             else:
                 first, last = choose_window(
                     self.samples, self.hints, self.target, gap, (below, above), probes, per_read
                 )
-            yield from self.read(first, last)
+            for ordinal, reading, span in self.topic.read(first, last):
+                self.samples.add(ordinal, reading, span)
             probes += 1
 
     def _choose(
         self, start: int, stop: int, below: Sample | None, above: Sample | None
     ) -> tuple[int, int] | None:
-        """Pick the unread gap to look into: beside an entry that was read, else between empty ranges."""
+        """Choose the unread gap to read next, or None if there is none or the patience is used up.
+
+        Prefers a gap next to an entry that was read, because its value limits the search.
+        """
         gaps = self.samples.gaps(start, stop)
         if len(gaps) == 1 and gaps[0] == (start, stop):
             return gaps[0]
@@ -154,76 +223,167 @@ class _OneSearch:
             for gap in gaps
             if (below is not None and gap[0] == start) or (above is not None and gap[1] == stop)
         ]
-        if beside:
+        if beside or not gaps:
             return _widest(beside)
-        if self.samples.empty_reads <= PATIENCE:
+        if self.topic.exhaustive:
+            return gaps[0]
+        if self.samples.silent_reads <= PATIENCE:
             return _widest(gaps)
-        return gaps[0] if gaps and self.topic.exhaustive else None
-
-    def read(self, first: int, last: int) -> Generator[ReadRequest, Sequence[Reading], None]:
-        """Ask for the ordinals [first, last], no further than their ledger goes, and take in the answer."""
-        start, stop = self.order.ledger_bounds(first)
-        ledger_id, entry_id = self.order.position(first)
-        readings = yield ReadRequest(ledger_id, entry_id, entry_id + min(last, stop - 1) - first)
-        self.probes += 1
-        for reading in readings or [Reading(ledger_id, entry_id, State.MISSING)]:
-            ordinal = max(first + reading.entry_id - entry_id, start)
-            self.entries_read += reading.state is not State.MISSING
-            self.samples.add(ordinal, reading, min(reading.span, stop - ordinal))
-
-    def search_each_ledger(self) -> _Steps:
-        """Look again where "it is not there" rests on indexes that never step back."""
-        order, few = self.order, len(self.order.spans) <= FEW_LEDGERS
-        if not few and not self.topic.exhaustive:
-            for ordinal in (0, order.total - 1):
-                if not self._known(ordinal):
-                    yield from self.read(ordinal, ordinal)
-            if not self.samples.disordered and self.hints.rising:
-                return None
-        for start, span in zip(order.starts, order.spans, strict=True):
-            found = yield from self.search_range(start, start + span.entries)
-            if found is not None:
-                return found
+        self.limit = out_of_patience(self.topic.measure)
         return None
 
-    def _known(self, ordinal: int) -> bool:
-        sample, _ = self.samples.bracket(2**63, ordinal, ordinal + 1)
-        return sample is not None or not self.samples.gaps(ordinal, ordinal + 1)
-
-    def read_from(self, start: int) -> _Steps:
-        """Read everything from ordinal `start` until the first entry that is not before the target."""
-        for ordinal in range(start, self.order.total):
-            if not self._known(ordinal):
-                yield from self.read(*window(ordinal, (ordinal, self.order.total), self.topic.per_read))
-            sample, _ = self.samples.bracket(2**63, ordinal, ordinal + 1)
-            if sample is not None and sample.high >= self.target:
-                return sample
-        return None
-
-    def conclude(self, found: Sample | None) -> Outcome:
-        """Turn what was found, or what lies around the place where it is not, into an answer."""
-        below, above = self.samples.bracket(self.target, 0, self.order.total)
-        if found is not None:
-            below = self.samples.bracket(2**63, 0, found.ordinal)[0]
+    def status(self, sample: Sample | None) -> Status:
+        """Return the status of the answer: `found`, or what is at the place at which the target belongs."""
+        if sample is not None and self.topic.by_index:
+            return FOUND
+        if self.limit is not None:
+            return UNKNOWN
+        below, above = self.before(sample), self.samples.bracket(self.target, 0, self.order.total)[1]
         start = below.ordinal + 1 if below else 0
-        stop = found.ordinal if found else above.ordinal if above else self.order.total
-        before = below.reading if below else None
+        stop = sample.ordinal if sample else above.ordinal if above else self.order.total
         obstacle = self._obstacle(start, stop)
-        if found is not None and (self.topic.counts or obstacle in (None, NO_INDEX)):
-            return self.outcome(FOUND, found.reading, before)
-        if obstacle is None:
-            obstacle = AFTER_LAST if above is None else BEFORE_FIRST if below is None else GAP
-        return self.outcome(obstacle, None, before)
+        if sample is not None and obstacle in (None, NO_INDEX):
+            return FOUND
+        if obstacle is not None:
+            return obstacle
+        if not self.topic.by_index:
+            return AFTER_LAST
+        # Both are None unless indexes step back: the bracket then is not the only place.
+        lowest, highest = self.topic.ledger_ranges.extremes
+        if above is None and (highest is None or self.target > highest):
+            return AFTER_LAST
+        return BEFORE_FIRST if below is None and (lowest is None or self.target < lowest) else GAP
+
+    def before(self, sample: Sample | None) -> Sample | None:
+        """Return the last sample before the answer, or before the place at which the target belongs."""
+        if sample is not None:
+            return self.samples.bracket(2**63, 0, sample.ordinal)[0]
+        return self.samples.bracket(self.target, 0, self.order.total)[0]
 
     def _obstacle(self, start: int, stop: int) -> Status | None:
         states = {gap.state for gap in self.samples.empty_between(start, stop)}
-        if self.samples.gaps(start, stop):
-            states.add(State.READ)
         return next((status for state, status in _obstacles if state in states), None)
 
-    def outcome(self, status: Status, found: Reading | None = None, before: Reading | None = None) -> Outcome:
-        """Return the outcome with its price."""
-        return Outcome(status, found, before, self.entries_read, self.probes)
+
+class LedgerIndexes(NamedTuple):
+    """The ordinals [start, stop) of a ledger, its first and its last index."""
+
+    start: int
+    stop: int
+    low: int
+    high: int
+
+
+class LedgerRanges:
+    """The first and the last index of every ledger, read at most once for a topic.
+
+    `limit` says which limit ended the reading, None if every ledger was looked into.
+    """
+
+    def __init__(self, topic: TopicSearch) -> None:
+        self.topic = topic
+        self.limit: str | None = None
+        self._ranges: list[LedgerIndexes] = []
+        self._silent_reads = 0
+        self._was_read = False
+
+    def read_all(self) -> None:
+        """Read both ends of every ledger, until a limit is reached."""
+        order = self.topic.order
+        if self._was_read:
+            return
+        self._was_read = True
+        if len(order.spans) > MAX_LEDGERS and not self.topic.exhaustive:
+            self.limit = too_many_ledgers(len(order.spans))
+            return
+        for start, span in zip(order.starts, order.spans, strict=True):
+            self._read_ledger(start, start + span.entries)
+            if self._silent_reads > PATIENCE and not self.topic.exhaustive:
+                self.limit = out_of_patience(self.topic.measure)
+                return
+
+    def ledgers_around(self, index: int) -> list[tuple[int, int]]:
+        """Return the ordinals [start, stop) of the ledgers whose first and last index include `index`."""
+        return [(ledger.start, ledger.stop) for ledger in self._ranges if ledger.low <= index <= ledger.high]
+
+    @property
+    def extremes(self) -> tuple[int | None, int | None]:
+        """The lowest and the highest index of the topic, None if no entry has an index."""
+        lowest = min((ledger.low for ledger in self._ranges), default=None)
+        return lowest, max((ledger.high for ledger in self._ranges), default=None)
+
+    def _read_ledger(self, start: int, stop: int) -> None:
+        first = self._first(start, stop)
+        if first is not None:
+            last = self._last(first[0], stop)
+            self._ranges.append(LedgerIndexes(start, stop, first[1], last))
+
+    def _first(self, start: int, stop: int) -> tuple[int, int] | None:
+        """Return the ordinal and the index of the first entry that has one, None if none was found."""
+        ordinal, entries = start, 1
+        while ordinal < stop and (self.topic.exhaustive or self._silent_reads <= PATIENCE):
+            for at, reading, span in self.topic.read(ordinal, min(ordinal + entries, stop) - 1):
+                value = value_of(reading, by_index)
+                if value is not None:
+                    return at, value[0]
+                self._silent_reads += 1
+                ordinal = max(ordinal, at + span)
+            entries = self.topic.reads.entries_per_read
+        return None
+
+    def _last(self, first: int, stop: int) -> int:
+        """Return the last index of a ledger in which the entry with the ordinal `first` has one."""
+        ordinal, entries = stop - 1, 1
+        while True:
+            readings = self.topic.read(max(ordinal - entries + 1, first), ordinal)
+            for _, reading, _ in reversed(readings):
+                value = value_of(reading, by_index)
+                if value is not None:
+                    return value[1]
+                self._silent_reads += 1
+            ordinal = min(ordinal, *(at for at, _, _ in readings)) - 1
+            entries = self.topic.reads.entries_per_read
+
+
+class LatestTimes:
+    """The entries that are later than every entry before them. Reads as far as questions need it."""
+
+    def __init__(self, topic: TopicSearch) -> None:
+        self.topic = topic
+        self.samples = Samples(topic.measure)
+        self._latest: list[Sample] = []
+        self._next = 0
+
+    def first_from(self, time: int) -> Sample | None:
+        """Return the first sample that is not before `time`, None if there is none."""
+        order, per_read = self.topic.order, self.topic.reads.entries_per_read
+        while self._next < order.total and not (self._latest and self._latest[-1].high >= time):
+            readings = self.topic.read(*window(self._next, (self._next, order.total), per_read))
+            for ordinal, reading, span in readings:
+                self._add(ordinal, reading, span)
+                self._next = max(self._next, ordinal + span)
+        at = bisect_left(self._latest, time, key=lambda sample: sample.high)
+        return self._latest[at] if at < len(self._latest) else None
+
+    def _add(self, ordinal: int, reading: Reading, span: int) -> None:
+        self.samples.add(ordinal, reading, span)
+        value = value_of(reading, self.topic.measure)
+        if value is not None and not (self._latest and self._latest[-1].high >= value[1]):
+            self._latest.append(Sample(ordinal, *value, reading))
+
+
+def too_many_ledgers(count: int) -> str:
+    """Say why an index that is not where it belongs is not called absent."""
+    return (
+        f"it is not where it belongs, and there are {count} ledgers that may hold it (limit: {MAX_LEDGERS});"
+        " --exhaustive looks into all of them"
+    )
+
+
+def out_of_patience(measure: Measure) -> str:
+    """Say that too many entries have no value on the measure."""
+    value = "index" if measure is by_index else "broker time"
+    return f"{PATIENCE} entries without {value} were read (the limit); --exhaustive reads on"
 
 
 def _widest(gaps: list[tuple[int, int]]) -> tuple[int, int] | None:

@@ -16,8 +16,8 @@ from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.seek.questions import TIME, Question, SeekOptions
-from pulsar_meta.jobs.seek.readable import OPEN, UNKNOWN
-from pulsar_meta.jobs.seek.search import FOUND, MISSING, UNREADABLE
+from pulsar_meta.jobs.seek.readable import OPEN
+from pulsar_meta.jobs.seek.search import FOUND, MISSING, UNKNOWN, UNREADABLE
 from pulsar_meta.jobs.seek.seeker import NO_TOPIC, Note, SeekAnswer, Seeker, plan_topic
 from pulsar_meta.jobs.topics.partitions import named_topics, with_cursor
 from pulsar_meta.jobs.topics.scope import chosen_topics

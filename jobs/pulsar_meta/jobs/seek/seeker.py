@@ -13,20 +13,20 @@ from typing import Final, Literal, NotRequired, TypedDict
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.seek.entry_readings import answer
+from pulsar_meta.jobs.seek.entry_readings import EntryReader
 from pulsar_meta.jobs.seek.questions import INDEX, Question, SeekOptions
 from pulsar_meta.jobs.seek.readable import Given, given_from, standing
 from pulsar_meta.jobs.seek.reading_order import LedgerRange, ReadingOrder
-from pulsar_meta.jobs.seek.samples import CLOCKS, Measure, Reading, Samples, by_index
+from pulsar_meta.jobs.seek.samples import CLOCKS, Measure, Reading, by_index
 from pulsar_meta.jobs.seek.search import (
     AFTER_LAST,
     BEFORE_FIRST,
     FOUND,
+    UNKNOWN,
     UNREADABLE,
     Outcome,
-    SearchState,
     Status,
-    search,
+    TopicSearch,
 )
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
 from pulsar_meta.jobs.topics.cursors import read_cursor
@@ -184,17 +184,17 @@ class SeekAnswer(Asked, GivenEntry):
 
 
 class Seeker:
-    """Answers questions about one topic; what one question read helps the next."""
+    """Answers questions about one topic. An entry that one question read is not read again for the next."""
 
     def __init__(self, plan: TopicPlan, source: EntrySource, options: SeekOptions) -> None:
         self.plan = plan
-        self.source = source
         self.options = options
+        self.reads = EntryReader(source)
         self.order = reading_order(plan, source) if plan.status is None else ReadingOrder([])
-        self.topics: dict[Measure, SearchState] = {}
+        self.searches: dict[Measure, TopicSearch] = {}
 
     def ask(self, question: Question) -> SeekAnswer:
-        """Return the answer as a document (`seek` in commands.md); UnreachableError from the source."""
+        """Return the answer as a document (`seek` in commands.md). Raises UnreachableError."""
         head: Asked = {**names_of(self.plan.topic, question.scalable_topic)}
         head[question.kind] = question.target
         if self.plan.snapshot is not None:
@@ -207,8 +207,11 @@ class Seeker:
         outcome = self._search(by_index if question.kind == INDEX else self._clock, question.target)
         if outcome.reading is not None and self.plan.transactions is not None:
             return {**head, **self._given(outcome.reading, question, outcome.entries_read)}
-        found = self._found(outcome.reading, question) if outcome.reading else FoundEntry()
-        return {**head, "status": outcome.status, **found, "entries_read": outcome.entries_read}
+        entry = self._found(outcome.reading, question) if outcome.reading else FoundEntry()
+        answer: SeekAnswer = {
+            **head, "status": outcome.status, **entry, "entries_read": outcome.entries_read
+        }  # fmt: skip
+        return answer | ({"reason": outcome.limit} if outcome.limit else {})
 
     def _given(self, reading: Reading, question: Question, spent: int) -> GivenEntry:
         """Return the answer for what readers are given: for an index that entry, for a time one after it."""
@@ -218,7 +221,7 @@ class Seeker:
             status = standing(reading, transactions)
             given = Given(status, reading if status == FOUND else None)
         else:
-            given = given_from(reading, self.order, self.source, transactions)
+            given = given_from(reading, self.order, self.reads, transactions)
         found = self._found(given.reading, question) if given.reading else FoundEntry()
         if question.kind == INDEX and reading.txn is not None:
             found["transaction"] = str(reading.txn)
@@ -229,19 +232,10 @@ class Seeker:
         return CLOCKS[self.options.clock]
 
     def _search(self, measure: Measure, target: int) -> Outcome:
-        topic = self.topics.get(measure)
-        if topic is None:
-            per_read = self.source.entries_per_read
-            topic = SearchState(self.order, Samples(measure), per_read, self.options.exhaustive)
-            self.topics[measure] = topic
-        asking = search(topic, target, skew=self.options.skew)
-        try:
-            request = next(asking)
-            while True:
-                request = asking.send(answer(self.source, request))
-        except StopIteration as done:
-            outcome: Outcome = done.value
-            return outcome
+        if measure not in self.searches:
+            exhaustive = self.options.exhaustive
+            self.searches[measure] = TopicSearch(self.order, measure, self.reads, exhaustive=exhaustive)
+        return self.searches[measure].find(target, skew=self.options.skew)
 
     def _found(self, reading: Reading, question: Question) -> FoundEntry:
         place = 0
@@ -274,16 +268,18 @@ class Seeker:
         ttl = question.time_to_live or 0
         oldest = self._search(self._clock, BEGINNING)
         newest = self._search(self._clock, question.target)
-        limit = question.target + ttl * 1000 - int(ttl * 1.5) * 1000
+        overdue = question.target + ttl * 1000 - int(ttl * 1.5) * 1000
         value = self._clock(oldest.reading) if oldest.reading else None
-        status, found = newest.status, FoundEntry()
+        limit = newest.limit or oldest.limit
+        status, entry = UNKNOWN if limit else newest.status, FoundEntry()
         if status in (FOUND, AFTER_LAST):
             status = FOUND if newest.before else AFTER_LAST if newest.reading is None else BEFORE_FIRST
-            found = self._found(newest.before, question) if newest.before else found
-        return {
+            entry = self._found(newest.before, question) if newest.before else entry
+        answer: SeekAnswer = {
             **head,
             "status": status,
-            **found,
-            "oldest_expired": value is not None and value[0] < limit,
+            **entry,
+            "oldest_expired": value is not None and value[0] < overdue,
             "entries_read": oldest.entries_read + newest.entries_read,
         }
+        return answer | ({"reason": limit} if limit else {})
