@@ -36,9 +36,8 @@ from pulsar_meta.cli.inputs import open_input
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
 from pulsar_meta.codecs.documents.document_text import DocumentTexts
 from pulsar_meta.codecs.json_text import dumps
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
-from pulsar_meta.codecs.metadata.envelope import read_header, wrap_envelope
-from pulsar_meta.jobs.rewrite.batches import chunks
+from pulsar_meta.codecs.metadata.envelope import decode_cursor, read_header, wrap_envelope
+from pulsar_meta.jobs.rewrite.apply import chunks
 from pulsar_meta.jobs.values.value_inputs import InputForm, ValueInput, values_of_files
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo, NestedPositionInfo
 from pulsar_meta.stores.base import ABSENT

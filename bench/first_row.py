@@ -35,7 +35,7 @@ TICKS: Final = os.sysconf("SC_CLK_TCK")
 def make_etcd(stack: ExitStack, place: Path, count: int) -> str:
     """Fill a new etcd and return its URL."""
     # Uses the server of the tests.
-    from pulsar_meta.jobs.rewrite.batches import chunks
+    from pulsar_meta.jobs.rewrite.apply import chunks
     from pulsar_meta.stores.base import ABSENT
     from pulsar_meta.stores.registry import open_store
     from tests.servers.etcd import EtcdServer

@@ -40,8 +40,7 @@ from typing import Any
 
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.metadata.envelope import wrap_envelope
-from pulsar_meta.jobs.rewrite.apply import GROUP_VALUES
-from pulsar_meta.jobs.rewrite.batches import chunks
+from pulsar_meta.jobs.rewrite.apply import GROUP_VALUES, chunks
 from pulsar_meta.jobs.rewrite.decision import Summary
 from pulsar_meta.jobs.rewrite.rules import Recompression
 from pulsar_meta.jobs.rewrite.run import Listener, Terms, rewrite_values, run

@@ -81,7 +81,7 @@ def browsed(name: str, folder: str | Path) -> str:
     from textual.widgets import Static
 
     from pulsar_meta.cli.browse.app import Browser
-    from pulsar_meta.cli.browse.opened import Places
+    from pulsar_meta.cli.browse.tree import Places
 
     where, steps = BROWSED[name]
     places = Places(SETTINGS["PULSAR_META_STORE"], (SETTINGS["PULSAR_META_ENTRIES"],))

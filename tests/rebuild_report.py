@@ -17,9 +17,8 @@ from itertools import combinations
 from pathlib import Path
 
 from pulsar_meta.codecs.errors import PulsarMetaError
-from pulsar_meta.codecs.metadata.cookie import decode_cookie
-from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor
-from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata
+from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, decode_cursor
+from pulsar_meta.codecs.metadata.ledger_metadata import decode_cookie, decode_ledger_metadata
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_of_path
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.rebuild.evidence import Rebuilt

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from pulsar_meta.jobs.rewrite.apply import Sender, Speed
-from pulsar_meta.jobs.rewrite.batches import Batches
+from pulsar_meta.jobs.rewrite.apply import Batches, Sender, Speed
 from pulsar_meta.jobs.rewrite.decision import Decided, Decision, Rule, Summary, by_rule
 from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
 from pulsar_meta.jobs.rewrite.readable import Readers

@@ -14,8 +14,7 @@ from typing import Any
 import orjson
 
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
-from pulsar_meta.codecs.frames.frame import decode_frame
-from pulsar_meta.codecs.frames.raw_message import decode_raw_message
+from pulsar_meta.codecs.frames.frame import decode_frame, decode_raw_message
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.access.credentials import read_secret
-from pulsar_meta.access.files import read_any, read_regular
-from pulsar_meta.access.scratch import PREFIX, ScratchDirectory
+from pulsar_meta.access.files import PREFIX, ScratchDirectory, read_any, read_regular
+from pulsar_meta.access.urls import read_secret
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 
 
@@ -47,7 +46,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 CHILD = (
-    "import sys, time; from pulsar_meta.access.scratch import ScratchDirectory\n"
+    "import sys, time; from pulsar_meta.access.files import ScratchDirectory\n"
     "made = ScratchDirectory(); (made.path / 'file').write_text('x')\n"
     "print('made', flush=True); time.sleep(60)"
 )

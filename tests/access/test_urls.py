@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.access.credentials import read_secret, user_password
-from pulsar_meta.access.urls import ServerUrl, redact
+from pulsar_meta.access.urls import ServerUrl, read_secret, redact, user_password
 from pulsar_meta.codecs.errors import NotFoundError, UnreachableError, UsageError
 from pulsar_meta.stores.registry import STORES, open_store
 from tests.cli.program import pulsar_meta_here

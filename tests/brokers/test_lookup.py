@@ -19,7 +19,7 @@ from pulsar_meta.brokers.lookup import (
     next_address,
 )
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
-from pulsar_meta.codecs.wire.service_url import BrokerAddress, parse_service_url
+from pulsar_meta.codecs.wire.commands import BrokerAddress, parse_service_url
 from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, CommandLookupTopicResponse, ServerError
 
 TOPIC = "persistent://public/default/t"

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.access.tls import TlsSettings
+from pulsar_meta.access.sockets import TlsSettings
 from pulsar_meta.brokers.lookup import LookupRequest
 from pulsar_meta.brokers.lookup_session import LookupOutcome, LookupSession
 from pulsar_meta.codecs.errors import DecodeError, UnreachableError, UsageError
-from pulsar_meta.codecs.wire.commands import encode_command
-from pulsar_meta.codecs.wire.service_url import parse_service_url
+from pulsar_meta.codecs.wire.commands import encode_command, parse_service_url
 from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, CommandLookupTopicResponse
 from tests.servers.scripted import STRANGE_SERVERS, dripping, tcp_server
 

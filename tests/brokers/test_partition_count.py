@@ -6,10 +6,16 @@ from typing import Any, cast
 
 import pytest
 
-from pulsar_meta.brokers.lookup import Connect, LookupRequest, OriginalClient
-from pulsar_meta.brokers.partition_count import MAX_PARTITIONS, PartitionAnswer, ask_partitions
+from pulsar_meta.brokers.lookup import (
+    MAX_PARTITIONS,
+    Connect,
+    LookupRequest,
+    OriginalClient,
+    PartitionAnswer,
+    ask_partitions,
+)
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.wire.service_url import parse_service_url
+from pulsar_meta.codecs.wire.commands import parse_service_url
 from pulsar_meta.proto.PulsarApi_pb2 import (
     BaseCommand,
     CommandPartitionedTopicMetadataResponse,

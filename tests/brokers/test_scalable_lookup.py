@@ -9,13 +9,11 @@ from typing import Any, Final, cast
 
 import pytest
 
-from pulsar_meta.access.tls import TlsSettings
-from pulsar_meta.brokers.lookup import Connect, LookupRequest
+from pulsar_meta.access.sockets import TlsSettings
+from pulsar_meta.brokers.lookup import Connect, LookupRequest, SegmentOf, ask_segments
 from pulsar_meta.brokers.lookup_session import LookupOutcome, LookupSession
-from pulsar_meta.brokers.scalable_lookup import SegmentOf, ask_segments
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
-from pulsar_meta.codecs.wire.commands import decode_commands, encode_command
-from pulsar_meta.codecs.wire.service_url import parse_service_url
+from pulsar_meta.codecs.wire.commands import decode_commands, encode_command, parse_service_url
 from pulsar_meta.proto.PulsarApi_pb2 import (
     BaseCommand,
     CommandLookupTopicResponse,

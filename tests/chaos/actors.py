@@ -12,10 +12,8 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from pulsar_meta.codecs.errors import ConflictError
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
-from pulsar_meta.codecs.metadata.envelope import open_envelope, wrap_envelope
-from pulsar_meta.jobs.rewrite.apply import Speed
-from pulsar_meta.jobs.rewrite.batches import Batches
+from pulsar_meta.codecs.metadata.envelope import decode_cursor, open_envelope, wrap_envelope
+from pulsar_meta.jobs.rewrite.apply import Batches, Speed
 from pulsar_meta.jobs.rewrite.rules import MinGain, Recompression
 from pulsar_meta.jobs.rewrite.run_files import read_identity
 from pulsar_meta.jobs.rewrite.undo import leave_touched, undone

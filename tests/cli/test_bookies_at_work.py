@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
 from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_path
 from pulsar_meta.jobs.disk.usage import usage_of
 from pulsar_meta.jobs.entries.check_plan import first_checks

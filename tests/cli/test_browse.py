@@ -21,15 +21,12 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, OptionList, Static
 
-from pulsar_meta.cli.browse import of_entries, of_values, tree
+from pulsar_meta.cli.browse import entry_panes, topic_panes, tree
 from pulsar_meta.cli.browse.app import Browser
 from pulsar_meta.cli.browse.dialogs import FindScreen, LinesScreen
-from pulsar_meta.cli.browse.drawing import strip
-from pulsar_meta.cli.browse.lanes import PACE, Job, StoppedError
-from pulsar_meta.cli.browse.lines import Lines
-from pulsar_meta.cli.browse.of_findings import scope_of
-from pulsar_meta.cli.browse.opened import Places, Spot
-from pulsar_meta.cli.browse.tree import Branch, StoreTree
+from pulsar_meta.cli.browse.drawing import PACE, Job, Lines, StoppedError, strip
+from pulsar_meta.cli.browse.finding_panes import scope_of
+from pulsar_meta.cli.browse.tree import Branch, Places, Spot, StoreTree
 from pulsar_meta.cli.render.pages import Part
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
 from pulsar_meta.stores.base import ABSENT, Store
@@ -174,7 +171,7 @@ def test_a_cursors_holes_are_drawn_as_strips(places: Places) -> None:
 
 
 def test_entries_are_shown_page_by_page(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_entries, "PAGE", 10)
+    monkeypatch.setattr(entry_panes, "PAGE", 10)
     every = [line.split("\t")[0] for line in lines_of("dump-entries", "marks", places=places)]
 
     async def script(screen: Screen) -> None:
@@ -397,7 +394,7 @@ def test_an_internal_error_ends_the_browser(places: Places, monkeypatch: pytest.
     def broken(*_: Any) -> None:
         raise ValueError("internal")
 
-    monkeypatch.setattr(of_values, "value_of", broken)
+    monkeypatch.setattr(topic_panes, "value_of", broken)
     app = Browser(places)
 
     async def run() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store
 from tests.cli.program import MAIN, environment, pulsar_meta, wait_until

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
-from pulsar_meta.codecs.metadata.envelope import is_enveloped, wrap_envelope
+from pulsar_meta.codecs.metadata.envelope import decode_cursor, is_enveloped, wrap_envelope
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.stores.directory import DirectoryStore
 from pulsar_meta.stores.registry import open_store

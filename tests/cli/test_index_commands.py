@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.cli.commands import check_index
+from pulsar_meta.cli.commands import properties
 from pulsar_meta.jobs.topics import kept
 from tests.cli.program import environment, pulsar_meta_here
 
@@ -68,7 +68,7 @@ def test_many_topics_are_checked_in_blocks(run: Run, monkeypatch: pytest.MonkeyP
     at_once = run("check-index", "--all", "-o", "ndjson")
     assert len(at_once.stdout.splitlines()) > 50
     monkeypatch.setattr(kept, "BLOCK", 3)
-    monkeypatch.setattr(check_index, "LEDGERS_AT_ONCE", 4)
+    monkeypatch.setattr(properties, "LEDGERS_AT_ONCE", 4)
     in_blocks = run("check-index", "--all", "-o", "ndjson")
     assert (in_blocks.returncode, in_blocks.stdout, in_blocks.stderr) == (1, at_once.stdout, at_once.stderr)
 

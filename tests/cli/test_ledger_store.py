@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.jobs.values.counters import IDGEN
-from pulsar_meta.jobs.values.left_out import copied
+from pulsar_meta.jobs.values.places import IDGEN, copied
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.rocksdb_writer import create_database

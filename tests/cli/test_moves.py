@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.jobs.values.left_out import EPHEMERAL, why_left_out
+from pulsar_meta.jobs.values.places import EPHEMERAL, why_left_out
 from pulsar_meta.stores.registry import open_store
 from tests.cli.values import Run
 from tests.servers import etcd, oxia, zookeeper

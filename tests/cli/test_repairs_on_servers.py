@@ -38,9 +38,10 @@ DAMAGE = (
     *(ledger_damage.terminated, record_damage.parent_gone, cursor_damage.cursor_ledger_foreign),
     *(cursor_damage.compacted_ledger_gone, cluster_damage.schema_ledger_gone, cluster_damage.offload_begun),
 )
+# Without disks, `check` prints no `repair schema`: a bookie may still have the schema's ledger.
 VERBS = {
     *("ledger-metadata", "topic-record", "missing-ledger", "count", "termination", "partitions", "cursor"),
-    *("compaction", "schema", "offload"),
+    *("compaction", "offload"),
 }
 
 
@@ -113,7 +114,7 @@ def test_the_commands_that_check_names_repair_the_store_and_can_be_undone(
         return {
             finding["repair"]: finding
             for finding in documents
-            if (finding["code"], finding.get("topic")) in expected
+            if (finding["code"], finding.get("topic")) in expected and "repair" in finding
         }
 
     commands, undo_files = check(), list[str]()

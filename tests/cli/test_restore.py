@@ -19,7 +19,7 @@ from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.jobs.restore.topics import Belongings
 from pulsar_meta.jobs.rewrite.guards import MIGRATION
 from pulsar_meta.jobs.topics.scope import chosen_topics
-from pulsar_meta.jobs.values.left_out import copied
+from pulsar_meta.jobs.values.places import copied
 from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.rocksdb_writer import create_database

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName
-from pulsar_meta.jobs.restore.floors import floors_of
 from pulsar_meta.jobs.restore.survey import named_ids, survey_source, survey_target
-from pulsar_meta.jobs.restore.values import restore_values
+from pulsar_meta.jobs.restore.values import floors_of, restore_values
 from pulsar_meta.jobs.rewrite.guards import Overrides
 from pulsar_meta.jobs.rewrite.run import Listener, Terms, run
-from pulsar_meta.jobs.values.counters import IDGEN
+from pulsar_meta.jobs.values.places import IDGEN
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 from pulsar_meta.stores.registry import open_store

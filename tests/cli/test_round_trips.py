@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.jobs.values.left_out import why_left_out
+from pulsar_meta.jobs.values.places import why_left_out
 from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.snapshot_writer import SnapshotWriter
 from tests.cli.values import Run
 from tests.servers import etcd, oxia, zookeeper
 from tests.servers.restartable import RestartableServer, skip_or_fail
+
+# Some tests choose the servers by indirect parameters, which replace the fixture's marks.
+pytestmark = pytest.mark.server
 
 SERVERS: dict[str, Callable[[Path], RestartableServer]] = {
     "zk": zookeeper.ZookeeperServer,

@@ -23,7 +23,7 @@ from pulsar_meta.codecs.documents.kinds import KINDS
 from pulsar_meta.codecs.frames.frame import encode_frame
 from pulsar_meta.codecs.json_text import dumps
 from pulsar_meta.codecs.metadata.ledger_metadata import LedgerMetadata, encode_ledger_metadata
-from pulsar_meta.codecs.protobuf.wire_fields import bytes_field
+from pulsar_meta.codecs.protobuf.parse import bytes_field
 from pulsar_meta.codecs.wire.commands import encode_command
 from pulsar_meta.proto.DataFormats_pb2 import BookieServiceInfoFormat, LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pulsar_meta.codecs.names import TopicName, ledger_path
-from pulsar_meta.jobs.cursors.limits import BATCHES, RANGES, RANGES_IN_RECORD
+from pulsar_meta.jobs.cursors.subscriptions import BATCHES, RANGES, RANGES_IN_RECORD
 from pulsar_meta.proto.MLDataFormats_pb2 import PositionInfo
 from tests.cli.program import as_text, pulsar_meta_here
 from tests.cli.test_summaries import snapshot_without

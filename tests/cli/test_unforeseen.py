@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
-from pulsar_meta.cli import unforeseen
+from pulsar_meta.cli import errors
 from tests.cli.program import environment, pulsar_meta_here
 
 SECRETS = "zk://admin:s3cret@host:2181 password=hunter2"
@@ -49,7 +49,7 @@ def test_an_unforeseen_error_is_one_line_and_ends_with_70(error: BaseException, 
 def test_an_unforeseen_error_can_be_json_and_names_the_undo_file(tmp_path: Path) -> None:
     with (
         broken(ZeroDivisionError("by zero")),  # type: ignore[attr-defined]
-        patch.object(unforeseen, "undo_files", [tmp_path / "undo.ndjson"]),
+        patch.object(errors, "undo_files", [tmp_path / "undo.ndjson"]),
     ):
         done = pulsar_meta_here("decode", "x", "-o", "json", env=environment(tmp_path))
         message = pulsar_meta_here("decode", "x", env=environment(tmp_path)).stderr.decode()
@@ -83,7 +83,7 @@ main()
 
 
 @pytest.mark.parametrize(
-    "module", ["pulsar_meta.cli.app", "typer", "pulsar_meta.cli.commands.encode", "pulsar_meta.codecs.errors"]
+    "module", ["pulsar_meta.cli.app", "typer", "pulsar_meta.cli.commands.decode", "pulsar_meta.codecs.errors"]
 )
 def test_an_interrupt_during_start_up_is_silent(module: str, tmp_path: Path) -> None:
     done = subprocess.run(

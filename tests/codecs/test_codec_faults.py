@@ -21,11 +21,13 @@ from pulsar_meta.codecs.json_text import (
     read_json_object,
     read_json_sequence,
 )
-from pulsar_meta.codecs.metadata.cookie import decode_cookie
-from pulsar_meta.codecs.metadata.cursor import decode_cursor, decode_position_info
-from pulsar_meta.codecs.metadata.envelope import open_envelope
-from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.metadata.envelope import (
+    decode_cursor,
+    decode_managed_ledger,
+    decode_position_info,
+    open_envelope,
+)
+from pulsar_meta.codecs.metadata.ledger_metadata import decode_cookie, decode_ledger_metadata
 from tests.codecs.documents.generated import VALID, groups, with_hostile_part
 from tests.codecs.documents.golden_values import GOLDEN, JAVA_ZLIB
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pulsar_meta.codecs.frames.bookie_entry import encode_bookie_entry
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.envelope import decode_cursor
 from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.jobs.check.codes import Severity
 from pulsar_meta.jobs.topics.owners import bucket_ledgers

@@ -8,9 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.envelope import decode_cursor, decode_managed_ledger
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName, ledger_path, split_managed_ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.checkup import checkup

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.jobs.check.codes import Severity
 from pulsar_meta.jobs.topics.shadow import SOURCE

@@ -7,9 +7,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.envelope import decode_cursor, decode_managed_ledger
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_of_path, ledger_path
 from pulsar_meta.codecs.names import split_managed_ledger_path as place_of
 from pulsar_meta.codecs.protobuf.parse import parse_message

@@ -12,8 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName, ledger_path, split_managed_ledger_path
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.check.codes import Severity

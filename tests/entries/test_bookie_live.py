@@ -12,8 +12,8 @@ import pytest
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UnreachableError
 from pulsar_meta.codecs.metadata.ledger_metadata import LedgerMetadata, encode_ledger_metadata
 from pulsar_meta.codecs.names import ledger_path
+from pulsar_meta.entries.bookie_client import Ensembles, Segment
 from pulsar_meta.entries.bookie_live import LiveBookies
-from pulsar_meta.entries.ensemble import Ensembles, Segment
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store

@@ -10,7 +10,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from pulsar_meta.codecs.bookie_files.offload_object import decode_offload_index
+from pulsar_meta.codecs.bookie_files.offload import decode_offload_index
 from pulsar_meta.codecs.errors import (
     DecodeError,
     NotFoundError,

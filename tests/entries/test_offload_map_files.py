@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulsar_meta.codecs.bookie_files.sequence_file import (
-    SequenceHeader,
-    decode_records,
-    decode_sequence_header,
-)
+from pulsar_meta.codecs.bookie_files.offload import SequenceHeader, decode_records, decode_sequence_header
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.offload import open_offload

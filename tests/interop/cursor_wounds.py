@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, decode_cursor, decode_managed_ledger
 from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_of_path, ledger_path
 from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator

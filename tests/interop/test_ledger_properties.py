@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.codecs.metadata.ledger_properties import Edit, edit_properties, ledger_ids
+from pulsar_meta.codecs.metadata.ledger_metadata import Edit, edit_properties, ledger_ids
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.codecs.protobuf.wire_fields import split_fields
+from pulsar_meta.codecs.protobuf.parse import split_fields
 from pulsar_meta.stores.registry import open_store
 from tests.cli.program import environment, pulsar_meta
 from tests.servers.pulsar import PulsarStandalone

@@ -14,7 +14,7 @@ from pulsar import Client, Producer
 from pulsar_meta.codecs.errors import NotFoundError, UnreachableError, UsageError
 from pulsar_meta.codecs.frames.bookie_entry import DigestType, decode_bookie_entry
 from pulsar_meta.codecs.frames.frame import decode_frame
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource, RawEntry
 from pulsar_meta.entries.bookie_client import BookieClient

@@ -12,10 +12,12 @@ import pytest
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.bookie_entry import DigestType, decode_bookie_entry, encode_bookie_entry
-from pulsar_meta.codecs.metadata.cookie import Cookie, decode_cookie, encode_cookie
 from pulsar_meta.codecs.metadata.ledger_metadata import (
+    Cookie,
     LedgerMetadata,
+    decode_cookie,
     decode_ledger_metadata,
+    encode_cookie,
     encode_ledger_metadata,
 )
 from pulsar_meta.codecs.names import ledger_of_path

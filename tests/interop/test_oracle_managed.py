@@ -11,9 +11,13 @@ from google.protobuf.message import Message
 
 from pulsar_meta.codecs.compression import CODECS
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
-from pulsar_meta.codecs.metadata.envelope import open_envelope, stored_form, wrap_envelope
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.metadata.envelope import (
+    decode_cursor,
+    decode_managed_ledger,
+    open_envelope,
+    stored_form,
+    wrap_envelope,
+)
 from pulsar_meta.codecs.names import split_managed_ledger_path
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
 from pulsar_meta.stores.registry import open_store

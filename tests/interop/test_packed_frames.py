@@ -9,12 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.codecs.frames.broker_metadata import MetadataAppender, strip_broker_metadata
-from pulsar_meta.codecs.frames.frame import decode_frame
+from pulsar_meta.codecs.frames.frame import MetadataAppender, decode_frame, strip_broker_metadata
 from pulsar_meta.jobs.batches.batching import Batching
-from pulsar_meta.jobs.batches.frame_stream import read_frames
-from pulsar_meta.jobs.batches.outgoing import Numbering, messages_of_lines
-from pulsar_meta.jobs.batches.packing import Packing, pack_messages
+from pulsar_meta.jobs.batches.packing import Numbering, Packing, messages_of_lines, pack_messages, read_frames
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata, SingleMessageMetadata
 from tests.jobs.captured_frames import frames_of
 from tests.servers.jvm import Jvm

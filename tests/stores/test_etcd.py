@@ -14,7 +14,7 @@ import pytest
 from pulsar_meta.codecs.errors import ConflictError, GuardError, UnreachableError
 from pulsar_meta.proto.Etcd_pb2 import RangeResponse
 from pulsar_meta.stores import etcd as etcd_module
-from pulsar_meta.stores import etcd_ranges, registry
+from pulsar_meta.stores import etcd_requests, registry
 from pulsar_meta.stores.base import ABSENT, Store
 from pulsar_meta.stores.grpc_client import GrpcClient
 from tests.contracts.store import Opener, ServerContract, StoreContract, put_all
@@ -238,7 +238,7 @@ class TestEtcdsOwn(EtcdFixtures):
     def test_a_scan_in_narrow_ranges(
         self, open_store: Opener, root: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(etcd_ranges, "COUNTED", 40)
+        monkeypatch.setattr(etcd_requests, "COUNTED", 40)
         monkeypatch.setattr(etcd_module, "MAX_PAGE", 16)
         paths = sorted(f"{root}/ns-{at // 100}/topic-{at // 10}/c-{at}" for at in range(1000))
         with open_store() as store:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_meta.stores import etcd_ranges
-from pulsar_meta.stores.etcd_ranges import Reach
+from pulsar_meta.stores import etcd_requests
+from pulsar_meta.stores.etcd_requests import Reach
 
 
 def scan(keys: list[bytes], below: bytes, page: int) -> Iterator[tuple[list[bytes], int]]:
@@ -33,7 +33,7 @@ def scan(keys: list[bytes], below: bytes, page: int) -> Iterator[tuple[list[byte
 
 @pytest.fixture(autouse=True)
 def few_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(etcd_ranges, "COUNTED", 80)
+    monkeypatch.setattr(etcd_requests, "COUNTED", 80)
 
 
 # Also bytes beyond UTF-8, which no path contains.

@@ -12,8 +12,7 @@ import pytest
 from pulsar_meta.codecs.errors import ConflictError, GuardError, UnreachableError
 from pulsar_meta.stores import registry
 from pulsar_meta.stores.base import ABSENT, Store
-from pulsar_meta.stores.oxia import OxiaStore
-from pulsar_meta.stores.oxia_keys import order, subtree_range
+from pulsar_meta.stores.oxia import OxiaStore, order, subtree_range
 from tests.contracts.store import NAMES, Opener, ServerContract, StoreContract, put_all
 from tests.servers import oxia
 from tests.servers.certificates import make_certificates

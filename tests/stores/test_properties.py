@@ -14,7 +14,7 @@ from pulsar_meta.access.urls import ServerUrl
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.stores.base import ABSENT, is_within
 from pulsar_meta.stores.memory import MemoryStore
-from pulsar_meta.stores.oxia_keys import children_range, next_key, order, subtree_range
+from pulsar_meta.stores.oxia import children_range, next_key, order, subtree_range
 from pulsar_meta.stores.registry import open_store
 from pulsar_meta.stores.rocksdb import MetaValue
 

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.stores.zstd_frames import ZstdFrames
+from pulsar_meta.stores.zstd import ZstdFrames
 
 # Repeated bytes, incompressible bytes, and text of many blocks.
 PIECES = (bytes(300_000), os.urandom(1000), b"some text " * 50_000, b"x", os.urandom(200_000))

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pulsar_meta.access.scratch import ScratchDirectory, without_scratch
+from pulsar_meta.access.files import ScratchDirectory, without_scratch
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError
 
 if TYPE_CHECKING:

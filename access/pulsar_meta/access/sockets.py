@@ -1,4 +1,7 @@
-"""Sockets on which a request ends in time as a whole, however slowly its bytes come."""
+"""Sockets on which a request ends in time as a whole, however slowly its bytes come.
+
+Whom to trust on a TLS connection, and who we are.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,12 @@ import ssl
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from threading import Thread
 from typing import Final
+
+from pulsar_meta.codecs.errors import UsageError
 
 PIECE: Final = 64 << 10
 
@@ -159,3 +166,29 @@ def _refused(endpoint: str, seconds: float) -> str | None:
     except (OSError, UnicodeError) as error:
         return reason(error, round(seconds, 1))
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """Whom to trust and who we are. `insecure` takes any certificate; `check_hostname` is on by default."""
+
+    trust_certs: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    insecure: bool = False
+    check_hostname: bool = True
+
+    def context(self) -> ssl.SSLContext:
+        """Return the TLS context; UsageError where a file cannot be read or is no certificate."""
+        try:
+            context = ssl.create_default_context(cafile=self.trust_certs)
+            if self.certificate:
+                context.load_cert_chain(self.certificate, self.key)
+        except OSError as error:
+            named = ", ".join(str(path) for path in (self.trust_certs, self.certificate, self.key) if path)
+            raise UsageError(f"cannot use it for TLS: {error}", source=named) from error
+        if self.insecure or not self.check_hostname:
+            context.check_hostname = False
+        if self.insecure:
+            context.verify_mode = ssl.CERT_NONE
+        return context

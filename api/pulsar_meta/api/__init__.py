@@ -18,10 +18,8 @@ to leave out (a topic whose record is broken, entries that no disk has) is an `I
 Python shows it, `warnings.simplefilter("error", api.Incomplete)` makes it an error.
 """
 
-from pulsar_meta.api.cluster import Cluster
-from pulsar_meta.api.opened import Incomplete
-from pulsar_meta.api.topics import Ledger, Topic
-from pulsar_meta.api.values import Value, decode, encode
+from pulsar_meta.api.cluster import Cluster, Value, decode, encode
+from pulsar_meta.api.topics import Incomplete, Ledger, Topic
 from pulsar_meta.codecs.documents.decoded import DecodedDocument
 from pulsar_meta.codecs.errors import (
     ConflictError,

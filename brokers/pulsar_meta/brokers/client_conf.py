@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from pulsar_meta.access.credentials import secret_reader
 from pulsar_meta.access.files import read_any
-from pulsar_meta.access.tls import TlsSettings
+from pulsar_meta.access.sockets import TlsSettings
+from pulsar_meta.access.urls import secret_reader
 from pulsar_meta.brokers.lookup import Credentials
 from pulsar_meta.codecs.errors import DecodeError, UsageError, unreadable
 from pulsar_meta.codecs.java_properties import decode_properties, last_values

@@ -6,13 +6,28 @@ broker owns gets an owner by it.
 
 Sources: apache/pulsar BinaryProtoLookupService.findBroker (redirects, authoritative, which URL),
 ClientCnx (CONNECT, PING, AUTH_CHALLENGE), ServerCnx.handleLookup, LookupProxyHandler; PIP-368.
+
+How many partitions a topic has, asked of a broker without making it create any.
+
+The question creates the partitions of a topic that does not exist, where the broker does so by itself;
+only newer brokers can be asked not to (Pulsar 3.0.6, 3.3.1, 4.0).
+
+Source: apache/pulsar PIP-344, ServerCnx.handlePartitionMetadataRequest.
+
+Which segments a scalable topic has (PIP-460, Pulsar 5), asked of a broker.
+
+The question opens a session in which the broker goes on to say what changes; it ends with the connection.
+Each segment is then looked up by its own name, as the client for scalable topics does it.
+
+Source: apache/pulsar DagWatchSession, ServerCnx.handleCommandScalableTopicLookup, DagWatchClient; the
+classes of pulsar-common 5.0.0-M1 (numbers of the fields).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pulsar_meta.codecs.errors import (
@@ -22,9 +37,17 @@ from pulsar_meta.codecs.errors import (
     UnreachableError,
     UsageError,
 )
-from pulsar_meta.codecs.wire.commands import body_of, command_name, text_of
-from pulsar_meta.codecs.wire.service_url import BrokerAddress, parse_service_url
-from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, CommandLookupTopicResponse, ServerError
+from pulsar_meta.codecs.names import LAST_HASH, TopicName
+from pulsar_meta.codecs.wire.commands import BrokerAddress, body_of, command_name, parse_service_url, text_of
+from pulsar_meta.proto.PulsarApi_pb2 import (
+    BaseCommand,
+    CommandLookupTopicResponse,
+    CommandPartitionedTopicMetadataResponse,
+    ScalableTopicDAG,
+    SegmentInfoProto,
+    SegmentState,
+    ServerError,
+)
 
 PROTOCOL_VERSION: Final = 21
 # 21 came before lookup properties did, so whoever agrees on less cannot know them (PIP-368, Pulsar 4.0).
@@ -238,3 +261,128 @@ _ANSWERS: Final[dict[str, Callable[[LookupRequest], BaseCommand]]] = {
     "PING": _pong,
     "AUTH_CHALLENGE": _auth_response,
 }
+
+
+MAX_PARTITIONS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAnswer:
+    """The number of partitions, 0 for none; None where `why` says what kept it from being known.
+
+    `refused`: the broker was asked and refused; else it was not asked, since that could create some.
+    `absent`: it says that there is no such topic. `scalable`: it can be asked for scalable topics.
+    """
+
+    count: int | None
+    why: str | None = None
+    refused: bool = False
+    absent: bool = False
+    scalable: bool = False
+
+
+def ask_partitions(
+    addresses: Sequence[BrokerAddress], request: LookupRequest
+) -> Generator[Step, Any, PartitionAnswer]:
+    """Yield what to do and return the answer; a topic that does not exist has no partitions.
+
+    Raises what connecting raises in `look_up`, DecodeError for an answer of nonsense.
+    """
+    address = yield Connect(addresses)
+    connect = connect_command(request)
+    connect.connect.feature_flags.supports_scalable_topics = True
+    reply = yield from converse(address, connect, request, "CONNECTED")
+    scalable = reply.connected.feature_flags.supports_scalable_topics
+    if not reply.connected.feature_flags.supports_get_partitioned_metadata_without_auto_creation:
+        version = text_of(reply.connected.server_version)
+        why = f"{address} ({version}) cannot be asked for partitions without creating some"
+        return PartitionAnswer(None, f"{why}: {request.topic} is looked up as it is named")
+    command = partitions_command(request)
+    reply = yield from converse(address, command, request, "PARTITIONED_METADATA_RESPONSE")
+    return replace(_checked(address, reply.partitionMetadataResponse), scalable=scalable)
+
+
+def _checked(address: BrokerAddress, answer: CommandPartitionedTopicMetadataResponse) -> PartitionAnswer:
+    if not answer.HasField("response") or answer.response == CommandPartitionedTopicMetadataResponse.Failed:
+        error = refusal(address, answer.error, answer.message)
+        if isinstance(error, NotFoundError):
+            return PartitionAnswer(0, absent=True)
+        return PartitionAnswer(None, f"whether there are partitions is not known: {error}", refused=True)
+    if answer.partitions > MAX_PARTITIONS:
+        raise DecodeError(f"the broker claims {answer.partitions} partitions", source=str(address))
+    return PartitionAnswer(answer.partitions)
+
+
+def partitions_command(request: LookupRequest) -> BaseCommand:
+    """Return the PARTITIONED_METADATA that creates nothing."""
+    command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA)
+    question = command.partitionMetadata
+    question.topic, question.request_id = request.topic, 1
+    question.metadata_auto_creation_enabled = False
+    add_original(question, request.original)
+    return command
+
+
+MOST_SEGMENTS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentOf:
+    """A segment, by the name that its ledgers have, and which scalable topic it belongs to.
+
+    `state` is ACTIVE or SEALED, `controller` the URL of the broker that decides about splits and merges.
+    """
+
+    topic: str
+    scalable_topic: str
+    state: str
+    controller: str | None
+
+
+def ask_segments(
+    addresses: Sequence[BrokerAddress], request: LookupRequest
+) -> Generator[Step, Any, list[SegmentOf]]:
+    """Yield what to do and return the segments in the order of their ids.
+
+    Raises what connecting raises in `look_up`, the broker's refusal, UnreachableError for a broker without
+    scalable topics, DecodeError for an answer of nonsense.
+    """
+    address = yield Connect(addresses)
+    connect = connect_command(request)
+    connect.connect.feature_flags.supports_scalable_topics = True
+    reply = yield from converse(address, connect, request, "CONNECTED")
+    if not reply.connected.feature_flags.supports_scalable_topics:
+        version = text_of(reply.connected.server_version)
+        raise UnreachableError(f"{version} has no scalable topics: Pulsar 5 has", source=str(address))
+    reply = yield from converse(address, segments_command(request.topic), request, "SCALABLE_TOPIC_UPDATE")
+    update = reply.scalableTopicUpdate
+    if update.HasField("error"):
+        raise refusal(address, update.error, update.message)
+    if not 0 < len(update.dag.segments) <= MOST_SEGMENTS:
+        raise DecodeError("expected the segments of a scalable topic", source=str(address))
+    return _segments(TopicName.parse(request.topic), update.dag, address)
+
+
+def segments_command(topic: str) -> BaseCommand:
+    """Return the SCALABLE_TOPIC_LOOKUP of a full name."""
+    command = BaseCommand(type=BaseCommand.SCALABLE_TOPIC_LOOKUP)
+    command.scalableTopicLookup.session_id, command.scalableTopicLookup.topic = 1, topic
+    return command
+
+
+def _segments(name: TopicName, dag: ScalableTopicDAG, address: BrokerAddress) -> list[SegmentOf]:
+    url = dag.controller_broker_url_tls if address.tls else dag.controller_broker_url
+    controller = text_of(url) or None
+    ordered = sorted(dag.segments, key=lambda segment: segment.segment_id)
+    return [
+        SegmentOf(_topic(name, one, address), str(name), SegmentState.Name(one.state), controller)
+        for one in ordered
+    ]
+
+
+def _topic(name: TopicName, segment: SegmentInfoProto, address: BrokerAddress) -> str:
+    if segment.legacy_topic_name:
+        return text_of(segment.legacy_topic_name)
+    if not segment.hash_start <= segment.hash_end <= LAST_HASH:
+        raise DecodeError(f"segment {segment.segment_id} has no range of hashes", source=str(address))
+    return str(name.segment_topic(segment.hash_start, segment.hash_end, segment.segment_id))

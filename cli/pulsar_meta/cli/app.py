@@ -149,7 +149,7 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(Exit.INTERRUPTED)
     except Exception as error:  # noqa: BLE001
-        from pulsar_meta.cli.unforeseen import report_unforeseen
+        from pulsar_meta.cli.errors import report_unforeseen
 
         report_unforeseen(error, arguments, as_json=as_json)
         sys.exit(Exit.UNFORESEEN)

@@ -9,11 +9,11 @@ from functools import cached_property
 from pulsar_meta.cli.values import place
 from pulsar_meta.codecs.errors import NotFoundError, PulsarMetaError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.envelope import decode_cursor
 from pulsar_meta.codecs.metadata.managed_meaning import position_meaning
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
-from pulsar_meta.jobs.topics.recovery import recovered
+from pulsar_meta.jobs.topics.cursors import recovered
 from pulsar_meta.jobs.values.value_inputs import ValueInput
 from pulsar_meta.proto.MLDataFormats_pb2 import PositionInfo
 from pulsar_meta.stores.base import Store

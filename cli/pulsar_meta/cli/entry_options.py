@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from pulsar_meta.cli.engine_options import Engine, EngineOptions
 from pulsar_meta.cli.errors import Faults
+from pulsar_meta.cli.options import Engine, EngineOptions
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.render.template import Template, parse_template
 from pulsar_meta.cli.shell import Shell

@@ -2,25 +2,44 @@
 
 A command takes a dataclass of options as one parameter; on the command line each of its fields is an option
 (`flattened`, which `cli.app` applies to every command).
+
+Which topics a command is about, by more than their names: the options, and what they choose.
+
+Whether a command's work is done by this process or by Spark.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum, StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.models import OptionInfo
 
+from pulsar_meta.access.processes import cores
+from pulsar_meta.cli.errors import Faults
+from pulsar_meta.cli.inputs import STDIN, read_lines
 from pulsar_meta.cli.render.tables import Format
+from pulsar_meta.cli.rewriting import WriteOptions
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.jobs.engine import LOCAL, SparkSettings, choose_engine_to_read
+from pulsar_meta.jobs.pool import is_worth_processes
+from pulsar_meta.jobs.topics.scope import Kind, Scope, select, select_listed
+from pulsar_meta.jobs.topics.topic import Ledger
+from pulsar_meta.stores.base import Store, Versioned
+
+if TYPE_CHECKING:
+    from pulsar_meta.entries.base import EntrySource
+    from pulsar_meta.jobs.entries.entry_sources import Sources
+
 
 StoreUrl = Annotated[
     str | None,
@@ -185,3 +204,133 @@ def _options(kind: Any) -> list[inspect.Parameter]:
         )
         for field in fields(kind)
     ]
+
+
+SCOPE = "Which ones"
+
+
+@dataclass(frozen=True)
+class ScopeOptions:
+    """Which topics are meant."""
+
+    tenant: Annotated[
+        list[str] | None, typer.Option("--tenant", rich_help_panel=SCOPE, help="Name or glob (repeatable).")
+    ] = None
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option("--namespace", rich_help_panel=SCOPE, help="tenant/namespace or glob (repeatable)."),
+    ] = None
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", rich_help_panel=SCOPE, help="Name or glob (repeatable).")
+    ] = None
+    stdin: Annotated[
+        bool, typer.Option("--stdin", rich_help_panel=SCOPE, help="Topics or paths from stdin, one a line.")
+    ] = False
+
+    @property
+    def chosen(self) -> bool:
+        """Whether anything was given."""
+        return self != ScopeOptions()
+
+    def scope(self, cursors: Sequence[str] | None = None) -> Scope:
+        """Return the scope that these options and the cursors' names make."""
+        return Scope(
+            tuple(self.tenant or ()),
+            tuple(self.namespace or ()),
+            tuple(self.topic or ()),
+            tuple(cursors or ()),
+        )
+
+    def check_answer(self, writing: WriteOptions) -> None:
+        """Raise UsageError where a person would have to answer on the stdin that the list comes from."""
+        if self.stdin and sys.stdin.isatty() and not (writing.yes or writing.dry_run):
+            raise UsageError(
+                "--stdin: the answer could not be read beside the list: give --yes, or --dry-run"
+            )
+
+    def values(self, store: Store, kind: Kind, cursors: Sequence[str] | None = None) -> Iterator[Versioned]:
+        """Yield the cursors or the ledger records that are meant; all, where nothing was given."""
+        if self.stdin:
+            return select_listed(store, read_lines(STDIN), self.scope(cursors), kind)
+        return select(store, self.scope(cursors), kind)
+
+
+ENGINE = "Engine"
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        min=1,
+        max=9999,
+        rich_help_panel=ENGINE,
+        help="Processes that read large logs. Default: one a core. Environment: PULSAR_META_JOBS.",
+    ),
+]
+
+
+class Engine(StrEnum):
+    """What runs the work."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+def processes(shell: Shell, jobs: Jobs, sources: Sources, source: EntrySource) -> int:
+    """Return how many processes are to read `source`, which is `sources`: 1 where more are not worth it."""
+    count = jobs or shell.settings.jobs or cores()
+    return count if count > 1 and is_worth_processes(sources.urls, source) else 1
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Whether and how Spark is used."""
+
+    engine: Annotated[
+        Engine,
+        typer.Option(
+            "--engine",
+            rich_help_panel=ENGINE,
+            help="auto: Spark with --master or for many entries, where Java 17 is installed; else local.",
+        ),
+    ] = Engine.AUTO
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master",
+            rich_help_panel=ENGINE,
+            help="Spark's. Default: local[*]. Environment: PULSAR_META_MASTER.",
+        ),
+    ] = None
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", rich_help_panel=ENGINE, help="KEY=VALUE for Spark, repeatable."),
+    ] = None
+
+    def spark(self, faults: Faults) -> SparkSettings:
+        """Return which Spark is meant, `faults` taking what its workers find damaged.
+
+        UsageError for a --conf that is not KEY=VALUE.
+        """
+        shell = faults.shell
+        master = self.master or shell.settings.master or LOCAL
+        return SparkSettings(master, self._conf(), shell.verbose, shell.say, faults)
+
+    def _conf(self) -> dict[str, str]:
+        pairs = [text.partition("=") for text in self.conf or ()]
+        for key, equals, _ in pairs:
+            if not equals or not key:
+                raise UsageError(f"--conf is KEY=VALUE, not {key!r}")
+        return {key: value for key, _, value in pairs}
+
+    def chosen(
+        self, shell: Shell, ledgers: Iterable[Ledger], source: EntrySource, entries: int | None = None
+    ) -> str:
+        """Return "local" or "spark" for a command that reads these ledgers; say why `auto` cannot.
+
+        `entries` is how many entries they claim, where somebody has counted them.
+        """
+        chosen, why = choose_engine_to_read(str(self.engine), ledgers, source, self.master, entries)
+        if why:
+            shell.say(why)
+        return chosen

@@ -16,7 +16,7 @@ _WRITTEN: Final = (
     "pulsar_meta.jobs.rewrite.plan:PlanHeader",
     "pulsar_meta.jobs.rewrite.plan:PlanLine",
 )
-_PACKED: Final = (*_WRITTEN, "pulsar_meta.jobs.rewrite.estimate:Estimate")
+_PACKED: Final = (*_WRITTEN, "pulsar_meta.jobs.rewrite.rules:Estimate")
 _CURSORS: Final = "pulsar_meta.jobs.cursors.documents"
 _SNAPSHOT: Final = "pulsar_meta.codecs.snapshot_lines"
 _UNDO: Final = "pulsar_meta.jobs.rewrite.undo_log"
@@ -28,7 +28,7 @@ OF_COMMANDS: Final[dict[str, tuple[str, ...]]] = {
         "pulsar_meta.jobs.brokers.registered:UnreadableBroker",
     ),
     "build-index": _WRITTEN,
-    "bundle": ("pulsar_meta.cli.commands.bundle:WrittenBundle",),
+    "bundle": ("pulsar_meta.cli.commands.snapshot:WrittenBundle",),
     "check": (
         "pulsar_meta.jobs.check.codes:FindingDocument",
         "pulsar_meta.jobs.check.upgrade:UpgradeVerdict",
@@ -51,7 +51,7 @@ OF_COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "history": ("pulsar_meta.jobs.values.meanings:HistoryStep",),
     "ledgers": ("pulsar_meta.jobs.disk.contents:LedgerLine", "pulsar_meta.jobs.disk.contents:LogLine"),
     "lookup": ("pulsar_meta.brokers.lookup_session:LookupDocument",),
-    "lookup-properties": ("pulsar_meta.jobs.brokers.lookup_properties:PublishedProperties",),
+    "lookup-properties": ("pulsar_meta.jobs.brokers.registered:PublishedProperties",),
     "ls": ("pulsar_meta.jobs.values.store_tree:Child",),
     "plan-batches": ("pulsar_meta.jobs.batches.batch_plan:TopicBatchPlan",),
     "properties": ("pulsar_meta.jobs.index.properties:LedgerProperties",),
@@ -60,12 +60,12 @@ OF_COMMANDS: Final[dict[str, tuple[str, ...]]] = {
         "pulsar_meta.jobs.rebuild.evidence:RebuiltValue",
         "pulsar_meta.jobs.rebuild.topics:UnnamedTopic",
         "pulsar_meta.jobs.rebuild.cursors:UnnamedCursor",
-        "pulsar_meta.jobs.rebuild.without_ledgers:GoneCursor",
+        "pulsar_meta.jobs.rebuild.rebuilt:GoneCursor",
     ),
     "repair": _WRITTEN,
     "restore": _WRITTEN,
     "rm": _WRITTEN,
-    "schema": ("pulsar_meta.cli.commands.schema:SchemaName",),
+    "schema": ("pulsar_meta.cli.commands.decode:SchemaName",),
     "seek": ("pulsar_meta.jobs.seek.seeker:SeekAnswer",),
     "set-property": _WRITTEN,
     "show-cursor": (
@@ -94,7 +94,7 @@ class Other(NamedTuple):
 OTHERS: Final[dict[str, Other]] = {
     "errors": Other(
         "an error on stderr",
-        ("pulsar_meta.cli.errors:ErrorDocument", "pulsar_meta.cli.unforeseen:UnforeseenDocument"),
+        ("pulsar_meta.cli.errors:ErrorDocument", "pulsar_meta.cli.errors:UnforeseenDocument"),
     ),
     "notes": Other("what is said on stderr meanwhile", ("pulsar_meta.cli.shell:Said",)),
     "counts": Other(

@@ -16,9 +16,7 @@ from itertools import pairwise, takewhile
 from typing import Any, Final
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.java_json import java_json
-from pulsar_meta.codecs.json_literals import LITERALS, Number
-from pulsar_meta.codecs.json_text import safe
+from pulsar_meta.codecs.json_text import LITERALS, Number, java_json, safe
 
 _space_re: Final = re.compile(r"[ \t\r\n\ufeff]*")
 

@@ -3,6 +3,14 @@
 Integers that a double cannot hold are written as strings of digits, bytes as base64.
 
 jq 1.6 and JavaScript read every number as a double (RFC 8259, section 6); an id must survive that.
+
+Numbers of JSON that keep the letters they were written in, and JSON written with them.
+
+A double holds neither 1795292202.248324148 nor whether somebody wrote 1E5 or 100000.0 (RFC 8259, section 6).
+
+JSON as brokers write it with Jackson: no spaces, doubles as Java prints them.
+
+Source: java.lang.Double.toString; apache/pulsar ObjectMapperFactory.java.
 """
 
 from __future__ import annotations
@@ -11,14 +19,101 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
 from itertools import chain
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.json_literals import LITERALS, Number, Style, finite, no_constant
 from pulsar_meta.codecs.secrets import REDACTED
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Number:
+    """A number that Python would print otherwise than it was written. `text` is its literal."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def plain(self) -> int | float:
+        """Return the number that a double holds, or an int; DecodeError where it is too large for both."""
+        try:
+            return int(self.text)
+        except ValueError:
+            return finite(self.text)
+
+
+def finite(text: str) -> float:
+    """Return the number as a double; DecodeError where it is beyond all of them."""
+    number = float(text)
+    if number - number != 0:
+        raise DecodeError(f"the number {text if len(text) <= 60 else text[:57] + '…'} is too large")
+    return number
+
+
+def _float(text: str) -> float | Number:
+    number = float(text)
+    return number if repr(number) == text else Number(text)
+
+
+def _int(text: str) -> int | Number:
+    # Python turns no more than 4300 digits into an int.
+    return Number(text) if text == "-0" or len(text) > 4000 else int(text)
+
+
+def no_constant(name: str) -> NoReturn:
+    """Refuse NaN and Infinity, which Python's parser takes."""
+    raise DecodeError(f"{name} is no number of JSON")
+
+
+# Reads every number so that it is written as it was.
+LITERALS: Final = json.JSONDecoder(parse_float=_float, parse_int=_int, parse_constant=no_constant)
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How JSON is written: what is between members, how a double looks, whether all is ASCII."""
+
+    comma: str = ", "
+    colon: str = ": "
+    double: Callable[[float], str] = json.dumps
+    ascii: bool = False
+    indent: str = ""
+
+    def text(self, value: Any, depth: int = 0) -> str:
+        """Return the JSON of a value; TypeError for what has none."""
+        if isinstance(value, dict):
+            members = [
+                f"{self._string(name)}{self.colon}{self.text(one, depth + 1)}" for name, one in value.items()
+            ]
+            return self._enclosed("{", members, "}", depth)
+        if isinstance(value, (list, tuple)):
+            return self._enclosed("[", [self.text(one, depth + 1) for one in value], "]", depth)
+        if isinstance(value, Number):
+            return value.text
+        if isinstance(value, float):
+            return self.double(value)
+        return self._string(value) if isinstance(value, str) else json.dumps(value)
+
+    def _string(self, text: str) -> str:
+        written = json.dumps(text, ensure_ascii=self.ascii)
+        try:
+            written.encode()
+        except UnicodeEncodeError:
+            # Half of a surrogate pair, which JSON can escape and UTF-8 cannot hold.
+            return json.dumps(text)
+        return written
+
+    def _enclosed(self, opening: str, parts: list[str], closing: str, depth: int) -> str:
+        if not self.indent or not parts:
+            return f"{opening}{self.comma.join(parts)}{closing}"
+        line = "\n" + self.indent * depth
+        return f"{opening}{line}{self.indent}{f',{line}{self.indent}'.join(parts)}{line}{closing}"
+
 
 # A JSON object: what commands print and read back. What they print has types of its own (TypedDict).
 Document = Mapping[str, Any]
@@ -236,3 +331,23 @@ def shown(value: Any) -> str:
     except ValueError:
         return "a number that is too long"
     return text if len(text) <= 60 else text[:57] + "…"
+
+
+def java_double(number: float) -> str:
+    """Return a double as Java prints it: plain from 1e-3 to 1e7, else like 4.37E-5."""
+    if number != number or number in (float("inf"), float("-inf")):
+        return {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}[repr(number)]
+    if number == 0 or 1e-3 <= abs(number) < 1e7:
+        return repr(number)
+    sign, digits, _ = Decimal(repr(number)).normalize().as_tuple()
+    exponent = Decimal(repr(number)).adjusted()
+    fraction = "".join(map(str, digits[1:])) or "0"
+    return f"{'-' if sign else ''}{digits[0]}.{fraction}E{exponent}"
+
+
+_JACKSON: Final = Style(",", ":", java_double)
+
+
+def java_json(value: Any) -> str:
+    """Return parsed JSON as the text that Jackson would write for it; a `Number` stays as it is."""
+    return _JACKSON.text(value)

@@ -18,9 +18,9 @@ from pulsar_meta.access.files import read_regular
 from pulsar_meta.access.urls import redact
 from pulsar_meta.codecs.bookie_files.journal import decode_mark
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, UsageError
-from pulsar_meta.codecs.metadata.cookie import decode_cookie
+from pulsar_meta.codecs.metadata.ledger_metadata import decode_cookie
 from pulsar_meta.entries.data_files import entry_logs, journals
-from pulsar_meta.entries.interleaved_locations import PATTERN
+from pulsar_meta.entries.locations import PATTERN
 
 OPTIONS: Final = ("journal", "index")
 CURRENT: Final = "current"

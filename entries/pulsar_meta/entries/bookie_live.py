@@ -15,8 +15,7 @@ from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableErr
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry, read_header
 from pulsar_meta.codecs.wire.bookie_protocol import NO_ENTRY, NO_LEDGER, OK, ReadAnswer
 from pulsar_meta.entries.base import BaseSource, RawEntry
-from pulsar_meta.entries.bookie_client import SECONDS, BookieConnections
-from pulsar_meta.entries.ensemble import BookieCluster, Ensembles
+from pulsar_meta.entries.bookie_client import SECONDS, BookieCluster, BookieConnections, Ensembles
 
 # Entries that are asked for together: a bookie answers at most 5 MiB to a batch read.
 ENTRIES_AT_ONCE: Final = 100

@@ -13,8 +13,8 @@ from typing import Final
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.entries.base import RawEntry
+from pulsar_meta.entries.bookie_disk import LocatedEntries
 from pulsar_meta.entries.data_files import DataFiles
-from pulsar_meta.entries.located_entries import LocatedEntries
 from pulsar_meta.entries.locations import TableLocations
 
 _SIZE: Final = struct.Struct(">I")

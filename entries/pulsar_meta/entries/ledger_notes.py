@@ -20,7 +20,7 @@ from pulsar_meta.codecs.bookie_files.journal import FENCE, MASTER_KEY, journal_r
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UnreachableError, decoding
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.data_files import DataFiles
-from pulsar_meta.entries.interleaved_locations import InterleavedLocations
+from pulsar_meta.entries.locations import InterleavedLocations
 from pulsar_meta.proto.DbLedgerStorageDataFormats_pb2 import LedgerData
 
 _KEY: Final = struct.Struct(">q")

@@ -2,17 +2,40 @@
 
 A location is BookKeeper's: (file number << 32) | offset, the offset past the record's size. Columns are
 `array` objects, which NumPy takes without a copy (`numpy.frombuffer(column, "int64")`).
+
+The location index of interleaved and sorted storage: one `.idx` file for each ledger.
+
+Locations found by reading entry logs or journals from end to end.
 """
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.access.mapped import MappedFile
+from pulsar_meta.codecs.bookie_files.entry_log import (
+    Damage,
+    IndexHeader,
+    Record,
+    decode_index_header,
+    decode_log_header,
+    location_of,
+    locations,
+)
+from pulsar_meta.codecs.bookie_files.journal import is_entry, journal_records
+from pulsar_meta.codecs.errors import DecodeError, decoding
+from pulsar_meta.entries.data_files import DataFiles
+
+if TYPE_CHECKING:
+    from pulsar_meta.codecs.columns.records import RecordOffsets
+
 
 Answer = TypeVar("Answer")
 
@@ -182,3 +205,136 @@ class FallbackLocations:
         assert self._fallback is not None
         self._report(error)
         self._index, self._fallback = self._fallback(), None
+
+
+PATTERN: Final = "*/*/*.idx"
+
+_index_re = re.compile(r"^[0-9a-f]{1,2}/[0-9a-f]{1,2}/([0-9a-f]{1,16})\.idx$")
+
+
+class InterleavedLocations:
+    """The locations of a bookie's ledgers, in whichever of its index directories each lies."""
+
+    def __init__(self, directories: Iterable[Path]) -> None:
+        """Find the index files below `current` directories; they are read when asked for."""
+        self._paths: dict[int, Path] = {}
+        for directory in directories:
+            for path in directory.glob(PATTERN):
+                match = _index_re.match(path.relative_to(directory).as_posix())
+                if match:
+                    self._paths[int(match[1], 16)] = path
+
+    def ledgers(self) -> list[int]:
+        """Return all ledgers that have an entry, in ascending order."""
+        return [ledger_id for ledger_id in sorted(self._paths) if self.last_entry(ledger_id) is not None]
+
+    def last_entry(self, ledger_id: int) -> int | None:
+        """Return the highest entry of a ledger."""
+        entry_ids = self.ledger(ledger_id).entry_ids
+        return entry_ids[-1] if entry_ids else None
+
+    def location(self, ledger_id: int, entry_id: int) -> int | None:
+        """Return where one entry lies."""
+        with self._view(ledger_id) as view:
+            location = location_of(view, entry_id)
+        return location if location > 0 else None
+
+    def ledger(self, ledger_id: int, first: int = 0, last: int | None = None) -> LedgerLocations:
+        """Return the entries of a ledger within [first, last]."""
+        with self._view(ledger_id) as view:
+            return LedgerLocations(ledger_id, *locations(view)).between(first, last)
+
+    def header(self, ledger_id: int) -> IndexHeader | None:
+        """Return the head of a ledger's index, None where it has none; DecodeError where it is broken."""
+        if ledger_id not in self._paths:
+            return None
+        with self._view(ledger_id) as view:
+            return decode_index_header(view)
+
+    def close(self) -> None:
+        """Nothing stays open."""
+
+    @contextmanager
+    def _view(self, ledger_id: int) -> Iterator[memoryview]:
+        """Lend a ledger's index; UnreachableError where a part of it could not be read."""
+        path = self._paths.get(ledger_id)
+        if path is None:
+            yield memoryview(b"")
+            return
+        mapped = MappedFile(path)
+        try:
+            with decoding(str(path)):
+                decode_index_header(mapped.view)
+            yield mapped.view
+        finally:
+            mapped.check()
+
+
+Report = Callable[[DecodeError], None]
+
+
+def scan_entry_logs(files: DataFiles, report: Report) -> TableLocations:
+    """Return where every entry of the logs lies, newer logs counting; `report` gets what is damaged.
+
+    A torn last record is no damage, a bookie was killed while it wrote; nor is a log of zeros, made ahead.
+    """
+    from pulsar_meta.codecs.columns.records import find_records
+
+    found = TableLocations()
+    for number in files.paths:
+        view = files.view(number)
+        try:
+            if any(view[:4]):
+                decode_log_header(view)
+        except DecodeError as error:
+            report(error.within(files.name(number)))
+        places = find_records(view)
+        files.check(number)
+        for more, ascending in _by_ledger(places, number):
+            found.extend(more, ascending=ascending)
+        for damage in places.damage:
+            if damage.end < len(view):
+                report(_damaged(damage, files.name(number)))
+    return found
+
+
+def _by_ledger(places: RecordOffsets, number: int) -> Iterator[tuple[LedgerLocations, bool]]:
+    """Yield the records of file `number` ledger by ledger, and whether their entries ascend."""
+    import numpy as np
+
+    order = np.argsort(places.ledgers, kind="stable")
+    ends = np.flatnonzero(np.diff(places.ledgers[order])) + 1
+    for rows in np.split(order, ends) if order.size else ():
+        here = places.entry_ids[rows]
+        locations = places.offsets[rows] | number << 32
+        more = LedgerLocations(
+            int(places.ledgers[rows[0]]), array("q", here.tobytes()), array("q", locations.tobytes())
+        )
+        yield more, bool((np.diff(here) > 0).all())
+
+
+def scan_journals(files: DataFiles, start: int, report: Report) -> TableLocations:
+    """Return where the entries lie that journals hold, in the first of them those that end after `start`."""
+    found = TableLocations()
+    for number in files.paths:
+        try:
+            for record in _entries_after(journal_records(files.view(number)), start):
+                found.add(record.ledger_id, record.entry_id, number << 32 | record.offset)
+            files.check(number)
+        except DecodeError as error:
+            files.check(number)
+            report(error.within(files.name(number)))
+        start = 0
+    return found
+
+
+def _entries_after(records: Iterable[Record], start: int) -> Iterable[Record]:
+    # A mark need not stand at a record's first byte; what ends after it was not flushed for sure.
+    return (record for record in records if is_entry(record) and record.offset + record.size > start)
+
+
+def _damaged(damage: Damage, source: str) -> DecodeError:
+    size = damage.end - damage.offset
+    return DecodeError(
+        f"expected a record, found {size} bytes that are none", offset=damage.offset, source=source
+    )

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pulsar_meta.access.urls import redact
-from pulsar_meta.codecs.bookie_files.offload_object import (
+from pulsar_meta.codecs.bookie_files.offload import (
     ENTRY_HEADER,
     Block,
     OffloadedLedger,
@@ -28,8 +28,7 @@ from pulsar_meta.codecs.bookie_files.offload_object import (
 )
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError, decoding
 from pulsar_meta.entries.base import RawEntry
-from pulsar_meta.entries.offload_files import ObjectFiles, OffloadedLedgers
-from pulsar_meta.entries.offload_map_files import MapFileEntries, map_file_folders
+from pulsar_meta.entries.offload_files import MapFileEntries, ObjectFiles, OffloadedLedgers, map_file_folders
 
 # How much of a block is fetched at a time: a little for one entry, ever more for many.
 FIRST_PIECE: Final = 64 << 10

@@ -18,8 +18,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Final, Self
 
-from pulsar_meta.access.credentials import user_password
-from pulsar_meta.access.urls import ServerUrl
+from pulsar_meta.access.urls import ServerUrl, user_password
 from pulsar_meta.codecs.errors import (
     ConflictError,
     DecodeError,
@@ -29,11 +28,9 @@ from pulsar_meta.codecs.errors import (
     UsageError,
 )
 from pulsar_meta.proto import Etcd_pb2 as api
-from pulsar_meta.stores import etcd_groups
+from pulsar_meta.stores import etcd_requests
 from pulsar_meta.stores.base import ABSENT, BaseStore, Change, Deletion, Versioned, Write, prefixed
-from pulsar_meta.stores.etcd_groups import OPERATIONS, TOO_MANY, Compared
-from pulsar_meta.stores.etcd_history import Changes, CompactedError
-from pulsar_meta.stores.etcd_ranges import Reach
+from pulsar_meta.stores.etcd_requests import OPERATIONS, TOO_MANY, Changes, CompactedError, Compared, Reach
 from pulsar_meta.stores.grpc_client import GrpcClient, TooLargeError
 
 # etcd's default for --max-request-bytes; a compare-and-set carries the key twice, and a few numbers.
@@ -268,7 +265,7 @@ class EtcdStore(BaseStore):
         ranges = [_below(path) for path in paths]
         requests = [self._request(*one, limit=NAMES_PAGE, keys_only=True) for one in ranges]
         try:
-            answer = self._client.read(TXN, etcd_groups.read(requests), api.TxnResponse)
+            answer = self._client.read(TXN, etcd_requests.read(requests), api.TxnResponse)
         except UnreachableError as error:
             if TOO_MANY not in error.message and not isinstance(error, TooLargeError):
                 raise
@@ -307,10 +304,10 @@ class EtcdStore(BaseStore):
         return page
 
     def _written(self, path: str, value: bytes, expected: int) -> Compared:
-        return etcd_groups.written(path, value, expected, _size(path, value))
+        return etcd_requests.written(path, value, expected, _size(path, value))
 
     def _deleted(self, path: str, expected: int) -> Compared:
-        return etcd_groups.deleted(path, expected, _size(path, b""))
+        return etcd_requests.deleted(path, expected, _size(path, b""))
 
     def _compare_and(self, one: Compared) -> int:
         answer = self._client.write(TXN, one.request(), api.TxnResponse)
@@ -320,13 +317,13 @@ class EtcdStore(BaseStore):
 
     def _each_compared(self, operations: Sequence[Compared]) -> list[int | None]:
         """Return the revision of each operation, None where the comparison did not hold."""
-        groups = list(etcd_groups.split(operations, self._max_request))
+        groups = list(etcd_requests.split(operations, self._max_request))
         once = len({one.path for one in operations}) == len(operations)
         done: list[int | None] = []
         # One by one where their order counts, and until the server has taken one that is as large.
         while groups and not (once and max(map(len, groups)) <= self._operations):
             done += self._group_compared(groups.pop(0))
-        requests = [*map(etcd_groups.all_or_none, groups)]
+        requests = [*map(etcd_requests.all_or_none, groups)]
         for group, answer in zip(groups, self._client.write_all(TXN, requests, api.TxnResponse), strict=True):
             if answer.succeeded:
                 self._check_count(answer, len(group))
@@ -337,7 +334,7 @@ class EtcdStore(BaseStore):
 
     def _group_compared(self, group: Sequence[Compared]) -> list[int | None]:
         try:
-            answer = self._client.write(TXN, etcd_groups.each_by_itself(group), api.TxnResponse)
+            answer = self._client.write(TXN, etcd_requests.each_by_itself(group), api.TxnResponse)
         except UnreachableError as error:
             if TOO_MANY not in error.message or len(group) == 1:
                 raise
@@ -352,7 +349,7 @@ class EtcdStore(BaseStore):
     def _read_group(self, paths: Sequence[str]) -> list[Versioned | None]:
         requests = [self._request(path.encode()) for path in paths]
         try:
-            answer = self._client.read(TXN, etcd_groups.read(requests), api.TxnResponse)
+            answer = self._client.read(TXN, etcd_requests.read(requests), api.TxnResponse)
         except UnreachableError as error:
             if TOO_MANY not in error.message and not isinstance(error, TooLargeError):
                 raise

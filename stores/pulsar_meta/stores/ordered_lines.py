@@ -9,7 +9,7 @@ from typing import BinaryIO, Final
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import read_json
-from pulsar_meta.codecs.snapshot_order import BEHIND, KEYS, Order
+from pulsar_meta.codecs.snapshot_lines import BEHIND, KEYS, Order
 
 # So near to where they are looked for lines are read one after the other.
 NEAR: Final = 1 << 10

@@ -7,6 +7,12 @@ written with a partition key lies on the shard of that key: it is read, and neve
 does not name the key and would forget it.
 
 Why own stubs: the official client knows neither TLS nor values over 4 MB, and brings a compiler with it.
+
+Oxia's keys: their order, ranges of them, and which shard holds one.
+
+Keys compare part by part between slashes, and the last part of a key comes before all parts that have
+something below them; the low 32 bits of XXH3-64 say which shard holds a key.
+Source: oxia-db/oxia common/compare, common/hash.
 """
 
 from __future__ import annotations
@@ -26,7 +32,41 @@ from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, No
 from pulsar_meta.proto import Oxia_pb2 as api
 from pulsar_meta.stores.base import ABSENT, BaseStore, Deletion, Versioned, Write, parents_of, prefixed
 from pulsar_meta.stores.grpc_client import PAUSE, GrpcClient, one_answer
-from pulsar_meta.stores.oxia_keys import children_range, key_hash, next_key, order, subtree_range
+
+# The least character: a part with it at its end is the next one after that part.
+NEXT = "\0"
+
+
+def order(key: str) -> list[tuple[bool, bytes]]:
+    """Return what sorts `key` among others as Oxia does."""
+    parts = key.encode().split(b"/")
+    last = len(parts) - 1
+    return [(at < last, part) for at, part in enumerate(parts)]
+
+
+def children_range(path: str) -> tuple[str, str]:
+    """Return the range of the keys directly below `path`."""
+    _, below = prefixed(path)
+    return below, below + "/"
+
+
+def subtree_range(path: str) -> tuple[str, str]:
+    """Return the range of all keys below `path`, however deep."""
+    _, below = prefixed(path)
+    return below, f"{below[:-1]}{NEXT}/"
+
+
+def next_key(key: str) -> str:
+    """Return the first key that could come after `key`."""
+    return key + NEXT
+
+
+def key_hash(key: str) -> int:
+    """Return the number that says which shard holds `key`."""
+    import xxhash
+
+    return xxhash.xxh3_64_intdigest(key.encode()) & 0xFFFFFFFF
+
 
 SERVICE: Final = "/io.streamnative.oxia.proto.OxiaClient/"
 # The server's largest gRPC message, with room for the key and the numbers.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pulsar_meta.codecs.errors import DecodeError, UnreachableError
-from pulsar_meta.codecs.snapshot_order import by_path
+from pulsar_meta.codecs.snapshot_lines import by_path
 
 if TYPE_CHECKING:
     import sqlite3

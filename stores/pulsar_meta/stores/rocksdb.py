@@ -10,6 +10,11 @@ opens the database read-write. What was written is read back, through a second o
 A value is stored after a header of big-endian numbers: int32 header size (41; later versions may only make
 it longer), int32 format (1 or more), int64 version, owner, created ms, modified ms, one byte "ephemeral".
 Source: apache/pulsar RocksdbMetadataStore.MetaValue.
+
+The format of a RocksDB database's tables: an older RocksDB does not open tables of a newer format.
+
+The last twelve bytes of a table are its format (uint32) and a magic number (uint64), little-endian.
+Source: facebook/rocksdb table/format.cc (Footer).
 """
 
 from __future__ import annotations
@@ -22,8 +27,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from pulsar_meta.access.files import Stamps
 from pulsar_meta.access.rocksdb import ReadOnlyDatabase, check_database, rocksdb_error
-from pulsar_meta.access.stamps import Stamps
 from pulsar_meta.access.urls import split_scheme
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UnreachableError
 from pulsar_meta.stores.base import ABSENT, BaseStore, Deletion, Versioned, Write, prefixed
@@ -31,6 +36,7 @@ from pulsar_meta.stores.rocksdb_writer import DatabaseLock, DatabaseWriter
 
 if TYPE_CHECKING:
     from rocksdict import Rdict
+
 
 AFTER_SLASH: Final = b"0"
 # After so many writes they are read back: bounds what is remembered of them.
@@ -336,3 +342,22 @@ class MetaValue:
     def followed_by(self, data: bytes, owner: int, now: int) -> Self:
         """Return what Pulsar's own client would store next: one version on, modified `now` (ms)."""
         return replace(self, version=self.version + 1, owner=owner, modified=now, data=data)
+
+
+_FOOTER: Final = struct.Struct("<IQ")
+_MAGIC: Final = 0x88E241B785F4CFF7
+
+
+def table_formats(directory: Path) -> frozenset[int]:
+    """Return the formats of the tables in a database's directory; UnreachableError."""
+    found = set()
+    for table in sorted(directory.glob("*.sst")):
+        try:
+            with table.open("rb") as file:
+                file.seek(-_FOOTER.size, 2)
+                form, magic = _FOOTER.unpack(file.read(_FOOTER.size))
+        except OSError as error:
+            raise UnreachableError(f"cannot read it: {error.strerror}", source=str(table)) from error
+        if magic == _MAGIC:
+            found.add(form)
+    return frozenset(found)

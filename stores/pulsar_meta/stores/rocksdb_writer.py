@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pulsar_meta.access.scratch import ScratchDirectory
+from pulsar_meta.access.files import ScratchDirectory
 from pulsar_meta.codecs.errors import GuardError, UnreachableError
 
 _held: Final[set[Path]] = set()

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
-from pulsar_meta.codecs.checksum import crc32c
 from pulsar_meta.codecs.errors import UsageError
+from pulsar_meta.codecs.hashes import crc32c
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.codecs.snapshot_lines import Sums, foot_line, head_line, value_line
-from pulsar_meta.codecs.snapshot_order import OrderSeen, order_facts
+from pulsar_meta.codecs.snapshot_lines import OrderSeen, Sums, foot_line, head_line, order_facts, value_line
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.snapshot import SnapshotStore
 

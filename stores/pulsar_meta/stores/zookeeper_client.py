@@ -19,9 +19,8 @@ from importlib.util import find_spec
 from threading import Event, Timer
 from typing import Any, Final
 
-from pulsar_meta.access.credentials import user_password
 from pulsar_meta.access.sockets import no_answer, nobody_listens
-from pulsar_meta.access.urls import ServerUrl
+from pulsar_meta.access.urls import ServerUrl, user_password
 from pulsar_meta.codecs.errors import UnreachableError, UsageError
 from pulsar_meta.stores.base import Write
 

@@ -39,8 +39,7 @@ from pulsar_meta.codecs.zookeeper_files.log import (
     is_ephemeral,
     read_log,
 )
-from pulsar_meta.codecs.zookeeper_files.snapshot import Snapshot, read_snapshot, unpack_snappy
-from pulsar_meta.codecs.zookeeper_files.tree import Node, Tree
+from pulsar_meta.codecs.zookeeper_files.snapshot import Node, Snapshot, Tree, read_snapshot, unpack_snappy
 from pulsar_meta.stores.base import BaseStore, Change, Versioned, behind, is_within, joined, prefixed
 
 OPTIONS: Final = frozenset({"at", "zxid", "logs", "chroot"})

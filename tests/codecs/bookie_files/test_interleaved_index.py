@@ -8,11 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsar_meta.codecs.bookie_files.interleaved_index import (
-    decode_index_header,
-    location_of,
-    locations,
-)
+from pulsar_meta.codecs.bookie_files.entry_log import decode_index_header, location_of, locations
 from pulsar_meta.codecs.errors import DecodeError
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pulsar_meta.codecs.json_literals import Number
+from pulsar_meta.codecs.json_text import Number
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pulsar_meta.codecs.documents.kinds import fitting_kinds, kind_of, kind_of_p
 from pulsar_meta.codecs.documents.value import SCALABLE_KINDS, TRANSACTION_KINDS
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.metadata.envelope import wrap_envelope
-from pulsar_meta.codecs.protobuf.wire_fields import bytes_field
+from pulsar_meta.codecs.protobuf.parse import bytes_field
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
 
 LEDGER = bytes.fromhex("0a090807100a18e8072001")

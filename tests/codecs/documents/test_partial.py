@@ -6,7 +6,7 @@ import pytest
 
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.codecs.protobuf.wire_fields import bytes_field
+from pulsar_meta.codecs.protobuf.parse import bytes_field
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
 
 CURSOR = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=7, markDeleteEntryId=3)

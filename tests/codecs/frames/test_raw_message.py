@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.frames.raw_message import decode_raw_message
+from pulsar_meta.codecs.frames.frame import decode_raw_message
 from pulsar_meta.proto.PulsarApi_pb2 import MessageIdData
 
 

@@ -14,8 +14,8 @@ from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER, dumps
 from pulsar_meta.codecs.protobuf.from_json import json_to_message
+from pulsar_meta.codecs.protobuf.parse import bytes_field
 from pulsar_meta.codecs.protobuf.to_json import message_to_json
-from pulsar_meta.codecs.protobuf.wire_fields import bytes_field
 from pulsar_meta.proto.DataFormats_pb2 import BookieServiceInfoFormat, LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata

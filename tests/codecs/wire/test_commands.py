@@ -12,17 +12,15 @@ from hypothesis import strategies as st
 
 from pulsar_meta.codecs.documents.document import DecodeOptions, decode_document, encode_document
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.wire.command_json import (
-    command_to_json,
-    decode_command_stream,
-    encode_command_stream,
-    json_to_command,
-)
 from pulsar_meta.codecs.wire.commands import (
     body_of,
     command_name,
+    command_to_json,
+    decode_command_stream,
     decode_commands,
     encode_command,
+    encode_command_stream,
+    json_to_command,
     newer_type,
     take_command,
 )

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.zookeeper_files.log import Create, LogEnd, Transaction, changes_of, read_log
-from pulsar_meta.codecs.zookeeper_files.snapshot import read_snapshot, unpack_snappy
-from pulsar_meta.codecs.zookeeper_files.tree import Tree
+from pulsar_meta.codecs.zookeeper_files.snapshot import Tree, read_snapshot, unpack_snappy
 
 HEADER = b"ZKLG" + pack(">iq", 2, 0)
 

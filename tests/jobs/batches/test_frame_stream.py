@@ -14,20 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.codecs.frames.broker_metadata import (
+from pulsar_meta.codecs.frames.frame import (
     INTERCEPTORS,
     MetadataAppender,
+    decode_frame,
+    encode_frame,
+    encode_prefix,
     parse_interceptors,
     strip_broker_metadata,
 )
-from pulsar_meta.codecs.frames.frame import decode_frame, encode_frame, encode_prefix
-from pulsar_meta.jobs.batches.frame_stream import (
-    FrameCount,
-    attach_frames,
-    read_frames,
-    strip_frames,
-    write_frame,
-)
+from pulsar_meta.jobs.batches.packing import FrameCount, attach_frames, read_frames, strip_frames, write_frame
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 from tests.cli.program import pulsar_meta_here
 from tests.jobs.captured_frames import fail, frames_of

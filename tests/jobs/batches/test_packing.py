@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from pulsar_meta.codecs.frames.batch import open_entry
-from pulsar_meta.codecs.frames.broker_metadata import strip_broker_metadata
 from pulsar_meta.codecs.frames.entry_json import properties_of
-from pulsar_meta.codecs.frames.frame import decode_frame
+from pulsar_meta.codecs.frames.frame import decode_frame, strip_broker_metadata
 from pulsar_meta.jobs.batches.batch_plan import BatchPlan, BatchPlanDocument
 from pulsar_meta.jobs.batches.batching import Batching
-from pulsar_meta.jobs.batches.frame_stream import read_frames
+from pulsar_meta.jobs.batches.packing import read_frames
 from tests.cli.program import pulsar_meta_here
 from tests.jobs.captured_frames import frames_of
 

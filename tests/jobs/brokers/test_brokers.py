@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.jobs.brokers.lookup_properties import published_properties
 from pulsar_meta.jobs.brokers.registered import (
     STOCK,
     BrokerPlace,
@@ -20,6 +19,7 @@ from pulsar_meta.jobs.brokers.registered import (
     broker_document,
     match_broker,
     match_notes,
+    published_properties,
 )
 from tests.cli.program import as_text, pulsar_meta_here
 

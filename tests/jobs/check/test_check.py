@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, TopicName, ledger_path
 from pulsar_meta.entries.joined import JoinedEntries
 from pulsar_meta.entries.registry import open_entries

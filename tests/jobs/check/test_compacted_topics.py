@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.memory import MemoryStore

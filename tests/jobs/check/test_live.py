@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -50,7 +50,7 @@ class DeletingStore(MemoryStore):
         self.values = dict(healthy.values)
         self._record, self._reads = record, reads
 
-    def read_many(self, paths: list[str]) -> list[Versioned | None]:
+    def read_many(self, paths: Sequence[str]) -> list[Versioned | None]:
         if self._record in paths:
             self._reads -= 1
             if not self._reads:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.registry import open_entries

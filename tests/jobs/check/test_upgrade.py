@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries

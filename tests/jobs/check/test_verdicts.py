@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.check.checkup import Checkup, checkup

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.envelope import decode_cursor
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.entries.entry_choice import Bound, Limits, Range, choose

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pulsar_meta.codecs.metadata.envelope import open_envelope, wrap_envelope
-from pulsar_meta.codecs.metadata.ledger_properties import Edit
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger, open_envelope, wrap_envelope
+from pulsar_meta.codecs.metadata.ledger_metadata import Edit
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.index.properties import property_rule, remove_properties
-from pulsar_meta.jobs.rewrite.batches import Batches
+from pulsar_meta.jobs.rewrite.apply import Batches
 from pulsar_meta.jobs.topics.scope import Scope, select
 from pulsar_meta.jobs.topics.shadow import SOURCE
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.errors import PulsarMetaError
-from pulsar_meta.codecs.metadata.cookie import decode_cookie
-from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata
+from pulsar_meta.codecs.metadata.ledger_metadata import decode_cookie, decode_ledger_metadata
 from pulsar_meta.codecs.names import LEDGERS, ledger_of_path
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.rebuild.ledgers import FoundLedger, disks_of, examine, judged, master_key

@@ -8,16 +8,14 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError, UsageError
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.metadata.envelope import decode_cursor, decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.offload import open_offload
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.rebuild.broker_logs import names_in_log
 from pulsar_meta.jobs.rebuild.evidence import Rebuilt
-from pulsar_meta.jobs.rebuild.names import read_names
-from pulsar_meta.jobs.rebuild.objects import names_in_objects
+from pulsar_meta.jobs.rebuild.names import names_in_log, read_names
+from pulsar_meta.jobs.rebuild.old_store import names_in_objects
 from pulsar_meta.jobs.rebuild.rebuilt import Known, rebuilt_values
 from pulsar_meta.jobs.topics.bookkeeper import read_bookkeeper_ledger
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator

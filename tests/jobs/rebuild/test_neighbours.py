@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_meta.jobs.rebuild.neighbours import Ends, neighbours
+from pulsar_meta.jobs.rebuild.groups import Ends, neighbours
 
 KEYS = st.lists(st.integers(0, 3), max_size=2, unique=True).map(tuple)
 ENDS = st.builds(Ends, before=KEYS, after=KEYS)

@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.errors import PulsarMetaError
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.envelope import decode_cursor, decode_managed_ledger
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName, ledger_of_path, ledger_path
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.rebuild.evidence import Rebuilt
 from pulsar_meta.jobs.rebuild.old_store import read_old_store
 from pulsar_meta.jobs.rebuild.rebuilt import Known, rebuilt_values
 from pulsar_meta.jobs.topics.topic import read_topic
-from pulsar_meta.jobs.values.left_out import copied
+from pulsar_meta.jobs.values.places import copied
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 from pulsar_meta.stores.base import is_within

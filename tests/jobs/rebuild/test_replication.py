@@ -12,20 +12,19 @@ import pytest
 
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.frames.frame import Frame
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.envelope import decode_cursor
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.rebuild.clues import DataClues
-from pulsar_meta.jobs.rebuild.evidence import Rebuilt
+from pulsar_meta.jobs.rebuild.evidence import DataClues, Rebuilt
 from pulsar_meta.jobs.rebuild.groups import group_ledgers
+from pulsar_meta.jobs.rebuild.kinds import plain, read_plain
 from pulsar_meta.jobs.rebuild.names import GivenNames, Named
 from pulsar_meta.jobs.rebuild.old_store import OldStore
-from pulsar_meta.jobs.rebuild.plain_forms import plain, read_plain
 from pulsar_meta.jobs.rebuild.rebuilt import Known, rebuilt_values, scan_disks
 from pulsar_meta.jobs.rebuild.replication import Acked, Markers, Replicated, Same, Standing, standings, whose
 from pulsar_meta.jobs.rebuild.scan import LedgerScan, Scanned, scan_here
 from pulsar_meta.jobs.topics.topic import Position, parse_position
-from pulsar_meta.jobs.values.counters import IDGEN
+from pulsar_meta.jobs.values.places import IDGEN
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 from pulsar_meta.proto.PulsarApi_pb2 import MessageMetadata
 from pulsar_meta.proto.ReplicatedSubscriptions_pb2 import Snapshot, SnapshotRequest, SnapshotResponse

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pulsar_meta.entries.ensemble import Ensembles, Segment
+from pulsar_meta.entries.bookie_client import Ensembles, Segment
 from pulsar_meta.jobs.rebuild.striping import Quorum, Striping, chosen, stripings, usual_quorums
 
 A, B, C, D = "a:1", "b:1", "c:1", "d:1"

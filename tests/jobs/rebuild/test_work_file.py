@@ -10,8 +10,7 @@ import pytest
 
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, PulsarMetaError, UsageError
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.rebuild.scan import LedgerScan, scan_here
-from pulsar_meta.jobs.rebuild.work_file import WorkFile, looked_at
+from pulsar_meta.jobs.rebuild.scan import LedgerScan, WorkFile, looked_at, scan_here
 
 
 def never(ledger_ids: Iterable[int]) -> Iterator[LedgerScan]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.envelope import decode_cursor
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource

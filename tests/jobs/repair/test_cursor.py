@@ -10,7 +10,7 @@ import pytest
 
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.acks import acks_of
-from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor
+from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, decode_cursor
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries

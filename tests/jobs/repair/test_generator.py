@@ -11,7 +11,7 @@ import pytest
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.jobs.repair.generator import repair_generator
-from pulsar_meta.jobs.values.counters import IDGEN
+from pulsar_meta.jobs.values.places import IDGEN
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.memory import MemoryStore
 from pulsar_meta.stores.registry import open_store

@@ -10,9 +10,7 @@ import pytest
 
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.acks import acks_of
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
-from pulsar_meta.codecs.metadata.envelope import wrap_envelope
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.metadata.envelope import decode_cursor, decode_managed_ledger, wrap_envelope
 from pulsar_meta.codecs.names import TopicName, ledger_path, split_managed_ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
-from pulsar_meta.codecs.metadata.envelope import is_enveloped
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger, is_enveloped
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.repair.offload import repair_offload
+from pulsar_meta.jobs.repair.generator import repair_offload
 from pulsar_meta.jobs.repair.repair import Repair
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.topics.topic import read_topic

@@ -8,7 +8,7 @@ import pytest
 
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.jobs.repair.partitions import repair_partitions
+from pulsar_meta.jobs.repair.generator import repair_partitions
 from tests.jobs.repair.conftest import Patient
 
 PARTED = TopicName.parse("parted")

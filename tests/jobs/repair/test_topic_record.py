@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pulsar_meta.codecs.errors import NotFoundError
+from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries

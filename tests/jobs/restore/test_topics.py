@@ -11,8 +11,8 @@ import pytest
 from pulsar_meta.codecs.names import TopicName, ledger_of_path, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.registry import open_entries
-from pulsar_meta.jobs.restore.remains import Remains
 from pulsar_meta.jobs.restore.topics import Belongings
+from pulsar_meta.jobs.restore.values import Remains
 from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of
 from pulsar_meta.jobs.topics.scope import chosen_topics
 from pulsar_meta.jobs.topics.topic import read_topic
@@ -99,7 +99,7 @@ def test_what_is_not_on_the_disks_stays_out(store: Store, capture: Callable[[str
 
 
 def _ledgers(record: Versioned) -> list[int]:
-    from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, ledgers_by_id
+    from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger, ledgers_by_id
 
     return [ledger.ledgerId for ledger in ledgers_by_id(decode_managed_ledger(record.value))]
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_meta.jobs.rewrite.apply import Speed
-from pulsar_meta.jobs.rewrite.batches import Batches
+from pulsar_meta.jobs.rewrite.apply import Batches, Speed
 from pulsar_meta.jobs.rewrite.decision import Decided, Decision, Summary, keep, write
 from pulsar_meta.jobs.rewrite.guards import Overrides
 from pulsar_meta.jobs.rewrite.readable import Readers

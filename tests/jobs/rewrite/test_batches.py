@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulsar_meta.jobs.rewrite.batches import Batches, level_by_level
+from pulsar_meta.jobs.rewrite.apply import Batches, level_by_level
 from pulsar_meta.jobs.rewrite.decision import Change, Decided, write
 from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.memory import MemoryStore

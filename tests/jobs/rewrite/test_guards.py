@@ -19,8 +19,16 @@ from pulsar_meta.jobs.rewrite.guards import (
     bundles_named,
     owners_path,
 )
-from pulsar_meta.jobs.rewrite.readable import Readability, Readers, registered_versions
-from pulsar_meta.jobs.rewrite.releases import TABLE, Form, Verdict, parse_version, verdict_of
+from pulsar_meta.jobs.rewrite.readable import (
+    TABLE,
+    Form,
+    Readability,
+    Readers,
+    Verdict,
+    parse_version,
+    registered_versions,
+    verdict_of,
+)
 from pulsar_meta.jobs.rewrite.run_files import check_identity, read_identity
 from pulsar_meta.jobs.rewrite.undo_log import read_records
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.envelope import decode_cursor
 from pulsar_meta.codecs.names import split_managed_ledger_path
 from pulsar_meta.stores.base import ABSENT
 from pulsar_meta.stores.registry import open_store

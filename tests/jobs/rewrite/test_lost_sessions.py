@@ -16,9 +16,8 @@ import pytest
 from kazoo.client import KazooClient
 
 from pulsar_meta.codecs.errors import UnreachableError
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
-from pulsar_meta.jobs.rewrite.apply import GROUP_VALUES, Speed
-from pulsar_meta.jobs.rewrite.batches import Batches, chunks
+from pulsar_meta.codecs.metadata.envelope import decode_cursor
+from pulsar_meta.jobs.rewrite.apply import GROUP_VALUES, Batches, Speed, chunks
 from pulsar_meta.jobs.rewrite.rules import Recompression
 from pulsar_meta.jobs.rewrite.run_files import read_identity
 from pulsar_meta.jobs.rewrite.undo import leave_touched, undone

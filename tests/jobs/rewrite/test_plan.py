@@ -10,7 +10,7 @@ from pulsar_meta.codecs.errors import (
     GuardError,
 )
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.jobs.rewrite.batches import Batches
+from pulsar_meta.jobs.rewrite.apply import Batches
 from pulsar_meta.jobs.rewrite.decision import Summary, digest
 from pulsar_meta.jobs.rewrite.guards import Overrides
 from pulsar_meta.jobs.rewrite.plan import (

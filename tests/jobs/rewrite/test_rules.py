@@ -8,14 +8,15 @@ from google.protobuf.message import Message
 
 from pulsar_meta.codecs.compression import CODECS
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
-from pulsar_meta.codecs.metadata.envelope import open_envelope, wrap_envelope
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
-from pulsar_meta.jobs.rewrite.broker_conf import read_broker_conf
+from pulsar_meta.codecs.metadata.envelope import (
+    decode_cursor,
+    decode_managed_ledger,
+    open_envelope,
+    wrap_envelope,
+)
 from pulsar_meta.jobs.rewrite.decision import Decision
-from pulsar_meta.jobs.rewrite.estimate import estimate
 from pulsar_meta.jobs.rewrite.readable import Readers
-from pulsar_meta.jobs.rewrite.rules import MinGain, Recompression
+from pulsar_meta.jobs.rewrite.rules import MinGain, Recompression, estimate, read_broker_conf
 from pulsar_meta.jobs.topics.scope import Kind, Scope, select, select_listed
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo
 from pulsar_meta.stores.base import ABSENT, Versioned

@@ -13,8 +13,7 @@ from pulsar_meta.codecs.errors import PulsarMetaError
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.engine import SparkSettings
 from pulsar_meta.jobs.entries.entry_sources import Sources
-from pulsar_meta.jobs.rebuild.scan import LedgerScan, scan_here
-from pulsar_meta.jobs.rebuild.work_file import WorkFile, looked_at
+from pulsar_meta.jobs.rebuild.scan import LedgerScan, WorkFile, looked_at, scan_here
 from pulsar_meta.jobs.spark.rebuild import LEDGERS_A_TASK, scan_with_spark
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_meta.codecs.names import ledger_path
-from pulsar_meta.entries.ensemble import Ensembles, Segment
+from pulsar_meta.entries.bookie_client import Ensembles, Segment
 from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of
 from pulsar_meta.jobs.topics.placement import Placement, placement_on, with_end
 from pulsar_meta.jobs.topics.topic import Ledger

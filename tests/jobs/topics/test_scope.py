@@ -8,8 +8,7 @@ import pytest
 
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.jobs.topics.partitions import MANY
-from pulsar_meta.jobs.topics.scope import Scope, chosen_topics, select
+from pulsar_meta.jobs.topics.scope import MANY, Scope, chosen_topics, select
 from pulsar_meta.jobs.topics.topic import all_named, named
 from pulsar_meta.stores.base import ABSENT, Versioned
 from pulsar_meta.stores.memory import MemoryStore

@@ -13,8 +13,7 @@ import pytest
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.metadata.scalable_topic import ScalableTopic
 from pulsar_meta.codecs.names import TopicName
-from pulsar_meta.jobs.topics.partitions import named_topics
-from pulsar_meta.jobs.topics.scope import Scope, select
+from pulsar_meta.jobs.topics.scope import Scope, named_topics, select
 from pulsar_meta.jobs.topics.segments import (
     ScalableTopics,
     migrated_parts,

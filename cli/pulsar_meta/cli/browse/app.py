@@ -19,16 +19,13 @@ from textual.reactive import var
 from textual.widgets import Static
 
 from pulsar_meta.cli.browse.dialogs import FindScreen
-from pulsar_meta.cli.browse.drawing import buttons, fault_line, line
-from pulsar_meta.cli.browse.lanes import Job, Lane, StoppedError
-from pulsar_meta.cli.browse.lines import Lines
-from pulsar_meta.cli.browse.of_findings import Findings
-from pulsar_meta.cli.browse.opened import Opened, Places, Spot
-from pulsar_meta.cli.browse.tree import Branch, StoreTree
+from pulsar_meta.cli.browse.drawing import Job, Lane, Lines, StoppedError, buttons, fault_line, line
+from pulsar_meta.cli.browse.finding_panes import Findings
+from pulsar_meta.cli.browse.tree import Branch, Opened, Places, Spot, StoreTree
 from pulsar_meta.codecs.errors import PulsarMetaError
 
 if TYPE_CHECKING:
-    from pulsar_meta.cli.browse.entries_pane import EntriesPane
+    from pulsar_meta.cli.browse.entry_panes import EntriesPane
     from pulsar_meta.jobs.check.codes import FindingDocument
     from pulsar_meta.jobs.entries.entry_choice import Bound
 
@@ -239,7 +236,7 @@ class Browser(App[None]):
     async def _entries_pane(self) -> EntriesPane | None:
         """Return the pane of entries, which is made when it is wanted first."""
         if self.tab == "entries" and self._entries is None:
-            from pulsar_meta.cli.browse.entries_pane import EntriesPane
+            from pulsar_meta.cli.browse.entry_panes import EntriesPane
 
             self._entries = EntriesPane(self.ask)
             await self.right_side.mount(self._entries)
@@ -291,7 +288,7 @@ class Browser(App[None]):
     @work(group="job")
     async def action_check(self) -> None:
         """Check the topic or the namespace under the cursor, or the whole store."""
-        from pulsar_meta.cli.browse.of_findings import check
+        from pulsar_meta.cli.browse.finding_panes import check
 
         self.findings.begin(self.store_tree.spot)
         names = self.findings.names or []
@@ -324,7 +321,7 @@ class Browser(App[None]):
     @work(group="job")
     async def action_sum(self) -> None:
         """Sum up what lies at and below the place under the cursor."""
-        from pulsar_meta.cli.browse.of_values import sum_of
+        from pulsar_meta.cli.browse.topic_panes import sum_of
 
         tree = self.store_tree
         path, node = tree.spot.path, tree.cursor_node
@@ -355,7 +352,7 @@ class Browser(App[None]):
     @work(exclusive=True, group="find")
     async def find(self, screen: FindScreen, text: str) -> None:
         """Look for a text: a place by its name, an entry by its position, else all paths that have it."""
-        from pulsar_meta.cli.browse.of_search import POSITION, named, search
+        from pulsar_meta.cli.browse.finding_panes import POSITION, named, search
 
         if POSITION.fullmatch(text):
             screen.dismiss(None)
@@ -439,9 +436,9 @@ def _with_own(places: Places, call: Callable[[Opened], T]) -> T:
 def _answer(tab: str, spot: Spot, opened: Opened) -> list[Text]:
     """Return what a pane shows of a place; what it needs is imported now, not for the first screen."""
     if tab == "value":
-        from pulsar_meta.cli.browse.of_values import value_of
+        from pulsar_meta.cli.browse.topic_panes import value_of
 
         return value_of(opened, spot)
-    from pulsar_meta.cli.browse.of_topics import cursors_of, ledgers_of
+    from pulsar_meta.cli.browse.topic_panes import cursors_of, ledgers_of
 
     return ledgers_of(opened, spot) if tab == "ledgers" else cursors_of(opened, spot)

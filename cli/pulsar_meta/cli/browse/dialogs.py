@@ -12,8 +12,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 
-from pulsar_meta.cli.browse.drawing import line
-from pulsar_meta.cli.browse.lines import Lines
+from pulsar_meta.cli.browse.drawing import Lines, line
 
 HINT = "part of a name, /a/path, topic NAME, cursor TOPIC NAME, ledger ID, LEDGER:ENTRY"
 _BOX = """

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pulsar_meta.access.urls import redact
-from pulsar_meta.cli.engine_options import Engine, EngineOptions
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import OtherStores, StoreUrl
+from pulsar_meta.cli.options import Engine, EngineOptions, OtherStores, StoreUrl
 from pulsar_meta.cli.render.findings import VIEW, given_places, with_places
 from pulsar_meta.cli.render.metrics import FindingCounts
 from pulsar_meta.cli.render.tables import Format, View
@@ -29,10 +28,10 @@ from pulsar_meta.jobs.check.codes import Finding, FindingDocument, Severity, cho
 from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.jobs.check.scan import Passes
 from pulsar_meta.jobs.check.scope import ensure_not_empty
-from pulsar_meta.jobs.cursors.limits import Limits
+from pulsar_meta.jobs.cursors.subscriptions import Limits
 from pulsar_meta.jobs.engine import choose_engine
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
-from pulsar_meta.jobs.rewrite.releases import parse_version
+from pulsar_meta.jobs.rewrite.readable import parse_version
 from pulsar_meta.stores.base import Store
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.names import MANAGED_LEDGERS
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
-from pulsar_meta.jobs.rewrite.readable import Readability, Readers
-from pulsar_meta.jobs.rewrite.releases import Form, Verdict, parse_version
+from pulsar_meta.jobs.rewrite.readable import Form, Readability, Readers, Verdict, parse_version
 from pulsar_meta.jobs.topics.nearest import missing
 
 

@@ -9,18 +9,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from pulsar_meta.cli.options import StoreUrl
+from pulsar_meta.cli.options import SCOPE, ScopeOptions, StoreUrl
 from pulsar_meta.cli.render.rewriting import estimate_table, estimate_view
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.rewriting import AllowOtherStore, BulkOptions, WriteOptions, open_for_writing, write
-from pulsar_meta.cli.scope_options import SCOPE, ScopeOptions
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.compression import CODECS
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.jobs.rewrite.broker_conf import read_broker_conf
-from pulsar_meta.jobs.rewrite.estimate import estimate
 from pulsar_meta.jobs.rewrite.plan import apply_plan
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.rules import (
@@ -28,6 +25,8 @@ from pulsar_meta.jobs.rewrite.rules import (
     MinGain,
     Recompression,
     WhereThere,
+    estimate,
+    read_broker_conf,
 )
 from pulsar_meta.jobs.rewrite.run import rewrite_values
 from pulsar_meta.jobs.topics.scope import Kind, Scope, check_named, check_selected

@@ -1,24 +1,39 @@
-"""`pulsar-meta decode`: what values say, from files, stdin, a snapshot or a store."""
+"""`pulsar-meta decode`: what values say, from files, stdin, a snapshot or a store.
+
+`pulsar-meta encode`: the JSON of `decode` back into bytes.
+
+`schema`: what the documents of commands look like, for other programs.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
 import sys
 from collections.abc import Iterator
 from itertools import chain, islice
-from typing import Annotated
+from typing import Annotated, Any, TypedDict
 
 import typer
 
-from pulsar_meta.cli.inputs import STDIN, open_input
-from pulsar_meta.cli.options import ShowPasswords, StoreUrl
-from pulsar_meta.cli.render.tables import Format
+from pulsar_meta.cli.inputs import STDIN, open_input, read_text
+from pulsar_meta.cli.options import Codec, ShowPasswords, StoreUrl
+from pulsar_meta.cli.render.tables import Format, View
+from pulsar_meta.cli.schemas import NAMES, schema_of, what
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.cli.values import emit_stored, place
 from pulsar_meta.codecs.compression import DEFAULT_MAX_SIZE
-from pulsar_meta.codecs.documents.document import DecodeOptions
+from pulsar_meta.codecs.documents.document import (
+    ORDER_LOST,
+    DecodeOptions,
+    Encoded,
+    encode_document,
+    rounded_note,
+)
 from pulsar_meta.codecs.documents.kinds import ENVELOPED, KINDS, checked_kind, kind_of
 from pulsar_meta.codecs.documents.value import JSON_KINDS
-from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.json_text import read_json_sequence
 from pulsar_meta.codecs.metadata.envelope import open_envelope
 from pulsar_meta.jobs.values.value_inputs import (
     InputForm,
@@ -125,3 +140,136 @@ def _raw_bytes(values: list[ValueInput], options: DecodeOptions) -> bytes:
     except DecodeError as error:
         raise error.within(place(value)) from error
     return value.data if envelope is None else envelope.payload
+
+
+def encode(
+    shell: Shell,
+    file: Annotated[
+        str | None, typer.Argument(help="JSON of decode: a document, a list, or NDJSON. Default: stdin.")
+    ] = None,
+    compression: Annotated[
+        Codec | None,
+        typer.Option(
+            "--compression", help="Compress with this codec; none: no envelope. Default: the document's."
+        ),
+    ] = None,
+    threshold: Annotated[
+        int | None,
+        typer.Option("--threshold", min=0, metavar="BYTES", help="Compress only what is larger than this."),
+    ] = None,
+) -> None:
+    """Turn the JSON of decode back into bytes; several values come out as lines of a snapshot.
+
+    -o ndjson writes the line of a snapshot for a single value, too.
+
+    Examples:
+      pulsar-meta decode cursor.bin -o json | pulsar-meta encode > again.bin
+      pulsar-meta encode cursor.json --compression zstd --output cursor.bin
+    """
+    if shell.output_format not in (None, Format.RAW, Format.NDJSON):
+        raise UsageError(f"-o {shell.output_format}: there are bytes (raw) or lines of a snapshot (ndjson)")
+    source = file or STDIN
+    if file in (None, STDIN) and sys.stdin.isatty():
+        raise UsageError("nothing to encode: name a file with the JSON of decode, or pipe it in")
+    documents = _documents(read_text(file, source), source)
+    encoded = _encoded(shell, documents, source, compression, threshold)
+    first = list(_first_two(encoded))
+    if not first:
+        raise UsageError("nothing to encode: no document in the input", source=source)
+    if shell.output_format is Format.RAW and len(first) > 1:
+        raise UsageError("-o raw is for one value, there are several: -o ndjson makes a snapshot of them")
+    if shell.output_format is Format.NDJSON or len(first) > 1:
+        _emit_snapshot(shell, chain(first, encoded))
+    else:
+        shell.emit_bytes([first[0].data])
+
+
+def _documents(text: str, source: str) -> Iterator[object]:
+    """Yield the documents in JSON text: one, a list of them, or one after the other (NDJSON)."""
+    for found in read_json_sequence(text, source=source, literal=True):
+        yield from found if isinstance(found, list) else [found]
+
+
+def _encoded(
+    shell: Shell, documents: Iterator[object], source: str, compression: Codec | None, threshold: int | None
+) -> Iterator[Encoded]:
+    bare: set[str] = set()
+    for at, document in enumerate(documents):
+        place = f"{source}: document {at + 1}"
+        try:
+            encoded = encode_document(document, codec=compression, threshold=threshold)
+        except DecodeError as error:
+            raise DecodeError(error.message.removeprefix("document: "), source=place) from error
+        if not encoded.order_kept:
+            shell.warn(f"{place}: {ORDER_LOST}")
+        if encoded.rounded:
+            shell.warn(f"{place}: {rounded_note(encoded.rounded)}")
+        if compression not in (None, Codec.NONE):
+            _warn_of_bare(shell, document, bare)
+        yield encoded
+
+
+def _warn_of_bare(shell: Shell, document: Any, warned: set[str]) -> None:
+    """Warn once of each kind that brokers never compress that it was not compressed."""
+    kind = checked_kind(document["kind"])
+    if kind not in ENVELOPED and kind not in warned:
+        warned.add(kind)
+        shell.warn(f"{kind}: no broker reads a compressed one, it stays as it is")
+
+
+def _first_two(encoded: Iterator[Encoded]) -> Iterator[Encoded]:
+    for _ in range(2):
+        found = next(encoded, None)
+        if found is None:
+            return
+        yield found
+
+
+def _emit_snapshot(shell: Shell, encoded: Iterator[Encoded]) -> None:
+    with shell.text_out() as out:
+        for at, value in enumerate(encoded):
+            if value.path is None:
+                raise UsageError(
+                    f"document {at + 1} has no path: several values come out as lines of a snapshot"
+                )
+            line = {
+                "path": value.path,
+                "version": value.version,
+                "value": base64.b64encode(value.data).decode(),
+            }
+            out.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+class SchemaName(TypedDict):
+    """A schema that there is, and what it is of: what a command prints, or what else the contract names."""
+
+    name: str
+    of: str
+
+
+def schema(
+    shell: Shell,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A command, or another of the names that there are.")
+    ] = None,
+) -> None:
+    """Print the JSON Schema of what a command prints with -o json or ndjson; without a name which there are.
+
+    It fits one document, and a list of them. More fields may come with a release; those that are there keep
+    their names and types until the next major version (docs/contract.md).
+
+    Examples:
+      pulsar-meta schema check > check.json
+      pulsar-meta check -o json | check-jsonschema --schemafile check.json -
+    """
+    if name is None:
+        names: list[SchemaName] = [{"name": one, "of": what(one)} for one in NAMES]
+        shell.emit(names, VIEW)
+        return
+    if name not in NAMES:
+        raise NotFoundError(f"no schema of {name!r}: pulsar-meta schema lists them")
+    with shell.text_out() as out:
+        out.write(json.dumps(schema_of(name), indent=2) + "\n")
+
+
+VIEW = View(["name", "of"], lambda row: [row["name"], row["of"]], fields=("name", "of"))

@@ -1,23 +1,35 @@
-"""`diff`: two stores side by side."""
+"""`diff`: two stores side by side.
+
+`top`: the biggest values of a store, and how sizes are spread.
+"""
 
 from __future__ import annotations
 
+import re
+import time
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from itertools import chain
 from typing import Annotated
 
 import typer
 
 from pulsar_meta.access.urls import redact
-from pulsar_meta.cli.options import ShowPasswords
+from pulsar_meta.cli.options import AnyWhere, ShowPasswords, StoreUrl
 from pulsar_meta.cli.outputs import talk_json
-from pulsar_meta.cli.render.changes import change_summary
-from pulsar_meta.cli.render.tables import View
-from pulsar_meta.cli.render.text import looked_at
+from pulsar_meta.cli.render.metrics import top_text
+from pulsar_meta.cli.render.pages import bound_of, top_page
+from pulsar_meta.cli.render.rewriting import change_summary
+from pulsar_meta.cli.render.tables import Detail, Format, View, write_table
+from pulsar_meta.cli.render.text import counted, looked_at, size
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.documents.document import DecodeOptions
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.jobs.topics.nearest import missing
+from pulsar_meta.jobs.values.biggest import measure
 from pulsar_meta.jobs.values.comparison import Compared, Terms, compare
+from pulsar_meta.jobs.values.places import places_below
 
 COLUMNS = ["change", "path", "left", "right", "differences"]
 
@@ -118,3 +130,95 @@ def _side(held: Document | None) -> str:
 
 
 VIEW = View(COLUMNS, _row, fields=COLUMNS, title="Differences of two stores")
+
+
+# With the other columns it fits a terminal of 60.
+BAR = 24
+
+
+def top(
+    shell: Shell,
+    where: AnyWhere = None,
+    store: StoreUrl = None,
+    limit: Annotated[int, typer.Option("--limit", "--count", "-n", min=0, help="Show so many values.")] = 20,
+    by_raw: Annotated[bool, typer.Option("--raw-size", help="Sort by size when unpacked.")] = False,
+) -> None:
+    """Show the biggest values (stored and raw size, codec, what they hold) and how all sizes are spread.
+
+    Examples:
+      pulsar-meta top --store zk://zk1:2181 -n 50
+      pulsar-meta top /managed-ledgers/public --store snapshot:all.ndjson.zst
+      pulsar-meta top -o html --output sizes.html
+      pulsar-meta top -o openmetrics --output pulsar_store.prom
+    """
+    with shell.store(store) as opened:
+        shell.warn_of_old_parts(opened, (where or [])[1:2])
+        paths = places_below(opened, where or ["/"])
+        with shell.progress(unit="values") as progress:
+            values = chain.from_iterable(map(opened.scan, paths))
+            sizes = measure(values, limit, by_raw=by_raw, advance=progress.advance)
+            document = sizes.document(opened.url)
+        if not document["total"]["count"]:
+            raise missing(opened, paths[0])
+        _emit(shell, document, redact(opened.url))
+
+
+def _emit(shell: Shell, document: Document, source: str) -> None:
+    """Write the answer: where a person looks as tables, in lines and CSV the biggest values alone."""
+    match shell.format:
+        case Format.TABLE:
+            with shell.text_out() as out:
+                total = document["total"]
+                stored, raw = size(total["size"]), size(total["raw_size"])
+                out.write(f"{counted(total['count'], 'values')}, {stored} stored, {raw} unpacked\n")
+                for name, view in TABLES.items():
+                    out.write("\n")
+                    write_table(_with_most(document[name]), out, view)
+        case Format.OPENMETRICS:
+            with shell.text_out() as out:
+                out.write(top_text(document, time.time()))
+        case Format.HTML:
+            with shell.text_out() as out:
+                out.write(top_page(document, source))
+        case Format.PLAIN | Format.CSV:
+            shell.emit(document["biggest"], BIGGEST)
+        case _:
+            shell.emit([document], Detail(lambda answer: ()), single=True)
+
+
+def _with_most(rows: Sequence[Document]) -> Iterator[Document]:
+    most = max((row["count"] for row in rows if "count" in row), default=1)
+    return ({**row, "most": most} for row in rows)
+
+
+def _big_row(value: Document) -> list[str]:
+    holds = [counted(count, _words(name)) for name, count in value["holds"].items()]
+    broken = [f"BROKEN: {value['error']}"] if "error" in value else []
+    sizes = [str(value["size"]), str(value["raw_size"]), value["codec"] or ""]
+    return [*sizes, value["kind"] or "unknown", ", ".join(holds + broken), value["path"]]
+
+
+def _words(name: str) -> str:
+    """Return the name of a field in words: `acked_ranges` and `individualDeletedMessages` alike."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", name).lower()
+
+
+def _class_row(row: Document) -> list[str]:
+    bar = "#" * max(1, row["count"] * BAR // row["most"])
+    return [bound_of(row), str(row["count"]), str(row["size"]), bar]
+
+
+def _namespace_row(row: Document) -> list[str]:
+    return [row["namespace"], str(row["count"]), str(row["size"]), str(row["raw_size"])]
+
+
+SIZES = frozenset({"values", "stored (bytes)", "unpacked (bytes)"})
+BIGGEST = View(
+    ["stored (bytes)", "unpacked (bytes)", "codec", "kind", "holds", "path"],
+    _big_row,
+    SIZES,
+    fields=("path", "name", "version", "kind", "codec", "size", "raw_size", "holds", "error"),
+)
+HISTOGRAM = View(["size", "values", "stored (bytes)", "share"], _class_row, SIZES)
+NAMESPACES = View(["namespace", "values", "stored (bytes)", "unpacked (bytes)"], _namespace_row, SIZES)
+TABLES = {"biggest": BIGGEST, "histogram": HISTOGRAM, "namespaces": NAMESPACES}

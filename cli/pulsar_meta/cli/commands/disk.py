@@ -1,8 +1,14 @@
-"""`disk`: what takes the place on bookies' disks."""
+"""`disk`: what takes the place on bookies' disks.
+
+`ledgers`: what lies on disks, ledger by ledger.
+
+`whois`: whose ledgers are, and why they are still kept.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import PurePath
@@ -13,12 +19,14 @@ import typer
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.options import EntriesUrls, OtherStores, StoreUrl
-from pulsar_meta.cli.render.tables import View
+from pulsar_meta.cli.render.tables import Detail, View
 from pulsar_meta.cli.render.text import counted, looked_at, size, unsized
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import UsageError
 from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.disk.contents import ledger_lines, lines_by_log
 from pulsar_meta.jobs.disk.usage import (
     DELETED,
     ORPHAN,
@@ -31,9 +39,12 @@ from pulsar_meta.jobs.disk.usage import (
     total_of,
     usage_of,
 )
+from pulsar_meta.jobs.disk.whois import IN_MEMORY
+from pulsar_meta.jobs.disk.whois import whois as owners_and_reasons
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
 from pulsar_meta.jobs.topics.other_clusters import OtherClusters
 from pulsar_meta.jobs.topics.scope import check_inhabited
+from pulsar_meta.jobs.topics.topic import parse_ledger_id
 from pulsar_meta.stores.base import Store
 
 
@@ -167,3 +178,180 @@ LOGS = View(
     title="What takes the place on disks, by entry log",
     bars={"bytes": "size", "dead": "dead"},
 )  # fmt: skip
+
+
+def ledgers(
+    shell: Shell,
+    entries: EntriesUrls = None,
+    store: StoreUrl = None,
+    by_log: Annotated[
+        bool, typer.Option("--by-log", help="A line for each ledger in each entry log, deleted ones too.")
+    ] = False,
+) -> None:
+    """List the ledgers that lie on disks, with entries, bytes, times and files.
+
+    Bytes are those of records in the logs; the times those of the first and the last entry, where they are
+    messages. With --by-log the logs themselves say what is in them: by the map at the end of a sealed one,
+    which has no numbers of entries, else by their records. No store is needed (--store is for bookie:).
+
+    Examples:
+      pulsar-meta ledgers --entries bookie-disk:data/bookie
+      pulsar-meta ledgers --by-log --entries bookie-disk:data/bookie -o csv
+    """
+    urls, faults = shell.entries_urls(entries), Faults(shell)
+    with ExitStack() as stack:
+        has_store = store is not None or shell.settings.store is not None
+        opened = stack.enter_context(shell.store(store)) if has_store else None
+        source = stack.enter_context(open_entry_sources(urls, opened))
+        counts = Counter[str]()
+        lines = (
+            lines_by_log(source, faults, lambda: counts.update(logs=1))
+            if by_log
+            else ledger_lines(source, faults)
+        )
+        shell.emit(_counted(lines, counts), BY_LOG if by_log else LEDGERS_VIEW)
+        nouns = ("logs", "ledgers") if by_log else ("ledgers", "entries")
+        shell.account({noun: counts[noun] for noun in nouns}, unsized(counts["unsized"]))
+        faults.end(source)
+
+
+def _counted(lines: Iterable[Document], counts: Counter[str]) -> Iterator[Document]:
+    """Yield the lines and count, each ledger once, what comes by."""
+    ledgers = set[int]()
+    for line in lines:
+        ledgers.add(line["ledger_id"])
+        counts["entries"] += line["entries"] or 0
+        counts["unsized"] += line.get("unsized", 0)
+        yield line
+    counts["ledgers"] = len(ledgers)
+
+
+def _row(line: Document) -> list[str]:
+    times = ("" if line[name] is None else iso_time(line[name]) or "" for name in ("first_time", "last_time"))
+    numbers = (str(line[name]) for name in ("entries", "first_entry", "last_entry", "size"))
+    return [str(line["ledger_id"]), line["bookie"] or "", *numbers, *times, ", ".join(line["files"])]
+
+
+def _entry_log_row(line: Document) -> list[str]:
+    entries = "" if line["entries"] is None else str(line["entries"])
+    name = PurePath(line["log"]).name
+    return [name, line["bookie"] or "", str(line["ledger_id"]), entries, str(line["size"]), line["read"]]
+
+
+LEDGERS_VIEW = View(
+    ["ledger", "bookie", "entries", "first", "last", "bytes", "first time", "last time", "files"],
+    _row,
+    frozenset({"ledger", "entries", "first", "last", "bytes"}),
+    fields=(
+        "ledger_id", "bookie", "entries", "first_entry", "last_entry", "size", "unsized", "first_time",
+        "last_time", "files",
+    ),
+)  # fmt: skip
+BY_LOG = View(
+    ["log", "bookie", "ledger", "entries", "bytes", "read"],
+    _entry_log_row,
+    frozenset({"ledger", "entries", "bytes"}),
+    fields=("log", "bookie", "ledger_id", "entries", "size", "read"),
+)
+
+
+def whois(
+    shell: Shell,
+    ledgers: Annotated[list[str], typer.Argument(metavar="LEDGER…", help="Numbers of ledgers.")],
+    store: StoreUrl = None,
+    entries: EntriesUrls = None,
+    other_stores: OtherStores = None,
+) -> None:
+    """Show whose ledgers are, their state, bookies and bytes, and why they are still kept.
+
+    Topics, cursors, schemas, compaction and indexes of delayed messages name ledgers; what BookKeeper's
+    metadata says a ledger was created for is shown beside. With --entries also what is here of each; without
+    a store that is all there is. One pass over the store for all ledgers together.
+
+    Examples:
+      pulsar-meta whois 123 456 --store zk://zk1:2181
+      pulsar-meta whois 123 --entries bookie-disk:data/bookie
+    """
+    wanted = list(dict.fromkeys(map(parse_ledger_id, ledgers)))
+    urls = list(entries or shell.settings.entries)
+    faults, unseen = Faults(shell), dict[str, str]()
+    with ExitStack() as stack:
+        has_store = store is not None or shell.settings.store is not None
+        opened = stack.enter_context(shell.store(store)) if has_store else None
+        if opened is None and not urls:
+            raise UsageError("neither store nor entries: give --store URL or --entries URL")
+        source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
+        others = None
+        if opened is not None:
+            beside = [stack.enter_context(shell.other_store(url)) for url in other_stores or ()]
+            others = OtherClusters(opened, beside, faults)
+        found = list(owners_and_reasons(wanted, opened, source, faults, unseen.__setitem__, others))
+        shell.emit(found, WHOIS_VIEW)
+        left_out = dict(unseen)
+        left_out |= {"owners": "no --store"} if opened is None else {IN_MEMORY: "not visible here"}
+        left_out |= {"entries": "no --entries"} if source is None else {}
+        if found or not faults.worst:
+            shell.account({"ledgers": len(found)}, left_out)
+        faults.end(source)
+
+
+def _lines(document: Document) -> Iterator[str]:
+    yield f"ledger {document['ledger_id']}  {_whose(document)}"
+    known = ", ".join(_known(document))
+    if known:
+        yield f"  {known}"
+    if document["bookies"]:
+        yield f"  bookies: {', '.join(document['bookies'])}"
+    yield from _here(document)
+    for owner in document["named_by"]:
+        shadow = f", a shadow of {owner['shadow_of']}" if "shadow_of" in owner else ""
+        cluster = f"{owner['cluster']} " if "cluster" in owner else ""
+        yield f"  named by {cluster}{owner['path']} ({owner['role']}{shadow})"
+    if document["created_for"] is not None and not document["named_by"]:
+        one = document["created_for"]
+        yield f"  created as {one['role']} of {one['name']}{_of(one['cursor'])}"
+    yield from (f"  kept: {reason}" for reason in document["kept_by"])
+
+
+def _known(document: Document) -> Iterator[str]:
+    """Yield what BookKeeper and the topic say of a ledger."""
+    if document["metadata"] in ("absent", "broken"):
+        yield f"BookKeeper's metadata {document['metadata']}"
+    if document["state"] is not None:
+        yield document["state"]
+    if document["entries"] is not None:
+        yield counted(document["entries"], "entries")
+    if document["size"] is not None:
+        yield size(document["size"])
+    for name in ("created", "closed"):
+        if document[name] is not None:
+            yield f"{name} {iso_time(document[name])}"
+
+
+def _here(document: Document) -> Iterator[str]:
+    """Yield what the entries that were given say of a ledger."""
+    if document["entries_here"] is None:
+        return
+    files = f" in {', '.join(document['files'])}" if document["files"] else ""
+    yield f"  here: {counted(document['entries_here'], 'entries')}, {size(document['size_here'])}{files}"
+    if document["content"] is not None:
+        times = (iso_time(document[name]) for name in ("first_time", "last_time") if document[name])
+        yield ", ".join(filter(None, [f"  holds: {document['content']}", " to ".join(filter(None, times))]))
+
+
+def _whose(document: Document) -> str:
+    if document["name"] is None:
+        return "owner not known" if document["metadata"] == "unread" else "nobody names it"
+    return f"{document['role']} of {document['name']}{_of(document['cursor'])}"
+
+
+def _of(cursor: str | None) -> str:
+    return "" if cursor is None else f" {cursor}"
+
+
+FIELDS = (
+    "ledger_id", "role", "name", "cursor", "metadata", "state", "entries", "size", "created", "closed",
+    "bookies", "entries_here", "size_here", "files", "content", "first_time", "last_time",
+    "created_for", "named_by", "kept_by", "scalable_topic",
+)  # fmt: skip
+WHOIS_VIEW = Detail(_lines, fields=FIELDS)

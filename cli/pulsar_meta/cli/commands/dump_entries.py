@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from pulsar_meta.cli.engine_options import EngineOptions, Jobs, processes
 from pulsar_meta.cli.entry_options import (
     LimitOptions,
     LookOptions,
@@ -21,7 +20,7 @@ from pulsar_meta.cli.entry_options import (
 )
 from pulsar_meta.cli.entry_output import as_columns, write_frames, write_portions
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EntriesUrls, StoreUrl
+from pulsar_meta.cli.options import EngineOptions, EntriesUrls, Jobs, StoreUrl, processes
 from pulsar_meta.cli.render.entries import (
     PARQUET_TYPES,
     TEMPLATE_TYPES,

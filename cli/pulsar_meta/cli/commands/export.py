@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from pulsar_meta.cli.engine_options import EngineOptions, Jobs, processes
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EntriesUrls, StoreUrl
+from pulsar_meta.cli.options import EngineOptions, EntriesUrls, Jobs, StoreUrl, processes
 from pulsar_meta.cli.render.tables import Format
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.shell import Exit, Shell

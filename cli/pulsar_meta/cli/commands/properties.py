@@ -1,25 +1,37 @@
-"""`properties`, `set-property` and `unset-property`: what ledgers carry since PIP-404."""
+"""`properties`, `set-property` and `unset-property`: what ledgers carry since PIP-404.
+
+`build-index`: the first index of every ledger as a property of it.
+
+`check-index`: whether the indexes of topics go on, ledger by ledger.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Annotated
 
 import typer
 
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import StoreUrl
+from pulsar_meta.cli.options import EngineOptions, EntriesUrls, IndexProperty, ScopeOptions, StoreUrl
 from pulsar_meta.cli.render.tables import View
+from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.rewriting import BulkOptions, WriteOptions, open_for_writing, write
-from pulsar_meta.cli.scope_options import ScopeOptions
-from pulsar_meta.cli.shell import Shell
+from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.codecs.metadata.ledger_properties import Edit
+from pulsar_meta.codecs.metadata.ledger_metadata import Edit
 from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.jobs.engine import choose_engine
+from pulsar_meta.jobs.entries.entry_choice import METADATA, NO_METADATA, Coverage, without_trimmed
+from pulsar_meta.jobs.entries.entry_sources import Sources, open_entry_sources
+from pulsar_meta.jobs.index.build import MISSING, UNREADABLE, FirstIndexes, IndexBuild, first_index
+from pulsar_meta.jobs.index.check import check_indexes
 from pulsar_meta.jobs.index.properties import (
+    LAST_LEDGER,
     parse_sets,
     properties_of,
     refuse_shadow,
@@ -27,8 +39,13 @@ from pulsar_meta.jobs.index.properties import (
     set_properties,
     topic_of_ledgers,
 )
-from pulsar_meta.jobs.topics.scope import check_named, check_selected, is_glob, is_namespace
-from pulsar_meta.jobs.topics.topic import Topic, chosen_by_name
+from pulsar_meta.jobs.spark.indexes import check_indexes_with_spark, first_indexes_with_spark
+from pulsar_meta.jobs.spark.session import spark_session
+from pulsar_meta.jobs.topics.bookkeeper import has_metadata
+from pulsar_meta.jobs.topics.kept import KeptTopics, kept_topics
+from pulsar_meta.jobs.topics.scope import check_named, check_selected, chosen_topics, is_glob, is_namespace
+from pulsar_meta.jobs.topics.shadow import ShadowSources
+from pulsar_meta.jobs.topics.topic import LEDGERS_AT_ONCE, Topic, chosen_by_name, with_bookkeeper
 from pulsar_meta.stores.base import Store
 
 TopicWord = Annotated[
@@ -216,3 +233,197 @@ def _view(ledgers: list[Document], *, one: bool) -> View:
         frozenset({"ledger"}),
         fields=FIELDS,
     )
+
+
+def build_index(
+    shell: Shell,
+    writing: WriteOptions,
+    bulk: BulkOptions,
+    engine: EngineOptions,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TOPIC|NAMESPACE", help="Topics, or tenant/namespace.", show_default=False),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All topics.")] = False,
+    store: StoreUrl = None,
+    entries: EntriesUrls = None,
+    index_property: IndexProperty = "first-index",
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Also compare the properties that are there, and correct them.")
+    ] = False,
+) -> None:
+    """Read the first entry of every ledger without the property and store its first index there.
+
+    `seek --index` then finds the ledger in the metadata alone. One write a topic, with a plan and an undo
+    file; properties that are there stay as they are (check-index finds false ones, --repair corrects them).
+    Pulsar itself reserves no name for it (PIP-404): first-index is ours. Released brokers drop the properties
+    of a topic's last ledger when they close it or load the topic again; run build-index again for those.
+    Shadow topics are left out, and refused where one is named: their ledgers are those of their sources.
+
+    Examples:
+      pulsar-meta build-index public/default --dry-run --entries bookie:
+      pulsar-meta build-index --all --yes --engine spark --entries bookie:
+    """
+    urls = shell.entries_urls(entries)
+    faults = Faults(shell)
+    with open_for_writing(shell, store, writing) as opened, _reader(faults, opened, urls, engine) as read:
+        shell.warn_of_old_parts(opened, names or [])
+        for name in names or []:
+            if not is_namespace(name) and not is_glob(name):
+                refuse_shadow(opened, TopicName.parse(name))
+        build = IndexBuild(index_property, read, ShadowSources(opened, many=True), repair)
+        rewrite = build.rewrite(lambda: chosen_topics(opened, names or [], everything=everything))
+        with faults.going_on():
+            write(shell, opened, rewrite, writing, bulk)
+    _report(shell, build)
+    if (build.undone + build.unchecked).keys() & {MISSING, UNREADABLE}:
+        faults.note(Exit.FAULT)
+    faults.end()
+
+
+@contextmanager
+def _reader(faults: Faults, store: Store, urls: Sequence[str], how: EngineOptions) -> Iterator[FirstIndexes]:
+    """Give what reads first entries: this process, or one Spark for the whole run."""
+    chosen, why = choose_engine(str(how.engine), 0, how.master)
+    if why:
+        faults.shell.say(why)
+    if chosen == "local":
+        with open_entry_sources(urls, store) as source:
+            yield lambda ledgers: [first_index(source, ledger) for ledger in ledgers]
+            faults.ask(source)
+        return
+    sources, spark = Sources(store.url, tuple(urls)), how.spark(faults)
+    with spark_session(spark) as session:
+        yield lambda ledgers: first_indexes_with_spark(session, sources, ledgers, spark)
+
+
+def _report(shell: Shell, build: IndexBuild) -> None:
+    if build.last_ledgers:
+        shell.warn(f"{len(build.last_ledgers)} of the ledgers are {LAST_LEDGER}")
+    if build.shadows:
+        shell.say(
+            f"{counted(len(build.shadows), 'shadow topics')} left out: their ledgers are another topic's"
+        )
+    for reason, count in sorted(build.undone.items()):
+        shell.say(f"{counted(count, 'ledgers')} without the property: {reason}")
+    for reason, count in sorted(build.unchecked.items()):
+        shell.warn(f"{counted(count, 'ledgers')} whose property was not compared: {reason}")
+
+
+ABSENT = "absent"
+COUNTS = ("gaps", "overlaps", "steps_back", "without_index", "unreadable", "missing")
+COLUMNS = (
+    "topic",
+    "ledger_id",
+    "ok",
+    "entries",
+    "first_index",
+    "last_index",
+    *COUNTS,
+    "property",
+)
+
+
+def check_index(
+    shell: Shell,
+    engine: EngineOptions,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TOPIC|NAMESPACE", help="Topics, or tenant/namespace.", show_default=False),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All topics.")] = False,
+    faulty: Annotated[bool, typer.Option("--faulty", help="Show only ledgers with faults.")] = False,
+    store: StoreUrl = None,
+    entries: EntriesUrls = None,
+    index_property: IndexProperty = "first-index",
+) -> None:
+    """Read the headers of whole topics and report where their indexes are not continuous.
+
+    A line a ledger: gaps, overlaps, steps back (a topic that was created anew), entries without index,
+    entries that are missing or cannot be read, and whether the ledger's first-index property is
+    right. A ledger that BookKeeper does not know, or with another number of entries, is a fault too.
+    Exit code 1 where any ledger has a fault; -o json names the entries (ten of each kind). Entries that
+    only bookies have whose disks were not given are not checked: exit code 3.
+
+    Examples:
+      pulsar-meta check-index public/default/orders --entries bookie:
+      pulsar-meta check-index --all --faulty --engine spark -o ndjson
+    """
+    urls, faults, coverage = shell.entries_urls(entries), Faults(shell), Coverage()
+    with shell.store(store) as opened:
+        shell.warn_of_old_parts(opened, names or [])
+        found = _topics(opened, names or [], everything, faults, coverage)
+        with kept_topics(found) as topics:
+            checked = _checked(faults, opened, urls, topics, index_property, engine)
+            documents = _counted(shell, checked, coverage, faults)
+            wanted = (document for document in documents if not (faulty and document["ok"]))
+            shell.emit(wanted, VIEW)
+    if not faults.worst or coverage.ledgers:
+        shell.account(coverage.checked, coverage.left_out)
+    if coverage.elsewhere:
+        faults.note(Exit.NOT_FOUND)
+    faults.end()
+
+
+def _topics(
+    store: Store, names: Sequence[str], everything: bool, faults: Faults, coverage: Coverage
+) -> Iterator[Topic]:
+    """Yield the topics, each ledger with what BookKeeper says of it where the store has that."""
+    found = chosen_by_name(store, names, faults, everything=everything)
+    known = has_metadata(store)
+    if not known:
+        coverage.not_checked[METADATA] = NO_METADATA
+    while topics := list(islice(found, LEDGERS_AT_ONCE)):
+        named = (ledger for topic in topics for ledger in topic.ledgers)
+        ledgers = with_bookkeeper(store if known else None, named, faults)
+        for topic in topics:
+            coverage.add(topic)
+            own = list(islice(ledgers, len(topic.ledgers)))
+            yield topic.with_ledgers(without_trimmed(store, topic.name, own, coverage))
+
+
+def _checked(
+    faults: Faults, store: Store, urls: Sequence[str], topics: KeptTopics, key: str, how: EngineOptions
+) -> Iterator[Document]:
+    shell = faults.shell
+    ledgers = (ledger for topic in topics for ledger in topic.ledgers)
+    with open_entry_sources(urls, store) as source:
+        if how.chosen(shell, ledgers, source, topics.entries) == "local":
+            with shell.progress(topics.ledgers, "ledgers") as progress:
+                yield from check_indexes(source, topics, key, progress.advance)
+            faults.ask(source)
+            return
+    yield from check_indexes_with_spark(Sources(store.url, tuple(urls)), list(topics), key, how.spark(faults))
+
+
+def _counted(
+    shell: Shell, documents: Iterable[Document], coverage: Coverage, faults: Faults
+) -> Iterator[Document]:
+    for document in documents:
+        coverage.ledgers += 1
+        coverage.entries += document["entries"]
+        coverage.elsewhere += document.get("not_checked", 0)
+        if not document["ok"]:
+            faults.note(Exit.FAULT)
+        for fault in document["faults"]:
+            if fault["fault"] == "ledger" and not shell.speaks_json:
+                shell.warn(f"ledger {document['ledger_id']} of {document['topic']}: {fault['why']}")
+        yield document
+
+
+def _row(document: Document) -> list[str]:
+    shown = {**document, "ok": "ok" if document["ok"] else "FAULT"}
+    return [str(shown.get(column, "")) for column in COLUMNS]
+
+
+def _heading(field: str) -> str:
+    return "ledger" if field == "ledger_id" else field.replace("_", " ")
+
+
+VIEW = View(
+    tuple(map(_heading, COLUMNS)),
+    _row,
+    frozenset(map(_heading, ("ledger_id", *COLUMNS[3:-1]))),
+    fields=(*COLUMNS, "scalable_topic"),
+    rare=frozenset(map(_heading, COUNTS)),
+)

@@ -13,12 +13,10 @@ from typing import Annotated
 
 import typer
 
-from pulsar_meta.access.credentials import read_secret
-from pulsar_meta.access.urls import redact
-from pulsar_meta.cli.engine_options import EngineOptions
+from pulsar_meta.access.urls import read_secret, redact
 from pulsar_meta.cli.errors import Faults
 from pulsar_meta.cli.inputs import open_input, read_lines
-from pulsar_meta.cli.options import EntriesUrls
+from pulsar_meta.cli.options import EngineOptions, EntriesUrls
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import DecodeError, GuardError, UsageError
@@ -28,10 +26,8 @@ from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.offload import open_offload
 from pulsar_meta.entries.registry import open_entries
 from pulsar_meta.jobs.entries.entry_sources import Sources
-from pulsar_meta.jobs.rebuild.broker_logs import names_in_log
-from pulsar_meta.jobs.rebuild.names import GivenNames, Named, read_names
-from pulsar_meta.jobs.rebuild.objects import names_in_objects
-from pulsar_meta.jobs.rebuild.old_store import OldStore, read_old_store
+from pulsar_meta.jobs.rebuild.names import GivenNames, Named, names_in_log, read_names
+from pulsar_meta.jobs.rebuild.old_store import OldStore, names_in_objects, read_old_store
 from pulsar_meta.jobs.rebuild.rebuilt import (
     Known,
     check_disks,
@@ -39,8 +35,7 @@ from pulsar_meta.jobs.rebuild.rebuilt import (
     unnamed_groups,
     write_rebuilt,
 )
-from pulsar_meta.jobs.rebuild.scan import Scanner, scan_here
-from pulsar_meta.jobs.rebuild.work_file import WorkFile, looked_at, work_file_of
+from pulsar_meta.jobs.rebuild.scan import Scanner, WorkFile, looked_at, scan_here, work_file_of
 from pulsar_meta.jobs.spark.rebuild import scan_with_spark
 from pulsar_meta.jobs.topics.topic import Ledger
 

@@ -10,24 +10,20 @@ from typing import Annotated, Final
 
 import typer
 
-from pulsar_meta.access.scratch import ScratchDirectory
+from pulsar_meta.access.files import ScratchDirectory
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EntriesUrls, StoreUrl
+from pulsar_meta.cli.options import SCOPE, EntriesUrls, ScopeOptions, StoreUrl
 from pulsar_meta.cli.render.text import counted
 from pulsar_meta.cli.rewriting import BulkOptions, WriteOptions, open_for_writing, write
-from pulsar_meta.cli.scope_options import SCOPE, ScopeOptions
 from pulsar_meta.cli.shell import Shell
 from pulsar_meta.codecs.errors import NotFoundError, UsageError
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
-from pulsar_meta.jobs.restore.floors import floors_of, missing_bucket
-from pulsar_meta.jobs.restore.remains import Remains, State
 from pulsar_meta.jobs.restore.survey import Survey, survey_source, survey_target
 from pulsar_meta.jobs.restore.topics import Belongings
-from pulsar_meta.jobs.restore.values import restore_values
+from pulsar_meta.jobs.restore.values import Remains, State, floors_of, missing_bucket, restore_values
 from pulsar_meta.jobs.topics.scope import check_named
-from pulsar_meta.jobs.values.counters import IDGEN
-from pulsar_meta.jobs.values.left_out import copied, registries
+from pulsar_meta.jobs.values.places import IDGEN, copied, registries
 from pulsar_meta.jobs.values.remembered import Remembered
 from pulsar_meta.stores.base import Store, Versioned
 from pulsar_meta.stores.rocksdb import database_of

@@ -8,10 +8,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from pulsar_meta.cli.engine_options import EngineOptions
 from pulsar_meta.cli.entry_options import LineTemplate, chosen_template
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EntriesUrls, StoreUrl
+from pulsar_meta.cli.options import EngineOptions, EntriesUrls, StoreUrl
 from pulsar_meta.cli.render.seek import TYPES, PositionLines, table_view, why_nothing
 from pulsar_meta.cli.render.tables import Format, View
 from pulsar_meta.cli.render.template import Template

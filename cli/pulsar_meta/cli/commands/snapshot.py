@@ -1,20 +1,50 @@
-"""`snapshot`: a store written down."""
+"""`snapshot`: a store written down.
+
+`bundle`: what somebody who is asked for help has to see, in one file.
+
+`history`: what became of a value, change by change.
+
+`undo`: put back what a command overwrote.
+"""
 
 from __future__ import annotations
 
-from importlib.metadata import version
+import platform
+import re
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Annotated, NotRequired
+from typing import IO, Annotated, Final, NotRequired, TypedDict
 
 import typer
 
-from pulsar_meta.cli.options import StoreUrl
-from pulsar_meta.cli.render.tables import Detail
+from pulsar_meta.access.urls import redact
+from pulsar_meta.cli.errors import Faults
+from pulsar_meta.cli.options import EntriesUrls, ShowPasswords, StoreUrl, Where
+from pulsar_meta.cli.outputs import whole_file
+from pulsar_meta.cli.render.rewriting import change_summary, summary_lines
+from pulsar_meta.cli.render.tables import Detail, View, write_json, write_ndjson
+from pulsar_meta.cli.rewriting import AllowOtherStore, BulkOptions, WriteOptions, open_for_writing, write
 from pulsar_meta.cli.shell import Shell
+from pulsar_meta.codecs.documents.document import DecodeOptions
 from pulsar_meta.codecs.errors import NotFoundError
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.snapshot_lines import SumsDocument
+from pulsar_meta.jobs.check.checkup import Checkup, checkup
+from pulsar_meta.jobs.check.context import CheckOptions
+from pulsar_meta.jobs.entries.entry_sources import open_entry_sources
+from pulsar_meta.jobs.rewrite.decision import Summary
+from pulsar_meta.jobs.rewrite.run_files import store_url
+from pulsar_meta.jobs.rewrite.undo import put_back
+from pulsar_meta.jobs.rewrite.undo_log import is_unused, read_header
+from pulsar_meta.jobs.values.comparison import history
+from pulsar_meta.jobs.values.places import one_path_of
 from pulsar_meta.jobs.values.snapshot import Taken, take_snapshot
+from pulsar_meta.stores.base import Store
 
 
 def snapshot(
@@ -69,3 +99,194 @@ def _lines(document: Document) -> list[str]:
     if "changed_meanwhile" in document:
         lines.append(f"{document['changed_meanwhile']} changed while the store was read")
     return lines
+
+
+SNAPSHOT: Final = "snapshot.ndjson.zst"
+FINDINGS: Final = "findings.ndjson"
+VERSIONS: Final = "versions.json"
+
+
+def bundle(
+    shell: Shell,
+    file: Annotated[Path, typer.Argument(help="Where to write it: a tar file, packed with gzip.")],
+    store: StoreUrl = None,
+) -> None:
+    """Put into one file what somebody who is asked for help has to see: the store, its faults, versions.
+
+    The snapshot is written as by `snapshot --redact`: passwords and other secrets are left out, names of
+    topics and subscriptions are in it. Look before you send it: `tar -xzf FILE`, then any command with
+    `--store snapshot:snapshot.ndjson.zst`.
+
+    Examples:
+      pulsar-meta bundle report.tar.gz --store zk://zk1:2181
+    """
+    with shell.store(store) as opened, tempfile.TemporaryDirectory(prefix="pulsar-meta-bundle-") as scratch:
+        folder = Path(scratch)
+        run, document = _write_parts(shell, opened, folder)
+        with whole_file(file, "wb") as out:
+            _pack(folder, out)
+    shell.emit([{"file": str(file), **document}], Detail(_bundle_lines), single=True)
+    shell.account(run.counts, run.not_checked)
+    if not document["values"]:
+        raise NotFoundError("the store has no values", source=opened.url)
+
+
+class Contents(TypedDict):
+    """How much is in a bundle."""
+
+    values: int
+    findings: int
+
+
+class WrittenBundle(Contents):
+    """A bundle that was written."""
+
+    file: str
+
+
+# What ran, in `versions.json`; `packages` are those that were installed, by name.
+Versions = TypedDict(
+    "Versions",
+    {"pulsar-meta": str, "python": str, "platform": str, "store": str, "packages": dict[str, str]},
+)
+
+
+def _write_parts(shell: Shell, store: Store, folder: Path) -> tuple[Checkup, Contents]:
+    """Write the files of the bundle; return the run of check, and how much there is."""
+    versions = _versions(store)
+    with shell.progress(unit="values") as progress, open(folder / FINDINGS, "w", encoding="utf-8") as out:
+        tool = f"pulsar-meta {versions['pulsar-meta']}"
+        taken = take_snapshot(store, folder / SNAPSHOT, tool=tool, redact=True, progress=progress.advance)
+        run = checkup(store, None, (), CheckOptions(), progress.advance)
+        findings = 0
+        for finding in run.findings():
+            findings += 1
+            write_ndjson([finding.document()], out)
+        write_ndjson([{"checked": run.counts, "not_checked": run.not_checked}], out)
+    with open(folder / VERSIONS, "w", encoding="utf-8") as out:
+        write_json([versions], out, single=True)
+    return run, {"values": taken.sums.values, "findings": findings}
+
+
+def _versions(store: Store) -> Versions:
+    """Return what ran: the package, what it stands on, Python, the machine, and the store's URL, redacted."""
+    needed = {re.split(r"[^\w.-]", one, maxsplit=1)[0] for one in requires("pulsar-meta") or ()}
+    return {
+        "pulsar-meta": version("pulsar-meta"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "store": redact(store.url),
+        "packages": {name: found for name in sorted(needed) if (found := _version(name)) is not None},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _pack(folder: Path, out: IO[bytes]) -> None:
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for path in sorted(folder.iterdir()):
+            archive.add(path, path.name)
+
+
+def _bundle_lines(document: Document) -> list[str]:
+    values, findings = document["values"], document["findings"]
+    return [f"{values} values and {findings} findings in {document['file']}: look into it before you send it"]
+
+
+COLUMNS = ["time", "transaction", "change", "version", "size", "writer", "means", "differences"]
+HEADINGS = [f"{name} (bytes)" if name == "size" else name for name in COLUMNS]
+RIGHT = frozenset({"transaction", "version", "size (bytes)"})
+ABOUT_TIME = {"times": "the store keeps none", "writers": "the store does not know who wrote"}
+
+
+def history_of(
+    shell: Shell,
+    where: Where,
+    store: StoreUrl = None,
+    entries: EntriesUrls = None,
+    show_passwords: ShowPasswords = False,
+) -> None:
+    """Show every change of a value: when, by whom, which fields went from what to what, and what that means.
+
+    From ZooKeeper's own files (zk-files:), as far back as its transaction logs go, and from etcd, as far back
+    as it is not compacted; etcd knows neither times nor who wrote. It shows the record: positions of loaded
+    topics move in cursors' ledgers, of which --entries shows each step.
+
+    Examples:
+      pulsar-meta history cursor orders audit --store zk-files:/var/lib/zookeeper
+      pulsar-meta history /admin/policies/a/b --store etcd://etcd1:2379
+    """
+    options, faults = DecodeOptions(show_secrets=show_passwords), Faults(shell)
+    urls, seen = list(entries or shell.settings.entries), Seen()
+    with ExitStack() as stack:
+        opened = stack.enter_context(shell.store(store))
+        path = one_path_of(opened, where)
+        shell.warn_of_old_parts(opened, where[1:2])
+        source = stack.enter_context(open_entry_sources(urls, opened)) if urls else None
+        changes = seen.counted(history(opened, path, options, source, faults))
+        shell.emit(changes, View(HEADINGS, _row, right=RIGHT, fields=COLUMNS))
+        left_out = ABOUT_TIME.copy() if not seen.times else {}
+        if source is None and seen.ledgers:
+            left_out["the cursor's steps in its ledgers"] = "no --entries"
+        shell.account({"changes": seen.changes, "steps": seen.steps}, left_out)
+        faults.end(source)
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the changes that were shown had, for the account of them."""
+
+    changes: int = 0
+    steps: int = 0
+    times: bool = False
+    ledgers: bool = False
+
+    def counted(self, documents: Iterable[Document]) -> Iterator[Document]:
+        """Yield them."""
+        for document in documents:
+            step = document["change"] == "step"
+            self.steps += step
+            self.changes += not step
+            self.times |= "time" in document
+            self.ledgers |= "state_ledger" in document.get("means", {})
+            yield document
+
+
+def _row(document: Document) -> list[str]:
+    cells = [str(document.get(name, "")) for name in COLUMNS[:-2]]
+    means = document.get("means", {}).get("text", "")
+    return [*cells, means, change_summary(document["differences"])]
+
+
+def undo(
+    shell: Shell,
+    file: Annotated[Path, typer.Argument(help="The undo file that a command named.")],
+    writing: WriteOptions,
+    bulk: BulkOptions,
+    store: StoreUrl = None,
+    allow_other_store: AllowOtherStore = False,
+    any_version: Annotated[
+        bool, typer.Option("--any-version", help="Also values with our bytes under a later version.")
+    ] = False,
+) -> None:
+    """Put back, byte for byte, every value that has not changed since.
+
+    Without --store and without a store in the settings it opens the store that the undo file names.
+
+    Examples:
+      pulsar-meta undo compress-cursors.undo.ndjson --dry-run
+      pulsar-meta undo compress-cursors.undo.ndjson --yes
+    """
+    if is_unused(file):
+        shell.say(f"{file} has no record: the run was killed before it wrote anything; nothing to undo")
+        shell.emit([Summary().document(None)], Detail(summary_lines), single=True)
+        return
+    url = store or shell.settings.store or store_url(read_header(file)["store"])
+    with open_for_writing(shell, url, writing) as opened:
+        rewrite = put_back(opened, file, other_store=allow_other_store, any_version=any_version)
+        write(shell, opened, rewrite, writing, bulk)

@@ -1,28 +1,42 @@
-"""`ls`, `get` and `tree`: looking around in one store."""
+"""`ls`, `get` and `tree`: looking around in one store.
+
+`browse`: looking around in a store, and in the entries, on one screen.
+
+`put` and `rm`: one value, with the version that was read.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pulsar_meta.cli.cursor_states import CursorStates
 from pulsar_meta.cli.errors import Parts
+from pulsar_meta.cli.inputs import read_input
 from pulsar_meta.cli.options import AnyWhere, EntriesUrls, ShowPasswords, StoreUrl, Where
 from pulsar_meta.cli.render.tables import Detail, Format, View
-from pulsar_meta.cli.shell import Shell
+from pulsar_meta.cli.rewriting import WriteOptions, open_for_writing, write
+from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.cli.values import emit_values
 from pulsar_meta.codecs.documents.document import DecodeOptions
 from pulsar_meta.codecs.documents.kinds import checked_kind
-from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.json_text import Document, read_json
 from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.entries.entry_sources import EntriesOnDemand
-from pulsar_meta.jobs.values.places import paths_of, places_below, places_listed
+from pulsar_meta.jobs.rewrite.rules import put_document_rule, put_rule, remove_rule
+from pulsar_meta.jobs.rewrite.run import rewrite_one
+from pulsar_meta.jobs.values.places import one_path_of, path_of, paths_of, places_below, places_listed
 from pulsar_meta.jobs.values.store_tree import list_children, walk
 from pulsar_meta.jobs.values.value_inputs import named_values, value_at
+from pulsar_meta.stores.base import ABSENT
 
 # What lies at a path, by the names that commands take.
 NAMES = ("topic", "scalable_topic", "cursor")
@@ -161,3 +175,116 @@ def _branch(document: Document) -> Iterable[str]:
 
 
 TREE = Detail(_branch, fields=("path", "name", "decoded", "depth", "size", "version", "ephemeral", *NAMES))
+
+
+def browse(
+    shell: Shell,
+    where: AnyWhere = None,
+    store: StoreUrl = None,
+    entries: EntriesUrls = None,
+    show_passwords: ShowPasswords = False,
+) -> None:
+    """Look around in a store on one screen: a tree at the left, what lies at a place of it at the right.
+
+    The right side has the value, decoded; of a topic the ledgers on a line of time, the subscriptions with
+    what they have acknowledged as strips, and with --entries the entries, page by page; and what check finds,
+    which is marked in the tree, too. Keys are at the bottom, and 80 by 24 characters are enough. Nothing is
+    changed; sums, searches and checks go over the store only when they are asked for, and Escape stops them.
+
+    Examples:
+      pulsar-meta browse --store zk://zk1:2181 --entries bookie:
+      pulsar-meta browse topic orders --store rocksdb:data/metadata
+    """
+    if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        raise UsageError("browse is for a terminal: in a pipe or a script take ls, get, tree, check")
+    url, urls = shell.store_url(store), tuple(entries or shell.settings.entries)
+    from pulsar_meta.cli.browse.app import Browser
+    from pulsar_meta.cli.browse.tree import Places
+
+    browser = Browser(Places(url, urls, show_passwords), where or ())
+    browser.run()
+    ended = browser.end()
+    if browser.fault is not None:
+        raise browser.fault
+    if not ended:
+        # A server that does not answer holds a thread: Python would wait for its libraries.
+        sys.stdout.flush()
+        os._exit(Exit.OK)
+
+
+Places = Annotated[list[str], typer.Argument(help="/a/path, topic NAME, cursor TOPIC NAME, ledger ID …")]
+VersionOption = Annotated[int | None, typer.Option("--version", help="The version that was read.")]
+
+
+def put(
+    shell: Shell,
+    where: Places,
+    writing: WriteOptions,
+    store: StoreUrl = None,
+    file: Annotated[Path | None, typer.Option("--file", help="The new value. Default: stdin.")] = None,
+    version: VersionOption = None,
+    create: Annotated[bool, typer.Option("--create", help="Write only if there is nothing yet.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Bytes as they are, also where they look like JSON.")
+    ] = False,
+) -> None:
+    """Write one value: the JSON of decode (with the version in it), or bytes with --version.
+
+    Examples:
+      pulsar-meta put topic public/default/orders --file orders.json
+      pulsar-meta put /admin/flags/x --version 3 --raw < value
+    """
+    # What is no place at all is refused before stdin is waited for.
+    path_of(where)
+    data = read_input(file)
+    if not data and file is None and not raw:
+        raise UsageError("nothing came on stdin; an empty value is written with --raw")
+    document = None if raw else _document(data)
+    held = None if document is None else _version(document)
+    expected = ABSENT if create else version if version is not None else held
+    if expected is None:
+        raise UsageError("which version is it to replace? --version V, as read; --create for a new one")
+    rule = put_rule(data, expected) if document is None else put_document_rule(document, expected)
+    with open_for_writing(shell, store, writing) as opened:
+        path = one_path_of(opened, where)
+        write(shell, opened, rewrite_one("put", opened, path, rule), writing)
+
+
+def rm(
+    shell: Shell,
+    where: Places,
+    writing: WriteOptions,
+    store: StoreUrl = None,
+    version: VersionOption = None,
+) -> None:
+    """Remove one value; never what lies below it.
+
+    Examples:
+      pulsar-meta rm /admin/policies/old/ns --store zk://zk1:2181 --version 3
+    """
+    with open_for_writing(shell, store, writing) as opened:
+        path = one_path_of(opened, where)
+        rule = remove_rule(version, opened.children(path))
+        write(shell, opened, rewrite_one("rm", opened, path, rule), writing)
+
+
+def _version(document: dict[str, object]) -> int | None:
+    """Return the version in a document, None where there is none."""
+    version = document.get("version")
+    # Beyond 2^53 it is a string of digits.
+    if version is not None and not re.fullmatch(r"-?\d{1,19}", str(version)):
+        raise UsageError("the document's version is no number")
+    return None if version is None else int(str(version))
+
+
+def _document(data: bytes) -> dict[str, object] | None:
+    """Return the document that `decode` wrote, None where the bytes are anything else."""
+    if not data.lstrip().startswith((b"{", b"[")):
+        return None
+    try:
+        document = read_json(data, literal=True)
+    except DecodeError:
+        return None
+    if isinstance(document, list) and len(document) == 1:
+        document = document[0]
+    return document if isinstance(document, dict) and {"kind", "value"} <= set(document) else None

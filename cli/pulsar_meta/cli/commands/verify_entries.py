@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
-from pulsar_meta.cli.engine_options import EngineOptions, Jobs, processes
 from pulsar_meta.cli.entry_options import LimitOptions
 from pulsar_meta.cli.errors import Faults
-from pulsar_meta.cli.options import EntriesUrls, StoreUrl
+from pulsar_meta.cli.options import EngineOptions, EntriesUrls, Jobs, StoreUrl, processes
 from pulsar_meta.cli.render.tables import View
 from pulsar_meta.cli.shell import Exit, Shell
 from pulsar_meta.codecs.json_text import Document

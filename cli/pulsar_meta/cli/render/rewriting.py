@@ -1,4 +1,7 @@
-"""What a person reads of a rewriting: its plan, its progress, its summary, and how to go on."""
+"""What a person reads of a rewriting: its plan, its progress, its summary, and how to go on.
+
+Fields that differ, in the one line of a table's cell.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from pathlib import Path
 
 from pulsar_meta.access.urls import redact
 from pulsar_meta.cli.render.tables import View
-from pulsar_meta.cli.render.text import counted, harmless, size
+from pulsar_meta.cli.render.text import counted, harmless, size, without_middle
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.jobs.rewrite.decision import Decided, Effect
+from pulsar_meta.jobs.values.comparison import NAMED
 
 
 def summary_lines(document: Document, undo: str | None = None) -> Iterator[str]:
@@ -165,3 +169,21 @@ def estimate_table(by: str | None) -> View:
         return [*group, document["codec"], *counts, *sizes, ratio, str(document["undecodable"])]
 
     return View(headings, row, frozenset(headings[-6:]), rare=frozenset({"undecodable"}))
+
+
+# Columns for what a field was, and for what it is.
+LONGEST = 60
+
+
+def change_summary(differences: list[Document]) -> str:
+    """Return `field: before -> after` of the first few, and the number of the rest."""
+    named = "; ".join(
+        f"{one['field'].removeprefix('value.')}: {_text(one['before'])} -> {_text(one['after'])}"
+        for one in differences[:NAMED]
+    )
+    more = len(differences) - NAMED
+    return f"{named}; {more} more" if more > 0 else named
+
+
+def _text(value: object) -> str:
+    return "(none)" if value is None else without_middle(str(value), LONGEST)

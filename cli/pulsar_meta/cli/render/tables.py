@@ -24,8 +24,7 @@ from pulsar_meta.cli.render.text import (
     one_line,
 )
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.codecs.json_literals import LITERALS, Style
-from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.json_text import LITERALS, Document, Style
 
 # What a cell has where there is nothing to show.
 NOTHING = ("", "-")

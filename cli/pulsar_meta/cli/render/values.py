@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from pulsar_meta.cli.render.text import counted
-from pulsar_meta.codecs.json_literals import Style
-from pulsar_meta.codecs.json_text import Document, dumps
+from pulsar_meta.codecs.json_text import Document, Style, dumps
 from pulsar_meta.codecs.secrets import REDACTED
 from pulsar_meta.codecs.times import iso_time
 

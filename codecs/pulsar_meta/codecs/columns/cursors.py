@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pulsar_meta.codecs.columns.varints import Varints, varints_of
 from pulsar_meta.codecs.columns.words import Positions, Rows
 from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER
-from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD
+from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD
 from pulsar_meta.codecs.metadata.managed_meaning import SNAPSHOT_ONLY
 from pulsar_meta.codecs.times import iso_time
 

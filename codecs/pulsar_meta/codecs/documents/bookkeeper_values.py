@@ -7,11 +7,14 @@ from typing import Any, Final, NotRequired, TypedDict
 from pulsar_meta.codecs.documents.value import Value, value_shape
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import integer
-from pulsar_meta.codecs.metadata.cookie import CURRENT_LAYOUT, Cookie, decode_cookie, encode_cookie
 from pulsar_meta.codecs.metadata.ledger_metadata import (
+    CURRENT_LAYOUT,
     CURRENT_VERSION,
+    Cookie,
     LedgerMetadata,
+    decode_cookie,
     decode_ledger_metadata,
+    encode_cookie,
     encode_ledger_metadata,
 )
 from pulsar_meta.codecs.protobuf.from_json import json_to_message

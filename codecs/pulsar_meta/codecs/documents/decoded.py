@@ -16,7 +16,7 @@ from pulsar_meta.codecs.metadata.managed_meaning import CursorMeaning, ManagedLe
 from pulsar_meta.codecs.protobuf.to_json import UnknownField
 from pulsar_meta.codecs.secrets import Redacted
 from pulsar_meta.codecs.shapes import ByMember, Either
-from pulsar_meta.codecs.wire.command_json import CommandsMeaning
+from pulsar_meta.codecs.wire.commands import CommandsMeaning
 
 
 class StatePosition(PositionMeaning):

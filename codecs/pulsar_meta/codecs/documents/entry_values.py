@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 
-from pulsar_meta.codecs.checksum import Verdict
 from pulsar_meta.codecs.documents.value import Ordered, Value
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.bookie_entry import (
@@ -20,13 +19,17 @@ from pulsar_meta.codecs.frames.bookie_entry import (
     encode_bookie_entry,
 )
 from pulsar_meta.codecs.frames.frame import CHECKSUM_MAGIC, Frame, decode_frame, encode_frame, encode_prefix
+from pulsar_meta.codecs.hashes import Verdict
 from pulsar_meta.codecs.json_text import from_base64, integer, shown
-from pulsar_meta.codecs.protobuf.from_json import json_to_message
-from pulsar_meta.codecs.protobuf.json_shape import message_shape
+from pulsar_meta.codecs.protobuf.from_json import json_to_message, message_shape
 from pulsar_meta.codecs.protobuf.to_json import message_to_json
 from pulsar_meta.codecs.times import iso_time
-from pulsar_meta.codecs.wire.command_json import CommandsValue, decode_command_stream, encode_command_stream
-from pulsar_meta.codecs.wire.commands import decode_commands
+from pulsar_meta.codecs.wire.commands import (
+    CommandsValue,
+    decode_command_stream,
+    decode_commands,
+    encode_command_stream,
+)
 from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 
 KINDS: Final = ("Frame", "BookieEntry", "Command")

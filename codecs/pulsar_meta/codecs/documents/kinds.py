@@ -184,7 +184,7 @@ def _log_kinds(data: bytes) -> list[str]:
 
 
 def _is_cookie(data: bytes) -> bool:
-    from pulsar_meta.codecs.metadata.cookie import decode_cookie
+    from pulsar_meta.codecs.metadata.ledger_metadata import decode_cookie
 
     if not data[:1].isdigit():
         return False

@@ -12,7 +12,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pulsar_meta.codecs.documents.value import Value, value_shape
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.metadata.cursor import foreign_position_form
+from pulsar_meta.codecs.metadata.envelope import foreign_position_form
 from pulsar_meta.codecs.protobuf.to_json import encoder_of, has_unknown_fields
 
 # Kind → module and name of its message, module and name of what it means.

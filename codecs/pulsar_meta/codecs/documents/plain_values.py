@@ -10,9 +10,8 @@ from typing import Any, Final, NotRequired, TypedDict
 
 from pulsar_meta.codecs.documents.value import BROKER_KINDS, JSON_KINDS, Value
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.java_json import java_json
 from pulsar_meta.codecs.json_edit import edit_json
-from pulsar_meta.codecs.json_text import MAX_DEPTH, from_base64, integer, read_json, safe, shown
+from pulsar_meta.codecs.json_text import MAX_DEPTH, from_base64, integer, java_json, read_json, safe, shown
 from pulsar_meta.codecs.secrets import Redacted, refuse_redacted
 from pulsar_meta.codecs.times import iso_time
 

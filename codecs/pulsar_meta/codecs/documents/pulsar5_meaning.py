@@ -16,8 +16,7 @@ from typing import Any, Final, NotRequired, TypedDict, cast
 
 from pulsar_meta.codecs.documents.kinds import COUNTER_SUFFIX
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.json_literals import Number
-from pulsar_meta.codecs.json_text import Document
+from pulsar_meta.codecs.json_text import Document, Number
 from pulsar_meta.codecs.metadata.scalable_topic import Segment, scalable_topic_of
 from pulsar_meta.codecs.names import SCALABLE_TOPICS, decode_name, split_scalable_path
 from pulsar_meta.codecs.secrets import Texts

@@ -13,8 +13,7 @@ from google.protobuf.message import Message
 from pulsar_meta.codecs.documents.value import ORDER_KEPT, Value
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.json_text import safe, shown
-from pulsar_meta.codecs.protobuf.from_json import json_to_message
-from pulsar_meta.codecs.protobuf.json_shape import message_shape
+from pulsar_meta.codecs.protobuf.from_json import json_to_message, message_shape
 from pulsar_meta.codecs.protobuf.to_json import message_to_json
 from pulsar_meta.codecs.shapes import Members, many
 from pulsar_meta.codecs.transactions.log_entries import (

@@ -46,7 +46,7 @@ class Ordered(TypedDict, total=False):
 
 def value_shape(kind: str, message: type[Message], more: Mapping[str, Any] | None = None) -> Members:
     """Return the type of the values of `kind`: a message, and `more` members."""
-    from pulsar_meta.codecs.protobuf.json_shape import message_shape
+    from pulsar_meta.codecs.protobuf.from_json import message_shape
 
     return message_shape(message, {ORDER_KEPT: bool, **(more or {})}, name=kind)
 

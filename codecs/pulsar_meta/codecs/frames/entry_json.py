@@ -7,10 +7,10 @@ import hashlib
 from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict, get_args
 
-from pulsar_meta.codecs.checksum import Verdict
 from pulsar_meta.codecs.frames.batch import Message, OpenedEntry
 from pulsar_meta.codecs.frames.frame import Frame
-from pulsar_meta.codecs.protobuf.json_shape import NotText, message_shape
+from pulsar_meta.codecs.hashes import Verdict
+from pulsar_meta.codecs.protobuf.from_json import NotTextShape, message_shape
 from pulsar_meta.codecs.protobuf.to_json import UnknownField, message_to_json, readable, unknown_fields
 from pulsar_meta.codecs.shapes import Either, Members
 from pulsar_meta.codecs.transactions.snapshots import ANY_SNAPSHOT
@@ -42,7 +42,7 @@ class BrokerFacts(TypedDict, total=False):
 def _shape(metadata: type[MessageMetadata | SingleMessageMetadata]) -> Members:
     """Return the type of what `metadata_to_json` returns."""
     name = metadata.DESCRIPTOR.name
-    return message_shape(metadata, {"key": str | NotText, "properties": dict[str, str]}, name=name)
+    return message_shape(metadata, {"key": str | NotTextShape, "properties": dict[str, str]}, name=name)
 
 
 _METADATA: Final = _shape(MessageMetadata)

@@ -6,21 +6,35 @@ Both parts in brackets are there or not, each by itself: four shapes. The checks
 after itself. All sizes are big-endian.
 
 Sources: apache/pulsar Commands.java, BrokerEntryMetadata in PulsarApi.proto (PIP-70).
+
+The broker's part of an entry frame: taken off, or put on as the broker's interceptors do.
+
+What stands after it (checksum, metadata, payload) is never touched, so its checksum stays right.
+
+Sources: apache/pulsar ManagedLedgerInterceptorImpl.beforeAddEntry, AppendIndexMetadataInterceptor,
+AppendBrokerTimestampMetadataInterceptor, Commands.addBrokerEntryMetadata; PIP-70.
+
+Entries of compacted ledgers: a frame with the position of the entry that it was made from.
+
+    int32 size, MessageIdData, int32 size, frame
+
+Source: apache/pulsar client/impl/RawMessageImpl.java.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
-from pulsar_meta.codecs.checksum import Verdict, crc32c
-from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.hashes import Verdict, crc32c
 from pulsar_meta.codecs.protobuf.parse import parse_message
-from pulsar_meta.codecs.reader import Buffer, Reader
-from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
+from pulsar_meta.codecs.reader import Buffer, Reader, byte_view
+from pulsar_meta.proto.PulsarApi_pb2 import BrokerEntryMetadata, MessageIdData, MessageMetadata
 
 BROKER_METADATA_MAGIC: Final = 0x0E02
 CHECKSUM_MAGIC: Final = 0x0E01
@@ -172,3 +186,84 @@ def _verdict(stored: int | None, covered: memoryview, verify: bool) -> Verdict:
     if not verify:
         return "unchecked"
     return "ok" if crc32c(covered) == stored else "bad"
+
+
+NO_INDEX: Final = -1
+_PACKAGE: Final = "org.apache.pulsar.common.intercept."
+INTERCEPTORS: Final = {
+    "timestamp": f"{_PACKAGE}AppendBrokerTimestampMetadataInterceptor",
+    "index": f"{_PACKAGE}AppendIndexMetadataInterceptor",
+}
+
+
+def strip_broker_metadata(frame: Buffer) -> tuple[memoryview, bool]:
+    """Return the frame without the broker's part, and whether there was one; the bytes are not copied.
+
+    DecodeError where the broker's part does not fit into the bytes.
+    """
+    broker, at = split_broker_metadata(frame)
+    return byte_view(frame)[at:], broker is not None
+
+
+def parse_interceptors(text: str) -> tuple[str, ...]:
+    """Return the interceptors of a `brokerEntryMetadataInterceptors` setting, in its order.
+
+    Both the classes' names and `timestamp`, `index` are taken; UsageError for others and for repeated ones.
+    """
+    names = {full: short for short, full in INTERCEPTORS.items()} | {short: short for short in INTERCEPTORS}
+    chosen = [part.strip() for part in text.split(",") if part.strip()]
+    for name in chosen:
+        if name not in names:
+            raise UsageError(f"no interceptor {name!r}: there are {', '.join(INTERCEPTORS)}")
+    found = tuple(names[name] for name in chosen)
+    if len(set(found)) != len(found) or not found:
+        raise UsageError(f"{text!r}: expected interceptors, each once")
+    return found
+
+
+@dataclass(slots=True)
+class MetadataAppender:
+    """A topic's interceptors and its index generator, which starts at -1 as a new topic's does.
+
+    `clock` returns milliseconds since the epoch for a frame's publish time.
+    """
+
+    interceptors: Sequence[str]
+    clock: Callable[[int], int]
+    last_index: int = NO_INDEX
+    replace: bool = False
+
+    def attach(self, frame: Buffer) -> bytes:
+        """Return the frame with the broker's part in front, its index that of its last message.
+
+        DecodeError where it is no frame, or has such a part already and is not to be replaced.
+        """
+        bare, had = strip_broker_metadata(frame)
+        if had and not self.replace:
+            raise DecodeError("the frame has broker metadata already (--replace replaces it)", offset=0)
+        decoded = decode_frame(bare, verify=False)
+        metadata = BrokerEntryMetadata()
+        for name in self.interceptors:
+            if name == "timestamp":
+                metadata.broker_timestamp = self.clock(decoded.metadata.publish_time)
+            else:
+                self.last_index += decoded.index_width
+                metadata.index = self.last_index
+        return encode_prefix(metadata) + bytes(bare)
+
+
+@dataclass(frozen=True, slots=True)
+class RawMessage:
+    """Where a compacted entry was, and its frame as a view into the bytes given."""
+
+    message_id: MessageIdData
+    frame: memoryview = field(repr=False)
+
+
+def decode_raw_message(data: Buffer) -> RawMessage:
+    """Return the parts of a compacted ledger's entry; DecodeError where sizes do not fit to the byte."""
+    reader = Reader(data)
+    message_id, frame = sized_message(reader, MessageIdData), reader.sized("the frame")
+    if reader.left:
+        raise DecodeError(f"{reader.left} bytes follow the frame", offset=reader.at)
+    return RawMessage(message_id, frame)

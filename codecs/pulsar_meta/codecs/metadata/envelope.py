@@ -7,6 +7,14 @@
 
 A protobuf value cannot begin with 0x47 (a tag of wire type 7), so the magic is unambiguous.
 Sources: apache/pulsar MetaStoreImpl.java, MetadataCompressionConfig.java, PIP-146, PIP-270.
+
+Values of cursors: the record in the store and the PositionInfo in a cursor ledger.
+
+Source: apache/pulsar MLDataFormats.proto, MetaStoreImpl.java, ManagedCursorImpl.java, PIP-381.
+
+Values of managed ledgers: the bytes at `/managed-ledgers/…/TOPIC` and what they say.
+
+Source: apache/pulsar MLDataFormats.proto, MetaStoreImpl.java.
 """
 
 from __future__ import annotations
@@ -16,9 +24,12 @@ from typing import TYPE_CHECKING, Final
 
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE, compress, decompress
 from pulsar_meta.codecs.errors import DecodeError, UsageError, decoding
+from pulsar_meta.codecs.protobuf.parse import parse_message
+from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
 
 if TYPE_CHECKING:
     from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfoMetadata
+
 
 MAGIC: Final = b"\x47\x78"
 _HEADER_AT: Final = 6
@@ -141,3 +152,56 @@ def _raw_size_of(header: ManagedLedgerInfoMetadata) -> int:
     if not header.HasField("uncompressedSize"):
         raise DecodeError("envelope: the header has no uncompressed size", offset=_HEADER_AT)
     return header.uncompressedSize
+
+
+# The cursorsLedgerId of a record that itself holds the cursor's state.
+STATE_IN_RECORD: Final = -1
+
+_POSITION_INFO_BEGINS: Final = 0x08
+_FOOTER_BEGINS: Final = ord("{")
+
+
+def decode_cursor(data: bytes, *, max_size: int = DEFAULT_MAX_SIZE) -> ManagedCursorInfo:
+    """Return the message in a store value, plain or in an envelope; DecodeError where there is none."""
+    envelope = open_envelope(data, max_size=max_size) if data[:2] == MAGIC else None
+    return parse_message(ManagedCursorInfo, data if envelope is None else envelope.payload)
+
+
+def decode_position_info(data: bytes | memoryview) -> PositionInfo:
+    """Return the message in an entry of a cursor ledger (without the bookie's header and digest).
+
+    DecodeError for everything else, naming the two forms that only other builds of Pulsar write: the
+    footer of a state split over several entries (PIP-381), and entries that DataStax's fork compresses.
+    """
+    foreign = foreign_position_form(data)
+    if foreign:
+        raise DecodeError(foreign, offset=0)
+    return parse_message(PositionInfo, data)
+
+
+def foreign_position_form(data: bytes | memoryview) -> str | None:
+    """Name the form of a cursor-ledger entry that no Apache release writes, or return None."""
+    first = data[0] if len(data) else _POSITION_INFO_BEGINS
+    if first == _FOOTER_BEGINS:
+        return "the footer of a cursor state that is split over several entries (PIP-381), not a PositionInfo"
+    if first != _POSITION_INFO_BEGINS and len(data) > 4 and first < 0x08:
+        size = int.from_bytes(data[:4], "big")
+        return f"looks like a compressed cursor entry (DataStax: size {size}, then the codec's bytes)"
+    return None
+
+
+def decode_managed_ledger(data: bytes, *, max_size: int = DEFAULT_MAX_SIZE) -> ManagedLedgerInfo:
+    """Return the message in a store value, plain or in an envelope; DecodeError where there is none.
+
+    An empty value is a managed ledger that was just created: an empty message.
+    """
+    envelope = open_envelope(data, max_size=max_size)
+    return parse_message(ManagedLedgerInfo, data if envelope is None else envelope.payload)
+
+
+def ledgers_by_id(info: ManagedLedgerInfo) -> list[ManagedLedgerInfo.LedgerInfo]:
+    """Return the ledgers in the order of their ids, in which they were written to.
+
+    Brokers that offload or set ledger properties store them in the order of a hash map.
+    """
+    return sorted(info.ledgerInfo, key=lambda ledger: ledger.ledgerId)

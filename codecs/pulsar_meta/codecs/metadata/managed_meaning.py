@@ -11,8 +11,7 @@ from typing import Literal, NotRequired, TypedDict
 from uuid import UUID
 
 from pulsar_meta.codecs.metadata.acks import Acks, acked_indexes, acks_of, unacked_indexes
-from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD
-from pulsar_meta.codecs.metadata.managed_ledger import ledgers_by_id
+from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, ledgers_by_id
 from pulsar_meta.codecs.protobuf.to_json import readable
 from pulsar_meta.codecs.secrets import Numbers, Texts
 from pulsar_meta.codecs.times import iso_time

@@ -51,7 +51,7 @@ class ManagedPlaces:
 
 def _is_cursor(value: bytes) -> bool:
     # Protobuf is loaded where a path leaves it open, which is next to never.
-    from pulsar_meta.codecs.metadata.cursor import decode_cursor
+    from pulsar_meta.codecs.metadata.envelope import decode_cursor
 
     try:
         decode_cursor(value)

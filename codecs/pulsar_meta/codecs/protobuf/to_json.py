@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pulsar_meta.codecs.json_text import MAX_SAFE_INTEGER, safe_integer
-from pulsar_meta.codecs.protobuf.wire_fields import split_fields
+from pulsar_meta.codecs.protobuf.parse import split_fields
 
 UNKNOWN_FIELDS: Final = "unknown_fields"
 

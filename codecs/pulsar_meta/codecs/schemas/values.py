@@ -3,21 +3,176 @@
 Integers that a double cannot hold are texts of digits, bytes are base64 (see `json_text`); of a JSON schema
 the producer's own text is kept. Source: apache/pulsar pulsar-client/…/impl/schema, KeyValueSchemaInfo.java
 (`decodeKeyValue`).
+
+Values of Pulsar's primitive schemas, as JSON has them: numbers, texts, ISO 8601 for dates and times.
+
+All numbers are big-endian. Source: apache/pulsar pulsar-client/…/impl/schema/*Schema.java (IntSchema,
+DateSchema, InstantSchema, LocalDateTimeSchema, …).
+
+Values of PROTOBUF_NATIVE schemas: any message, by the descriptors that its schema carries.
+
+Source: apache/pulsar ProtobufNativeSchemaUtils.java, ProtobufNativeSchemaData.java (JSON with a
+FileDescriptorSet in base64).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import date, timedelta
 from typing import Any, Final
 
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.json_format import Error as JsonError
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import DecodeError as ProtobufError
+from google.protobuf.message_factory import GetMessageClass
+
 from pulsar_meta.codecs.errors import DecodeError, decoding
-from pulsar_meta.codecs.json_text import dumps, read_json
+from pulsar_meta.codecs.json_text import dumps, from_base64, read_json, read_json_object
+from pulsar_meta.codecs.protobuf.parse import parse_message, parse_part
 from pulsar_meta.codecs.reader import Reader
 from pulsar_meta.codecs.schemas.avro_values import avro_decoder
-from pulsar_meta.codecs.schemas.primitives import decode_primitive, is_primitive
-from pulsar_meta.codecs.schemas.protobuf_values import protobuf_decoder
 from pulsar_meta.codecs.schemas.stored import Schema, key_value_schemas
+
+_DAY: Final = 86_400
+_BILLION: Final = 10**9
+_EPOCH: Final = date(1970, 1, 1)
+
+
+def decode_primitive(kind: str, data: bytes) -> Any:
+    """Return the value of a primitive schema; DecodeError for another size than its type has."""
+    if kind == "STRING":
+        return _text(data)
+    shape, make = _SHAPES[kind]
+    if len(data) != shape.size:
+        raise DecodeError(f"{kind} takes {shape.size} bytes, found {len(data)}")
+    return make(*shape.unpack(data))
+
+
+def is_primitive(kind: str) -> bool:
+    """Return whether `decode_primitive` knows a type."""
+    return kind == "STRING" or kind in _SHAPES
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError("STRING: not UTF-8", offset=error.start) from error
+
+
+def _boolean(value: int) -> bool:
+    return value != 0
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _moment(milliseconds: int) -> str:
+    seconds, rest = divmod(milliseconds, 1000)
+    return f"{_date_time(seconds)}.{rest:03d}Z"
+
+
+def _instant(seconds: int, nanos: int) -> str:
+    return f"{_date_time(seconds)}{_fraction(nanos)}Z"
+
+
+def _date_time(seconds: int) -> str:
+    days, rest = divmod(seconds, _DAY)
+    return f"{_date(days)}T{_clock(rest)}"
+
+
+def _local_date_time(days: int, nanos: int) -> str:
+    return f"{_date(days)}T{_local_time(nanos)}"
+
+
+def _local_time(nanos: int) -> str:
+    seconds, rest = divmod(nanos, _BILLION)
+    if not 0 <= seconds < _DAY:
+        raise DecodeError(f"no time of a day has {nanos} nanoseconds")
+    return f"{_clock(seconds)}{_fraction(rest)}"
+
+
+def _date(days: int) -> str:
+    try:
+        return (_EPOCH + timedelta(days=days)).isoformat()
+    except OverflowError as error:
+        raise DecodeError(f"day {days} is outside the years 1 to 9999") from error
+
+
+def _clock(seconds: int) -> str:
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+
+
+def _fraction(nanos: int) -> str:
+    if not 0 <= nanos < _BILLION:
+        raise DecodeError(f"{nanos} nanoseconds are no part of a second")
+    return f".{nanos:09d}".rstrip("0").rstrip(".")
+
+
+_SHAPES: Final[dict[str, tuple[struct.Struct, Callable[..., Any]]]] = {
+    "BOOLEAN": (struct.Struct(">b"), _boolean),
+    "INT8": (struct.Struct(">b"), _same),
+    "INT16": (struct.Struct(">h"), _same),
+    "INT32": (struct.Struct(">i"), _same),
+    "INT64": (struct.Struct(">q"), _same),
+    "FLOAT": (struct.Struct(">f"), _same),
+    "DOUBLE": (struct.Struct(">d"), _same),
+    "DATE": (struct.Struct(">q"), _moment),
+    "TIME": (struct.Struct(">q"), _moment),
+    "TIMESTAMP": (struct.Struct(">q"), _moment),
+    "INSTANT": (struct.Struct(">qi"), _instant),
+    "LOCALDATE": (struct.Struct(">q"), _date),
+    "LOCALTIME": (struct.Struct(">q"), _local_time),
+    "LOCALDATETIME": (struct.Struct(">qq"), _local_date_time),
+}
+
+
+def protobuf_decoder(definition: bytes) -> Callable[[bytes], Any]:
+    """Return what reads values of a PROTOBUF_NATIVE schema; DecodeError where its descriptors do not fit.
+
+    Values come in protobuf's own JSON mapping, with the names of the .proto; DecodeError for broken ones.
+    """
+    kind = _message_class(definition)
+
+    def decode(data: bytes) -> Any:
+        message = parse_part(kind, data)
+        try:
+            return MessageToDict(message, preserving_proto_field_name=True)
+        except (JsonError, TypeError, ValueError, KeyError) as error:
+            raise DecodeError(f"a {kind.DESCRIPTOR.full_name} that JSON cannot hold: {error}") from error
+
+    return decode
+
+
+def _message_class(definition: bytes) -> Any:
+    stated = read_json_object(definition)
+    name, encoded = stated.get("rootMessageTypeName"), stated.get("fileDescriptorSet")
+    if not isinstance(name, str):
+        raise DecodeError("not a PROTOBUF_NATIVE schema: no rootMessageTypeName")
+    files = parse_message(FileDescriptorSet, from_base64(encoded, "fileDescriptorSet"))
+    pool = DescriptorPool()
+    try:
+        for file in _in_order(files):
+            pool.AddSerializedFile(file.SerializeToString())
+        return GetMessageClass(pool.FindMessageTypeByName(name))
+    except (TypeError, KeyError, ValueError, ProtobufError) as error:
+        raise DecodeError(f"not a PROTOBUF_NATIVE schema of {name}: {error}") from error
+
+
+def _in_order(files: FileDescriptorSet) -> Iterator[FileDescriptorProto]:
+    """Yield each file once, after those that it imports."""
+    waiting = {file.name: file for file in files.file}
+    while waiting:
+        ready = [one for one in waiting.values() if waiting.keys().isdisjoint(one.dependency)]
+        if not ready:
+            raise DecodeError("not a PROTOBUF_NATIVE schema: files that import each other")
+        for file in ready:
+            yield waiting.pop(file.name)
+
 
 # Takes a payload (None: a null value) and the bytes of the message's key; returns JSON text, None where the
 # schema says nothing.
@@ -78,12 +233,13 @@ def _key_value_decoder(schema: Schema) -> ValueDecoder:
         if payload is None and not separated:
             return None
         key, value = (message_key, payload) if separated else _inline(payload or b"")
-        return f'{{"key": {_text(decode_key, key, "key")}, "value": {_text(decode_value, value, "value")}}}'
+        key_text, value_text = _text_form(decode_key, key, "key"), _text_form(decode_value, value, "value")
+        return f'{{"key": {key_text}, "value": {value_text}}}'
 
     return decode
 
 
-def _text(decode: _Part, data: bytes | None, part: str) -> str:
+def _text_form(decode: _Part, data: bytes | None, part: str) -> str:
     with decoding(what=f"its {part}"):
         text = None if data is None else decode(data)
     # Bytes without a schema have no JSON of their own.

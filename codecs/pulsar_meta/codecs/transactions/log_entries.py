@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypedDict
 from google.protobuf.message import Message
 
 from pulsar_meta.codecs.errors import DecodeError, decoding
-from pulsar_meta.codecs.protobuf.json_shape import message_shape
+from pulsar_meta.codecs.protobuf.from_json import message_shape
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.codecs.protobuf.to_json import has_unknown_fields, message_to_json
 from pulsar_meta.codecs.reader import Buffer, Reader

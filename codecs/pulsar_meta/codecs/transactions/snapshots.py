@@ -7,15 +7,139 @@ They are the messages of system topics in the topic's namespace, under the topic
     __transaction_buffer_snapshot_segments  TransactionBufferSnapshotSegment: older ones (`multiple-N-TOPIC`)
 
 Source: apache/pulsar broker/transaction/buffer/metadata (and v2), the schemas that 3.0.7 to 5.0.0-M1 stored.
+
+Avro's binary encoding, as far as snapshots of transaction buffers need it.
+
+A record is its fields one after the other, in the order of the schema. The schemas are fixed and come
+from Java classes: fields in the order of their names, texts, lists and records that may be null.
+
+Source: the Avro specification, "Binary encoding"; the schemas that brokers stored.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from collections.abc import Callable, Mapping
+from types import NoneType
+from typing import Any, Final, Literal, NamedTuple
 
-from pulsar_meta.codecs.reader import Buffer
-from pulsar_meta.codecs.shapes import Either
-from pulsar_meta.codecs.transactions.avro import Avro, array, decode_whole, long, nullable, record, text
+from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.json_text import integer, shown
+from pulsar_meta.codecs.reader import Buffer, Reader
+from pulsar_meta.codecs.shapes import Either, Members, many
+
+_LONGEST: Final = 10
+
+
+class Avro(NamedTuple):
+    """A type: what reads a value of it, what gives the bytes of one, at a path that errors name, its JSON."""
+
+    read: Callable[[Reader], Any]
+    write: Callable[[Any, str], bytes]
+    shape: Any
+
+
+def decode_whole(kind: Avro, data: Buffer) -> Any:
+    """Return the one value that `data` is; DecodeError where it is broken or bytes are left over."""
+    reader = Reader(data)
+    value = kind.read(reader)
+    if reader.left:
+        raise DecodeError(f"{reader.left} bytes follow the value", offset=reader.at)
+    return value
+
+
+def _read_long(reader: Reader) -> int:
+    """Return a signed number of up to 64 bits, written in groups of seven and folded ("zig-zag")."""
+    number = 0
+    for group in range(_LONGEST):
+        byte = reader.expect(1, "a number")[0]
+        number |= (byte & 0x7F) << 7 * group
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1)
+    raise DecodeError(f"a number of more than {_LONGEST} bytes", offset=reader.at)
+
+
+def _write_long(value: Any, path: str) -> bytes:
+    number = integer(value, path, -(2**63), 2**63 - 1)
+    folded, groups = (number << 1) ^ (number >> 63), bytearray()
+    while folded > 0x7F:
+        groups.append(folded & 0x7F | 0x80)
+        folded >>= 7
+    return bytes([*groups, folded])
+
+
+def _read_text(reader: Reader) -> str:
+    """Return a string; what is not UTF-8 in it is escaped."""
+    return bytes(reader.take(_read_long(reader), "a text")).decode("utf-8", "backslashreplace")
+
+
+def _write_text(value: Any, path: str) -> bytes:
+    if not isinstance(value, str):
+        raise DecodeError(f"{path}: expected a string, found {shown(value)}")
+    try:
+        data = value.encode()
+    except UnicodeEncodeError as error:
+        raise DecodeError(f"{path}: half of a surrogate pair is no text") from error
+    return _write_long(len(data), path) + data
+
+
+long: Final = Avro(_read_long, _write_long, int)
+text: Final = Avro(_read_text, _write_text, str)
+
+
+def nullable(kind: Avro) -> Avro:
+    """Return the type of what may be null: the union of null and `kind`."""
+
+    def read(reader: Reader) -> Any:
+        branch = _read_long(reader)
+        if branch not in (0, 1):
+            raise DecodeError(f"no branch {branch} in a union of two", offset=reader.at)
+        return kind.read(reader) if branch else None
+
+    def write(value: Any, path: str) -> bytes:
+        return _write_long(0, path) if value is None else _write_long(1, path) + kind.write(value, path)
+
+    return Avro(read, write, Either((kind.shape, NoneType)))
+
+
+def array(kind: Avro) -> Avro:
+    """Return the type of a list: blocks of so many items, the last one empty; one block is written."""
+
+    def read(reader: Reader) -> list[Any]:
+        items: list[Any] = []
+        while count := _read_long(reader):
+            if count < 0:
+                count = -count
+                _read_long(reader)  # The block's size in bytes, for those who step over it.
+            if count > reader.left:
+                raise DecodeError(
+                    f"a list claims {count} items, {reader.left} bytes are left", offset=reader.at
+                )
+            items += (kind.read(reader) for _ in range(count))
+        return items
+
+    def write(value: Any, path: str) -> bytes:
+        if not isinstance(value, list):
+            raise DecodeError(f"{path}: expected a list, found {shown(value)}")
+        items = b"".join(kind.write(item, f"{path}[{at}]") for at, item in enumerate(value))
+        return (_write_long(len(value), path) + items if value else b"") + _write_long(0, path)
+
+    return Avro(read, write, many(kind.shape))
+
+
+def record(name: str, fields: Mapping[str, Avro]) -> Avro:
+    """Return the type of a record, which is a dictionary; `fields` in the order of the schema."""
+    shape = Members(name, f"Pulsar's class {name}.", lambda: {one: fields[one].shape for one in fields})
+
+    def write(value: Any, path: str) -> bytes:
+        if not isinstance(value, dict):
+            raise DecodeError(f"{path}: expected an object, found {shown(value)}")
+        for name in value:
+            if name not in fields:
+                raise DecodeError(f"{path}.{name}: no such field; there are {', '.join(fields)}")
+        return b"".join(kind.write(value.get(name), f"{path}.{name}") for name, kind in fields.items())
+
+    return Avro(lambda reader: {name: kind.read(reader) for name, kind in fields.items()}, write, shape)
+
 
 SnapshotKind = Literal["snapshot", "indexes", "segment"]
 

@@ -6,22 +6,41 @@ The total counts everything after itself. What follows a SEND is the frame that 
 for the broker's own part in front; a MESSAGE carries that part too, where broker and client agreed on it.
 
 Source: apache/pulsar Commands.java (serializeWithSize, serializeCommandSendWithSize), PulsarApi.proto.
+
+A stream of wire commands in the JSON form of `decode` and `encode`, kind `Command`.
+
+`{"commands": [{"command": …, "entry"?: …, "body"?: …}, …]}`: each BaseCommand in the shape of its .proto;
+after SEND and MESSAGE the entry frame as it was sent, in base64. Java clients write the fields of CONNECT
+in an order of their own: then `body` keeps the bytes of the command too, unless a secret is in them, and
+they are encoded again as long as they say what `command` says.
+
+Where brokers listen: `pulsar://host:port,host:port` and `pulsar+ssl://…`.
+
+Source: apache/pulsar ServiceURI.java (schemes, default ports, several hosts).
 """
 
 from __future__ import annotations
 
+import base64
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 from google.protobuf.message import DecodeError as ProtobufError
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from pulsar_meta.codecs.errors import DecodeError
+from pulsar_meta.codecs.errors import DecodeError, UsageError
+from pulsar_meta.codecs.frames.frame import decode_frame
+from pulsar_meta.codecs.hashes import Verdict
+from pulsar_meta.codecs.json_text import from_base64, shown
+from pulsar_meta.codecs.protobuf.from_json import fill_message, message_shape
+from pulsar_meta.codecs.protobuf.to_json import message_to_json
 from pulsar_meta.codecs.reader import Buffer, Reader, byte_view
-from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand
+from pulsar_meta.codecs.secrets import redact, refuse_redacted
+from pulsar_meta.proto.PulsarApi_pb2 import BaseCommand, BrokerEntryMetadata, MessageMetadata
 
 # Commands.DEFAULT_MAX_MESSAGE_SIZE and MESSAGE_SIZE_FRAME_PADDING: the default of both ends.
 MAX_FRAME_SIZE: Final = 5 * 1024 * 1024 + 10 * 1024
@@ -139,3 +158,184 @@ def text_of(value: str | bytes) -> str:
 def command_name(command: BaseCommand) -> str:
     """Return the name of the command's type, its number where this program has no name for it."""
     return BaseCommand.Type.Name(command.type) if command.HasField("type") else str(newer_type(command))
+
+
+MEMBERS: Final = ("command", "entry", "body")
+
+
+class CommandValue(TypedDict):
+    """A command as it was sent; `entry`, the frame after it, and `body` are base64."""
+
+    command: Annotated[dict[str, Any], message_shape(BaseCommand)]
+    entry: NotRequired[str]
+    body: NotRequired[str]
+
+
+class CommandsValue(TypedDict):
+    """The commands of a stream."""
+
+    commands: list[CommandValue]
+    order_kept: NotRequired[bool]
+
+
+def decode_command_stream(data: Buffer) -> tuple[CommandsValue, CommandsMeaning]:
+    """Return value and meaning of the frames in `data`; `meaning` has offsets and sizes in bytes.
+
+    DecodeError where there is none, or at the first that is cut off or broken.
+    """
+    frames = list(decode_commands(data))
+    if not frames:
+        raise DecodeError("not a command: empty", offset=0)
+    value: CommandsValue = {"commands": [command_to_json(frame) for frame in frames]}
+    return value, {"types": [command_name(frame.command) for frame in frames], "frames": _meanings(frames)}
+
+
+def encode_command_stream(value: Any, path: str = "value") -> bytes:
+    """Return the bytes that `decode_command_stream` made `value` from; DecodeError where it is none."""
+    commands = value.get("commands") if isinstance(value, dict) and set(value) == {"commands"} else None
+    if not isinstance(commands, list):
+        raise DecodeError(f"{path}: expected an object with a list of commands, found {shown(value)}")
+    return b"".join(json_to_command(item, f"{path}.commands[{at}]") for at, item in enumerate(commands))
+
+
+class BrokenEntry(TypedDict):
+    """Why what follows a command is no frame."""
+
+    error: str
+
+
+class SentEntry(TypedDict):
+    """What the frame after a command says; `payload_size` is in bytes."""
+
+    broker_metadata: Annotated[dict[str, Any], message_shape(BrokerEntryMetadata)] | None
+    frame_checksum: Verdict
+    metadata: Annotated[dict[str, Any], message_shape(MessageMetadata)]
+    payload_size: int
+
+
+class CommandMeaning(TypedDict):
+    """A command: its type, where its frame begins, how many bytes that has, what the entry after it says."""
+
+    type: str
+    offset: int
+    size: int
+    entry: NotRequired[SentEntry | BrokenEntry]
+
+
+class CommandsMeaning(TypedDict):
+    """The commands of a stream: what they are, and their frames."""
+
+    types: list[str]
+    frames: list[CommandMeaning]
+
+
+def command_to_json(frame: CommandFrame) -> CommandValue:
+    """Return one frame in the JSON form, secrets included."""
+    item: CommandValue = {"command": message_to_json(frame.command)}
+    if len(frame.entry):
+        item["entry"] = base64.b64encode(frame.entry).decode()
+    as_we_write = frame.command.SerializePartialToString()
+    if as_we_write != frame.body and redact(item) == item:
+        item["body"] = base64.b64encode(frame.body).decode()
+    return item
+
+
+def json_to_command(item: Any, path: str) -> bytes:
+    """Return the bytes of one frame; DecodeError names the place that is wrong or was redacted."""
+    if not isinstance(item, dict):
+        raise DecodeError(f"{path}: expected an object, found {shown(item)}")
+    for name in item:
+        if name not in MEMBERS:
+            raise DecodeError(f"{path}.{name}: no such field; there are {', '.join(MEMBERS)}")
+    refuse_redacted(item, path)
+    command = _command(item.get("command"), f"{path}.command")
+    entry = from_base64(item.get("entry", ""), f"{path}.entry")
+    if entry and command.HasField("type") and command.type not in WITH_ENTRY:
+        raise DecodeError(f"{path}.entry: only SEND and MESSAGE have an entry after them")
+    body = from_base64(item.get("body", ""), f"{path}.body")
+    return wrap_command(body, entry) if _says(body, command) else encode_command(command, entry)
+
+
+def _command(value: Any, path: str) -> BaseCommand:
+    command = BaseCommand()
+    fill_message(command, value, path)
+    missing = missing_fields(command)
+    if missing:
+        raise DecodeError(f"{path}: required {', '.join(missing)} missing")
+    return command
+
+
+def _says(body: bytes, command: BaseCommand) -> bool:
+    try:
+        return bool(body) and BaseCommand.FromString(body) == command
+    except ProtobufError:
+        return False
+
+
+def _meanings(frames: list[CommandFrame]) -> list[CommandMeaning]:
+    meanings = []
+    for frame in frames:
+        meaning: CommandMeaning = {
+            "type": command_name(frame.command),
+            "offset": frame.offset,
+            "size": frame.size,
+        }
+        if len(frame.entry):
+            meaning["entry"] = _entry_meaning(frame.entry)
+        meanings.append(meaning)
+    return meanings
+
+
+def _entry_meaning(entry: memoryview) -> SentEntry | BrokenEntry:
+    """Return what the entry after a command says; a broken one says how, the command itself is sound."""
+    try:
+        frame = decode_frame(entry)
+    except DecodeError as error:
+        return {"error": str(error)}
+    broker = frame.broker_metadata
+    return {
+        "broker_metadata": None if broker is None else message_to_json(broker),
+        "frame_checksum": frame.checksum,
+        "metadata": message_to_json(frame.metadata),
+        "payload_size": len(frame.payload),
+    }
+
+
+DEFAULT_PORTS: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
+
+_host_re = re.compile(r"^(?:\[(?P<ipv6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\s:/\[\]]+))(?::(?P<port>\d{1,5}))?$")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """One place where a broker or proxy listens on the binary protocol."""
+
+    host: str
+    port: int
+    tls: bool
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"pulsar{'+ssl' if self.tls else ''}://{host}:{self.port}"
+
+
+def parse_service_url(url: str) -> list[BrokerAddress]:
+    """Return the addresses of a service URL, in its order; UsageError where it is none."""
+    scheme, separator, rest = url.partition("://")
+    port = DEFAULT_PORTS.get(scheme)
+    if not separator or port is None:
+        raise UsageError(
+            f"{url!r}: a broker's binary protocol is at pulsar://host:port or pulsar+ssl://host:port"
+        )
+    hosts = [host for host in re.split("[,;]", rest.split("/", 1)[0]) if host]
+    if not hosts:
+        raise UsageError(f"{url!r}: no host")
+    return [_address(url, host, port, scheme == "pulsar+ssl") for host in hosts]
+
+
+def _address(url: str, text: str, default_port: int, tls: bool) -> BrokerAddress:
+    match = _host_re.match(text)
+    port = int((match and match["port"]) or default_port)
+    if not match or not 0 < port < 65536:
+        raise UsageError(f"{url!r}: not host:port")
+    return BrokerAddress(match["ipv6"] or match["host"], port, tls)

@@ -9,12 +9,10 @@ from typing import NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, open_entry
-from pulsar_meta.codecs.frames.broker_metadata import strip_broker_metadata
-from pulsar_meta.codecs.frames.frame import decode_frame
+from pulsar_meta.codecs.frames.frame import decode_frame, strip_broker_metadata
 from pulsar_meta.codecs.protobuf.to_json import readable
 from pulsar_meta.jobs.batches.batching import Batch, Batcher, Batching, Breaks, OrderWatch, wrong_for
-from pulsar_meta.jobs.batches.outgoing import Numbering, messages_of_entry, outgoing
-from pulsar_meta.jobs.batches.packing import Packing, pack_batch
+from pulsar_meta.jobs.batches.packing import Numbering, Packing, messages_of_entry, outgoing, pack_batch
 from pulsar_meta.jobs.entries.entry_reading import DataEntry
 from pulsar_meta.jobs.topics.bookkeeper import EntryFormat
 from pulsar_meta.jobs.topics.topic import Report

@@ -14,7 +14,7 @@ from typing import Final
 
 from pulsar_meta.access.files import read_regular
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.metadata.cookie import Cookie, decode_cookie
+from pulsar_meta.codecs.metadata.ledger_metadata import Cookie, decode_cookie
 from pulsar_meta.codecs.names import LEDGERS, SHORT_LEDGER_LIMIT, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.entries.bookie_layout import LARGEST_COOKIE, BookieLayout

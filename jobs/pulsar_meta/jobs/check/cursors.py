@@ -18,10 +18,10 @@ from pulsar_meta.codecs.times import iso_time
 from pulsar_meta.jobs.check.codes import Finding, Place, Severity, finding
 from pulsar_meta.jobs.check.ledger_facts import LedgerFacts, owner_hash
 from pulsar_meta.jobs.check.topic_view import CursorView, Rule, TopicView, is_internal
-from pulsar_meta.jobs.cursors.limits import RANGES_IN_RECORD, UsedLimit
+from pulsar_meta.jobs.cursors.subscriptions import RANGES_IN_RECORD, UsedLimit
 from pulsar_meta.jobs.topics.backlog import backlog
+from pulsar_meta.jobs.topics.cursors import rewound_to
 from pulsar_meta.jobs.topics.owners import COMPACTION, bucket_ledgers
-from pulsar_meta.jobs.topics.recovery import rewound_to
 from pulsar_meta.jobs.topics.topic import Ledger, Position
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
 

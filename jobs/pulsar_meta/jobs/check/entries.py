@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.ensemble import Ensembles, Segment
+from pulsar_meta.entries.bookie_client import Ensembles, Segment
 from pulsar_meta.jobs.check.codes import Finding, Severity, finding
 from pulsar_meta.jobs.check.topic_view import Rule, TopicView, has_entry
 from pulsar_meta.jobs.topics.placement import Placement, placement, placement_on

@@ -20,8 +20,7 @@ from pulsar_meta.jobs.check.codes import Finding, Place, Severity, finding
 from pulsar_meta.jobs.check.context import Context
 from pulsar_meta.jobs.check.topic_view import CursorView, Rule, TopicView
 from pulsar_meta.jobs.check.totals import PARTITIONED
-from pulsar_meta.jobs.rewrite.readable import Readers, form_of
-from pulsar_meta.jobs.rewrite.releases import Verdict, parse_version, tested_failures
+from pulsar_meta.jobs.rewrite.readable import Readers, Verdict, form_of, parse_version, tested_failures
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
 from pulsar_meta.stores.base import Versioned
 

@@ -9,13 +9,13 @@ from typing import Final
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.names import MANAGED_LEDGERS, TopicName
 from pulsar_meta.jobs.topics.nearest import missing
-from pulsar_meta.jobs.topics.partitions import named_topics
 from pulsar_meta.jobs.topics.scope import (
     Scope,
     check_inhabited,
     is_glob,
     is_namespace,
     is_there,
+    named_topics,
     with_segments,
 )
 from pulsar_meta.stores.base import Store

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.acks import acks_of
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.metadata.envelope import decode_managed_ledger
 from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.check.context import Context
@@ -23,7 +23,7 @@ from pulsar_meta.jobs.check.ledger_facts import (
 )
 from pulsar_meta.jobs.check.topic_view import TopicView, view_cursor, view_topic
 from pulsar_meta.jobs.topics.owners import named_by
-from pulsar_meta.jobs.topics.partitions import partition_count
+from pulsar_meta.jobs.topics.scope import partition_count
 from pulsar_meta.jobs.topics.topic import read_topic
 from pulsar_meta.stores.base import Store, Versioned
 

@@ -17,7 +17,7 @@ from typing import Final, Literal, NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError
 from pulsar_meta.codecs.json_text import read_json_object
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.envelope import decode_cursor
 from pulsar_meta.codecs.metadata.ledger_metadata import HEADER
 from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, SCALABLE_TOPICS, TopicName, ledger_of_path
@@ -30,21 +30,21 @@ from pulsar_meta.jobs.check.context import CheckOptions
 from pulsar_meta.jobs.check.ledger_facts import STATES
 from pulsar_meta.jobs.check.scan import Passes
 from pulsar_meta.jobs.rewrite.guards import MIGRATION, check_flag
-from pulsar_meta.jobs.rewrite.readable import Readability, registered_versions
-from pulsar_meta.jobs.rewrite.releases import (
+from pulsar_meta.jobs.rewrite.readable import (
     TRIED,
     Form,
+    Readability,
     Verdict,
     is_release,
     parse_version,
+    registered_versions,
     verdict_of,
     version_text,
 )
 from pulsar_meta.jobs.topics.owners import bucket_ledgers
 from pulsar_meta.jobs.topics.topic import Topic, topic_of
 from pulsar_meta.stores.base import Store, Versioned
-from pulsar_meta.stores.rocksdb import database_of
-from pulsar_meta.stores.rocksdb_tables import table_formats
+from pulsar_meta.stores.rocksdb import database_of, table_formats
 
 Decision = Literal["not-safe", "unknown", "note"]
 # A reason names at most so many places.

@@ -15,10 +15,9 @@ from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.metadata.acks import ack_form, acks_of
-from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor
-from pulsar_meta.codecs.metadata.envelope import open_envelope
+from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, decode_cursor, open_envelope
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.rewrite.batches import Batches
+from pulsar_meta.jobs.rewrite.apply import Batches
 from pulsar_meta.jobs.rewrite.decision import (
     NOT_THERE,
     UNDECODABLE,
@@ -32,7 +31,7 @@ from pulsar_meta.jobs.rewrite.decision import (
 from pulsar_meta.jobs.rewrite.readable import Readers, packed_again
 from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
-from pulsar_meta.jobs.topics.recovery import Recovery, recovered
+from pulsar_meta.jobs.topics.cursors import Recovery, recovered
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
 

@@ -17,8 +17,8 @@ from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.names import ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.cursors.subscriptions import Subscription, SubscriptionReader
+from pulsar_meta.jobs.disk.contents import entry_logs
 from pulsar_meta.jobs.disk.held import by_bookie, held_ledgers
-from pulsar_meta.jobs.disk.logs import entry_logs
 from pulsar_meta.jobs.disk.whois import holds
 from pulsar_meta.jobs.topics.bookkeeper import bookkeeper_ledger_of, has_metadata
 from pulsar_meta.jobs.topics.other_clusters import OtherClusters

@@ -8,7 +8,6 @@ from itertools import islice
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
-from pulsar_meta.codecs.checksum import Verdict
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError, UsageError
 from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, OpenedEntry, open_entry
 from pulsar_meta.codecs.frames.entry_json import (
@@ -20,6 +19,7 @@ from pulsar_meta.codecs.frames.entry_json import (
     opened_to_json,
 )
 from pulsar_meta.codecs.frames.frame import Frame
+from pulsar_meta.codecs.hashes import Verdict
 from pulsar_meta.codecs.transactions.log_entries import (
     LogDocument,
     decode_log_entry,

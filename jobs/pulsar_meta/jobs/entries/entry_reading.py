@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
-from pulsar_meta.codecs.checksum import Verdict
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
-from pulsar_meta.codecs.frames.frame import Frame, decode_frame
-from pulsar_meta.codecs.frames.raw_message import decode_raw_message
-from pulsar_meta.codecs.metadata.cursor import decode_position_info
+from pulsar_meta.codecs.frames.frame import Frame, decode_frame, decode_raw_message
+from pulsar_meta.codecs.hashes import Verdict
+from pulsar_meta.codecs.metadata.envelope import decode_position_info
 from pulsar_meta.codecs.transactions.log_entries import possible_readings
 from pulsar_meta.entries.base import EntrySource, Outcome, RawEntry, entry_of, read_each
 from pulsar_meta.jobs.entries.entry_choice import Coverage, Place, Range, ranges

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final, NotRequired, TypedDict
 
-from pulsar_meta.access.locks import locked_now
+from pulsar_meta.access.files import locked_now
 from pulsar_meta.codecs.errors import ConflictError, DecodeError, UsageError, unreadable
 from pulsar_meta.codecs.json_text import Document, dumps, read_json_object
 

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError
-from pulsar_meta.codecs.metadata.ledger_properties import Edit, ledger_ids
+from pulsar_meta.codecs.metadata.ledger_metadata import Edit, ledger_ids
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.index.check import index_number

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError, GuardError, NotFoundError, UsageError
-from pulsar_meta.codecs.metadata.envelope import Envelope, open_envelope, wrap_envelope
-from pulsar_meta.codecs.metadata.ledger_properties import Edit, edit_properties, ledger_ids
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.metadata.envelope import Envelope, decode_managed_ledger, open_envelope, wrap_envelope
+from pulsar_meta.codecs.metadata.ledger_metadata import Edit, edit_properties, ledger_ids
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.rewrite.decision import UNDECODABLE, Decided, Decision, Rule, by_rule, keep, skip, write
 from pulsar_meta.jobs.rewrite.rules import WhereThere
 from pulsar_meta.jobs.rewrite.run import Rewrite
-from pulsar_meta.jobs.topics.partitions import named_topics
+from pulsar_meta.jobs.topics.scope import named_topics
 from pulsar_meta.jobs.topics.shadow import ShadowSources
 from pulsar_meta.jobs.topics.topic import Topic, read_record, read_topic, topic_of
 from pulsar_meta.stores.base import ABSENT, Store, Versioned

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
 from pulsar_meta.codecs.frames.batch import DEFAULT_MAX_SIZE, Message, decompress_payload, open_entry
 from pulsar_meta.codecs.frames.entry_json import properties_of
-from pulsar_meta.codecs.frames.frame import Frame
-from pulsar_meta.codecs.frames.raw_message import decode_raw_message
+from pulsar_meta.codecs.frames.frame import Frame, decode_raw_message
 from pulsar_meta.codecs.frames.row_schema import MESSAGE_COLUMNS
 from pulsar_meta.codecs.schemas.stored import schema_version
 from pulsar_meta.entries.base import EntrySource, entry_of, read_each

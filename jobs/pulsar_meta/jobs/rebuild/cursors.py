@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypedDict
 
-from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD
+from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.jobs.rebuild.cursor_ledgers import CursorClues
 from pulsar_meta.jobs.rebuild.evidence import Certainty, Rebuilt, RebuiltFacts

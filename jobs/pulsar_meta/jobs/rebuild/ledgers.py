@@ -26,7 +26,7 @@ from pulsar_meta.codecs.metadata.ledger_metadata import (
     encode_ledger_metadata,
 )
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.ensemble import Segment
+from pulsar_meta.entries.bookie_client import Segment
 from pulsar_meta.jobs.disk.held import by_bookie
 from pulsar_meta.jobs.rebuild.striping import Quorum, Striping, chosen, stripings, usual_quorums
 from pulsar_meta.jobs.topics.topic import Report

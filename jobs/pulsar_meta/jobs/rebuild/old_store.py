@@ -3,6 +3,13 @@
 What lies in it byte for byte is kept apart from what ledgers on the disks may have outrun: lists of topics'
 ledgers, cursors, schemas, BookKeeper's metadata. Of a ledger that no record names any more its own custom
 metadata says whose it was.
+
+Which topics ledgers in tiered storage are of: an offload keeps BookKeeper's metadata with the entries.
+
+A broker notes there, when it creates a ledger, for which topic it does (`pulsar/managed-ledger`).
+
+Source: apache/pulsar OffloadIndexBlockImpl.java (buildLedgerMetadataFormat),
+FileSystemManagedLedgerOffloader.java, LedgerMetadataUtils.java.
 """
 
 from __future__ import annotations
@@ -12,17 +19,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
+from pulsar_meta.codecs.metadata.envelope import decode_cursor, decode_managed_ledger
 from pulsar_meta.codecs.metadata.ledger_metadata import decode_ledger_metadata
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
 from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_of_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
+from pulsar_meta.entries.offload_files import OffloadedLedgers
 from pulsar_meta.jobs.rebuild.names import Named
 from pulsar_meta.jobs.topics.owners import SCHEMAS, Owner, named_by, owner_in_custom
 from pulsar_meta.jobs.topics.topic import Report
-from pulsar_meta.jobs.values.counters import IDGEN, long_buckets, read_counters
-from pulsar_meta.jobs.values.left_out import why_left_out
+from pulsar_meta.jobs.values.places import IDGEN, long_buckets, read_counters, why_left_out
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import SchemaLocator
@@ -110,3 +116,22 @@ def _topic(name: str) -> TopicName | None:
         return TopicName.parse(name)
     except UsageError:
         return None
+
+
+SAYS: Final = "its copy in tiered storage has its name"
+
+
+def names_in_objects(objects: OffloadedLedgers, report: Report) -> dict[int, Named]:
+    """Return the topics of offloaded ledgers that say so; broken objects go to `report`. UnreachableError."""
+    names: dict[int, Named] = {}
+    for ledger_id in objects.ledgers():
+        try:
+            owner = owner_in_custom(ledger_id, objects.custom_metadata(ledger_id))
+            if owner is not None and owner.role == "data":
+                names[ledger_id] = Named(TopicName.parse(owner.name), SAYS)
+        except DecodeError as error:
+            report(error)
+        except UsageError:
+            # A name that cannot be one says nothing.
+            continue
+    return names

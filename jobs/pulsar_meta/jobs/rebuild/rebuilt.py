@@ -1,31 +1,45 @@
 """A store made again from bookies' disks: its values, each with how certain it is and what says so.
 
 Sources: apache/bookkeeper LedgerLayout.java, ZKRegistrationManager.java (instance id, cookies).
+
+How far a store's counters have to be, so that no id and no producer's name is given out twice.
+
+Sources: apache/pulsar PulsarLedgerIdGenerator.java, DistributedIdGenerator.java.
+
+Subscriptions of which no ledger is left, and that something names: a person, markers, dead letters.
+
+Most cursors had their state in the store alone. Markers of replicated subscriptions say where these stood at
+least; a message that was put off names the subscription that did it, and nothing says where that stood.
+
+Sources: apache/pulsar ReplicatedSubscriptionsController.java, RetryMessageUtil.java.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 from pulsar_meta.codecs.errors import GuardError, UsageError
 from pulsar_meta.codecs.json_text import Document
-from pulsar_meta.codecs.metadata.cookie import decode_cookie
+from pulsar_meta.codecs.metadata.ledger_metadata import decode_cookie
 from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_path
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.rebuild.clues import DataClues
-from pulsar_meta.jobs.rebuild.counters import counters
 from pulsar_meta.jobs.rebuild.cursors import (
     FoundCursor,
     UnnamedCursor,
+    cursor_facts,
     found_cursors,
+    place_text,
     rebuilt_cursors,
+    replicated_in,
+    state_in_record,
     unnamed_cursors,
 )
-from pulsar_meta.jobs.rebuild.evidence import Rebuilt, RebuiltFacts
+from pulsar_meta.jobs.rebuild.evidence import DataClues, Rebuilt, RebuiltFacts
 from pulsar_meta.jobs.rebuild.kinds import Kind
 from pulsar_meta.jobs.rebuild.ledgers import FoundLedger
 from pulsar_meta.jobs.rebuild.merging import (
@@ -34,24 +48,131 @@ from pulsar_meta.jobs.rebuild.merging import (
     merged_cursors,
     merged_needs,
     merged_schemas,
+    what_topics_need,
     with_old_metadata,
 )
 from pulsar_meta.jobs.rebuild.names import GivenCursor, GivenNames, Names, names_on_disks
-from pulsar_meta.jobs.rebuild.needs import what_topics_need
 from pulsar_meta.jobs.rebuild.old_store import OldStore
+from pulsar_meta.jobs.rebuild.replication import REPLICATED
 from pulsar_meta.jobs.rebuild.scan import Scanned, Scanner, scan_here
 from pulsar_meta.jobs.rebuild.schemas import SchemaClues, rebuilt_schemas
 from pulsar_meta.jobs.rebuild.topics import FoundTopic, UnnamedTopic, found_topics, unnamed
-from pulsar_meta.jobs.rebuild.without_ledgers import (
-    GoneCursor,
-    as_names,
-    beginning_cursors,
-    gone_cursors,
-    replicated_cursors,
-)
-from pulsar_meta.jobs.topics.topic import Report
+from pulsar_meta.jobs.restore.survey import LedgerIds
+from pulsar_meta.jobs.topics.topic import Position, Report
+from pulsar_meta.jobs.values.places import IDGEN, PRODUCER_NAMES, bucket_path
 from pulsar_meta.stores.base import Versioned
 from pulsar_meta.stores.snapshot_writer import SnapshotWriter
+
+# Above the highest one on the disks others were given out, to ledgers and producers of which nothing is left.
+LEFT_NOTHING: Final = 1000
+_name_re: Final = re.compile(r"-(\d{1,18})-\d{1,18}")
+
+
+def counters(
+    ledgers: Iterable[int], data: Iterable[DataClues], cluster: str, old: Mapping[str, int]
+) -> Iterator[Rebuilt]:
+    """Yield how far each counter has to be, as `next` in its facts; `old` is how far they were once."""
+    ids = LedgerIds()
+    for ledger_id in ledgers:
+        ids.add(ledger_id)
+    wanted = {
+        IDGEN if bucket == 0 else bucket_path(bucket): ids.next_in(bucket) for bucket in (0, *ids.highest)
+    }
+    names = (name for clues in data for name in clues.producers)
+    numbers = [int(match[1]) for name in names if (match := _number(name, cluster)) is not None]
+    wanted[PRODUCER_NAMES] = max(numbers, default=-1) + 1
+    for path in dict.fromkeys((*wanted, *old)):
+        number = max(wanted.get(path, 0), old.get(path, 0)) + LEFT_NOTHING
+        why = f"{LEFT_NOTHING} behind the highest that is known"
+        yield Rebuilt(path, "likely", (why,), None, {"next": number})
+
+
+def _number(name: str, cluster: str) -> re.Match[str] | None:
+    """Return the broker's number in a producer's name that a broker of the cluster gave out."""
+    return _name_re.fullmatch(name.removeprefix(cluster)) if name.startswith(cluster) else None
+
+
+def beginning_cursors(
+    topics: Iterable[FoundTopic], wanted: Iterable[GivenCursor], scanned: Scanned
+) -> Iterator[Rebuilt]:
+    """Yield the subscriptions of which no ledger is left, where the person wants them to begin."""
+    ledgers = {topic.name: [one for one in topic.ledgers if one in scanned.kept] for topic in topics}
+    for one in wanted:
+        mine = ledgers.get(one.topic)
+        path, facts = one.topic.cursor_path(one.cursor), cursor_facts(one.topic, one.cursor)
+        if not mine:
+            yield Rebuilt(path, "refused", ("its topic has no ledgers here",), None, facts)
+            continue
+        last = mine[-1], scanned.found[mine[-1]].last_entry
+        position = Position(mine[0], -1) if one.start == "earliest" else Position(*last)
+        why = f"nothing of it is left; it begins with the {one.start}, as was given"
+        yield Rebuilt(
+            path, "invented", (why,), state_in_record(position), facts | {"position": place_text(position)}
+        )
+
+
+def replicated_cursors(
+    topics: Iterable[FoundTopic],
+    cursors: Iterable[FoundCursor],
+    scanned: Scanned,
+    old: OldStore,
+    cluster: str,
+) -> Iterator[Rebuilt]:
+    """Yield the replicated subscriptions of which no ledger is left, where the markers have them.
+
+    What they acknowledged since comes again. Those that an older store would have known, and did not, are
+    left out.
+    """
+    there = {(one.topic, one.name) for one in cursors}
+    for topic in topics:
+        kept = [one for one in topic.ledgers if one in scanned.kept]
+        for one in replicated_in(topic, cluster):
+            known = (topic.name, one.subscription) in there or _was_gone(topic.name, one.ledger_id, old)
+            if known or not kept:
+                continue
+            path, facts = topic.name.cursor_path(one.subscription), cursor_facts(topic.name, one.subscription)
+            place = one.position or Position(kept[0], -1)
+            where = f"it was at {place_text(place)} or later" if one.position else "nothing says where it was"
+            value = state_in_record(place, {REPLICATED: 1})
+            yield Rebuilt(path, "likely", (one.why, where), value, facts | {"position": place_text(place)})
+
+
+class GoneCursor(TypedDict):
+    """A subscription of which only the name is left; `position` is to be filled in: earliest, latest."""
+
+    topic: str
+    cursor: str
+    position: None
+    evidence: list[str]
+
+
+def gone_cursors(scanned: Scanned, made: Iterable[tuple[TopicName, str]], old: OldStore) -> Iterator[Rebuilt]:
+    """Yield the subscriptions that put messages off, and of which nothing else is left."""
+    there = {*made, *old.cursors}
+    named: dict[tuple[TopicName, str], int] = {}
+    for ledger_id, clues in scanned.said(DataClues).items():
+        for subscriber in clues.announced.subscribers:
+            if not _was_gone(subscriber.topic, ledger_id, old):
+                named.setdefault((subscriber.topic, subscriber.cursor), ledger_id)
+    for (topic, cursor), ledger_id in named.items():
+        if (topic, cursor) not in there:
+            why = f"messages that it put off, in ledger {ledger_id}, have its name"
+            choice = "nothing says where it stood; a line of --names makes it, at earliest or latest"
+            yield Rebuilt(topic.cursor_path(cursor), "gone", (why, choice), None, cursor_facts(topic, cursor))
+
+
+def as_names(cursors: Iterable[Rebuilt]) -> Iterator[GoneCursor]:
+    """Yield subscriptions of which only the name is left as lines of a file of names."""
+    for one in cursors:
+        topic, cursor = one.facts["topic"], one.facts["cursor"]
+        if topic is not None and cursor is not None:
+            yield {"topic": topic, "cursor": cursor, "position": None, "evidence": list(one.evidence)}
+
+
+def _was_gone(topic: TopicName, ledger_id: int, old: OldStore) -> bool:
+    """Return whether what an older ledger names of a topic is none of what the old store knew of it."""
+    return topic in old.topics and ledger_id < old.next_id
+
 
 LAYOUT: Final = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
 # Ledgers of these kinds can be given a name.

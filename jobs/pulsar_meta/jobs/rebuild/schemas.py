@@ -17,8 +17,7 @@ from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.codecs.names import encode_name
-from pulsar_meta.codecs.protobuf.parse import parse_message
-from pulsar_meta.codecs.protobuf.wire_fields import BYTES, VARINT, read_varint, split_fields
+from pulsar_meta.codecs.protobuf.parse import BYTES, VARINT, parse_message, read_varint, split_fields
 from pulsar_meta.jobs.rebuild.evidence import Certainty, Rebuilt, RebuiltFacts
 from pulsar_meta.jobs.topics.owners import SCHEMAS
 from pulsar_meta.proto.SchemaStorageFormat_pb2 import IndexEntry, PositionInfo, SchemaEntry, SchemaLocator

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pulsar_meta.entries.ensemble import Segment
+from pulsar_meta.entries.bookie_client import Segment
 
 # Which bookies (columns) hold which entries (rows).
 Holders = NDArray[np.bool_]

@@ -18,8 +18,7 @@ from typing import Any, Final, NamedTuple
 from pulsar_meta.codecs.errors import DecodeError, UsageError
 from pulsar_meta.codecs.frames.batch import Message, open_entry
 from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
-from pulsar_meta.codecs.frames.frame import decode_frame
-from pulsar_meta.codecs.frames.raw_message import decode_raw_message
+from pulsar_meta.codecs.frames.frame import decode_frame, decode_raw_message
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.transactions.snapshots import (
     INDEXES,

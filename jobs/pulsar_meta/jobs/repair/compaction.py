@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
-from pulsar_meta.codecs.frames.raw_message import decode_raw_message
-from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD
+from pulsar_meta.codecs.frames.frame import decode_raw_message
+from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD
 from pulsar_meta.codecs.names import LEDGERS, TopicName
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.check.ledger_facts import LedgerFacts, owner_hash, read_facts
@@ -25,8 +25,7 @@ from pulsar_meta.jobs.check.ledger_index import index_ledgers
 from pulsar_meta.jobs.cursors.conversion import record_with
 from pulsar_meta.jobs.cursors.subscriptions import SubscriptionReader
 from pulsar_meta.jobs.repair.cursor import Diagnosis, diagnosis
-from pulsar_meta.jobs.repair.records import packed
-from pulsar_meta.jobs.repair.repair import Repair, becoming
+from pulsar_meta.jobs.repair.repair import Repair, becoming, packed
 from pulsar_meta.jobs.rewrite.decision import keep
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.rules import current

@@ -16,8 +16,7 @@ from typing import Literal, NamedTuple
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
 from pulsar_meta.codecs.metadata.acks import Acks, acks_of
-from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor
-from pulsar_meta.codecs.metadata.envelope import is_enveloped
+from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD, decode_cursor, is_enveloped
 from pulsar_meta.codecs.names import LEDGERS, TopicName
 from pulsar_meta.codecs.protobuf.parse import parse_partly
 from pulsar_meta.entries.base import EntrySource
@@ -25,16 +24,14 @@ from pulsar_meta.jobs.check.ledger_facts import owner_hash, read_facts
 from pulsar_meta.jobs.check.ledger_index import index_ledgers
 from pulsar_meta.jobs.cursors.conversion import record_with
 from pulsar_meta.jobs.cursors.subscriptions import SubscriptionReader
-from pulsar_meta.jobs.repair.records import packed
-from pulsar_meta.jobs.repair.repair import Repair, becoming
+from pulsar_meta.jobs.repair.repair import Repair, becoming, packed
 from pulsar_meta.jobs.rewrite.decision import keep
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.topics.backlog import backlog
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
-from pulsar_meta.jobs.topics.cursors import CursorState, state_of
+from pulsar_meta.jobs.topics.cursors import CursorState, recovered, state_of
 from pulsar_meta.jobs.topics.nearest import missing
-from pulsar_meta.jobs.topics.recovery import recovered
 from pulsar_meta.jobs.topics.topic import Position, Topic, read_topic
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, PositionInfo
 from pulsar_meta.stores.base import ABSENT, Store, Versioned

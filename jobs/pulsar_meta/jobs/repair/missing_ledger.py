@@ -18,14 +18,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
-from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, ledgers_by_id
+from pulsar_meta.codecs.metadata.envelope import (
+    STATE_IN_RECORD,
+    decode_cursor,
+    decode_managed_ledger,
+    ledgers_by_id,
+)
 from pulsar_meta.codecs.names import TopicName, decode_name, ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.cursors.conversion import record_with
-from pulsar_meta.jobs.repair.entries import all_here
-from pulsar_meta.jobs.repair.records import ANY, own_record, packed
-from pulsar_meta.jobs.repair.repair import Repair, becoming, undecided
+from pulsar_meta.jobs.repair.repair import ANY, Repair, all_here, becoming, own_record, packed, undecided
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.rules import current

@@ -1,16 +1,80 @@
-"""What a verb of `repair` hands on: which values change, what was looked at, what is lost."""
+"""What a verb of `repair` hands on: which values change, what was looked at, what is lost.
+
+What disks say of where a ledger ends, for the verbs that ask.
+
+Records of topics that repairs read and write again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from pulsar_meta.jobs.rewrite.batches import Batches
+from pulsar_meta.codecs.errors import DecodeError, NotFoundError, UsageError
+from pulsar_meta.codecs.frames.bookie_entry import decode_bookie_entry
+from pulsar_meta.codecs.metadata.envelope import open_envelope
+from pulsar_meta.codecs.names import TopicName
+from pulsar_meta.entries.base import EntrySource
+from pulsar_meta.jobs.rewrite.apply import Batches
 from pulsar_meta.jobs.rewrite.decision import Decided, Decision, by_rule, keep, skip, write
 from pulsar_meta.jobs.rewrite.plan import leave_moved
+from pulsar_meta.jobs.rewrite.readable import Readers, packed_again
 from pulsar_meta.jobs.rewrite.run import Rewrite
-from pulsar_meta.stores.base import ABSENT, Versioned
+from pulsar_meta.jobs.topics.placement import placement
+from pulsar_meta.jobs.topics.shadow import ShadowSources
+from pulsar_meta.jobs.topics.topic import Ledger, read_record, topic_of
+from pulsar_meta.stores.base import ABSENT, Store, Versioned
+
+
+def length_to(source: EntrySource, ledger_id: int, entry_id: int) -> int | None:
+    """Return how many bytes of data a ledger has to the end of an entry; None where that is not here."""
+    try:
+        return decode_bookie_entry(source.read(ledger_id, entry_id).data, password=b"").length
+    except (NotFoundError, DecodeError):
+        return None
+
+
+def all_here(source: EntrySource, ledger: Ledger, entries: int) -> bool:
+    """Return whether so many entries of a ledger, and those behind them, have to be on these disks.
+
+    Live bookies are no disks: they are asked by the metadata that is in doubt.
+    """
+    disks = all(part.bookies is not None for part in source.parts)
+    segments = () if ledger.bookkeeper is None else ledger.bookkeeper.segments
+    behind = max((len(segment.members) for segment in segments), default=1)
+    return disks and not placement(ledger, source).elsewhere(0, entries + behind)
+
+
+# Brokers of which nothing is known.
+ANY: Final = Readers()
+
+
+def own_record(store: Store, name: TopicName) -> Versioned:
+    """Return the record of a topic that has ledgers of its own.
+
+    NotFoundError, DecodeError where it is broken, UsageError for a shadow: its ledgers are its source's.
+    """
+    record = read_record(store, name)
+    source = ShadowSources(store).of(name, topic_of(record).properties)
+    if source is not None:
+        raise UsageError(f"{name} is the shadow of {source}, whose ledgers it reads: repair that one")
+    return record
+
+
+def packed(seen: Versioned, payload: bytes, readers: Readers) -> bytes:
+    """Return a record in the codec that it had, plain where a release that will read it cannot load it so."""
+    return packed_again(seen.path, payload, _codec_of(seen), readers)[0]
+
+
+def _codec_of(seen: Versioned) -> str:
+    """Return the codec of a record, "none" where it has none or is broken."""
+    with suppress(DecodeError):
+        envelope = open_envelope(seen.value)
+        return "none" if envelope is None else envelope.codec
+    return "none"
+
 
 # The reason to leave a value as it is because what is at hand does not say what it should be.
 UNDECIDED: Final = "undecided"

@@ -19,23 +19,19 @@ from typing import Final
 
 from pulsar_meta.codecs.documents.message_values import fits, fits_newer
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError
-from pulsar_meta.codecs.metadata.cursor import decode_cursor
-from pulsar_meta.codecs.metadata.envelope import open_envelope
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger
+from pulsar_meta.codecs.metadata.envelope import decode_cursor, decode_managed_ledger, open_envelope
 from pulsar_meta.codecs.names import LEDGERS, TopicName, ledger_of_path
 from pulsar_meta.codecs.protobuf.parse import parse_partly
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.repair.entries import length_to
-from pulsar_meta.jobs.repair.records import ANY, packed
-from pulsar_meta.jobs.repair.repair import Repair, becoming, undecided
+from pulsar_meta.jobs.repair.repair import ANY, Repair, becoming, length_to, packed, undecided
 from pulsar_meta.jobs.rewrite.decision import Decided, keep
 from pulsar_meta.jobs.rewrite.readable import Readers
 from pulsar_meta.jobs.rewrite.rules import current
 from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, bookkeeper_ledger_of
 from pulsar_meta.jobs.topics.other_clusters import OtherClusters
 from pulsar_meta.jobs.topics.owners import owner_in_custom
-from pulsar_meta.jobs.topics.partitions import held_partitions
 from pulsar_meta.jobs.topics.placement import with_end
+from pulsar_meta.jobs.topics.scope import held_partitions
 from pulsar_meta.jobs.topics.topic import Ledger, Report
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo
 from pulsar_meta.stores.base import ABSENT, Store, Versioned

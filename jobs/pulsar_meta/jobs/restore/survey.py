@@ -11,12 +11,10 @@ from pulsar_meta.codecs.errors import DecodeError, GuardError
 from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, SHORT_LEDGER_LIMIT, ledger_of_path
 from pulsar_meta.codecs.snapshot_lines import Sums
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.disk.logs import entry_logs
 from pulsar_meta.jobs.rewrite.guards import MIGRATION, check_flag
 from pulsar_meta.jobs.topics.owners import SCHEMAS, Report, named_by
 from pulsar_meta.jobs.topics.topic import Report as AnyReport
-from pulsar_meta.jobs.values.counters import IDGEN_LONG, bucket_of
-from pulsar_meta.jobs.values.left_out import why_left_out
+from pulsar_meta.jobs.values.places import IDGEN_LONG, bucket_of, why_left_out
 from pulsar_meta.stores.base import Store, Versioned, is_within
 from pulsar_meta.stores.snapshot import check_sums
 
@@ -65,6 +63,8 @@ class Survey:
 
     def take_entries(self, source: EntrySource, report: AnyReport) -> set[int]:
         """Look at the ledgers on disks; return those of which entry logs have bytes, deleted ones too."""
+        from pulsar_meta.jobs.disk.contents import entry_logs
+
         logged = {ledger_id for log in entry_logs(source, report) for ledger_id in log.ledgers}
         for ledger_id in (*source.ledgers(), *logged):
             self.ids.add(ledger_id)

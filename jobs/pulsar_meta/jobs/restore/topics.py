@@ -11,7 +11,7 @@ from pulsar_meta.codecs.metadata.envelope import open_envelope, wrap_envelope
 from pulsar_meta.codecs.names import TopicName, ledger_path, split_managed_ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.jobs.restore.remains import Remains
+from pulsar_meta.jobs.restore.values import Remains
 from pulsar_meta.jobs.topics.owners import named_by
 from pulsar_meta.jobs.topics.scope import POLICIES
 from pulsar_meta.jobs.transactions.pending_acks import pending_logs

@@ -21,7 +21,7 @@ from pulsar_meta.codecs.errors import DecodeError, GuardError, UsageError, decod
 from pulsar_meta.codecs.json_text import read_json_object
 from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.names import managed_ledger_places
-from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches, chunks
+from pulsar_meta.jobs.rewrite.apply import READ_GROUP, Batches, chunks
 from pulsar_meta.jobs.rewrite.decision import (
     Action,
     Decided,

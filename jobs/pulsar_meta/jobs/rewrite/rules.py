@@ -2,13 +2,20 @@
 
 Pulsar compresses what is larger than a threshold and leaves the rest plain (PIP-270); changing its
 settings rewrites nothing (apache/pulsar#24391), which is what this is for.
+
+Settings of a broker.conf: what brokers compress, so that they do not undo what was chosen here.
+
+What each codec would make of the values of a scope, without writing any.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Final
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, Literal, NotRequired, TypedDict
 
 from pulsar_meta.codecs.compression import CODECS, DEFAULT_MAX_SIZE
 from pulsar_meta.codecs.documents.document import (
@@ -20,13 +27,22 @@ from pulsar_meta.codecs.documents.document import (
 )
 from pulsar_meta.codecs.documents.kinds import checked_kind
 from pulsar_meta.codecs.documents.value import JSON_KINDS
-from pulsar_meta.codecs.errors import ConflictError, DecodeError, GuardError, NotFoundError, UsageError
+from pulsar_meta.codecs.errors import (
+    ConflictError,
+    DecodeError,
+    GuardError,
+    NotFoundError,
+    UsageError,
+    decoding,
+    unreadable,
+)
+from pulsar_meta.codecs.java_properties import decode_properties, last_values
 from pulsar_meta.codecs.json_text import Document
 from pulsar_meta.codecs.metadata.envelope import Envelope, open_envelope, wrap_envelope
+from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.rewrite.decision import NOT_THERE, UNDECODABLE, Decision, Rule, keep, skip, write
-from pulsar_meta.jobs.rewrite.readable import Readers, holds_properties
-from pulsar_meta.jobs.rewrite.releases import Form, Verdict
+from pulsar_meta.jobs.rewrite.readable import Form, Readers, Verdict, holds_properties
 from pulsar_meta.jobs.topics.scope import Kind
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
 from pulsar_meta.stores.base import ABSENT, Store, Versioned
@@ -249,3 +265,127 @@ def _check_version(seen: Versioned, expected: int) -> None:
         raise ConflictError("exists already", source=seen.path)
     here = "there is none" if seen.version == ABSENT else f"it is {seen.version}"
     raise ConflictError(f"version {expected} was expected, {here}", source=seen.path)
+
+
+MAX_SIZE = 16 << 20
+_NAMES: dict[Kind, str] = {"cursor": "managedCursorInfoCompression", "ledger": "managedLedgerInfoCompression"}
+
+
+def read_broker_conf(path: Path, kind: Kind) -> tuple[str, int]:
+    """Return (codec, threshold in bytes) that brokers with this configuration write `kind` with.
+
+    NotFoundError for a file that cannot be read, DecodeError for a setting no broker starts with, and for a
+    file without the setting: brokers then write plainly, but more likely it is the wrong file.
+    """
+    settings = read_settings(path)
+    name = f"{_NAMES[kind]}Type"
+    if name not in settings:
+        raise DecodeError(f"has no {name}; to brokers that is --compression none", source=str(path))
+    codec = settings.get(name, "").strip().lower() or "none"
+    if codec not in CODECS:
+        raise DecodeError(f"{name}={settings[name]}: there are {', '.join(CODECS)}", source=str(path))
+    name = f"{_NAMES[kind]}ThresholdInBytes"
+    threshold = settings.get(name, "").strip() or str(DEFAULT_THRESHOLD)
+    if not threshold.isdecimal():
+        raise DecodeError(f"{name}={threshold}: not a size in bytes", source=str(path))
+    return codec, int(threshold)
+
+
+def read_settings(path: Path) -> dict[str, str]:
+    """Return what a broker.conf sets; NotFoundError, UnreachableError, DecodeError where it is none."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_SIZE + 1)
+    except OSError as error:
+        raise unreadable(error, str(path)) from error
+    if len(data) > MAX_SIZE:
+        raise DecodeError(f"over {MAX_SIZE} bytes: no broker.conf", source=str(path))
+    with decoding(str(path)):
+        return last_values(decode_properties(data))
+
+
+By = Literal["tenant", "namespace"]
+
+
+@dataclass(slots=True)
+class _Row:
+    values: int = 0
+    rewritten: int = 0
+    undecodable: int = 0
+    under_threshold: int = 0
+    unreadable: int = 0
+    before: int = 0
+    after: int = 0
+    seconds: float = 0.0
+
+
+class Estimate(TypedDict):
+    """What packing by a codec would bring; `seconds` is the time that it took here."""
+
+    tenant: NotRequired[str]
+    namespace: NotRequired[str]
+    codec: str
+    values: int
+    rewritten: int
+    undecodable: int
+    under_threshold: int
+    unreadable: int
+    bytes_before: int
+    bytes_after: int
+    ratio: float | None
+    seconds: float
+
+
+def estimate(values: Iterable[Versioned], rule: Recompression, by: By | None = None) -> Iterator[Estimate]:
+    """Yield a document for each codec (and tenant or namespace), after one pass over the values.
+
+    `rewritten` values would change; of those left alone `under_threshold` are no larger than the rule's
+    threshold, and `unreadable` ones may not be loaded by brokers with that codec. Bytes are of all values as
+    stored before and after; `seconds` is the time that packing took here.
+    """
+    rules = {codec: replace(rule, codec=codec) for codec in CODECS}
+    rows: dict[tuple[str, str], _Row] = {}
+    for value in values:
+        group = _group(value, by)
+        for codec, each in rules.items():
+            _add(rows.setdefault((group, codec), _Row()), value, each)
+    for (group, codec), row in sorted(rows.items(), key=lambda item: (item[0][0], CODECS.index(item[0][1]))):
+        yield _document(group, codec, row, by)
+
+
+def _group(value: Versioned, by: By | None) -> str:
+    place = managed_place(value.path, value.value)
+    if by is None or place is None:
+        return ""
+    return place[0].tenant if by == "tenant" else place[0].namespace_name
+
+
+def _add(row: _Row, value: Versioned, rule: Recompression) -> None:
+    begun = time.perf_counter()
+    decision = rule(value)
+    row.seconds += time.perf_counter() - begun
+    row.values += 1
+    row.rewritten += decision.action == "rewrite"
+    row.undecodable += decision.action == "skip"
+    row.under_threshold += decision.reason == "threshold"
+    row.unreadable += decision.reason in ("properties", "unreadable")
+    row.before += decision.size_before
+    row.after += decision.size_after
+
+
+def _document(group: str, codec: str, row: _Row, by: By | None) -> Estimate:
+    document: Estimate = {
+        "codec": codec,
+        "values": row.values,
+        "rewritten": row.rewritten,
+        "undecodable": row.undecodable,
+        "under_threshold": row.under_threshold,
+        "unreadable": row.unreadable,
+        "bytes_before": row.before,
+        "bytes_after": row.after,
+        "ratio": round(row.before / row.after, 2) if row.after else None,
+        "seconds": round(row.seconds, 3),
+    }
+    if by is not None:
+        document[by] = group
+    return document

@@ -16,8 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from pulsar_meta.codecs.errors import GuardError
-from pulsar_meta.jobs.rewrite.apply import EPHEMERAL, Sender, Speed, Stop
-from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches, chunks
+from pulsar_meta.jobs.rewrite.apply import EPHEMERAL, READ_GROUP, Batches, Sender, Speed, Stop, chunks
 from pulsar_meta.jobs.rewrite.decision import NAMED, Anew, Change, Decided, Rule, Summary, by_rule, skip
 from pulsar_meta.jobs.rewrite.guards import Guards, Overrides
 from pulsar_meta.jobs.rewrite.readable import Readers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-from pulsar_meta.jobs.rewrite.batches import READ_GROUP, Batches, chunks
+from pulsar_meta.jobs.rewrite.apply import READ_GROUP, Batches, chunks
 from pulsar_meta.jobs.rewrite.decision import Decided, Decision, by_rule, content, digest, keep, skip, write
 from pulsar_meta.jobs.rewrite.run import Rewrite
 from pulsar_meta.jobs.rewrite.run_files import check_identity, read_identity

@@ -25,7 +25,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO, Final, NotRequired, TypedDict
 
-from pulsar_meta.access.locks import locked_now
+from pulsar_meta.access.files import locked_now
 from pulsar_meta.codecs.errors import DecodeError, UnreachableError, UsageError, decoding, unreadable
 from pulsar_meta.codecs.json_text import read_json, read_json_object, shown
 from pulsar_meta.jobs.rewrite.decision import Change, digest

@@ -19,8 +19,7 @@ from pulsar_meta.jobs.seek.questions import TIME, Question, SeekOptions
 from pulsar_meta.jobs.seek.readable import OPEN
 from pulsar_meta.jobs.seek.search import FOUND, MISSING, UNKNOWN, UNREADABLE
 from pulsar_meta.jobs.seek.seeker import NO_TOPIC, Note, SeekAnswer, Seeker, plan_topic
-from pulsar_meta.jobs.topics.partitions import named_topics, with_cursor
-from pulsar_meta.jobs.topics.scope import chosen_topics
+from pulsar_meta.jobs.topics.scope import chosen_topics, named_topics, with_cursor
 from pulsar_meta.jobs.topics.segments import ScalableTopics
 from pulsar_meta.stores.base import Store
 

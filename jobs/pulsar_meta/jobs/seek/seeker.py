@@ -29,8 +29,7 @@ from pulsar_meta.jobs.seek.search import (
     TopicSearch,
 )
 from pulsar_meta.jobs.topics.bookkeeper import has_metadata
-from pulsar_meta.jobs.topics.cursors import read_cursor
-from pulsar_meta.jobs.topics.recovery import Recovered, Recovery, recovered
+from pulsar_meta.jobs.topics.cursors import Recovered, Recovery, read_cursor, recovered
 from pulsar_meta.jobs.topics.topic import Ledger, Position, names_of, read_topic
 from pulsar_meta.jobs.transactions.outcomes import Transactions, readers_transactions
 from pulsar_meta.stores.base import Store

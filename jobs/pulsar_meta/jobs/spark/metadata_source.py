@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pulsar_meta.codecs.errors import DecodeError, UsageError
-from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD
+from pulsar_meta.codecs.metadata.envelope import STATE_IN_RECORD
 from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.jobs.spark.options import several, whole_number
 from pulsar_meta.jobs.topics.cursors import cursor_of

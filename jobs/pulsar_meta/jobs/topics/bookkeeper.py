@@ -20,8 +20,8 @@ from pulsar_meta.codecs.names import LEDGERS, ledger_of_path, ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.codecs.transactions.log_entries import LogKind, log_kind
 from pulsar_meta.codecs.transactions.snapshots import SnapshotKind, snapshot_kind
+from pulsar_meta.entries.bookie_client import Ensembles, Segment
 from pulsar_meta.entries.bookie_live import LiveBookies
-from pulsar_meta.entries.ensemble import Ensembles, Segment
 from pulsar_meta.proto.DataFormats_pb2 import BookieServiceInfoFormat, LedgerMetadataFormat
 from pulsar_meta.proto.PulsarApi_pb2 import MessageIdData
 from pulsar_meta.stores.base import Store, Versioned, joined

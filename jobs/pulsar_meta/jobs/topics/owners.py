@@ -17,8 +17,12 @@ from itertools import chain
 from typing import Final, Literal, NamedTuple
 
 from pulsar_meta.codecs.errors import DecodeError, decoding
-from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, ledgers_by_id
+from pulsar_meta.codecs.metadata.envelope import (
+    STATE_IN_RECORD,
+    decode_cursor,
+    decode_managed_ledger,
+    ledgers_by_id,
+)
 from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.names import MANAGED_LEDGERS, decode_name, split_managed_ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message

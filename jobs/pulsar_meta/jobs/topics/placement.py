@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pulsar_meta.codecs.errors import DecodeError
 from pulsar_meta.entries.base import EntrySource
-from pulsar_meta.entries.ensemble import Ensembles
+from pulsar_meta.entries.bookie_client import Ensembles
 from pulsar_meta.jobs.topics.topic import Ledger
 
 if TYPE_CHECKING:

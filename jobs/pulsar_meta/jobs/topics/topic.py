@@ -17,15 +17,13 @@ from typing import Any, Final, Literal, NamedTuple, NotRequired, TypedDict
 from uuid import UUID
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError, UsageError, decoding
-from pulsar_meta.codecs.metadata.envelope import open_envelope
-from pulsar_meta.codecs.metadata.managed_ledger import ledgers_by_id
+from pulsar_meta.codecs.metadata.envelope import ledgers_by_id, open_envelope
 from pulsar_meta.codecs.metadata.managed_place import managed_place
 from pulsar_meta.codecs.names import TopicName, ledger_path
 from pulsar_meta.codecs.protobuf.parse import parse_message
 from pulsar_meta.jobs.topics.bookkeeper import BookkeeperLedger, EntryFormat, bookkeeper_ledger_of
 from pulsar_meta.jobs.topics.nearest import missing
-from pulsar_meta.jobs.topics.partitions import held_partitions
-from pulsar_meta.jobs.topics.scope import Scope, is_namespace, is_pattern, scope_of, select
+from pulsar_meta.jobs.topics.scope import Scope, held_partitions, is_namespace, is_pattern, scope_of, select
 from pulsar_meta.jobs.topics.segments import migrated_parts
 from pulsar_meta.jobs.topics.shadow import Shadow, ShadowSources
 from pulsar_meta.proto.MLDataFormats_pb2 import ManagedLedgerInfo, OffloadContext

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from pulsar_meta.codecs.errors import DecodeError, NotFoundError, PulsarMetaError
 from pulsar_meta.codecs.frames.batch import open_entry
-from pulsar_meta.codecs.frames.frame import decode_frame
-from pulsar_meta.codecs.frames.raw_message import decode_raw_message
+from pulsar_meta.codecs.frames.frame import decode_frame, decode_raw_message
 from pulsar_meta.codecs.names import TopicName
 from pulsar_meta.codecs.transactions.log_entries import TxnId
 from pulsar_meta.codecs.transactions.snapshots import (
@@ -25,7 +24,7 @@ from pulsar_meta.codecs.transactions.snapshots import (
 )
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.topics.owners import COMPACTION, named_by
-from pulsar_meta.jobs.topics.partitions import named_topics
+from pulsar_meta.jobs.topics.scope import named_topics
 from pulsar_meta.jobs.topics.topic import Ledger, Position, read_topic, with_bookkeeper
 from pulsar_meta.jobs.transactions.topic_entries import Gap, read_data
 from pulsar_meta.stores.base import Store

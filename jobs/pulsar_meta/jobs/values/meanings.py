@@ -8,8 +8,12 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
 from pulsar_meta.codecs.metadata.acks import Acks, acks_of
-from pulsar_meta.codecs.metadata.cursor import STATE_IN_RECORD, decode_cursor
-from pulsar_meta.codecs.metadata.managed_ledger import decode_managed_ledger, ledgers_by_id
+from pulsar_meta.codecs.metadata.envelope import (
+    STATE_IN_RECORD,
+    decode_cursor,
+    decode_managed_ledger,
+    ledgers_by_id,
+)
 from pulsar_meta.codecs.names import TopicName, split_managed_ledger_path
 from pulsar_meta.entries.base import EntrySource
 from pulsar_meta.jobs.topics.backlog import backlog

@@ -1,15 +1,32 @@
-"""Where in a store a thing lies that is called by its name, so that nobody types `%2F`."""
+"""Where in a store a thing lies that is called by its name, so that nobody types `%2F`.
+
+The counters of a store: which number comes next where brokers give out numbers that must never come again.
+
+A ledger id that is given out twice overwrites entries; a producer's name that is given out twice has a new
+producer's messages taken for duplicates. Ledger ids are numbers of nodes below `/ledgers/idgen`; once those
+end at 2^31 - 1 there is `/ledgers/idgen-long`, and an id is the number of the highest `HOB-` below that in
+its high 32 bits and the number of a node below that one in its low 31.
+
+Sources: apache/pulsar PulsarLedgerIdGenerator.java, DistributedIdGenerator.java, BrokerService.java.
+
+What of a store is no part of a copy: what sessions, brokers, bookies and servers make by themselves.
+
+Sources: apache/pulsar LoadManager.java, LoadDataStore, ModularLoadManagerImpl (`/loadbalance`),
+PulsarLedgerIdGenerator.java, DistributedIdGenerator.java, MigrationState.java; apache/bookkeeper
+DiscoveryLayer (`available`), ZkLedgerUnderreplicationManager.java, ZkLedgerAuditorManager.java.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from typing import Final
 
 from pulsar_meta.codecs.errors import UsageError
-from pulsar_meta.codecs.names import MANAGED_LEDGERS, SCALABLE_TOPICS, TopicName, ledger_path
-from pulsar_meta.jobs.topics.partitions import named_scalable, named_topics, with_cursor
-from pulsar_meta.jobs.topics.scope import POLICIES
-from pulsar_meta.stores.base import Store, joined
+from pulsar_meta.codecs.names import LEDGERS, MANAGED_LEDGERS, SCALABLE_TOPICS, TopicName, ledger_path
+from pulsar_meta.jobs.topics.scope import POLICIES, named_scalable, named_topics, with_cursor
+from pulsar_meta.stores.base import ABSENT, Store, Versioned, is_within, joined
 
 WORDS = ("topic", "cursor", "ledger", "namespace", "broker")
 # What lies at the top of a store.
@@ -100,3 +117,84 @@ def _with_cursor(store: Store, name: str, cursor: str) -> list[TopicName]:
     if not any(topic.scalable_topic for topic in topics):
         return topics
     return with_cursor(store, topics, cursor) or topics
+
+
+IDGEN: Final = f"{LEDGERS}/idgen"
+IDGEN_LONG: Final = f"{LEDGERS}/idgen-long"
+PRODUCER_NAMES: Final = "/counters/producer-name"
+
+_bucket_re = re.compile(rf"^{IDGEN_LONG}/HOB-(\d+)$")
+
+
+def read_counters(store: Store, buckets: Iterable[int]) -> dict[str, int]:
+    """Return by path which number comes next, for the counters that a store has, or that its copy noted.
+
+    `buckets` are the numbers of its `HOB-` nodes.
+    """
+    long = [bucket_path(number) for number in buckets]
+    found = {path: store.next_sequence(path) for path in (IDGEN, *long, PRODUCER_NAMES)}
+    return {path: number for path, number in found.items() if number is not None}
+
+
+def long_buckets(store: Store) -> list[int]:
+    """Return the numbers of the `HOB-` nodes, empty where ledger ids are those of `/ledgers/idgen`."""
+    paths = (f"{IDGEN_LONG}/{name}" for name in store.children(IDGEN_LONG))
+    return sorted(number for path in paths if (number := bucket_of(path)) is not None)
+
+
+def bucket_of(path: str) -> int | None:
+    """Return the number of the `HOB-` node at `path`, None for any other."""
+    match = _bucket_re.match(path)
+    return None if match is None else int(match[1])
+
+
+def bucket_path(number: int) -> str:
+    """Return the path of the `HOB-` node of that number."""
+    return f"{IDGEN_LONG}/HOB-{number:010d}"
+
+
+EPHEMERAL: Final = "live as long as the session of a broker or bookie"
+NUMBERED: Final = "nodes that only count; the counters are moved forward apart"
+# What lies at and below a path, and why it stays out.
+LEFT_OUT: Final[dict[str, str]] = {
+    "/zookeeper": "ZooKeeper's own nodes",
+    "/loadbalance": "load of brokers and bundles, which brokers measure anew",
+    IDGEN: NUMBERED,
+    PRODUCER_NAMES: NUMBERED,
+    f"{LEDGERS}/available": "bookies that run, which register by themselves",
+    f"{LEDGERS}/underreplication/locks": "held by replicators at work",
+    f"{LEDGERS}/underreplication/auditorelection": "votes of bookies that run",
+    "/pulsar/migration-coordinator": "the state of a move of the other store (PIP-454)",
+}
+# Where BookKeeper's own driver for ZooKeeper expects bookies, and makes no node but theirs.
+REGISTRIES: Final = (f"{LEDGERS}/available", f"{LEDGERS}/available/readonly")
+# Below these, people keep their settings.
+KEPT: Final = ("/loadbalance/resource-quota",)
+
+
+def why_left_out(held: Versioned) -> str | None:
+    """Return why a value is no part of a copy, None where it is."""
+    if held.ephemeral:
+        return EPHEMERAL
+    path = held.path
+    if path == "/":
+        return "the root itself"
+    if path.startswith(f"{IDGEN_LONG}/") and path.count("/") > IDGEN_LONG.count("/") + 1:
+        return NUMBERED
+    for place, why in LEFT_OUT.items():
+        if is_within(path, place) and not any(is_within(path, kept) for kept in KEPT):
+            return why
+    return None
+
+
+def copied(store: Store) -> Iterator[Versioned]:
+    """Yield the values of a store that are part of a copy, as the store scans them."""
+    return (held for held in store.scan() if why_left_out(held) is None)
+
+
+def registries(store: Store) -> list[Versioned]:
+    """Return the nodes without which no bookie starts in a store that has BookKeeper's metadata.
+
+    Source: apache/bookkeeper ZKRegistrationManager.java (initNewCluster, doRegisterBookie).
+    """
+    return [Versioned(path, b"", ABSENT) for path in REGISTRIES] if store.needs_parents else []

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Final, Self
 
-from pulsar_meta.access.scratch import ScratchDirectory
+from pulsar_meta.access.files import ScratchDirectory
 from pulsar_meta.stores.base import Versioned
 
 _COLUMNS: Final = "path, value, version, created, modified, ephemeral"

@@ -1,7 +1,11 @@
-"""What `check` finds, by the places in the tree where it is."""
+"""What `check` finds, by the places in the tree where it is.
+
+Where something lies: at a path, by the names that commands take, or wherever a path has a text in it.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -10,15 +14,16 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from pulsar_meta.cli.browse.drawing import line, lines
-from pulsar_meta.cli.browse.lanes import Job
-from pulsar_meta.cli.browse.opened import Opened, Spot
-from pulsar_meta.codecs.errors import PulsarMetaError
-from pulsar_meta.codecs.names import DOMAINS, MANAGED_LEDGERS, TopicName, ledger_path
+from pulsar_meta.cli.browse.drawing import Job, line, lines
+from pulsar_meta.cli.browse.tree import Opened, Spot
+from pulsar_meta.codecs.errors import DecodeError, PulsarMetaError
+from pulsar_meta.codecs.names import DOMAINS, MANAGED_LEDGERS, TopicName, decode_name, ledger_path
+from pulsar_meta.jobs.values.places import WORDS, places_below
 from pulsar_meta.stores.base import is_within, parents_of
 
 if TYPE_CHECKING:
     from pulsar_meta.jobs.check.codes import FindingDocument
+
 
 # Places whose findings are shown at once.
 SHOWN: Final = 1000
@@ -143,3 +148,38 @@ def check(
     said = [] if source is None else [*source.notes, *map(str, source.faults)]
     about = [line(looked_at(run.counts, run.not_checked), "dim"), *lines(said, "warning")]
     return about if run.unreachable is None else [*about, fault_line(run.unreachable)]
+
+
+# Paths that a search shows; then it ends.
+SEARCH_RESULTS: Final = 500
+POSITION: Final = re.compile(r"[0-9]+:[0-9]+")
+
+
+def named(opened: Opened, text: str) -> list[str] | None:
+    """Return the paths that a text names: `topic NAME`, a full name; None where it names nothing.
+
+    UsageError for what begins like a name and is none; DecodeError, UnreachableError of the store.
+    """
+    words = text.split()
+    if "://" in text and len(words) == 1:
+        words = ["topic", text]
+    return places_below(opened.store, words) if len(words) > 1 and words[0] in WORDS else None
+
+
+def search(opened: Opened, text: str, job: Job, found: Callable[[str], object]) -> str:
+    """Give `found` each path with the text in it, as stored or decoded; return what was looked at."""
+    sought, count = text.lower(), 0
+    for held in opened.store.scan("/"):
+        job.advance(1)
+        if sought in held.path.lower() or ("%" in held.path and sought in _decoded(held.path).lower()):
+            found(held.path)
+            count += 1
+            if count == SEARCH_RESULTS:
+                return f"the first {count} in {job.count} values; a longer name finds fewer"
+    return f"{count} found in {job.count} values"
+
+
+def _decoded(path: str) -> str:
+    with suppress(DecodeError):
+        return decode_name(path)
+    return path
