@@ -233,10 +233,14 @@ def _blocks(
             ids = entry_ids[rows][some]
             if with_headers:
                 headers = reader.read(data, offsets, sizes)
-                whole = headers.whole
+                # These bytes were read before; those of entries that are not whole may be another entry's.
+                whole = headers.whole & (headers.header(0) == ledger_id) & (headers.header(8) == ids)
             else:
                 headers, whole = None, reader.digests_fit(data, offsets, sizes)
-            placed = _placed(data, offsets, sizes, ledger_id, ids) & files.readable(some)
+            placed = whole
+            if headers is None or not whole.all():
+                placed = _placed(data, offsets, sizes, ledger_id, ids)
+            placed = placed & files.readable(some)
             yield Block(ledger_id, ids, data, offsets, sizes, placed, whole & placed, reader.data_at, headers)
 
 
