@@ -255,7 +255,7 @@ def test_time_with_clocks_that_disagree_is_a_crossing_and_exhaustively_the_first
         ledger: [Reading(ledger, entry, publish_time=time) for entry, time in enumerate(ledger_times)]
         for ledger, ledger_times in enumerate(times)
     }
-    fake = FakeTopic(ledgers, closed=tuple(max(one, default=0) for one in times))
+    fake = FakeTopic(ledgers, closed=tuple(max(time, default=0) for time in times))
     outcome = searching(fake, CLOCKS["auto"], per_read, exhaustive=exhaustive).find(target, skew=5)
     readings = fake.readings()
     if exhaustive:
@@ -337,9 +337,10 @@ def test_ledgers_without_broker_metadata_cost_patience_not_the_whole_topic() -> 
 
 
 def test_a_time_is_unknown_if_an_earlier_entry_may_have_it() -> None:
-    silent = [Reading(0, entry, publish_time=entry) for entry in range(5 * PATIENCE)]
+    silent = [Reading(0, entry, publish_time=entry) for entry in range(20 * PATIENCE)]
     first = replace(silent[4321], broker_timestamp=100)
-    fake = FakeTopic({0: [*silent[:4321], first, *silent[4322:], replace(silent[0], broker_timestamp=9000)]})
+    last = Reading(0, len(silent), broker_timestamp=9000)
+    fake = FakeTopic({0: [*silent[:4321], first, *silent[4322:], last]})
     outcome = searching(fake, CLOCKS["broker"]).find(50, skew=-1)
     assert (outcome.status, outcome.reading) == ("unknown", None)
     assert "broker time" in str(outcome.limit)
