@@ -1,4 +1,4 @@
-"""Bookies that write while their disks are looked at: the newest entries come in a journal of their own."""
+"""`check` on disks that a bookie still writes to: the newest entries arrive in the journal."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def folder(capture: Callable[[str], Path], tmp_path: Path) -> Path:
     return shutil.copytree(capture("pulsar-4.2.4-killed"), tmp_path / "killed")
 
 
-class Served(MemoryStore):
+class LiveStore(MemoryStore):
     networked = True
 
 
 def closed(folder: Path, kind: type[MemoryStore]) -> MemoryStore:
-    """Return the store with the topic's last ledger closed behind what only the journal has."""
+    """Return the store with the topic's last ledger closed at an entry that only the journal has."""
     store = kind()
     store.values = dict(healthy_store(folder).values)
     close_last_ledger(store, folder)
@@ -39,69 +39,70 @@ def closed(folder: Path, kind: type[MemoryStore]) -> MemoryStore:
 
 def check_findings(store: MemoryStore, source: EntrySource, folder: Path) -> tuple[list[Finding], Checkup]:
     run = checkup(store, source, (str(LAST_WORDS),), CheckOptions(), urls=[f"bookie-disk:{folder}"])
-    found = list(run.findings())
-    return [finding for finding in found if finding.ledger_id is not None], run
+    findings = list(run.findings())
+    return [finding for finding in findings if finding.ledger_id is not None], run
 
 
-def test_what_came_since_the_opening_is_there(folder: Path) -> None:
-    store = closed(folder, Served)
+def test_entries_written_after_the_opening_are_not_missing(folder: Path) -> None:
+    store = closed(folder, LiveStore)
     hide_journals(folder)
     with open_entries([f"bookie-disk:{folder}"]) as source:
-        found, _ = check_findings(store, source, folder)
-        # Nothing is written: the entries are lost.
-        assert {finding.severity for finding in found} >= {Severity.ERROR}
+        findings, _ = check_findings(store, source, folder)
+        # Nothing has been written yet, so the entries are lost.
+        assert {finding.severity for finding in findings} >= {Severity.ERROR}
         assert not source.behind
         write_journals(folder)
         assert source.behind
         assert check_findings(store, source, folder)[0] == []
 
 
-def test_what_is_lost_though_the_bookie_writes_is_lost(folder: Path) -> None:
-    store = closed(folder, Served)
+def test_lost_entries_are_reported_although_the_bookie_writes(folder: Path) -> None:
+    store = closed(folder, LiveStore)
     hide_journals(folder)
     with open_entries([f"bookie-disk:{folder}"]) as source:
-        still, _ = check_findings(store, source, folder)
+        before, _ = check_findings(store, source, folder)
         [mark] = folder.rglob("lastMark")
         mark.write_bytes(mark.read_bytes())
         assert source.behind
-        assert check_findings(store, source, folder)[0] == still
+        assert check_findings(store, source, folder)[0] == before
 
 
-def test_beside_a_copy_nobody_can_decide(folder: Path) -> None:
+def test_the_findings_are_undecided_if_the_store_is_a_copy(folder: Path) -> None:
     store = closed(folder, MemoryStore)
     hide_journals(folder)
     with open_entries([f"bookie-disk:{folder}"]) as source:
         assert Severity.ERROR in {finding.severity for finding in check_findings(store, source, folder)[0]}
         [mark] = folder.rglob("lastMark")
         mark.write_bytes(mark.read_bytes())
-        found, _ = check_findings(store, source, folder)
-    assert {finding.severity for finding in found} == {Severity.WARNING}
-    assert any("undecided" in finding.message for finding in found)
+        findings, _ = check_findings(store, source, folder)
+    assert {finding.severity for finding in findings} == {Severity.WARNING}
+    assert any("undecided" in finding.message for finding in findings)
 
 
-def test_disks_that_are_gone_at_the_second_look_are_not_well(folder: Path) -> None:
-    store = closed(folder, Served)
+def test_disks_that_are_gone_at_the_second_look_are_not_checked(folder: Path) -> None:
+    store = closed(folder, LiveStore)
     hide_journals(folder)
     with open_entries([f"bookie-disk:{folder}"]) as source:
         for current in folder.rglob("current"):
             if current.parent.name.startswith("bookie"):
                 current.rename(current.with_name("elsewhere"))
-        found, run = check_findings(store, source, folder)
-    assert found == []
+        findings, run = check_findings(store, source, folder)
+    assert findings == []
     assert "a second time" in run.not_checked["entries of 1 topics"]
 
 
-def test_what_no_two_looks_agree_about_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two findings come and go, by turns; a third one is there each time."""
+def test_only_findings_that_two_looks_share_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two findings alternate, and a third one is there at each look."""
     name, looks = LAST_WORDS, 0
 
     def look(self: Recheck, names: object) -> dict[tuple[object, ...], Finding]:
         nonlocal looks
         looks += 1
-        found = [
-            finding("ledger-end-differs", "", topic=str(LAST_WORDS), ledger_id=one) for one in (looks % 2, 9)
+        findings = [
+            finding("ledger-end-differs", "", topic=str(LAST_WORDS), ledger_id=ledger_id)
+            for ledger_id in (looks % 2, 9)
         ]
-        return {finding.place: finding for finding in found}
+        return {finding.place: finding for finding in findings}
 
     monkeypatch.setattr(Recheck, "_look", look)
     later = Recheck(MemoryStore(), None, (), lambda store, source: pytest.fail("not asked"))
@@ -109,7 +110,7 @@ def test_what_no_two_looks_agree_about_is_not_checked(monkeypatch: pytest.Monkey
     assert (looks, later.undecided) == (LOOKS, 1)
 
 
-def test_a_rocksdb_is_behind_once_a_broker_writes(folder: Path) -> None:
+def test_a_rocksdb_snapshot_is_stale_after_a_broker_writes(folder: Path) -> None:
     with open_store(f"rocksdb:{folder}/rocksdb") as store:
         assert not store.behind
         with open_store(f"rocksdb:{folder}/rocksdb", read_only=False) as broker:

@@ -1,4 +1,4 @@
-"""How many copies of entries there are, on the disks of three bookies: write quorum 2, ack quorum 2 or 1."""
+"""Missing copies of entries on three bookies, with write quorum 2 and ack quorum 2 or 1."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Capture = Callable[[str], Path]
 LEDGER = 24
 
 
-def found(store: MemoryStore, source: EntrySource, losing: str, lost: Lost) -> list[Finding]:
+def findings_without(store: MemoryStore, source: EntrySource, losing: str, lost: Lost) -> list[Finding]:
     left = EntryDamage({(losing, LEDGER): lost}).remaining(source)
     options = CheckOptions(frozenset({"ledger-under-replicated", "ledger-below-ack-quorum"}))
     return list(checkup(store, left, ("public/default/plain",), options).findings())
@@ -41,24 +41,24 @@ def with_ack_quorum(store: MemoryStore, quorum: int) -> MemoryStore:
     return store
 
 
-def test_copies_are_counted(folder: Path) -> None:
+def test_missing_copies_are_counted(folder: Path) -> None:
     store = healthy_store(folder)
     with open_entries([f"bookie-disk:{folder}"]) as source:
         bookie = sorted(source.bookies or ())[0]
-        assert found(store, source, bookie, lambda entry_id: False) == []
-        [below] = found(store, source, bookie, lambda entry_id: True)
+        assert findings_without(store, source, bookie, lambda entry_id: False) == []
+        [below] = findings_without(store, source, bookie, lambda entry_id: True)
         assert (below.code, below.severity) == ("ledger-below-ack-quorum", Severity.ERROR)
         assert (below.evidence["copies"], below.evidence["write_quorum"]) == (1, 2)
-        # Two thirds of the entries lay on it.
+        # This bookie had two thirds of the entries.
         assert 30 <= below.evidence["entries"] <= 36
         with_ack_quorum(store, 1)
-        [under] = found(store, source, bookie, lambda entry_id: True)
+        [under] = findings_without(store, source, bookie, lambda entry_id: True)
         assert (under.code, under.severity) == ("ledger-under-replicated", Severity.WARNING)
         assert under.evidence["bookies"] == [bookie]
-        # One copy of single entries may be missing, where a writer waited for one only.
-        assert found(store, source, bookie, lambda entry_id: entry_id % 7 == 0) == []
+        # Single entries may lack a copy if the writer waited for only one.
+        assert findings_without(store, source, bookie, lambda entry_id: entry_id % 7 == 0) == []
 
 
-def test_disks_that_were_not_given_may_have_theirs(folder: Path) -> None:
+def test_copies_on_disks_that_are_not_given_are_not_missing(folder: Path) -> None:
     with open_entries([f"bookie-disk:{folder}/bookie0", f"bookie-disk:{folder}/bookie1"]) as source:
-        assert found(healthy_store(folder), source, "nobody", lambda entry_id: False) == []
+        assert findings_without(healthy_store(folder), source, "nobody", lambda entry_id: False) == []

@@ -1,4 +1,4 @@
-"""Captures that brokers left are well, and wounds made on copies of them are found, each and in pairs."""
+"""Healthy captures have no findings, and each kind of damage is found, alone and in pairs."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ from tests.damage.scalable_damage import SCALABLE_DAMAGE, SHADOW_DAMAGE
 
 Capture = Callable[[str], Path]
 OF_COPIES = entry_damage.DAMAGE | {
-    one.__name__: one for one in (a_copy_less, cluster_damage.bookie_stopped, cluster_damage.bookie_unknown)
+    function.__name__: function
+    for function in (a_copy_less, cluster_damage.bookie_stopped, cluster_damage.bookie_unknown)
 }
-# What takes damaged directories or stores of other clusters is in tests/damage_pairs and test_verdicts.
+# Tests of damaged directories and of stores of other clusters are in tests/damage_pairs and test_verdicts.
 WITH_OTHER_EVIDENCE = {
     *("entry-log-missing", "bookie-directory-missing", "bookie-emptied", "store-part-lost"),
     *("store-older-than-disks", "ledgers-in-two-clusters", "ledger-metadata-copied"),
@@ -45,17 +46,23 @@ NAMES = (
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_brokers_left_is_well(capture: Capture, name: str) -> None:
+def test_healthy_captures_have_no_findings(capture: Capture, name: str) -> None:
     folder = capture(name)
     with open_entries([f"bookie-disk:{folder}"]) as source:
         for given in (None, source):
-            found = check_findings(healthy_store(folder), given)
+            findings = check_findings(healthy_store(folder), given)
             # 4.2.4 wrote compressed cursors that it can't load. Only a killed cluster has releases.
             # The clusters were stopped. A schema that two clients register at once leaves a ledger behind.
-            assert {one.code for one in found} <= {"record-unreadable", "bookie-unreachable", "orphan-ledger"}
-            unreadable = {one.severity for one in found if one.code == "record-unreadable"}
+            assert {finding.code for finding in findings} <= {
+                "record-unreadable",
+                "bookie-unreachable",
+                "orphan-ledger",
+            }
+            unreadable = {finding.severity for finding in findings if finding.code == "record-unreadable"}
             assert unreadable <= {Severity.ERROR if name.endswith("killed") else Severity.WARNING}
-            assert {one.severity for one in found if one.code != "record-unreadable"} <= {Severity.NOTE}
+            assert {finding.severity for finding in findings if finding.code != "record-unreadable"} <= {
+                Severity.NOTE
+            }
 
 
 @pytest.mark.parametrize(
@@ -68,25 +75,25 @@ def test_what_brokers_left_is_well(capture: Capture, name: str) -> None:
         ("pulsar-4.2.4-shadows", SHADOW_DAMAGE, 2),
     ],
 )
-def test_wounds_are_found_in_their_places_and_nothing_else(
+def test_damage_is_found_in_its_place_and_nothing_else_is(
     capture: Capture, name: str, kinds: dict[str, DamageFunction], count: int
 ) -> None:
     folder = capture(name)
     urls = (f"bookie-disk:{folder}",)
     with open_entries(urls) as source:
         tried = list(trials(healthy_store(folder), 7, count, kinds, Disks(source, urls)))
-    assert [(one.name, one.faults) for one in tried if one.faults] == []
+    assert [(trial.name, trial.faults) for trial in tried if trial.faults] == []
     assert len(tried) > count / 2
 
 
-def test_a_store_alone_is_looked_at_without_entries(capture: Capture) -> None:
+def test_damage_is_found_without_entries(capture: Capture) -> None:
     for name in ("pulsar-2.8.2", "pulsar-4.2.4"):
         tried = list(trials(healthy_store(capture(name)), 8, 16, ledger_damage.DAMAGE | HARMLESS))
-        assert [(one.name, one.faults) for one in tried if one.faults] == []
+        assert [(trial.name, trial.faults) for trial in tried if trial.faults] == []
 
 
-def test_every_code_has_a_wound(capture: Capture) -> None:
-    found = set[str]()
+def test_every_code_has_damage_that_causes_it(capture: Capture) -> None:
+    codes = set[str]()
     for name, kinds in (
         ("pulsar-4.2.4-3bookies", DAMAGE),
         ("pulsar-4.2.4-killed", cursor_damage.DAMAGE),
@@ -100,11 +107,11 @@ def test_every_code_has_a_wound(capture: Capture) -> None:
                 for damage in kinds.values():
                     with suppress(NotApplicableError):
                         done = damaged(store, Random(seed), [damage], Disks(source, urls))
-                        found |= {expected.code for expected in done.expected}
-    assert found == set(all_codes()) - WITH_OTHER_EVIDENCE
+                        codes |= {expected.code for expected in done.expected}
+    assert codes == set(all_codes()) - WITH_OTHER_EVIDENCE
 
 
-def test_one_topic_alone_says_the_same_of_it(capture: Capture) -> None:
+def test_a_check_of_one_topic_has_the_same_findings_about_it(capture: Capture) -> None:
     store = healthy_store(capture("pulsar-4.2.4"))
     topic = "persistent://public/default/plain"
     del store.values["/ledgers/00/0000/L0025"]
@@ -117,11 +124,11 @@ def test_one_topic_alone_says_the_same_of_it(capture: Capture) -> None:
 
 
 @pytest.mark.parametrize("name", SCALABLE_DAMAGE)
-def test_one_scalable_topic_alone_says_the_same_of_it(capture: Capture, name: str) -> None:
+def test_a_check_of_one_scalable_topic_has_the_same_findings_about_it(capture: Capture, name: str) -> None:
     store = healthy_store(capture("pulsar-5.0.0-M1-scalable"))
     assert check_findings(store, None, "split") == []
     patient = damaged(store, Random(), [SCALABLE_DAMAGE[name]])
-    # Segments that no record names, and topics without one, are what only the whole store says.
+    # Only a check of all topics finds segments that no record lists and segments without a topic.
     named = {expected for expected in patient.expected if expected.code != "segment-without-topic"}
     assert {as_expected(finding) for finding in check_findings(patient.store, None, "split")} == named
     assert check_findings(patient.store, None, "merged") == []

@@ -1,4 +1,4 @@
-"""Damage with contradicting evidence is found or said to be not checked, and no repair makes it worse."""
+"""Damage with contradicting evidence is found or listed as not checked, and no repair makes it worse."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from tests.damage_pairs.scenario import loaded_store
 from tests.damage_pairs.trials import pair_names, try_pair
 
 Capture = Callable[[str], Path]
-# Each pair is tried on one of these, so that all of them together are more than 300.
+# Each pair is tried on one of these captures; together they make more than 300 trials.
 CAPTURES = ("pulsar-4.2.4", "pulsar-4.0.7", "pulsar-2.8.2", "pulsar-4.2.4-3bookies")
 GROUPS = 8
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
-def test_pairs_of_damage_and_evidence(capture: Capture, tmp_path: Path, group: int) -> None:
+def test_pairs_of_damage_and_evidence_are_judged_correctly(
+    capture: Capture, tmp_path: Path, group: int
+) -> None:
     folder = capture(CAPTURES[group % len(CAPTURES)])
     store = loaded_store(folder)
     truth = reach_of(store)
@@ -27,7 +29,7 @@ def test_pairs_of_damage_and_evidence(capture: Capture, tmp_path: Path, group: i
         if number % GROUPS == group:
             trial = try_pair(pair, folder, store, truth, tmp_path / str(number), seed=group)
             tried += [] if trial is None else [trial]
-    assert [(one.name, one.faults) for one in tried if one.faults] == []
+    assert [(trial.name, trial.faults) for trial in tried if trial.faults] == []
     assert len(tried) > 35
 
 

@@ -1,4 +1,4 @@
-"""The pages of docs/errors: titled by a broker's own words, their findings and links are there."""
+"""The pages in docs/errors are titled with a broker's error message, and their findings and links exist."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_every_page_is_titled_by_a_message_and_linked_by_findings() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_its_links_resolve_and_it_says_how_to_look_and_what_to_do(page: Path) -> None:
+def test_links_resolve_and_every_page_has_commands(page: Path) -> None:
     text = page.read_text()
     links = re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", text)
     assert any(name in all_codes() for _, name in links)

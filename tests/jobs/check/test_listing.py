@@ -1,4 +1,4 @@
-"""All ledgers of a store: their numbers are the same in memory and in temporary files."""
+"""The index of all ledgers has the same content in memory and in temporary files."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Capture = Callable[[str], Path]
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let memory hold the numbers of a few ledgers."""
+    """Let only a few ledgers fit in memory."""
     monkeypatch.setattr(ledger_index, "IN_MEMORY", 100)
 
 
-def test_many_ledgers_lie_in_files(capture: Capture, request: pytest.FixtureRequest) -> None:
+def test_an_index_in_files_equals_one_in_memory(capture: Capture, request: pytest.FixtureRequest) -> None:
     records = list(healthy_store(capture("pulsar-4.2.4-3bookies")).scan(LEDGERS))
     in_memory = index_ledgers(records)
     request.getfixturevalue("small")
@@ -44,7 +44,9 @@ def test_many_ledgers_lie_in_files(capture: Capture, request: pytest.FixtureRequ
 
 
 @pytest.mark.usefixtures("small")
-def test_no_room_for_them(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_an_error_without_a_traceback(
+    capture: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> NoReturn:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -58,7 +60,7 @@ def test_no_room_for_them(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("count", [0, 1, 7, 400])
-def test_which_are_among_others(count: int) -> None:
+def test_membership_is_decided_for_each_number(count: int) -> None:
     rng = Random(count)
     numbers = [rng.randint(-99, 99) for _ in range(250)]
     others = array("q", (rng.randint(-99, 99) for _ in range(count)))

@@ -1,4 +1,4 @@
-"""The doctor on a real server: what it finds there is what it finds in a copy."""
+"""`check` finds the same on a real server as in a copy."""
 
 from __future__ import annotations
 
@@ -20,24 +20,26 @@ from tests.damage import healthy_store
 from tests.servers.zookeeper import ZookeeperServer
 
 
-def test_a_zookeeper(capture: Callable[[str], Path], zookeeper_server: ZookeeperServer, root: str) -> None:
+def test_check_works_on_a_zookeeper(
+    capture: Callable[[str], Path], zookeeper_server: ZookeeperServer, root: str
+) -> None:
     values = healthy_store(capture("pulsar-2.8.2")).values
     url = f"zk://{zookeeper_server.address}{root}"
-    with open_store(f"zk://{zookeeper_server.address}", read_only=False) as whole:
-        whole.put(root, b"", ABSENT)
+    with open_store(f"zk://{zookeeper_server.address}", read_only=False) as server:
+        server.put(root, b"", ABSENT)
     with open_store(url, read_only=False) as store:
         for path in sorted(values):
             if path != "/" and path not in ("/ledgers/idgen",):
                 store.put(path, values[path].value, ABSENT)
         first = list(checkup(store, None, (), CheckOptions()).findings())
-        assert [one for one in first if one.severity is Severity.ERROR] == []
+        assert [finding for finding in first if finding.severity is Severity.ERROR] == []
         path = ledger_path(11)
         store.delete(path, store.read(path).version)
-        [found] = [
+        [missing] = [
             finding for finding in checkup(store, None, (), CheckOptions()).findings() if finding not in first
         ]
-    assert (found.code, found.ledger_id) == ("ledger-without-metadata", 11)
-    assert found.topic == "persistent://public/default/plain"
+    assert (missing.code, missing.ledger_id) == ("ledger-without-metadata", 11)
+    assert missing.topic == "persistent://public/default/plain"
 
 
 class DeletingStore(MemoryStore):

@@ -1,4 +1,4 @@
-"""What deletions leave behind, objects that nobody names, versions of schemas that there are not."""
+"""Remains of deletions, objects that no record refers to, and schema versions that do not exist."""
 
 from __future__ import annotations
 
@@ -28,40 +28,45 @@ def store(capture: Capture) -> MemoryStore:
     return healthy_store(capture("pulsar-4.2.4"))
 
 
-def of_code(code: str, found: list[Finding]) -> list[Finding]:
-    return [finding for finding in found if finding.code == code]
+def of_code(code: str, findings: list[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.code == code]
 
 
-def test_a_namespace_whose_policies_are_gone(store: MemoryStore) -> None:
+def test_a_namespace_without_policies_is_a_leftover(store: MemoryStore) -> None:
     assert of_code("leftover", check_findings(store)) == []
     del store.values["/admin/policies/public/zero"]
-    [found] = of_code("leftover", check_findings(store))
-    assert (found.path, found.severity) == ("/admin/policies/public/zero", Severity.NOTE)
-    assert found.evidence["namespace"] == "public/zero"
-    # Brokers make heartbeat topics in namespaces that nobody made.
+    [leftover] = of_code("leftover", check_findings(store))
+    assert (leftover.path, leftover.severity) == (
+        "/admin/policies/public/zero",
+        Severity.NOTE,
+    )
+    assert leftover.evidence["namespace"] == "public/zero"
+    # Brokers create heartbeat topics in namespaces without policies.
     del store.values["/admin/policies/pulsar/system"]
     assert len(of_code("leftover", check_findings(store))) == 1
-    # Policies may lie in a configuration store of their own.
-    store.values = {path: one for path, one in store.values.items() if not path.startswith("/admin/policies")}
+    # The policies may be in a separate configuration store.
+    store.values = {
+        path: value for path, value in store.values.items() if not path.startswith("/admin/policies")
+    }
     assert of_code("leftover", check_findings(store)) == []
 
 
-def test_a_topic_whose_deletion_was_cut_short(store: MemoryStore) -> None:
+def test_an_interrupted_deletion_of_a_topic_is_a_leftover(store: MemoryStore) -> None:
     for path in [path for path in store.values if path.startswith(f"{PLAIN.path}/")]:
         del store.values[path]
     ids = [ledger.ledgerId for ledger in decode_managed_ledger(store.values[PLAIN.path].value).ledgerInfo]
     for ledger_id in ids[:-1]:
         del store.values[ledger_path(ledger_id)]
-    found = check_findings(store)
-    assert {one.ledger_id for one in of_code("ledger-without-metadata", found)} == set(ids[:-1])
+    findings = check_findings(store)
+    assert {finding.ledger_id for finding in of_code("ledger-without-metadata", findings)} == set(ids[:-1])
     store.values.pop(ledger_path(ids[-1]))
-    found = check_findings(store)
-    assert of_code("ledger-without-metadata", found) == []
-    [left] = of_code("leftover", found)
+    findings = check_findings(store)
+    assert of_code("ledger-without-metadata", findings) == []
+    [left] = of_code("leftover", findings)
     assert (left.topic, left.severity) == (str(PLAIN), Severity.WARNING)
 
 
-def test_objects_that_nobody_names(store: MemoryStore, tmp_path: Path) -> None:
+def test_objects_that_no_record_refers_to_are_reported(store: MemoryStore, tmp_path: Path) -> None:
     for uuid in UUIDS:
         (tmp_path / f"{uuid}-ledger-24").write_bytes(b"")
         (tmp_path / f"{uuid}-ledger-24-index").write_bytes(b"")
@@ -74,41 +79,41 @@ def test_objects_that_nobody_names(store: MemoryStore, tmp_path: Path) -> None:
     store.values[PLAIN.path] = record._replace(value=info.SerializeToString())
     urls = [f"offload:{tmp_path}"]
 
-    def found_in(*names: str) -> tuple[list[Finding], dict[str, str]]:
+    def object_findings(*names: str) -> tuple[list[Finding], dict[str, str]]:
         with open_entries(urls) as source:
             run = checkup(store, source, names, CheckOptions(), urls=urls)
             return of_code("offload-object-orphan", list(run.findings())), run.not_checked
 
-    [orphan], _ = found_in()
+    [orphan], _ = object_findings()
     assert (orphan.ledger_id, orphan.evidence, orphan.severity) == (24, {"uuid": UUIDS[1]}, Severity.WARNING)
-    assert found_in("plain")[0] == []
-    # A record that cannot be read may name any of them.
+    assert object_findings("plain")[0] == []
+    # A record that can't be read may refer to any of the objects.
     store.values[PLAIN.path] = record._replace(value=b"\xff")
-    orphans, not_checked = found_in()
+    orphans, not_checked = object_findings()
     assert orphans == []
     assert "unreferenced objects in tiered storage" in not_checked
 
 
-def test_versions_of_a_schema_that_there_are_not(capture: Capture, store: MemoryStore) -> None:
+def test_missing_schema_versions_are_reported(capture: Capture, store: MemoryStore) -> None:
     folder, path = capture("pulsar-4.2.4"), "/schemas/public/default/strings"
 
-    def found() -> list[Finding]:
+    def version_findings() -> list[Finding]:
         options = CheckOptions(frozenset({"schema-version-missing"}))
         with open_entries([f"bookie-disk:{folder}"]) as source:
             return list(checkup(store, source, ("strings", "plain"), options).findings())
 
-    assert found() == []
+    assert version_findings() == []
     record = store.values[path]
     locator = parse_message(SchemaLocator, record.value)
     for entry in (locator.info, *locator.index):
         entry.version += 5
-    # What comes before the first that the record lists lies in that one's ledger.
+    # Versions before the first one in the record are in the ledger of that one.
     store.values[path] = record._replace(value=locator.SerializeToString())
-    assert found() == []
+    assert version_findings() == []
     del store.values[path]
-    [lost] = found()
+    [lost] = version_findings()
     assert (lost.topic, lost.severity) == ("persistent://public/default/strings", Severity.WARNING)
     assert (lost.evidence["version"], lost.evidence["known"]) == (0, [])
-    # A store that has no schema at all: they lie elsewhere.
-    store.values = {key: one for key, one in store.values.items() if not key.startswith("/schemas")}
-    assert found() == []
+    # If the store has no schemas at all, they are kept elsewhere.
+    store.values = {key: value for key, value in store.values.items() if not key.startswith("/schemas")}
+    assert version_findings() == []

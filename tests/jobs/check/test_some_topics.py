@@ -1,4 +1,4 @@
-"""Topics that are named: only what their records name is read, and that says the same as the whole list."""
+"""A check of named topics reads only their records and ledgers, and finds the same as a check of all."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tests.damage import DAMAGE, NotApplicableError, as_expected, check_findings
 
 Capture = Callable[[str], Path]
 PLAIN = "persistent://public/default/plain"
-# What only the list of all ledgers can show.
+# Only the list of all ledgers shows these.
 BY_LIST = {"ledger-not-listed", "compaction-pointer-lost", "bookie-unknown"}
 
 
 class CountingStore(MemoryStore):
     """A store that counts how often all ledgers are listed."""
 
-    def __init__(self, held: MemoryStore) -> None:
+    def __init__(self, original: MemoryStore) -> None:
         super().__init__()
-        self.values = dict(held.values)
+        self.values = dict(original.values)
         self.lists = 0
 
     def scan(self, prefix: str = "/", *, after: str | None = None) -> Iterator[Versioned]:
@@ -42,7 +42,7 @@ def store(capture: Capture) -> CountingStore:
 
 
 @pytest.mark.parametrize("name", [PLAIN, "public/default"])
-def test_the_ledgers_are_not_listed(store: CountingStore, name: str) -> None:
+def test_a_check_of_named_topics_does_not_list_all_ledgers(store: CountingStore, name: str) -> None:
     del store.values[ledger_path(25)]
     looked = checkup(store, None, (name,), CheckOptions())
     assert [(finding.code, finding.ledger_id) for finding in looked.findings() if finding.topic == PLAIN] == [
@@ -55,42 +55,42 @@ def test_the_ledgers_are_not_listed(store: CountingStore, name: str) -> None:
     assert full.counts["ledgers"] == 199 > looked.counts["ledgers"] > 0
 
 
-def test_only_the_list_says_what_a_topic_without_a_record_had(store: CountingStore) -> None:
+def test_the_list_is_read_for_a_topic_without_a_record(store: CountingStore) -> None:
     del store.values[TopicName.parse(PLAIN).path]
-    [found] = check_findings(store, None, PLAIN)
-    assert (found.code, found.topic, store.lists) == ("topic-record-lost", PLAIN, 1)
+    [finding] = check_findings(store, None, PLAIN)
+    assert (finding.code, finding.topic, store.lists) == ("topic-record-lost", PLAIN, 1)
 
 
 @pytest.mark.parametrize("damage", sorted(DAMAGE))
-def test_nothing_is_made_up_and_only_what_needs_the_list_is_missed(capture: Capture, damage: str) -> None:
-    held = healthy_store(capture("pulsar-4.2.4"))
+def test_a_check_of_named_topics_misses_only_what_needs_the_list(capture: Capture, damage: str) -> None:
+    store = healthy_store(capture("pulsar-4.2.4"))
     for number in range(2):
         with suppress(NotApplicableError):
-            patient = damaged(held, Random(f"{damage} {number}"), [DAMAGE[damage]])
+            patient = damaged(store, Random(f"{damage} {number}"), [DAMAGE[damage]])
             names = {name for name in patient.touched if "://" in name}
-            whole = {
+            all_findings = {
                 as_expected(finding) for finding in check_findings(patient.store) if finding.topic in names
             }
-            some = {
+            some_findings = {
                 as_expected(finding)
                 for name in names
                 for finding in check_findings(patient.store, None, name)
             }
-            some = {one for one in some if one.where in names}
-            assert some <= whole
-            assert {one.code for one in whole - some} <= BY_LIST
+            some_findings = {finding for finding in some_findings if finding.where in names}
+            assert some_findings <= all_findings
+            assert {finding.code for finding in all_findings - some_findings} <= BY_LIST
 
 
-def test_the_first_answer_does_not_wait_for_the_list(
+def test_the_first_finding_does_not_wait_for_the_list(
     store: CountingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del store.values[ledger_path(25)]
     findings = checkup(store, None, (), CheckOptions(min_age=0)).findings()
-    first = next(found for found in findings if found.ledger_id == 25)
+    first = next(finding for finding in findings if finding.ledger_id == 25)
     assert store.lists == 0
     both = [first, *findings]
     assert store.lists == 1
     monkeypatch.setattr(checkup_module, "EARLY", 0)
     late = check_findings(store)
-    assert sorted(map(str, both)) == sorted(str(one) for one in late if one in both)
-    assert len({one.place for one in late}) == len(late)
+    assert sorted(map(str, both)) == sorted(str(finding) for finding in late if finding in both)
+    assert len({finding.place for finding in late}) == len(late)

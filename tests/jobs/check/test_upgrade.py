@@ -1,4 +1,4 @@
-"""Whether a store can go to another release: the verdict, and what decides it."""
+"""Whether a store can be upgraded to another release: the verdict and its reasons."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ PLAIN = TopicName.parse("public/default/plain").path
 
 
 def verdict(store: Store, version: str, source: EntrySource | None = None) -> tuple[str, dict[str, Any]]:
-    found = survey(store, source, version, CheckOptions(releases=(version,))).verdict()
-    return found["verdict"], {reason["reason"]: reason for reason in found["reasons"]}
+    answer = survey(store, source, version, CheckOptions(releases=(version,))).verdict()
+    return answer["verdict"], {reason["reason"]: reason for reason in answer["reasons"]}
 
 
 def put(store: MemoryStore, path: str, value: bytes) -> MemoryStore:
@@ -45,33 +45,35 @@ def put(store: MemoryStore, path: str, value: bytes) -> MemoryStore:
         ("pulsar-4.2.4-3bookies", "4.2.4", "safe", set()),
     ],
 )
-def test_captures(capture: Capture, name: str, version: str, expected: str, reasons: set[str]) -> None:
+def test_captures_have_the_expected_verdicts(
+    capture: Capture, name: str, version: str, expected: str, reasons: set[str]
+) -> None:
     with open_store(f"rocksdb:{capture(name)}/rocksdb") as store:
-        found, why = verdict(store, version)
-    assert (found, set(why)) == (expected, reasons)
+        result, reasons_found = verdict(store, version)
+    assert (result, set(reasons_found)) == (expected, reasons)
 
 
-def test_what_nobody_tried_is_unknown(capture: Capture) -> None:
-    found, why = verdict(healthy_store(capture("pulsar-4.2.4-3bookies")), "6.1.0")
-    assert (found, why["release-untried"]["verdict"]) == ("unknown", "unknown")
+def test_an_untested_release_is_unknown(capture: Capture) -> None:
+    result, reasons = verdict(healthy_store(capture("pulsar-4.2.4-3bookies")), "6.1.0")
+    assert (result, reasons["release-untried"]["verdict"]) == ("unknown", "unknown")
 
 
-def test_states_in_ledgers_are_looked_at_where_entries_are_given(capture: Capture) -> None:
+def test_cursor_states_in_ledgers_are_checked_if_entries_are_given(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4-killed")
     store = healthy_store(folder)
     assert verdict(store, "3.0.7")[1]["cursor-states-unseen"]["count"] == 1
     assert "cursor-states-unseen" not in verdict(store, "4.0.7")[1]
     with open_entries([f"bookie-disk:{folder}"]) as source:
-        # That cursor has no single acknowledgements.
+        # This cursor has no individual acknowledgements.
         assert set(verdict(store, "3.0.7", source)[1]) == {"ledger-properties"}
 
 
-def test_partitions_need_their_record_from_4_1_on(capture: Capture) -> None:
+def test_partitions_need_a_partitioned_topic_since_4_1(capture: Capture) -> None:
     store = healthy_store(capture("pulsar-4.2.4-3bookies"))
     del store.values["/admin/partitioned-topics/public/default/persistent/parted"]
     assert verdict(store, "4.0.7")[0] != "not-safe"
-    found, why = verdict(store, "4.2.4")
-    assert (found, why["partition-without-parent"]["count"]) == ("not-safe", 3)
+    result, reasons = verdict(store, "4.2.4")
+    assert (result, reasons["partition-without-parent"]["count"]) == ("not-safe", 3)
 
 
 def _shadow(store: MemoryStore) -> None:
@@ -141,7 +143,7 @@ def _copied(store: MemoryStore, path: str) -> None:
         ),
     ],
 )
-def test_what_decides(
+def test_each_reason_changes_the_verdict(
     capture: Capture, change: Callable[[MemoryStore], None], version: str, reason: str, expected: str
 ) -> None:
     store = healthy_store(capture("pulsar-4.2.4-3bookies"))
@@ -150,7 +152,7 @@ def test_what_decides(
     assert verdict(store, version)[1][reason]["verdict"] == expected
 
 
-def test_scalable_topics_do_not_go_below_5(capture: Capture) -> None:
+def test_scalable_topics_prevent_a_downgrade_below_5(capture: Capture) -> None:
     store = healthy_store(capture("pulsar-5.0.0-M1-scalable"))
     assert verdict(store, "4.2.4")[1]["scalable-topic"]["verdict"] == "not-safe"
     assert "scalable-topic" not in verdict(store, "5.0.0-M1")[1]
@@ -168,7 +170,7 @@ def test_scalable_topics_do_not_go_below_5(capture: Capture) -> None:
         ((2, 11), (4, 0), False),
     ],
 )
-def test_steps_that_the_project_promises(
+def test_supported_steps_are_those_of_the_project(
     before: tuple[int, int], after: tuple[int, int], promised: bool
 ) -> None:
     assert is_live_step(before, after) is promised

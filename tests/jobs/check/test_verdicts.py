@@ -1,4 +1,4 @@
-"""Findings that more than one witness decides, and causes that explain many of them."""
+"""Findings that need several sources of evidence, and root causes that explain many findings."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ Capture = Callable[[str], Path]
 PLAIN = "persistent://public/default/plain"
 
 
-def run(
+def run_check(
     store: MemoryStore,
     url: str | None = None,
     others: Sequence[MemoryStore] = (),
     *,
     consequences: bool = False,
 ) -> tuple[list[Finding], Checkup]:
-    """Check a store with the disks at a URL; return the findings but for notes, and the run."""
+    """Check a store with the disks at a URL; return the run and its findings, without notes."""
     options = CheckOptions(min_age=0, consequences=consequences)
     urls = [] if url is None else [url]
     with ExitStack() as stack:
         source = stack.enter_context(open_entries(urls)) if urls else None
-        made = checkup(store, source, (), options, urls=urls, others=others)
-        found = [finding for finding in made.findings() if finding.severity is not Severity.NOTE]
-    return [finding for finding in found if finding.code != "record-unreadable"], made
+        run = checkup(store, source, (), options, urls=urls, others=others)
+        findings = [finding for finding in run.findings() if finding.severity is not Severity.NOTE]
+    return [finding for finding in findings if finding.code != "record-unreadable"], run
 
 
 def copied_disks(capture: Capture, name: str, into: Path) -> Path:
@@ -48,15 +48,15 @@ def copied_disks(capture: Capture, name: str, into: Path) -> Path:
 def test_a_cluster_below_another_root_keeps_its_ledgers(capture: Capture) -> None:
     store = loaded_store(capture("pulsar-4.2.4"))
     path = TopicName.parse(PLAIN).path
-    # All of the topic moves to the cluster below /west, cursors included.
+    # The topic and its cursors move to the cluster below /west.
     for old in [value for value in store.values if value == path or value.startswith(f"{path}/")]:
         record = store.values.pop(old)
         store.values[f"/west{old}"] = record._replace(path=f"/west{old}")
-    assert run(store)[0] == []
+    assert run_check(store)[0] == []
     record = store.values[f"/west{path}"]
     store.values[path] = record._replace(path=path)
-    [found] = [one for one in run(store)[0] if one.code == "ledgers-in-two-clusters"]
-    assert (found.severity, found.path, found.evidence["ledgers"]) == (Severity.ERROR, "/west", 6)
+    [shared] = [finding for finding in run_check(store)[0] if finding.code == "ledgers-in-two-clusters"]
+    assert (shared.severity, shared.path, shared.evidence["ledgers"]) == (Severity.ERROR, "/west", 6)
 
 
 def test_a_ledger_that_only_disks_have_is_found_between_its_neighbours(capture: Capture) -> None:
@@ -68,12 +68,12 @@ def test_a_ledger_that_only_disks_have_is_found_between_its_neighbours(capture: 
     case.target = Target(topic, 26)
     case.unlist(topic, 26)
     case.remove(ledger_path(26))
-    [found] = [one for one in run(store, url)[0] if one.ledger_id == 26]
-    assert (found.code, found.severity, found.topic) == ("ledger-lost", Severity.ERROR, PLAIN)
-    assert (found.evidence["before"], found.evidence["after"], found.evidence["entries"]) == (25, 27, 50)
-    assert "next garbage collection" in found.message
-    # Without the disks nothing can be told, and that is said.
-    assert "entries" in run(store)[1].not_checked
+    [lost] = [finding for finding in run_check(store, url)[0] if finding.ledger_id == 26]
+    assert (lost.code, lost.severity, lost.topic) == ("ledger-lost", Severity.ERROR, PLAIN)
+    assert (lost.evidence["before"], lost.evidence["after"], lost.evidence["entries"]) == (25, 27, 50)
+    assert "next garbage collection" in lost.message
+    # Without the disks, `check` can't decide and reports that it did not check the entries.
+    assert "entries" in run_check(store)[1].not_checked
 
 
 def test_one_missing_entry_log_is_one_finding(capture: Capture, tmp_path: Path) -> None:
@@ -81,31 +81,33 @@ def test_one_missing_entry_log_is_one_finding(capture: Capture, tmp_path: Path) 
     store, url = loaded_store(capture("pulsar-4.2.4")), f"bookie-disk:{disks}"
     log = max(disks.glob("bookie0/current/*.log"), key=lambda path: path.stat().st_size)
     log.unlink()
-    [found] = run(store, url)[0]
-    assert (found.code, found.severity, found.path) == ("entry-log-missing", Severity.ERROR, str(log))
-    assert found.repair is None
-    listed = run(store, url, consequences=True)[0]
-    assert {"entry-log-missing", "ledger-without-entries"} <= {one.code for one in listed}
-    assert found.evidence["consequences"] >= sum(one.code == "ledger-without-entries" for one in listed)
+    [missing] = run_check(store, url)[0]
+    assert (missing.code, missing.severity, missing.path) == ("entry-log-missing", Severity.ERROR, str(log))
+    assert missing.repair is None
+    listed = run_check(store, url, consequences=True)[0]
+    assert {"entry-log-missing", "ledger-without-entries"} <= {finding.code for finding in listed}
+    assert missing.evidence["consequences"] >= sum(
+        finding.code == "ledger-without-entries" for finding in listed
+    )
 
 
-def test_a_directory_that_is_not_given_makes_no_entry_missing(capture: Capture, tmp_path: Path) -> None:
+def test_no_entry_is_missing_if_a_directory_is_not_given(capture: Capture, tmp_path: Path) -> None:
     disks = copied_disks(capture, "pulsar-4.2.4", tmp_path)
     (disks / "bookie0").rename(disks / "bookkeeper")
     store, url = loaded_store(capture("pulsar-4.2.4")), f"bookie-disk:{disks}"
     version = disks / "bookkeeper" / "current" / "VERSION"
     version.write_text(version.read_text().replace('"1\\t', '"2\\t/elsewhere/l3\\t'))
-    # A ledger of another id has the metadata, so that its entries are not in this directory.
+    # Another ledger has this metadata, so its entries are not in this directory.
     topic = TopicName.parse(PLAIN).path
     store.values[ledger_path(777)] = store.values.pop(ledger_path(24))._replace(path=ledger_path(777))
     info = decode_managed_ledger(store.values[topic].value)
     info.ledgerInfo[0].ledgerId = 777
     store.values[topic] = store.values[topic]._replace(value=info.SerializeToString())
-    found, made = run(store, url)
-    assert "ledger-without-entries" not in {finding.code for finding in found}
-    [missing] = [finding for finding in found if finding.code == "bookie-directory-missing"]
+    findings, checkup = run_check(store, url)
+    assert "ledger-without-entries" not in {finding.code for finding in findings}
+    [missing] = [finding for finding in findings if finding.code == "bookie-directory-missing"]
     assert (missing.severity, missing.path) == (Severity.WARNING, "/elsewhere/l3")
-    assert any("directory /elsewhere/l3 not given" in what for what in made.not_checked)
+    assert any("directory /elsewhere/l3 not given" in what for what in checkup.not_checked)
 
 
 def test_a_lost_subtree_is_one_finding(capture: Capture) -> None:
@@ -116,39 +118,43 @@ def test_a_lost_subtree_is_one_finding(capture: Capture) -> None:
     for path in (*gone, kept):
         del store.values[path]
     store.values[ledger_path(20_000_000)] = record._replace(path=ledger_path(20_000_000))
-    found, _ = run(store)
-    [cause] = [finding for finding in found if finding.code == "store-part-lost"]
+    findings, _ = run_check(store)
+    [cause] = [finding for finding in findings if finding.code == "store-part-lost"]
     assert (cause.severity, cause.path) == (Severity.ERROR, "/ledgers/00/0000")
     assert cause.evidence["topics"] > 10
-    # The first answers came before all ledgers were read.
-    assert sum(finding.code == "ledger-without-metadata" for finding in found) < 5
+    # The first findings were reported before all ledgers were read.
+    assert sum(finding.code == "ledger-without-metadata" for finding in findings) < 5
 
 
-def test_a_schema_that_disks_still_have_is_not_given_up(capture: Capture) -> None:
+def test_a_schema_that_is_still_on_disk_is_repairable(capture: Capture) -> None:
     folder = capture("pulsar-4.2.4")
     store = loaded_store(folder)
 
     schema_metadata_gone(Scenario(folder, folder, store, Random(2)))
-    [found] = [one for one in run(store, f"bookie-disk:{folder}")[0] if one.code == "schema-ledger-missing"]
-    assert found.severity is Severity.ERROR
-    assert found.repair == f"pulsar-meta repair ledger-metadata {found.ledger_id}"
-    [alone] = [one for one in run(store)[0] if one.code == "schema-ledger-missing"]
+    [lost] = [
+        finding
+        for finding in run_check(store, f"bookie-disk:{folder}")[0]
+        if finding.code == "schema-ledger-missing"
+    ]
+    assert lost.severity is Severity.ERROR
+    assert lost.repair == f"pulsar-meta repair ledger-metadata {lost.ledger_id}"
+    [alone] = [finding for finding in run_check(store)[0] if finding.code == "schema-ledger-missing"]
     assert (alone.severity, alone.repair) == (Severity.ERROR, None)
     assert "--entries" in alone.message
 
 
-def test_a_store_that_is_older_than_the_disks_is_named(capture: Capture) -> None:
-    class Counting(MemoryStore):
+def test_a_store_older_than_the_disks_is_reported(capture: Capture) -> None:
+    class StoreWithGenerator(MemoryStore):
         def next_sequence(self, parent: str) -> int | None:
             return 300
 
     folder = capture("pulsar-4.2.4")
-    store = Counting()
+    store = StoreWithGenerator()
     store.values = loaded_store(folder).values
     for ledger_id in range(300, 400):
         store.values.pop(ledger_path(ledger_id), None)
-    found = {one.code: one for one in run(store, f"bookie-disk:{folder}")[0]}
-    assert found["store-older-than-disks"].evidence["next"] == 300
+    by_code = {finding.code: finding for finding in run_check(store, f"bookie-disk:{folder}")[0]}
+    assert by_code["store-older-than-disks"].evidence["next"] == 300
 
 
 def test_an_emptied_bookie_is_one_finding(capture: Capture, tmp_path: Path) -> None:
@@ -158,6 +164,6 @@ def test_an_emptied_bookie_is_one_finding(capture: Capture, tmp_path: Path) -> N
         if path.name not in ("VERSION", "lastMark"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     (current / "lastId").write_text("0")
-    found, _ = run(loaded_store(capture("pulsar-4.2.4-3bookies")), f"bookie-disk:{disks}")
-    assert {finding.code for finding in found} <= {"bookie-emptied", "ledger-below-ack-quorum"}
-    assert [finding.path for finding in found if finding.code == "bookie-emptied"]
+    findings, _ = run_check(loaded_store(capture("pulsar-4.2.4-3bookies")), f"bookie-disk:{disks}")
+    assert {finding.code for finding in findings} <= {"bookie-emptied", "ledger-below-ack-quorum"}
+    assert [finding.path for finding in findings if finding.code == "bookie-emptied"]

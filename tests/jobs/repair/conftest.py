@@ -1,4 +1,4 @@
-"""A captured cluster that is wounded, repaired as the command does it, and looked at by the doctor."""
+"""A captured cluster that tests damage, repair in the way the command does, and check."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from tests.damage import check_findings, healthy_store
 
 @dataclass
 class Patient(DamagedStore):
-    """A store in memory; `folder` takes undo files."""
+    """A store in memory. Its undo files are in `folder`."""
 
     store: MemoryStore
     folder: Path = field(kw_only=True)
     undo_files: list[Path] = field(default_factory=list, kw_only=True)
 
-    def found(self, *names: str, source: EntrySource | None = None) -> list[tuple[str, int | None]]:
-        """Return what the doctor finds of topics, but for notes: codes and ledgers."""
+    def reported(self, *names: str, source: EntrySource | None = None) -> list[tuple[str, int | None]]:
+        """Return (code, ledger) of each finding of `check` about topics, without notes."""
         return [(finding.code, finding.ledger_id) for finding in self.findings(*names, source=source)]
 
     def findings(self, *names: str, source: EntrySource | None = None) -> list[Finding]:
-        """Return what the doctor finds of topics, but for notes."""
-        found = check_findings(self.store, source, *names, every_ledger=True)
-        return [finding for finding in found if finding.severity != "note"]
+        """Return the findings of `check` about topics, without notes."""
+        findings = check_findings(self.store, source, *names, every_ledger=True)
+        return [finding for finding in findings if finding.severity != "note"]
 
     def values(self) -> dict[str, bytes]:
-        """Return all bytes of the store by path."""
-        return {path: held.value for path, held in self.store.values.items()}
+        """Map each path in the store to its value."""
+        return {path: record.value for path, record in self.store.values.items()}
 
     def apply(self, repair: Repair) -> Summary:
-        """Do what a repair says, by the one write path."""
+        """Apply a repair as the command does."""
         undo_file = self._file()
         self.undo_files.append(undo_file)
         terms = Terms(Overrides(loaded=True), undo_file=undo_file)
@@ -52,7 +52,7 @@ class Patient(DamagedStore):
         return report.summary
 
     def take_back(self) -> None:
-        """Undo the last repair, which may put back what no broker can load."""
+        """Undo the last repair, even if that restores records that no broker can load."""
         terms = Terms(Overrides(unreadable=True), undo_file=self._file())
         report = run(self.store, put_back(self.store, self.undo_files.pop()), terms, Listener())
         assert report.summary.conflicts == report.summary.skipped == 0
@@ -63,5 +63,5 @@ class Patient(DamagedStore):
 
 @pytest.fixture
 def patient(capture: Callable[[str], Path], tmp_path: Path) -> Patient:
-    """The store of a stopped 4.2.4, to be wounded."""
+    """The store of a stopped 4.2.4 cluster."""
     return Patient(healthy_store(capture("pulsar-4.2.4")), Random(1), folder=tmp_path)

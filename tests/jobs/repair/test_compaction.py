@@ -1,4 +1,4 @@
-"""The pointer to compacted data: lost, to a ledger that is gone, taken away; and what is refused."""
+"""Repairs of the pointer to compacted data: restored, removed or refused."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def disk(capture: Callable[[str], Path]) -> Iterator[EntrySource]:
         yield source
 
 
-def repaired(patient: Patient, source: EntrySource | None = None, **asked: object) -> Repair:
-    return repair_compaction(patient.store, source, COMPACTED, Readers(("4.2.4",)), **asked)  # type: ignore[arg-type]
+def repaired(patient: Patient, source: EntrySource | None = None, **options: object) -> Repair:
+    return repair_compaction(patient.store, source, COMPACTED, Readers(("4.2.4",)), **options)  # type: ignore[arg-type]
 
 
 def put(patient: Patient, value: bytes) -> None:
@@ -42,35 +42,36 @@ def pointer(patient: Patient) -> list[int]:
     return [prop.value for prop in decode_cursor(patient.values()[PATH]).properties]
 
 
-def property_lost(patient: Patient) -> None:
+def remove_pointer(patient: Patient) -> None:
     info = decode_cursor(patient.values()[PATH])
     info.ClearField("properties")
     put(patient, info.SerializeToString())
 
 
-def garbage(patient: Patient) -> None:
+def make_garbage(patient: Patient) -> None:
     put(patient, GARBAGE)
 
 
-def cursor_gone(patient: Patient) -> None:
+def remove_cursor(patient: Patient) -> None:
     del patient.store.values[PATH]
 
 
-@pytest.mark.parametrize("damage", [property_lost, garbage, cursor_gone])
+@pytest.mark.parametrize("damage", [remove_pointer, make_garbage, remove_cursor])
 @pytest.mark.parametrize("with_entries", [True, False])
-def test_the_pointer_comes_back(
+def test_the_pointer_is_restored(
     patient: Patient, disk: EntrySource, damage: Callable[[Patient], None], with_entries: bool
 ) -> None:
     healthy = decode_cursor(patient.values()[PATH])
     damage(patient)
     damaged = patient.values()
-    assert patient.found(str(COMPACTED))
+    assert patient.reported(str(COMPACTED))
     repair = repaired(patient, disk if with_entries else None)
     assert patient.apply(repair).rewritten == 1
-    assert (patient.found(str(COMPACTED)), pointer(patient)) == ([], [LEDGER])
-    held = decode_cursor(patient.values()[PATH])
-    # Behind it is a message that removes a key: brokers acknowledge that, too, and it comes again.
-    assert (held.markDeleteLedgerId, held.markDeleteEntryId + 1) == (
+    assert (patient.reported(str(COMPACTED)), pointer(patient)) == ([], [LEDGER])
+    restored = decode_cursor(patient.values()[PATH])
+    # The last message deletes a key. Compaction acknowledges it too, and brokers deliver it again after the
+    # repair.
+    assert (restored.markDeleteLedgerId, restored.markDeleteEntryId + 1) == (
         healthy.markDeleteLedgerId,
         healthy.markDeleteEntryId,
     )
@@ -78,25 +79,25 @@ def test_the_pointer_comes_back(
     assert patient.values() == damaged
 
 
-def test_a_pointer_to_a_ledger_that_is_gone_is_taken_away(patient: Patient) -> None:
+def test_a_pointer_to_a_missing_ledger_is_removed(patient: Patient) -> None:
     del patient.store.values[ledger_path(LEDGER)]
     damaged = patient.values()
     # The capture's cursor is compressed and has properties, so 4.2.4 can't load it.
     unreadable = ("record-unreadable", None)
-    assert patient.found(str(COMPACTED)) == [unreadable, ("compaction-ledger-missing", LEDGER)]
+    assert patient.reported(str(COMPACTED)) == [unreadable, ("compaction-ledger-missing", LEDGER)]
     with pytest.raises(UsageError, match="no ledger has compacted data of this topic: --drop"):
         repaired(patient)
     repair = repaired(patient, drop=True)
     assert (repair.losses, repair.confirm) == ((), None)
     patient.apply(repair)
-    assert (patient.found(str(COMPACTED)), pointer(patient)) == ([], [])
+    assert (patient.reported(str(COMPACTED)), pointer(patient)) == ([], [])
     assert patient.apply(repaired(patient, drop=True)).kept_for == {"already": 1}
     patient.undo_files.pop()
     patient.take_back()
     assert patient.values() == damaged
 
 
-def test_what_is_given_up_has_to_be_confirmed(patient: Patient) -> None:
+def test_a_loss_needs_confirmation(patient: Patient) -> None:
     repair = repaired(patient, drop=True)
     assert repair.confirm == str(COMPACTED)
     assert repair.losses == (
@@ -104,17 +105,17 @@ def test_what_is_given_up_has_to_be_confirmed(patient: Patient) -> None:
     )
 
 
-def test_a_pointer_that_is_right_stays_and_another_ledger_is_refused(patient: Patient) -> None:
+def test_a_correct_pointer_is_kept_and_another_ledger_is_refused(patient: Patient) -> None:
     assert patient.apply(repaired(patient)).kept_for == {"already": 1}
     with pytest.raises(NotFoundError, match="ledger 7 has no compacted data of this topic"):
         repaired(patient, ledger_id=7)
     assert patient.apply(repaired(patient, ledger_id=LEDGER)).kept_for == {"already": 1}
 
 
-def test_a_ledger_beyond_the_cursor_or_without_its_entries_is_not_pointed_to(
+def test_a_ledger_beyond_the_cursor_or_without_entries_is_not_used(
     patient: Patient, disk: EntrySource, capture: Callable[[str], Path]
 ) -> None:
-    property_lost(patient)
+    remove_pointer(patient)
     with (
         open_entries([f"bookie-disk:{capture('pulsar-4.2.4-batch-acks-closed') / 'bookie0'}"]) as strange,
         pytest.raises(UsageError, match=rf"ledger {LEDGER} has .*: --drop takes the pointer away"),
@@ -125,14 +126,15 @@ def test_a_ledger_beyond_the_cursor_or_without_its_entries_is_not_pointed_to(
     put(patient, info.SerializeToString())
     with pytest.raises(UsageError, match="beyond the cursor: its compaction may not have ended"):
         repaired(patient)
-    # Its last message was made of the entry up to which it goes: it is whole.
+    # The last message of the compacted ledger comes from the entry that compaction reached, so the ledger is
+    # complete.
     repair = repaired(patient, disk)
     patient.apply(repair)
     assert decode_cursor(patient.values()[PATH]).markDeleteEntryId == info.markDeleteEntryId + 1
 
 
-def test_an_open_ledger_is_no_candidate(patient: Patient) -> None:
-    property_lost(patient)
+def test_an_open_ledger_is_not_used(patient: Patient) -> None:
+    remove_pointer(patient)
     path = ledger_path(LEDGER)
     decoded = decode_ledger_metadata(patient.values()[path])
     decoded.metadata.state = decoded.metadata.OPEN

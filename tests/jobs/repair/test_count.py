@@ -1,4 +1,4 @@
-"""Where ledgers end: lists and metadata that disagree, with disks and without."""
+"""Ledger ends on which the list and BookKeeper disagree, with disks and without."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def disks(capture: Callable[[str], Path]) -> Iterator[EntrySource]:
 
 
 def ends(patient: Patient) -> list[tuple[int, int, int | None, int | None]]:
-    """Return of each ledger its count and size in the list, its last entry and length in BookKeeper."""
+    """Return (count and size in the list, last entry and length in BookKeeper) of each ledger."""
     info = patient.info(read_topic(patient.store, PLAIN))
     known = [read_bookkeeper_ledger(patient.store, ledger.ledgerId) for ledger in info.ledgerInfo]
     both = zip(info.ledgerInfo, known, strict=True)
@@ -54,39 +54,41 @@ def count_as(patient: Patient, entries: int) -> None:
 
 
 @pytest.mark.parametrize("last", [20, 60])
-def test_with_disks_both_get_what_is_there(patient: Patient, disks: EntrySource, last: int) -> None:
+def test_with_disks_both_get_the_real_end(patient: Patient, disks: EntrySource, last: int) -> None:
     before = ends(patient)
     end_at(patient, last)
     damaged = patient.values()
-    assert patient.found(str(PLAIN))
+    assert patient.reported(str(PLAIN))
     repair = repair_count(patient.store, disks, PLAIN)
     assert (repair.confirm, repair.losses) == (None, ())
     patient.apply(repair)
     assert ends(patient) == before
-    assert patient.found(str(PLAIN)) == []
+    assert patient.reported(str(PLAIN)) == []
     patient.take_back()
     assert patient.values() == damaged
 
 
 @pytest.mark.parametrize("last", [20, 60])
-def test_without_disks_the_bookies_will_say_it(patient: Patient, last: int) -> None:
+def test_without_disks_the_ledger_is_reopened_for_recovery(patient: Patient, last: int) -> None:
     end_at(patient, last)
     patient.apply(repair_count(patient.store, None, PLAIN, [second(patient)]))
     assert read_bookkeeper_ledger(patient.store, second(patient)).state == "OPEN"
-    assert patient.found(str(PLAIN)) == []
+    assert patient.reported(str(PLAIN)) == []
 
 
 @pytest.mark.parametrize("with_disks", [True, False])
-def test_a_count_of_zero_gets_what_there_is(patient: Patient, disks: EntrySource, with_disks: bool) -> None:
+def test_a_zero_count_is_replaced_by_the_real_one(
+    patient: Patient, disks: EntrySource, with_disks: bool
+) -> None:
     before = ends(patient)
     count_as(patient, 0)
-    assert patient.found(str(PLAIN)) == [("ledger-counts-zero", second(patient))]
+    assert patient.reported(str(PLAIN)) == [("ledger-counts-zero", second(patient))]
     patient.apply(repair_count(patient.store, disks if with_disks else None, PLAIN))
     assert ends(patient) == before
-    assert patient.found(str(PLAIN)) == []
+    assert patient.reported(str(PLAIN)) == []
 
 
-def test_a_count_of_zero_of_an_open_ledger_needs_the_disks(patient: Patient, disks: EntrySource) -> None:
+def test_a_zero_count_of_an_open_ledger_needs_the_disks(patient: Patient, disks: EntrySource) -> None:
     def reopen(metadata: LedgerMetadataFormat) -> None:
         metadata.state, metadata.length = LedgerMetadataFormat.OPEN, 0
         metadata.ClearField("lastEntryId")
@@ -99,7 +101,7 @@ def test_a_count_of_zero_of_an_open_ledger_needs_the_disks(patient: Patient, dis
     assert ends(patient) == before
 
 
-def test_entries_that_nobody_has_are_given_up_only_by_name(patient: Patient, disks: EntrySource) -> None:
+def test_giving_up_lost_entries_needs_confirmation(patient: Patient, disks: EntrySource) -> None:
     before = ends(patient)
     count_as(patient, 55)
     repair = repair_count(patient.store, disks, PLAIN)
@@ -109,21 +111,21 @@ def test_entries_that_nobody_has_are_given_up_only_by_name(patient: Patient, dis
     assert ends(patient) == before
 
 
-def test_an_end_that_both_have_and_no_disk(patient: Patient, disks: EntrySource) -> None:
+def test_an_end_that_the_disks_lack_is_lowered_only_with_disks(patient: Patient, disks: EntrySource) -> None:
     before = ends(patient)
     count_as(patient, 55)
     end_at(patient, 54)
     lost = ("ledger-end-differs", second(patient))
-    assert patient.found(str(PLAIN), source=disks) == [lost]
+    assert patient.reported(str(PLAIN), source=disks) == [lost]
     assert patient.apply(repair_count(patient.store, None, PLAIN)).rewritten == 0
     repair = repair_count(patient.store, disks, PLAIN, [second(patient)])
     assert (repair.confirm, "5 entries" in repair.losses[0]) == (str(PLAIN), True)
     patient.apply(repair)
     assert ends(patient) == before
-    assert patient.found(str(PLAIN), source=disks) == []
+    assert patient.reported(str(PLAIN), source=disks) == []
 
 
-def test_what_agrees_stays(patient: Patient, disks: EntrySource) -> None:
+def test_consistent_ledgers_are_kept(patient: Patient, disks: EntrySource) -> None:
     before = patient.values()
     for source in (None, disks):
         for name in ("plain", "orders", "parted", "empty"):

@@ -1,4 +1,4 @@
-"""Cursors that cannot be loaded, or whose ledger is gone: repaired from ledgers, or where somebody says."""
+"""Repairs of cursors that can't be loaded or whose ledger is gone, from ledgers or to a given position."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ RELEASES = Readers(("4.2.4",))
 
 @pytest.fixture
 def killed(capture: Callable[[str], Path], tmp_path: Path) -> Patient:
-    """The store of a killed 4.2.4, the states of its cursors in their ledgers as bit sets."""
+    """The store of a killed 4.2.4 broker that kept cursor states as bit sets in ledgers."""
     store = healthy_store(capture("pulsar-4.2.4-batch-acks-killed-long-arrays"))
-    # What the killed broker owned is still written down there.
-    store.values = {path: held for path, held in store.values.items() if not held.ephemeral}
+    # The killed broker's ephemeral records are still in the store.
+    store.values = {path: record for path, record in store.values.items() if not record.ephemeral}
     return Patient(store, Random(1), folder=tmp_path)
 
 
 @pytest.fixture
 def disk(capture: Callable[[str], Path]) -> Iterator[EntrySource]:
-    """Its bookie's disk."""
+    """The disk of the bookie of that broker."""
     folder = capture("pulsar-4.2.4-batch-acks-killed-long-arrays")
     with open_entries([f"bookie-disk:{folder / 'bookie0'}"]) as source:
         yield source
@@ -58,30 +58,30 @@ def put(patient: Patient, value: bytes) -> None:
     patient.store.values[PATH] = patient.store.values[PATH]._replace(value=value)
 
 
-def garbage(patient: Patient) -> None:
+def make_garbage(patient: Patient) -> None:
     put(patient, GARBAGE)
 
 
-def cut(patient: Patient) -> None:
+def cut_record(patient: Patient) -> None:
     put(patient, patient.values()[PATH][:-1])
 
 
-def ledger_gone(patient: Patient) -> None:
+def remove_ledger(patient: Patient) -> None:
     del patient.store.values[ledger_path(record(patient).cursorsLedgerId)]
 
 
-def ledger_broken(patient: Patient) -> None:
+def break_ledger(patient: Patient) -> None:
     path = ledger_path(record(patient).cursorsLedgerId)
     patient.store.values[path] = patient.store.values[path]._replace(value=GARBAGE)
 
 
-def ledger_foreign(patient: Patient) -> None:
+def use_data_ledger(patient: Patient) -> None:
     info = record(patient)
     info.cursorsLedgerId = read_topic(patient.store, ACKED).ledgers[0].ledger_id
     put(patient, info.SerializeToString())
 
 
-def anothers_ledger(patient: Patient) -> None:
+def use_ledger_of_another_cursor(patient: Patient) -> None:
     info = record(patient)
     info.cursorsLedgerId = decode_cursor(patient.values()[ACKED.cursor_path("ends")]).cursorsLedgerId
     put(patient, info.SerializeToString())
@@ -90,34 +90,34 @@ def anothers_ledger(patient: Patient) -> None:
 @pytest.mark.parametrize(
     ("damage", "code"),
     [
-        (garbage, "record-undecodable"),
-        (cut, "record-undecodable"),
-        (ledger_gone, "cursor-ledger-missing"),
-        (ledger_broken, "record-undecodable"),
-        (ledger_foreign, "cursor-ledger-foreign"),
-        (anothers_ledger, "cursor-ledger-foreign"),
+        (make_garbage, "record-undecodable"),
+        (cut_record, "record-undecodable"),
+        (remove_ledger, "cursor-ledger-missing"),
+        (break_ledger, "record-undecodable"),
+        (use_data_ledger, "cursor-ledger-foreign"),
+        (use_ledger_of_another_cursor, "cursor-ledger-foreign"),
     ],
 )
-def test_the_whole_state_comes_from_the_cursors_ledger(
+def test_the_state_is_restored_from_the_cursor_ledger(
     killed: Patient, disk: EntrySource, damage: Callable[[Patient], None], code: str
 ) -> None:
     true = cursor_state(killed.store, disk, ACKED, CURSOR)
     assert true.state is not None
-    before, properties = killed.found(str(ACKED), source=disk), record(killed).cursorProperties
+    before, properties = killed.reported(str(ACKED), source=disk), record(killed).cursorProperties
     damage(killed)
     damaged = killed.values()
-    assert code in [one for one, _ in killed.found(str(ACKED), source=disk)]
+    assert code in [found_code for found_code, _ in killed.reported(str(ACKED), source=disk)]
     assert killed.apply(repaired(killed, disk)).rewritten == 1
-    assert [finding for finding in killed.found(str(ACKED), source=disk) if finding not in before] == []
-    held = record(killed)
-    assert (held.cursorsLedgerId, list(held.cursorProperties)) == (STATE_IN_RECORD, list(properties))
-    assert Position(held.markDeleteLedgerId, held.markDeleteEntryId) == true.mark_delete
-    assert acks_of(held).entries == acks_of(true.state).entries
+    assert [finding for finding in killed.reported(str(ACKED), source=disk) if finding not in before] == []
+    restored = record(killed)
+    assert (restored.cursorsLedgerId, list(restored.cursorProperties)) == (STATE_IN_RECORD, list(properties))
+    assert Position(restored.markDeleteLedgerId, restored.markDeleteEntryId) == true.mark_delete
+    assert acks_of(restored).entries == acks_of(true.state).entries
     killed.take_back()
     assert killed.values() == damaged
 
 
-def test_a_record_that_is_gone_comes_back_by_its_ledger(killed: Patient, disk: EntrySource) -> None:
+def test_a_missing_record_is_restored_from_its_ledger(killed: Patient, disk: EntrySource) -> None:
     true = cursor_state(killed.store, disk, ACKED, CURSOR).mark_delete
     del killed.store.values[PATH]
     assert killed.apply(repaired(killed, disk)).created == 1
@@ -126,7 +126,7 @@ def test_a_record_that_is_gone_comes_back_by_its_ledger(killed: Patient, disk: E
         repair_cursor(killed.store, disk, ACKED, "nobody", "earliest", RELEASES)
 
 
-def test_what_comes_again_and_what_is_skipped_is_counted(killed: Patient, disk: EntrySource) -> None:
+def test_redelivered_and_skipped_entries_are_counted(killed: Patient, disk: EntrySource) -> None:
     ledgers = read_topic(killed.store, ACKED).ledgers
     entries = 40
     state = cursor_state(killed.store, disk, ACKED, CURSOR)
@@ -139,14 +139,14 @@ def test_what_comes_again_and_what_is_skipped_is_counted(killed: Patient, disk: 
         killed.apply(repair)
         assert acks_of(record(killed)).range_count == 0
         killed.take_back()
-    # One entry is acknowledged as a whole, the last one; of the others batches in part.
+    # One entry, the last one, is acknowledged completely; batches of the others are acknowledged in part.
     assert "it stood at" in repaired(killed, disk, "earliest").said[2]
     assert repaired(killed, disk, "earliest").said[2].endswith(": 1 entries come again")
     assert repaired(killed, disk, "latest").losses == ("39 entries that it has not acknowledged are skipped",)
 
 
-def test_what_was_read_before_a_position_is_not_known_without_a_state(killed: Patient) -> None:
-    garbage(killed)
+def test_without_a_state_the_entries_before_the_position_are_a_possible_loss(killed: Patient) -> None:
+    make_garbage(killed)
     ledgers = read_topic(killed.store, ACKED).ledgers
     repair = repaired(killed, None, Position(ledgers[1].ledger_id, 4))
     assert repair.losses == ("the 20 entries before it count as read; whether they were is not known",)
@@ -155,16 +155,16 @@ def test_what_was_read_before_a_position_is_not_known_without_a_state(killed: Pa
     assert repaired(killed, None, "earliest").losses == ()
 
 
-def test_a_cursor_that_brokers_load_stays(killed: Patient, disk: EntrySource, patient: Patient) -> None:
+def test_a_cursor_that_brokers_can_load_is_kept(killed: Patient, disk: EntrySource, patient: Patient) -> None:
     assert killed.apply(repaired(killed, disk)).kept_for == {"already": 1}
     marks = TopicName.parse("marks")
     repair = repair_cursor(patient.store, None, marks, "holes", None, RELEASES)
     assert patient.apply(repair).kept_for == {"already": 1}
 
 
-def test_positions_that_are_not_the_topics_are_refused(killed: Patient, disk: EntrySource) -> None:
+def test_positions_outside_the_topic_are_refused(killed: Patient, disk: EntrySource) -> None:
     ledgers = read_topic(killed.store, ACKED).ledgers
-    garbage(killed)
+    make_garbage(killed)
     with pytest.raises(UsageError, match="no entry says where it stood: say where to, --position"):
         repaired(killed, None)
     with pytest.raises(UsageError, match="does not list ledger 7"):
@@ -177,7 +177,7 @@ def test_positions_that_are_not_the_topics_are_refused(killed: Patient, disk: En
         repair_cursor(killed.store, disk, TopicName.parse("nowhere"), CURSOR, None, RELEASES)
 
 
-def test_a_healthy_cursor_whose_ledger_was_not_given_is_not_judged(killed: Patient) -> None:
+def test_a_cursor_whose_ledger_is_not_given_is_not_judged(killed: Patient) -> None:
     with pytest.raises(UsageError, match="whether it needs repair is not known"):
         repaired(killed, None)
 

@@ -1,4 +1,4 @@
-"""The generator of ledger ids goes above every id that is known, on every store that has one; never back."""
+"""The ledger id generator is only moved up, above every known id, on each store that has one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SERVER_URLS = [pytest.param(name, marks=pytest.mark.server) for name in ("zk", "
 
 
 @pytest.mark.parametrize("name", [*SERVER_URLS, "rocksdb"])
-def test_the_next_id_is_above_all_that_are_known(
+def test_the_next_id_is_above_all_known_ids(
     name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     url: str = request.getfixturevalue(name)
@@ -57,25 +57,25 @@ def test_the_next_id_is_above_all_that_are_known(
     def run(*words: str) -> dict[str, int]:
         done = pulsar_meta_here("repair", "generator", *words, "-o", "json", env=env)
         assert done.returncode == 0, done.stderr
-        found: dict[str, int] = json.loads(done.stdout).get("counters", {})
-        return found
+        counters: dict[str, int] = json.loads(done.stdout).get("counters", {})
+        return counters
 
-    def following() -> int:
+    def next_id() -> int:
         with open_store(url) as store:
             return store.next_sequence(IDGEN) or 0
 
-    before = following()
+    before = next_id()
     assert run("--dry-run") == {IDGEN: highest + 1}
-    assert following() == before
+    assert next_id() == before
     assert run("--yes")[IDGEN] > highest
-    assert following() > highest
+    assert next_id() > highest
     assert run("--yes") == {}
     assert run("--yes", "--at-least", str(highest + 5))[IDGEN] >= highest + 5
-    assert following() >= highest + 5
+    assert next_id() >= highest + 5
     with open_store(url, read_only=False) as store:
         store.delete(path, version)
 
 
-def test_a_store_that_counts_nothing_is_refused() -> None:
+def test_a_store_without_a_generator_is_refused() -> None:
     with pytest.raises(UsageError, match="has no generator of ids"):
         repair_generator(MemoryStore(), None, lambda error: None)

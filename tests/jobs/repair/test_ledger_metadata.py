@@ -1,4 +1,4 @@
-"""Metadata of ledgers: by the list and by neighbours, by disks, striped over three bookies; refusals."""
+"""Ledger metadata restored from the list, from other ledgers, or from the disks of three bookies."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def ledgers(patient: Patient, name: TopicName = PLAIN) -> list[int]:
     return [ledger.ledger_id for ledger in read_topic(patient.store, name).ledgers if ledger.counted]
 
 
-def said_by(patient: Patient, ledger_id: int) -> BookkeeperLedger:
+def metadata_of(patient: Patient, ledger_id: int) -> BookkeeperLedger:
     return read_bookkeeper_ledger(patient.store, ledger_id)
 
 
 @pytest.mark.parametrize("damage", [None, GARBAGE])
 @pytest.mark.parametrize("by", ["topic", "number"])
-def test_it_says_again_what_it_said(patient: Patient, damage: bytes | None, by: str) -> None:
-    before = {ledger: said_by(patient, ledger) for ledger in ledgers(patient)[:3]}
+def test_the_restored_metadata_equals_the_lost(patient: Patient, damage: bytes | None, by: str) -> None:
+    before = {ledger: metadata_of(patient, ledger) for ledger in ledgers(patient)[:3]}
     for ledger_id in before:
         path = ledger_path(ledger_id)
         if damage is None:
@@ -54,59 +54,57 @@ def test_it_says_again_what_it_said(patient: Patient, damage: bytes | None, by: 
         else:
             patient.put(path, damage)
     damaged = patient.values()
-    assert len(patient.found(str(PLAIN))) == 3
+    assert len(patient.reported(str(PLAIN))) == 3
     patient.apply(repaired(patient, *([PLAIN] if by == "topic" else before)))
-    assert {one: said_by(patient, one) for one in before} == before
-    assert patient.found(str(PLAIN)) == []
+    assert {ledger_id: metadata_of(patient, ledger_id) for ledger_id in before} == before
+    assert patient.reported(str(PLAIN)) == []
     patient.take_back()
     assert patient.values() == damaged
 
 
-def test_the_last_ledger_is_open_so_that_it_is_recovered(patient: Patient) -> None:
+def test_the_last_ledger_is_restored_as_open(patient: Patient) -> None:
     last = read_topic(patient.store, PLAIN).ledgers[-1].ledger_id
     patient.remove(ledger_path(last))
     patient.apply(repaired(patient, last))
-    assert (said_by(patient, last).state, said_by(patient, last).last_entry) == ("OPEN", None)
-    assert patient.found(str(PLAIN)) == []
+    assert (metadata_of(patient, last).state, metadata_of(patient, last).last_entry) == ("OPEN", None)
+    assert patient.reported(str(PLAIN)) == []
 
 
-def test_disks_of_three_bookies_say_all_of_it(capture: Capture, tmp_path: Path) -> None:
+def test_disks_of_three_bookies_are_enough_to_restore_everything(capture: Capture, tmp_path: Path) -> None:
     folder = capture("pulsar-4.2.4-3bookies")
     patient = Patient(healthy_store(folder), Random(1), folder=tmp_path)
     chosen = ledgers(patient)[:2]
-    before = {one: said_by(patient, one) for one in chosen}
+    before = {ledger_id: metadata_of(patient, ledger_id) for ledger_id in chosen}
     for ledger_id in chosen:
         patient.remove(ledger_path(ledger_id))
     with open_entries([f"bookie-disk:{folder / f'bookie{number}'}" for number in range(3)]) as source:
         patient.apply(repaired(patient, *chosen, source=source))
-        assert {one: said_by(patient, one) for one in chosen} == before
-        # A bookie under another name is put right.
+        assert {ledger_id: metadata_of(patient, ledger_id) for ledger_id in chosen} == before
+        # A wrong bookie name is corrected.
         strange = decode_ledger_metadata(patient.values()[ledger_path(chosen[0])])
         strange.metadata.segment[0].ensembleMember[0] = "nobody:3181"
         patient.put(ledger_path(chosen[0]), encode_ledger_metadata(strange))
         assert repaired(patient, *chosen, source=source).decided[0][1].reason == "already"
         patient.apply(repaired(patient, *chosen, source=source, again=True))
-        assert {one: said_by(patient, one) for one in chosen} == before
+        assert {ledger_id: metadata_of(patient, ledger_id) for ledger_id in chosen} == before
 
 
-def test_without_disks_all_bookies_are_asked(capture: Capture, tmp_path: Path) -> None:
+def test_without_disks_the_ensemble_has_all_bookies(capture: Capture, tmp_path: Path) -> None:
     patient = Patient(healthy_store(capture("pulsar-4.2.4-3bookies")), Random(1), folder=tmp_path)
     first = ledgers(patient)[0]
-    before = said_by(patient, first)
+    before = metadata_of(patient, first)
     patient.remove(ledger_path(first))
     repair = repaired(patient, first)
     assert any("which of 3 bookies had it is not known" in text for text in repair.said)
     patient.apply(repair)
-    after = said_by(patient, first)
+    after = metadata_of(patient, first)
     assert sorted(after.segments[0].members) == sorted(before.segments[0].members)
     assert (after.write_quorum, after.ack_quorum, after.last_entry) == (3, 1, before.last_entry)
 
 
-def test_a_ledger_in_the_middle_without_a_count_is_undecided_without_disks(
-    patient: Patient, capture: Capture
-) -> None:
+def test_a_ledger_without_a_count_in_the_middle_needs_the_disks(patient: Patient, capture: Capture) -> None:
     first = ledgers(patient)[0]
-    before = said_by(patient, first)
+    before = metadata_of(patient, first)
     topic = read_topic(patient.store, PLAIN)
     info = patient.info(topic)
     info.ledgerInfo[0].entries = info.ledgerInfo[0].size = info.ledgerInfo[0].timestamp = 0
@@ -115,10 +113,10 @@ def test_a_ledger_in_the_middle_without_a_count_is_undecided_without_disks(
     assert repaired(patient, first).decided[0][1].reason == "undecided"
     with open_entries([f"bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"]) as source:
         patient.apply(repaired(patient, first, source=source))
-    assert said_by(patient, first) == before
+    assert metadata_of(patient, first) == before
 
 
-def test_entries_that_are_gone_are_not_promised(patient: Patient, capture: Capture) -> None:
+def test_a_ledger_without_entries_is_not_restored(patient: Patient, capture: Capture) -> None:
     topic = read_topic(patient.store, PLAIN)
     info = patient.info(topic)
     with open_entries([f"bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"]) as source:
@@ -134,13 +132,13 @@ def test_entries_that_are_gone_are_not_promised(patient: Patient, capture: Captu
     assert (decision.reason, "missing-ledger" in (decision.note or "")) == ("undecided", True)
 
 
-def test_ledgers_of_cursors_schemas_and_compaction_come_back_open(patient: Patient) -> None:
+def test_ledgers_of_cursors_schemas_and_compaction_are_restored_as_open(patient: Patient) -> None:
     roles = set()
     for path, value in patient.values().items():
         if path.startswith("/ledgers/00/"):
             metadata = decode_ledger_metadata(value).metadata
             custom = {pair.key for pair in metadata.customMetadata}
-            role = next((one for one in ROLES if one in custom), "")
+            role = next((known_role for known_role in ROLES if known_role in custom), "")
             if role and role not in roles:
                 roles.add(role)
                 ledger_id = int(path[-4:])
@@ -148,7 +146,7 @@ def test_ledgers_of_cursors_schemas_and_compaction_come_back_open(patient: Patie
                 try:
                     patient.apply(repaired(patient, ledger_id))
                 except NotFoundError:
-                    # Nobody names it any more.
+                    # No record refers to it any more.
                     roles.discard(role)
                     patient.put(path, value)
                     continue
@@ -159,7 +157,7 @@ def test_ledgers_of_cursors_schemas_and_compaction_come_back_open(patient: Patie
     assert roles >= {"pulsar/schemaId", "pulsar/compactedTopic"}
 
 
-def test_what_nobody_names_is_refused(patient: Patient) -> None:
+def test_a_ledger_without_references_is_refused(patient: Patient) -> None:
     with pytest.raises(NotFoundError, match="no topic, cursor or schema names ledger 999"):
         repaired(patient, 999)
     with pytest.raises(NotFoundError):

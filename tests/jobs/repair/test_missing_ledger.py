@@ -1,4 +1,4 @@
-"""A lost ledger out of its list, with the cursors that stand in it; single entries acknowledged; refusals."""
+"""Removing a lost ledger from its list, with the cursors in it, and acknowledging single lost entries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ledgers(patient: Patient) -> list[int]:
 
 
 def subscribe(patient: Patient, name: str, at: tuple[int, int], *acked: tuple[int, int, int]) -> str:
-    """Make a subscription whose state is in its record; return its path."""
+    """Create a subscription whose state is in its record, and return its path."""
     info = ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=at[0], markDeleteEntryId=at[1])
     for ledger_id, first, last in acked:
         added = info.individualDeletedMessages.add()
@@ -44,42 +44,44 @@ def subscribe(patient: Patient, name: str, at: tuple[int, int], *acked: tuple[in
     return path
 
 
-def stands(patient: Patient, path: str) -> tuple[tuple[int, int], dict[int, list[tuple[int, int]]]]:
+def position_and_acks(
+    patient: Patient, path: str
+) -> tuple[tuple[int, int], dict[int, list[tuple[int, int]]]]:
     info = decode_cursor(patient.values()[path])
     return (info.markDeleteLedgerId, info.markDeleteEntryId), acks_of(info).entries
 
 
-def test_a_ledger_goes_and_cursors_in_it_go_on_behind_it(patient: Patient) -> None:
+def test_cursors_in_a_removed_ledger_move_to_the_next_one(patient: Patient) -> None:
     first, second, third, *_ = ledgers(patient)
     inside = subscribe(patient, "inside", (second, 7), (second, 9, 12), (third, 3, 4))
     before = subscribe(patient, "before", (first, 3), (first, 5, 6), (second, 0, 2))
     behind = subscribe(patient, "behind", (third, 1))
     patient.remove(ledger_path(second))
     damaged = patient.values()
-    assert ("ledger-without-metadata", second) in patient.found(str(PLAIN))
+    assert ("ledger-without-metadata", second) in patient.reported(str(PLAIN))
     repair = drop_ledger(patient.store, PLAIN, second)
     assert repair.confirm == str(PLAIN)
     assert "50 entries of ledger" in repair.losses[0]
     patient.apply(repair)
     assert second not in ledgers(patient)
-    assert stands(patient, inside) == ((third, -1), {third: [(3, 4)]})
-    assert stands(patient, before) == ((first, 3), {first: [(5, 6)]})
-    assert stands(patient, behind) == ((third, 1), {})
-    assert patient.found(str(PLAIN)) == []
+    assert position_and_acks(patient, inside) == ((third, -1), {third: [(3, 4)]})
+    assert position_and_acks(patient, before) == ((first, 3), {first: [(5, 6)]})
+    assert position_and_acks(patient, behind) == ((third, 1), {})
+    assert patient.reported(str(PLAIN)) == []
     patient.take_back()
     assert patient.values() == damaged
 
 
-def test_the_last_ledger_goes_and_cursors_stand_at_the_end_that_is_left(patient: Patient) -> None:
+def test_cursors_in_a_removed_last_ledger_move_to_the_new_end(patient: Patient) -> None:
     *_, before, last = ledgers(patient)
     info = patient.info(read_topic(patient.store, PLAIN))
     inside = subscribe(patient, "inside", (last, 2))
     end = next(ledger.entries for ledger in info.ledgerInfo if ledger.ledgerId == before) - 1
     patient.apply(drop_ledger(patient.store, PLAIN, last))
-    assert stands(patient, inside)[0] == (before, end)
+    assert position_and_acks(patient, inside)[0] == (before, end)
 
 
-def test_a_topic_that_was_terminated_in_it_ends_before_it(patient: Patient) -> None:
+def test_a_topic_terminated_in_the_removed_ledger_ends_before_it(patient: Patient) -> None:
     name = TopicName.parse("terminated")
     info = decode_managed_ledger(patient.values()[name.path])
     at = info.terminatedPosition.ledgerId
@@ -92,7 +94,7 @@ def test_a_topic_that_was_terminated_in_it_ends_before_it(patient: Patient) -> N
     assert after.terminatedPosition.entryId >= 0
 
 
-def test_single_entries_are_acknowledged_where_they_were_not(patient: Patient) -> None:
+def test_lost_entries_are_acknowledged_in_each_subscription(patient: Patient) -> None:
     first, second, *_ = ledgers(patient)
     at_start = subscribe(patient, "start", (first, -1), (second, 5, 6), (second, 20, 21))
     next_to = subscribe(patient, "next", (second, 6))
@@ -100,13 +102,13 @@ def test_single_entries_are_acknowledged_where_they_were_not(patient: Patient) -
     repair = skip_entries(patient.store, None, PLAIN, second, [(7, 8), (10, 10)])
     assert "3 entries of ledger" in repair.losses[0]
     patient.apply(repair)
-    assert stands(patient, at_start) == ((first, -1), {second: [(5, 8), (10, 10), (20, 21)]})
-    assert stands(patient, next_to) == ((second, 8), {second: [(10, 10)]})
-    assert stands(patient, behind) == ((second, 40), {})
+    assert position_and_acks(patient, at_start) == ((first, -1), {second: [(5, 8), (10, 10), (20, 21)]})
+    assert position_and_acks(patient, next_to) == ((second, 8), {second: [(10, 10)]})
+    assert position_and_acks(patient, behind) == ((second, 40), {})
     assert patient.apply(skip_entries(patient.store, None, PLAIN, second, [(7, 8)])).rewritten == 0
 
 
-def test_disks_say_which_entries_are_gone(patient: Patient, capture: Callable[[str], Path]) -> None:
+def test_disks_show_which_entries_are_lost(patient: Patient, capture: Callable[[str], Path]) -> None:
     first, second, *_ = ledgers(patient)
     subscribe(patient, "start", (first, -1))
     info = patient.info(read_topic(patient.store, PLAIN))
@@ -119,7 +121,7 @@ def test_disks_say_which_entries_are_gone(patient: Patient, capture: Callable[[s
         assert skip_entries(patient.store, source, PLAIN, first, None).decided == ()
 
 
-def test_a_state_in_a_ledger_moves_into_the_record_where_it_can_be_read(
+def test_a_state_in_a_ledger_moves_to_the_record_if_it_can_be_read(
     capture: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folder = capture("pulsar-4.2.4-killed")
@@ -148,7 +150,7 @@ def test_a_state_in_a_ledger_moves_into_the_record_where_it_can_be_read(
 
 
 def in_ledger(path: str, value: bytes) -> tuple[TopicName, str] | None:
-    """Return the topic of a cursor whose state is in a ledger, and the cursor's path."""
+    """Return the topic and the path of a cursor whose state is in a ledger, else None."""
     place = split_managed_ledger_path(path)
     if place is None or place[1] is None or "__" in path or decode_cursor(value).cursorsLedgerId == -1:
         return None
@@ -168,7 +170,7 @@ def skipped(
         yield seen.path, decision
 
 
-def test_what_is_not_in_the_list_or_not_in_the_ledger_is_refused(patient: Patient) -> None:
+def test_unlisted_ledgers_and_missing_entries_are_refused(patient: Patient) -> None:
     second = ledgers(patient)[1]
     with pytest.raises(NotFoundError, match="does not list ledger 999"):
         drop_ledger(patient.store, PLAIN, 999)
@@ -178,7 +180,7 @@ def test_what_is_not_in_the_list_or_not_in_the_ledger_is_refused(patient: Patien
         skip_entries(patient.store, None, PLAIN, second, None)
 
 
-def test_a_shadow_is_not_repaired_but_its_source(patient: Patient) -> None:
+def test_a_shadow_topic_is_refused(patient: Patient) -> None:
     info = patient.info(read_topic(patient.store, PLAIN))
     info.properties.add(key="PULSAR.SHADOW_SOURCE", value="persistent://public/default/orders")
     patient.put(PLAIN.path, info.SerializeToString())
@@ -188,7 +190,7 @@ def test_a_shadow_is_not_repaired_but_its_source(patient: Patient) -> None:
         repair_count(patient.store, None, PLAIN)
 
 
-def test_a_record_keeps_its_codec_unless_that_cannot_be_loaded(patient: Patient) -> None:
+def test_a_record_keeps_its_codec_if_brokers_can_load_it(patient: Patient) -> None:
     second = ledgers(patient)[1]
     path = subscribe(patient, "packed", (second, 3))
     info = decode_cursor(patient.values()[path])
@@ -201,4 +203,4 @@ def test_a_record_keeps_its_codec_unless_that_cannot_be_loaded(patient: Patient)
     patient.put(path, wrap_envelope(info.SerializeToString(), "zstd"))
     patient.apply(drop_ledger(patient.store, PLAIN, third, Readers(("4.2.4",))))
     assert patient.values()[path][:2] != b"Gx"
-    assert stands(patient, path)[0] == (ledgers(patient)[1], -1)
+    assert position_and_acks(patient, path)[0] == (ledgers(patient)[1], -1)

@@ -1,4 +1,4 @@
-"""Offloads that did not end, and objects that are gone while BookKeeper has the ledger."""
+"""Unfinished offloads, and offloaded objects that are gone although BookKeeper has the ledger."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def disk(capture: Callable[[str], Path]) -> Iterator[EntrySource]:
 
 
 def offload(patient: Patient, ledger_id: int, *, complete: bool, deleted: bool = False) -> None:
-    """Write down that a ledger was offloaded, as brokers do."""
-    held = patient.store.values[PLAIN.path]
-    info = decode_managed_ledger(held.value)
+    """Mark a ledger as offloaded, as brokers do."""
+    record = patient.store.values[PLAIN.path]
+    info = decode_managed_ledger(record.value)
     [ledger] = [ledger for ledger in info.ledgerInfo if ledger.ledgerId == ledger_id]
     context = ledger.offloadContext
     context.uidMsb, context.uidLsb, context.complete, context.bookkeeperDeleted = 5, 6, complete, deleted
-    patient.store.values[PLAIN.path] = held._replace(value=info.SerializeToString())
+    patient.store.values[PLAIN.path] = record._replace(value=info.SerializeToString())
 
 
 def repaired(patient: Patient, source: EntrySource | None, *ledgers: int) -> Repair:
@@ -52,7 +52,7 @@ def offloaded(patient: Patient) -> list[int]:
     return [ledger.ledger_id for ledger in topic.ledgers if ledger.offload is not None]
 
 
-def test_an_offload_that_did_not_end_is_forgotten(patient: Patient, ledgers: list[int]) -> None:
+def test_an_unfinished_offload_is_removed(patient: Patient, ledgers: list[int]) -> None:
     healthy = decode_managed_ledger(patient.values()[PLAIN.path])
     offload(patient, ledgers[0], complete=False)
     damaged = patient.values()
@@ -64,7 +64,7 @@ def test_an_offload_that_did_not_end_is_forgotten(patient: Patient, ledgers: lis
     assert patient.values() == damaged
 
 
-def test_a_ledger_whose_object_is_gone_is_read_from_bookkeeper(
+def test_a_ledger_without_its_object_is_read_from_bookkeeper(
     patient: Patient, ledgers: list[int], disk: EntrySource, tmp_path: Path
 ) -> None:
     offload(patient, ledgers[0], complete=True)
@@ -81,16 +81,18 @@ def test_a_ledger_whose_object_is_gone_is_read_from_bookkeeper(
         patient.apply(repair)
     assert offloaded(patient) == [ledgers[1]]
     patient.take_back()
-    # What is asked for by its number goes back, too.
+    # A ledger given by its id is changed too.
     patient.apply(repaired(patient, None, ledgers[1]))
     assert offloaded(patient) == [ledgers[0]]
 
 
-def test_without_bookkeepers_copy_it_stays(patient: Patient, ledgers: list[int], disk: EntrySource) -> None:
+def test_an_offload_without_a_copy_in_bookkeeper_is_kept(
+    patient: Patient, ledgers: list[int], disk: EntrySource
+) -> None:
     offload(patient, ledgers[0], complete=True, deleted=True)
     summary = patient.apply(repaired(patient, None, ledgers[0]))
     assert summary.skipped_for == {"undecided": 1}
-    # The record says so, the bookies have it all the same.
+    # The record marks it as deleted, but the bookies still have it.
     assert patient.apply(repaired(patient, disk, ledgers[0])).rewritten == 1
     patient.take_back()
     del patient.store.values[ledger_path(ledgers[0])]
@@ -99,7 +101,7 @@ def test_without_bookkeepers_copy_it_stays(patient: Patient, ledgers: list[int],
     assert offloaded(patient) == [ledgers[0]]
 
 
-def test_what_was_not_offloaded_is_refused(patient: Patient, ledgers: list[int]) -> None:
+def test_a_ledger_that_was_not_offloaded_is_refused(patient: Patient, ledgers: list[int]) -> None:
     assert patient.apply(repaired(patient, None)).kept_for == {"already": 1}
     with pytest.raises(UsageError, match=f"ledger {ledgers[0]} was not offloaded"):
         repaired(patient, None, ledgers[0])

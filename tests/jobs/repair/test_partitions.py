@@ -1,4 +1,4 @@
-"""The record of a partitioned topic: gone, garbage, too low; and what is refused."""
+"""Repairs and refusals for the record of a partitioned topic."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ NAMES = tuple(str(PARTED.with_partition(number)) for number in range(3))
 
 
 @pytest.mark.parametrize("damage", [None, b'{"partitions"', b'{"partitions":2,"properties":{"a":"b"}}'])
-def test_the_record_comes_back_and_goes_again(patient: Patient, damage: bytes | None) -> None:
+def test_the_record_is_restored_and_undone(patient: Patient, damage: bytes | None) -> None:
     healthy = patient.values()
     if damage is None:
         del patient.store.values[PATH]
     else:
         patient.store.values[PATH] = patient.store.values[PATH]._replace(value=damage)
     damaged = patient.values()
-    assert patient.found("public/default")
+    assert patient.reported("public/default")
     patient.apply(repair_partitions(patient.store, PARTED))
-    assert patient.found(*NAMES) == []
+    assert patient.reported(*NAMES) == []
     kept = {"properties": {"a": "b"}} if damage and b"properties" in damage else {}
     assert json.loads(patient.values()[PATH]) | {"deleted": False} == {
         "partitions": 3,
@@ -38,13 +38,13 @@ def test_the_record_comes_back_and_goes_again(patient: Patient, damage: bytes | 
     assert patient.values() == damaged
 
 
-def test_what_is_right_stays_and_what_is_higher_too(patient: Patient) -> None:
+def test_a_correct_or_higher_number_is_kept(patient: Patient) -> None:
     assert patient.apply(repair_partitions(patient.store, PARTED)).kept_for == {"already": 1}
     assert patient.apply(repair_partitions(patient.store, PARTED, 5)).rewritten == 1
     assert patient.apply(repair_partitions(patient.store, PARTED)).kept_for == {"already": 1}
 
 
-def test_a_topic_without_partitions_a_partition_and_too_few_are_refused(patient: Patient) -> None:
+def test_plain_topics_partitions_and_low_numbers_are_refused(patient: Patient) -> None:
     with pytest.raises(NotFoundError, match="no partition of persistent://public/default/plain"):
         repair_partitions(patient.store, TopicName.parse("plain"))
     with pytest.raises(UsageError, match="is a partition: name its topic"):
@@ -53,7 +53,7 @@ def test_a_topic_without_partitions_a_partition_and_too_few_are_refused(patient:
         repair_partitions(patient.store, PARTED, 2)
 
 
-def test_what_was_written_meanwhile_is_left_alone(patient: Patient) -> None:
+def test_a_value_written_meanwhile_is_kept(patient: Patient) -> None:
     del patient.store.values[PATH]
     repair = repair_partitions(patient.store, PARTED)
     patient.store.put(PATH, b"somebody's", -1)

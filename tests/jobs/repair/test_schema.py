@@ -1,4 +1,4 @@
-"""Schema records of which versions are lost; a record of several is made of the ledgers of real ones."""
+"""Schema records that lost versions. The record with three versions refers to ledgers of real schemas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OTHERS = ("__change_events", "__transaction_buffer_snapshot")
 
 @pytest.fixture
 def several(patient: Patient) -> list[int]:
-    """The ledgers of three versions that the topic's record is given."""
+    """Give the topic's record three versions, and return their ledgers."""
     locator = SchemaLocator.FromString(patient.values()[PATH])
     for version, name in enumerate(OTHERS, 1):
         other = SchemaLocator.FromString(patient.values()[TopicName.parse(name).schema_path])
@@ -32,7 +32,7 @@ def several(patient: Patient) -> list[int]:
         locator.info.version = version
         locator.index.add().CopyFrom(locator.info)
     put(patient, locator.SerializeToString())
-    return [one.position.ledgerId for one in locator.index]
+    return [entry.position.ledgerId for entry in locator.index]
 
 
 @pytest.fixture
@@ -50,19 +50,19 @@ def locator(patient: Patient) -> SchemaLocator:
 
 
 @pytest.mark.parametrize(("lost", "newest"), [([0], 2), ([1], 2), ([2], 1), ([0, 2], 1)])
-def test_lost_versions_go_the_others_stay(
+def test_lost_versions_are_removed_and_the_others_kept(
     patient: Patient, several: list[int], lost: list[int], newest: int
 ) -> None:
     for version in lost:
         del patient.store.values[ledger_path(several[version])]
     damaged = patient.values()
-    missing = {ledger for code, ledger in patient.found() if code == "schema-ledger-missing"}
+    missing = {ledger for code, ledger in patient.reported() if code == "schema-ledger-missing"}
     assert missing == {several[version] for version in lost}
     repair = repair_schema(patient.store, None, STRINGS)
     assert any("becomes version" in text for text in repair.said) == (newest < 2)
     patient.apply(repair)
     left = locator(patient)
-    assert [one.version for one in left.index] == [number for number in range(3) if number not in lost]
+    assert [entry.version for entry in left.index] == [number for number in range(3) if number not in lost]
     assert (left.info.version, left.info.position.ledgerId) == (newest, several[newest])
     own = [finding for finding in patient.findings() if finding.path == PATH]
     assert own == []
@@ -70,7 +70,7 @@ def test_lost_versions_go_the_others_stay(
     assert patient.values() == damaged
 
 
-def test_without_any_version_left_the_record_goes(patient: Patient, disk: EntrySource) -> None:
+def test_the_record_is_removed_if_no_version_is_left(patient: Patient, disk: EntrySource) -> None:
     [only] = locator(patient).index
     del patient.store.values[ledger_path(only.position.ledgerId)]
     assert patient.apply(repair_schema(patient.store, None, STRINGS)).removed == 1
@@ -81,26 +81,26 @@ def test_without_any_version_left_the_record_goes(patient: Patient, disk: EntryS
     assert "repair ledger-metadata" in repair.losses[0]
 
 
-def test_a_version_gets_its_schema_from_another_ledger_that_has_it(
+def test_a_version_is_restored_from_another_ledger_with_its_schema(
     patient: Patient, several: list[int]
 ) -> None:
     schema, record = b'{"type":"string"}', locator(patient)
-    for one in (record.index[0], record.index[2], record.info):
-        one.hash = sha256(schema).digest()
+    for entry in (record.index[0], record.index[2], record.info):
+        entry.hash = sha256(schema).digest()
     put(patient, record.SerializeToString())
     del patient.store.values[ledger_path(several[0])]
     repair = repair_schema(patient.store, None, STRINGS, Wanted(0, schema))
     patient.apply(repair)
-    held = locator(patient)
-    assert [one.position.ledgerId for one in held.index] == [several[2], several[1], several[2]]
-    assert [one.version for one in held.index] == [0, 1, 2]
+    restored = locator(patient)
+    assert [entry.position.ledgerId for entry in restored.index] == [several[2], several[1], several[2]]
+    assert [entry.version for entry in restored.index] == [0, 1, 2]
     assert [finding for finding in patient.findings() if finding.path == PATH] == []
 
 
-def test_a_ledger_of_the_topic_that_nobody_names_is_found_by_what_it_holds(
+def test_an_unreferenced_ledger_with_the_schema_is_found_with_entries(
     patient: Patient, several: list[int], disk: EntrySource
 ) -> None:
-    # The real schema of `strings` is empty, as are all of primitive types.
+    # The real schema of `strings` is empty, as for all primitive types.
     record = locator(patient)
     record.index[1].hash = sha256(b"").digest()
     del record.index[0]
@@ -112,7 +112,7 @@ def test_a_ledger_of_the_topic_that_nobody_names_is_found_by_what_it_holds(
     assert locator(patient).index[0].position.ledgerId == several[0]
 
 
-def test_of_the_last_version_it_is_said_how_a_broker_registers_it_again(
+def test_the_plan_names_the_command_that_registers_the_last_version_again(
     patient: Patient, several: list[int]
 ) -> None:
     record = locator(patient)
@@ -125,7 +125,7 @@ def test_of_the_last_version_it_is_said_how_a_broker_registers_it_again(
     assert locator(patient).info.version == 1
 
 
-def test_what_is_refused(patient: Patient, several: list[int]) -> None:
+def test_versions_and_schemas_that_do_not_fit_are_refused(patient: Patient, several: list[int]) -> None:
     assert patient.apply(repair_schema(patient.store, None, STRINGS)).kept_for == {"already": 1}
     with pytest.raises(UsageError, match="version 1 is not lost"):
         repair_schema(patient.store, None, STRINGS, Wanted(1))
@@ -144,7 +144,7 @@ def test_what_is_refused(patient: Patient, several: list[int]) -> None:
         repair_schema(patient.store, None, STRINGS)
 
 
-def test_the_schema_in_a_file() -> None:
+def test_a_schema_file_may_be_a_dump_or_the_bare_schema() -> None:
     assert (
         schema_of(b'{"type":"AVRO","schema":"{\\"type\\":\\"int\\"}","properties":{}}') == b'{"type":"int"}'
     )

@@ -1,4 +1,4 @@
-"""Topics that were terminated before their last entry."""
+"""Topics that are terminated before their last entry."""
 
 from __future__ import annotations
 
@@ -27,32 +27,34 @@ def terminate(patient: Patient, name: TopicName = PLAIN, entry_id: int = 3) -> i
     return ledger_id
 
 
-def test_the_position_goes(patient: Patient) -> None:
+def test_the_termination_is_removed(patient: Patient) -> None:
     before = patient.values()
     ledger_id = terminate(patient)
     damaged = patient.values()
-    assert patient.found(str(PLAIN)) == [("terminated-before-end", ledger_id)]
+    assert patient.reported(str(PLAIN)) == [("terminated-before-end", ledger_id)]
     patient.apply(repair_termination(patient.store, None, PLAIN))
     assert patient.values() == before
-    assert patient.found(str(PLAIN)) == []
+    assert patient.reported(str(PLAIN)) == []
     patient.take_back()
     assert patient.values() == damaged
-    # Nothing is left to do.
+    # A second repair has nothing to do.
     patient.apply(repair_termination(patient.store, None, PLAIN))
     assert patient.apply(repair_termination(patient.store, None, PLAIN)).rewritten == 0
 
 
-def test_it_can_stay_terminated_where_it_ends(patient: Patient, capture: Callable[[str], Path]) -> None:
+def test_a_topic_can_be_terminated_at_its_end_instead(
+    patient: Patient, capture: Callable[[str], Path]
+) -> None:
     terminate(patient)
     ledgers = read_topic(patient.store, PLAIN).ledgers
     with open_entries([f"bookie-disk:{capture('pulsar-4.2.4')}"]) as source:
         patient.apply(repair_termination(patient.store, source, PLAIN, at_end=True))
     end = read_topic(patient.store, PLAIN).terminated
     assert end == max((ledger.ledger_id, ledger.counted - 1) for ledger in ledgers if ledger.counted)
-    assert patient.found(str(PLAIN)) == []
+    assert patient.reported(str(PLAIN)) == []
 
 
-def test_where_an_open_ledger_ends_nobody_knows(patient: Patient) -> None:
+def test_the_end_of_an_open_ledger_is_undecided(patient: Patient) -> None:
     terminate(patient)
     last = read_topic(patient.store, PLAIN).ledgers[-1].ledger_id
 
@@ -66,7 +68,7 @@ def test_where_an_open_ledger_ends_nobody_knows(patient: Patient) -> None:
     assert "--entries" in repair.said[0]
 
 
-def test_each_partition_and_what_is_well(patient: Patient) -> None:
+def test_only_damaged_partitions_are_repaired(patient: Patient) -> None:
     base = TopicName.parse("parted")
     terminate(patient, base.with_partition(1), -1)
     repair = repair_termination(patient.store, None, base)

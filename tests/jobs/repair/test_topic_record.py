@@ -1,4 +1,4 @@
-"""The list of a topic's ledgers: gone, empty, cut, garbage, with a gap; beside what came since."""
+"""Ledger lists that are gone, empty, cut, corrupt or incomplete, also with newer ledgers of a broker."""
 
 from __future__ import annotations
 
@@ -30,44 +30,44 @@ def repaired(patient: Patient, name: TopicName = PLAIN, source: EntrySource | No
 
 
 def counts(patient: Patient, path: str = PATH) -> dict[int, tuple[int, int]]:
-    """Return entries and size of each ledger that has some, in the order of the list."""
+    """Map each ledger with entries to (entries, size), in the order of the list."""
     info = decode_managed_ledger(patient.values()[path])
     return {ledger.ledgerId: (ledger.entries, ledger.size) for ledger in info.ledgerInfo if ledger.entries}
 
 
-def test_each_kind_of_loss_is_made_good(patient: Patient) -> None:
+def test_each_kind_of_loss_is_repaired(patient: Patient) -> None:
     before, healthy = counts(patient), patient.values()[PATH]
     plain = decode_managed_ledger(healthy).SerializeToString()
     for damage in (None, b"", GARBAGE, healthy[:40], plain[:25], CURSOR):
         patient.remove(PATH) if damage is None else patient.put(PATH, damage)
-        assert patient.found(str(PLAIN)), damage
+        assert patient.reported(str(PLAIN)), damage
         patient.apply(repaired(patient))
         assert counts(patient) == before
-        assert patient.found(str(PLAIN)) == []
+        assert patient.reported(str(PLAIN)) == []
         patient.take_back()
         assert patient.values().get(PATH) == damage
         patient.store.values.pop(PATH, None)
         patient.store.put(PATH, healthy, -1)
 
 
-def test_what_is_whole_stays(patient: Patient) -> None:
+def test_a_complete_record_is_kept(patient: Patient) -> None:
     for name in ("plain", "orders", "terminated"):
         [(_, decision)] = repaired(patient, TopicName.parse(name)).decided
         assert (decision.action, decision.reason) == ("keep", "already"), name
 
 
-def test_a_ledger_comes_back_into_the_list_in_its_codec(patient: Patient) -> None:
+def test_a_missing_ledger_is_inserted_and_the_codec_kept(patient: Patient) -> None:
     before, first = counts(patient), patient.values()[PATH]
     info = decode_managed_ledger(first)
     del info.ledgerInfo[2]
     patient.put(PATH, info.SerializeToString())
-    assert patient.found(str(PLAIN)) == [("ledger-not-listed", list(before)[2])]
+    assert patient.reported(str(PLAIN)) == [("ledger-not-listed", list(before)[2])]
     patient.apply(repaired(patient))
     assert counts(patient) == before
-    assert patient.found(str(PLAIN)) == []
+    assert patient.reported(str(PLAIN)) == []
 
 
-def test_it_comes_beside_what_a_broker_made_since(patient: Patient) -> None:
+def test_older_ledgers_are_inserted_before_those_of_a_broker(patient: Patient) -> None:
     before = counts(patient)
     since = ManagedLedgerInfo()
     since.ledgerInfo.add(ledgerId=NOWHERE, timestamp=0)
@@ -86,7 +86,7 @@ def test_it_comes_beside_what_a_broker_made_since(patient: Patient) -> None:
     assert [(prop.key, prop.value) for prop in after.properties] == [("index", "7")]
 
 
-def test_partitions_each_get_their_own(patient: Patient) -> None:
+def test_each_partition_is_repaired(patient: Patient) -> None:
     base = TopicName.parse("parted")
     paths = [base.with_partition(number).path for number in range(3)]
     before = {path: counts(patient, path) for path in paths}
@@ -96,7 +96,7 @@ def test_partitions_each_get_their_own(patient: Patient) -> None:
     assert {path: counts(patient, path) for path in paths} == before
 
 
-def test_the_count_of_an_open_ledger_in_the_middle_comes_from_the_entries_or_not_at_all(
+def test_the_count_of_an_open_ledger_in_the_middle_needs_entries(
     patient: Patient, capture: Callable[[str], Path]
 ) -> None:
     before = counts(patient)
@@ -113,7 +113,7 @@ def test_the_count_of_an_open_ledger_in_the_middle_comes_from_the_entries_or_not
     assert counts(patient) == before
 
 
-def test_a_topic_that_no_ledger_names_is_not_found(patient: Patient) -> None:
+def test_a_topic_without_ledgers_is_not_found(patient: Patient) -> None:
     with pytest.raises(
         NotFoundError, match="no ledger says that it is of persistent://public/default/nobody"
     ):
