@@ -1,4 +1,4 @@
-"""BookKeeper's metadata from disks alone, against what the stores of the captures had."""
+"""BookKeeper's metadata rebuilt from disks alone, compared with the stores of the captures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pulsar_meta.jobs.rebuild.ledgers import FoundLedger, disks_of, examine, jud
 from pulsar_meta.proto.DataFormats_pb2 import LedgerMetadataFormat
 from pulsar_meta.stores.registry import open_store
 
-# Of the ledgers that store and disks both have: how many are equal but for custom metadata.
+# (Equal ledgers, ledgers that both the store and the disks have), custom metadata aside.
 EXACT = {
     "pulsar-2.8.2": (142, 143),
     "pulsar-3.0.7": (163, 163),
@@ -23,13 +23,13 @@ EXACT = {
     "pulsar-4.2.4": (156, 156),
     # Three were open.
     "pulsar-4.2.4-killed": (156, 159),
-    # Of ledgers with one entry the order of the bookies does not show; three are the other way round.
+    # A ledger with one entry does not show the order of its bookies; three have another order.
     "pulsar-4.2.4-3bookies": (154, 157),
     "pulsar-5.0.0-M1": (156, 156),
 }
 
 
-def found_on(
+def rebuilt_ledgers(
     folder: Path, *disks: str, lost: tuple[str, ...] = (), password: bytes = b""
 ) -> dict[int, FoundLedger]:
     faults: list[PulsarMetaError] = []
@@ -40,66 +40,74 @@ def found_on(
             examine(source, of, ledger, faults.append, password=password, lost=lost) for ledger in ledgers
         ]
     assert not faults
-    return {one.ledger_id: one for one in judged(every, password)}
+    return {ledger.ledger_id: ledger for ledger in judged(every, password)}
 
 
 def stored(folder: Path) -> dict[int, LedgerMetadataFormat]:
-    """Return what the store said of ledgers, without what no disk has."""
-    stated = {}
+    """Return the ledger metadata in the store, without the fields that no disk has."""
+    expected = {}
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
         for record in store.scan(LEDGERS):
             ledger_id = ledger_of_path(record.path)
             if ledger_id is not None:
-                stated[ledger_id] = decode_ledger_metadata(record.value).metadata
+                expected[ledger_id] = decode_ledger_metadata(record.value).metadata
                 for name in ("customMetadata", "ctime", "cToken"):
-                    stated[ledger_id].ClearField(name)
-    return stated
+                    expected[ledger_id].ClearField(name)
+    return expected
 
 
-def compared(found: dict[int, FoundLedger], stated: dict[int, LedgerMetadataFormat]) -> tuple[int, int]:
-    both = len(found.keys() & stated.keys())
-    return both - len(unequal(found, stated)), both
+def count_equal(
+    rebuilt: dict[int, FoundLedger], expected: dict[int, LedgerMetadataFormat]
+) -> tuple[int, int]:
+    both = len(rebuilt.keys() & expected.keys())
+    return both - len(unequal(rebuilt, expected)), both
 
 
-def unequal(found: dict[int, FoundLedger], stated: dict[int, LedgerMetadataFormat]) -> list[int]:
-    both = sorted(found.keys() & stated.keys())
-    return [one for one in both if decode_ledger_metadata(found[one].value(b"")).metadata != stated[one]]
+def unequal(rebuilt: dict[int, FoundLedger], expected: dict[int, LedgerMetadataFormat]) -> list[int]:
+    both = sorted(rebuilt.keys() & expected.keys())
+    return [
+        ledger_id
+        for ledger_id in both
+        if decode_ledger_metadata(rebuilt[ledger_id].value(b"")).metadata != expected[ledger_id]
+    ]
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_equal_to_what_the_store_had(capture: Callable[[str], Path], name: str) -> None:
+def test_the_metadata_equals_that_of_the_store(capture: Callable[[str], Path], name: str) -> None:
     folder = capture(name)
-    found = found_on(folder, *sorted(path.name for path in folder.glob("bookie*")))
-    assert compared(found, stored(folder)) == EXACT[name]
+    rebuilt = rebuilt_ledgers(folder, *sorted(path.name for path in folder.glob("bookie*")))
+    assert count_equal(rebuilt, stored(folder)) == EXACT[name]
     assert name.endswith("3bookies") <= all(
-        found[one].striping.ambiguous for one in unequal(found, stored(folder))
+        rebuilt[ledger_id].striping.ambiguous for ledger_id in unequal(rebuilt, stored(folder))
     )
-    assert all(scan.key_checked and scan.refused is None and not scan.missing for scan in found.values())
+    assert all(scan.key_checked and scan.refused is None and not scan.missing for scan in rebuilt.values())
 
 
 @pytest.mark.parametrize("lost", ["bookie0", "bookie1", "bookie2"])
-def test_two_of_three_bookies(capture: Callable[[str], Path], lost: str) -> None:
+def test_two_of_three_bookies_are_enough(capture: Callable[[str], Path], lost: str) -> None:
     folder = capture("pulsar-4.2.4-3bookies")
     cookie = decode_cookie((folder / lost / "current" / "VERSION").read_bytes())
     disks = sorted({"bookie0", "bookie1", "bookie2"} - {lost})
-    exact, of = compared(found_on(folder, *disks, lost=(cookie.fields.bookieHost,)), stored(folder))
-    assert of == 157
-    assert exact >= 150
+    equal, total = count_equal(
+        rebuilt_ledgers(folder, *disks, lost=(cookie.fields.bookieHost,)), stored(folder)
+    )
+    assert total == 157
+    assert equal >= 150
 
 
-def test_one_of_three_bookies(capture: Callable[[str], Path]) -> None:
-    found = found_on(capture("pulsar-4.2.4-3bookies"), "bookie0")
-    assert any(scan.missing for scan in found.values())
-    long = [scan for scan in found.values() if scan.last_entry > 20]
-    assert all(one.unsure for one in long)
+def test_ledgers_on_one_of_three_bookies_are_uncertain(capture: Callable[[str], Path]) -> None:
+    rebuilt = rebuilt_ledgers(capture("pulsar-4.2.4-3bookies"), "bookie0")
+    assert any(scan.missing for scan in rebuilt.values())
+    long = [scan for scan in rebuilt.values() if scan.last_entry > 20]
+    assert all(scan.unsure for scan in long)
 
 
-def test_another_password(capture: Callable[[str], Path]) -> None:
-    found = found_on(capture("pulsar-4.2.4"), "bookie0", password=b"not it")
-    assert {scan.refused for scan in found.values()} == {"its master key is not that of the password given"}
+def test_a_wrong_password_is_reported(capture: Callable[[str], Path]) -> None:
+    rebuilt = rebuilt_ledgers(capture("pulsar-4.2.4"), "bookie0", password=b"not it")
+    assert {scan.refused for scan in rebuilt.values()} == {"its master key is not that of the password given"}
 
 
-def test_a_master_key(capture: Callable[[str], Path]) -> None:
+def test_the_master_key_is_derived_from_the_password(capture: Callable[[str], Path]) -> None:
     with open_entries([f"bookie-disk:{capture('pulsar-4.2.4') / 'bookie0'}"]) as source:
         note = source.ledger_note(source.ledgers()[0])
     assert note is not None

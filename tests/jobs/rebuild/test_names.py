@@ -1,4 +1,4 @@
-"""What entries on disks say of names: coordinators' logs, snapshots, schemas; and what a person says."""
+"""Names from entries on disks (coordinator logs, snapshots, schemas), from logs, and from a file of names."""
 
 from __future__ import annotations
 
@@ -34,24 +34,26 @@ def rebuilt(folder: Path, *names: str) -> dict[str, Rebuilt]:
 
 
 @pytest.mark.parametrize("version", ["4.0.7", "4.2.4"])
-def test_names_by_transactions(capture: Callable[[str], Path], version: str) -> None:
+def test_transactions_name_topics(capture: Callable[[str], Path], version: str) -> None:
     folder = capture(f"transactions-{version}")
     made = rebuilt(folder)
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
-        true = {held.path: held.value for held in store.scan(DEFAULT)}
+        true = {record.path: record.value for record in store.scan(DEFAULT)}
         log = decode_managed_ledger(store.read(LOG).value)
-    named = {path: one for path, one in made.items() if path.startswith(DEFAULT) and one.facts.get("ledgers")}
+    named = {
+        path: value for path, value in made.items() if path.startswith(DEFAULT) and value.facts.get("ledgers")
+    }
     assert {f"{DEFAULT}/money", f"{DEFAULT}/acked"} <= named.keys()
     pending = {path for path in true if path.endswith("__transaction_pending_ack")}
-    # 4.0.7 took names as they are: the log of one with a slash lies elsewhere. Transactions of another one
-    # had two subscriptions each.
+    # 4.0.7 did not encode names, so the log of a subscription with a slash is at another path. Transactions
+    # of the other one had two subscriptions each.
     assert len(pending) == (3 if version == "4.2.4" else 2)
     assert len(pending & named.keys()) == (3 if version == "4.2.4" else 1)
-    for path, one in named.items():
-        # Newer releases encode the subscription's name in that of its log.
+    for path, rebuilt_value in named.items():
+        # Newer releases encode the subscription's name in the name of its log.
         if path in true:
             ledgers = {info.ledgerId for info in decode_managed_ledger(true[path]).ledgerInfo}
-            assert ledgers & set(one.facts["ledgers"]) or not one.facts["messages"], path
+            assert ledgers & set(rebuilt_value.facts["ledgers"]) or not rebuilt_value.facts["messages"], path
     value = made[LOG].value
     assert value is not None
     assert [(p.key, p.value) for p in decode_managed_ledger(value).properties] == [
@@ -61,25 +63,25 @@ def test_names_by_transactions(capture: Callable[[str], Path], version: str) -> 
     assert record == b'{"partitions":1,"deleted":false}'
 
 
-def test_schemas_as_they_were(capture: Callable[[str], Path]) -> None:
+def test_schemas_are_rebuilt_as_they_were(capture: Callable[[str], Path]) -> None:
     folder = capture("pulsar-4.2.4")
     made = rebuilt(folder)
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
-        true = {held.path: held.value for held in store.scan("/schemas") if held.value}
+        true = {record.path: record.value for record in store.scan("/schemas") if record.value}
     assert len(true) == 8
     exact = 0
     for path, value in true.items():
-        found = made[path].value
-        assert found is not None
-        one, other = (parse_message(SchemaLocator, data) for data in (found, value))
-        assert (one.info.version, one.info.hash) == (other.info.version, other.info.hash), path
-        exact += found == value
-        assert found == value or made[path].certainty == "likely"
-    # Of two ledgers with the first version nothing says which one counted.
+        rebuilt_bytes = made[path].value
+        assert rebuilt_bytes is not None
+        locator, expected = (parse_message(SchemaLocator, data) for data in (rebuilt_bytes, value))
+        assert (locator.info.version, locator.info.hash) == (expected.info.version, expected.info.hash), path
+        exact += rebuilt_bytes == value
+        assert rebuilt_bytes == value or made[path].certainty == "likely"
+    # Two ledgers have the first version, and nothing shows which one the record referred to.
     assert exact >= 7
 
 
-def test_the_cursors_of_compaction(capture: Callable[[str], Path]) -> None:
+def test_compaction_cursors_are_rebuilt(capture: Callable[[str], Path]) -> None:
     folder = capture("pulsar-4.2.4")
     made = rebuilt(folder, '{"ledger_id": 59, "topic": "compacted"}')
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
@@ -87,15 +89,17 @@ def test_the_cursors_of_compaction(capture: Callable[[str], Path]) -> None:
             path = TopicName.parse(topic).cursor_path("__compaction")
             value = made[path].value
             assert value is not None
-            one, true = decode_cursor(value), decode_cursor(store.read(path).value)
-            assert [(p.name, p.value) for p in one.properties] == [(p.name, p.value) for p in true.properties]
-            assert (one.markDeleteLedgerId, one.markDeleteEntryId) == (
+            cursor, true = decode_cursor(value), decode_cursor(store.read(path).value)
+            assert [(p.name, p.value) for p in cursor.properties] == [
+                (p.name, p.value) for p in true.properties
+            ]
+            assert (cursor.markDeleteLedgerId, cursor.markDeleteEntryId) == (
                 true.markDeleteLedgerId,
                 true.markDeleteEntryId,
             )
 
 
-def test_subscriptions_that_a_person_names(capture: Callable[[str], Path]) -> None:
+def test_subscriptions_in_the_file_of_names_are_created(capture: Callable[[str], Path]) -> None:
     begin = '{"topic": "marks", "cursor": "new/one", "position": "%s"}'
     made = rebuilt(
         capture("pulsar-4.2.4"),
@@ -123,13 +127,13 @@ def test_subscriptions_that_a_person_names(capture: Callable[[str], Path]) -> No
         '{"ledger_id": 6, "topic": 7}',
     ],
 )
-def test_names_that_say_nothing(line: str) -> None:
+def test_invalid_lines_of_names_are_refused(line: str) -> None:
     with pytest.raises(UsageError, match="line 1"):
         read_names([line], "names")
 
 
-def test_objects_in_tiered_storage(capture: Callable[[str], Path], tmp_path: Path) -> None:
-    """What a 4.2.4 noted with ledgers when it made them, in indexes as an offload writes them."""
+def test_objects_in_tiered_storage_name_topics(capture: Callable[[str], Path], tmp_path: Path) -> None:
+    """Properties that a 4.2.4 broker gave its ledgers, in index objects as an offload writes them."""
     folder, objects = capture("pulsar-4.2.4"), tmp_path / "objects"
     objects.mkdir()
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
@@ -155,7 +159,7 @@ def test_objects_in_tiered_storage(capture: Callable[[str], Path], tmp_path: Pat
     assert "its copy in tiered storage has its name" in made[f"{DEFAULT}/orders"].evidence
 
 
-# As a 4.2.4 and a 4.0.7 wrote them.
+# Lines that a 4.2.4 and a 4.0.7 broker logged.
 LOG_LINES = """
 2026-11-22T06:16:56,338 - INFO  - [BookKeeperClientWorker-OrderedExecutor-1-0:ManagedLedgerImpl@626] - \
 [public/default/persistent/we+ird%3An%C3%A4me] Created ledger 1354 after closed null
@@ -171,9 +175,12 @@ LOG_LINES = """
 """
 
 
-def test_a_brokers_log() -> None:
+def test_a_brokers_log_names_topics_and_cursors() -> None:
     lines = LOG_LINES.replace("\\\n", "").splitlines()
-    named = {at: (one.topic.local, one.cursor) for at, one in names_in_log(lines).items()}
+    named = {
+        at: (named_ledger.topic.local, named_ledger.cursor)
+        for at, named_ledger in names_in_log(lines).items()
+    }
     assert named == {
         1354: ("we ird:näme", None),
         1360: ("orders", None),
@@ -182,6 +189,6 @@ def test_a_brokers_log() -> None:
     }
 
 
-def test_a_cursors_name_for_data(capture: Callable[[str], Path]) -> None:
+def test_a_cursors_name_for_a_data_ledger_is_refused(capture: Callable[[str], Path]) -> None:
     with pytest.raises(UsageError, match="holds data"):
         rebuilt(capture("pulsar-4.2.4"), '{"ledger_id": 64, "topic": "marks", "cursor": "holes"}')

@@ -1,4 +1,4 @@
-"""Neighbours of ledgers: those that the definition gives, however many have the same numbers."""
+"""Neighbours of ledgers follow the definition even if many ledgers have the same numbers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ENDS = st.builds(Ends, before=KEYS, after=KEYS)
 LEDGERS = 7
 
 
-def meets(ends: Mapping[int, Ends], one: int, other: int) -> bool:
-    return not set(ends[one].after).isdisjoint(ends[other].before)
+def meets(ends: Mapping[int, Ends], first: int, second: int) -> bool:
+    return not set(ends[first].after).isdisjoint(ends[second].before)
 
 
 @given(
@@ -25,7 +25,7 @@ def meets(ends: Mapping[int, Ends], one: int, other: int) -> bool:
     misfits=st.sets(st.tuples(st.integers(0, LEDGERS), st.integers(0, LEDGERS)), max_size=8),
     strangers=st.sets(st.tuples(st.integers(0, LEDGERS), st.integers(0, LEDGERS)), max_size=8),
 )
-def test_each_is_the_only_one_for_the_other(
+def test_neighbours_are_each_others_only_candidate(
     ends: list[Ends],
     producers: list[Ends],
     groups: list[int],
@@ -33,22 +33,22 @@ def test_each_is_the_only_one_for_the_other(
     strangers: set[tuple[int, int]],
 ) -> None:
     known, makers = dict(enumerate(ends)), dict(enumerate(producers))
-    members = {one: {other for other in known if groups[other] == groups[one]} for one in known}
+    members = {first: {second for second in known if groups[second] == groups[first]} for first in known}
     links = [
-        (one, other)
-        for one in known
-        for other in known
-        if one < other and meets(known, one, other) and (one, other) not in strangers
+        (first, second)
+        for first in known
+        for second in known
+        if first < second and meets(known, first, second) and (first, second) not in strangers
     ]
-    together = [(one, other) for one, other in links if groups[one] == groups[other]]
-    followed, preceded = {one for one, _ in together}, {other for _, other in together}
+    together = [(first, second) for first, second in links if groups[first] == groups[second]]
+    followed, preceded = {first for first, _ in together}, {second for _, second in together}
     possible = [
-        (one, other)
-        for one, other in links
-        if groups[one] != groups[other]
-        and (one, other) not in misfits
-        and one not in followed
-        and other not in preceded
+        (first, second)
+        for first, second in links
+        if groups[first] != groups[second]
+        and (first, second) not in misfits
+        and first not in followed
+        and second not in preceded
     ]
 
     def only(pairs: list[tuple[int, int]]) -> tuple[int, int] | None:
@@ -58,14 +58,14 @@ def test_each_is_the_only_one_for_the_other(
     expected = [
         pair
         for pair in possible
-        if only([one for one in possible if one[0] == pair[0]]) == pair
-        and only([one for one in possible if one[1] == pair[1]]) == pair
+        if only([first for first in possible if first[0] == pair[0]]) == pair
+        and only([first for first in possible if first[1] == pair[1]]) == pair
     ]
-    found = neighbours(
+    pairs = neighbours(
         known,
         makers,
         members,
-        lambda one, other: (one, other) not in strangers,
-        lambda one, other: groups[one] != groups[other] and (one, other) not in misfits,
+        lambda first, second: (first, second) not in strangers,
+        lambda first, second: groups[first] != groups[second] and (first, second) not in misfits,
     )
-    assert found == sorted(expected)
+    assert pairs == sorted(expected)

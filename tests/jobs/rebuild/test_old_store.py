@@ -1,4 +1,4 @@
-"""An older store and the disks of today: nothing that either knows is lost, and the newer one counts."""
+"""A rebuild from an older store and today's disks keeps everything that either of them has."""
 
 from __future__ import annotations
 
@@ -33,58 +33,58 @@ def rebuilt(folder: Path, old: str, *disks: str, as_they_were: bool = False) -> 
         known = Known(old=read_old_store(store, faults.append), policies_as_they_were=as_they_were)
     urls = [f"bookie-disk:{folder / disk}" for disk in disks] or [f"bookie-disk:{folder}"]
     with open_entries(urls) as source:
-        found = list(rebuilt_values(source, faults.append, known))
+        records = list(rebuilt_values(source, faults.append, known))
     assert not faults
-    assert len({record.path for record in found}) == len(found)
-    return {record.path: record for record in found}
+    assert len({record.path for record in records}) == len(records)
+    return {record.path: record for record in records}
 
 
 def check_ledgers(path: str, before: list[LedgerInfo], after: list[LedgerInfo], made: Made) -> None:
-    """The same ledgers, but for those without entries; of the last one the disks know how many it has."""
+    """Check that the ledgers with entries are unchanged. The disks also know the size of the last one."""
     here = [info for info in before if ledger_path(info.ledgerId) in made]
     assert [info.ledgerId for info in after] == [info.ledgerId for info in here], path
-    for one, other in zip(after, here, strict=True):
-        if other.timestamp:
-            assert one == other, path
+    for ledger, expected in zip(after, here, strict=True):
+        if expected.timestamp:
+            assert ledger == expected, path
         else:
-            assert one.entries == made[ledger_path(one.ledgerId)].facts["last_entry"] + 1
+            assert ledger.entries == made[ledger_path(ledger.ledgerId)].facts["last_entry"] + 1
 
 
 @pytest.mark.parametrize("name", ["pulsar-2.8.2", "pulsar-4.2.4", "pulsar-4.2.4-3bookies"])
-def test_with_the_newest_store_all_is_as_it_was(capture: Callable[[str], Path], name: str) -> None:
+def test_the_newest_store_is_rebuilt_unchanged(capture: Callable[[str], Path], name: str) -> None:
     folder = capture(name)
     made = rebuilt(folder, "metadata.ndjson", as_they_were=True)
     with open_store(f"snapshot:{folder / 'metadata.ndjson'}") as store:
-        held = [one for one in copied(store) if one.value]
+        records = [record for record in copied(store) if record.value]
     compared = 0
-    for one in held:
-        found = made.get(one.path)
-        value = None if found is None else found.value
-        if ledger_of_path(one.path) is not None:
-            closed = decode_ledger_metadata(one.value).metadata.state == LedgerMetadataFormat.CLOSED
-            # One without entries is nowhere but in the store; one that was open is closed where it ends.
-            assert found is None or not closed or value == one.value, one.path
-        elif is_within(one.path, MANAGED_LEDGERS):
-            assert value is not None, one.path
-            if TopicName.from_path(one.path) is None:
-                assert decode_cursor(value) == decode_cursor(one.value), one.path
+    for record in records:
+        rebuilt_record = made.get(record.path)
+        value = None if rebuilt_record is None else rebuilt_record.value
+        if ledger_of_path(record.path) is not None:
+            closed = decode_ledger_metadata(record.value).metadata.state == LedgerMetadataFormat.CLOSED
+            # A ledger without entries exists only in the store, and one that was open is closed at its end.
+            assert rebuilt_record is None or not closed or value == record.value, record.path
+        elif is_within(record.path, MANAGED_LEDGERS):
+            assert value is not None, record.path
+            if TopicName.from_path(record.path) is None:
+                assert decode_cursor(value) == decode_cursor(record.value), record.path
             else:
-                before, after = decode_managed_ledger(one.value), decode_managed_ledger(value)
-                check_ledgers(one.path, list(before.ledgerInfo), list(after.ledgerInfo), made)
+                before, after = decode_managed_ledger(record.value), decode_managed_ledger(value)
+                check_ledgers(record.path, list(before.ledgerInfo), list(after.ledgerInfo), made)
                 assert {p.key: p.value for p in after.properties}.items() >= {
                     p.key: p.value for p in before.properties
                 }.items()
                 assert after.terminatedPosition == before.terminatedPosition
         else:
-            assert value == one.value, one.path
-        compared += found is not None
+            assert value == record.value, record.path
+        compared += rebuilt_record is not None
     assert compared > 200
-    names = {one.path for one in held}
-    more = [path for path, one in made.items() if path not in names and one.facts.get("cursor")]
+    names = {record.path for record in records}
+    more = [path for path, value in made.items() if path not in names and value.facts.get("cursor")]
     assert not more
 
 
-def test_what_is_newer_on_the_disks(capture: Callable[[str], Path]) -> None:
+def test_newer_data_on_the_disks_is_added(capture: Callable[[str], Path]) -> None:
     folder, old = capture("pulsar-4.2.4"), "metadata-after-step-2.ndjson"
     made = rebuilt(folder, old)
     now_url = f"snapshot:{folder / 'metadata.ndjson'}"
@@ -101,24 +101,28 @@ def test_what_is_newer_on_the_disks(capture: Callable[[str], Path]) -> None:
     assert value is not None
     assert json.loads(value)["retention_policies"] == {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
     assert json.loads(value)["bundles"] == json.loads(policies)["bundles"]
-    # What was there then, and without a name, had been given up.
-    assert all((one.facts["cursor_ledger"] or 0) >= next_id for one in made.values() if is_recovered(one))
-    gone = [one for one in made.values() if one.certainty == "gone" and "gone" in one.facts]
-    assert all(one.value is None and one.facts["gone"] < next_id for one in gone)
+    # Cursor ledgers from before the old store that it does not name were given up by then.
+    assert all(
+        (record.facts["cursor_ledger"] or 0) >= next_id for record in made.values() if is_recovered(record)
+    )
+    gone = [record for record in made.values() if record.certainty == "gone" and "gone" in record.facts]
+    assert all(record.value is None and record.facts["gone"] < next_id for record in gone)
 
 
-def is_recovered(one: Rebuilt) -> bool:
-    return str(one.facts.get("cursor", "")).startswith("recovered-") and one.value is not None
+def is_recovered(record: Rebuilt) -> bool:
+    return str(record.facts.get("cursor", "")).startswith("recovered-") and record.value is not None
 
 
-def test_a_ledger_that_is_gone(capture: Callable[[str], Path]) -> None:
-    """Of three bookies two are lost: the topics go on with what is left, and what is not is said."""
+def test_ledgers_that_no_disk_has_are_removed_and_reported(capture: Callable[[str], Path]) -> None:
+    """Two of three bookies are lost. The topics keep the ledgers that are left."""
     made = rebuilt(capture("pulsar-4.2.4-3bookies"), "metadata.ndjson", "bookie0")
     gone = {
-        one.facts["gone"]: one for one in made.values() if one.certainty == "gone" and "gone" in one.facts
+        record.facts["gone"]: record
+        for record in made.values()
+        if record.certainty == "gone" and "gone" in record.facts
     }
     assert gone
-    for ledger_id, one in gone.items():
-        topic = TopicName.parse(one.facts["of"].partition(",")[0])
+    for ledger_id, record in gone.items():
+        topic = TopicName.parse(record.facts["of"].partition(",")[0])
         assert ledger_id not in made[topic.path].facts["ledgers"]
-        assert one.evidence[0] == "the old store names it, and no disk has it"
+        assert record.evidence[0] == "the old store names it, and no disk has it"

@@ -1,4 +1,4 @@
-"""What replication left on the disks of two clusters of 4.2.4: names of subscriptions, ledgers of a topic."""
+"""Subscription names and ledgers of topics that replication leaves on the disks of two 4.2.4 clusters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Cluster = tuple[str, Path, dict[str, Any]]
 
 @pytest.fixture(scope="module", params=["west", "east"])
 def cluster(request: pytest.FixtureRequest, capture: Callable[[str], Path]) -> Cluster:
-    """The name of a cluster, its disk, and what its broker said by topic."""
+    """The name of a cluster, its folder, and what its broker reported about each topic."""
     folder = capture("replicated-4.2.4")
     return (
         request.param,
@@ -44,71 +44,77 @@ def cluster(request: pytest.FixtureRequest, capture: Callable[[str], Path]) -> C
 
 
 def rebuilt(cluster: Cluster, *, lost: bool = False, **known: Any) -> dict[tuple[str | None, str], Rebuilt]:
-    """Return the subscriptions that are made, topics named; `lost`: no ledger of a replicated one is left."""
+    """Rebuild the subscriptions of named topics; `lost` leaves out the ledgers of replicated ones."""
     name, folder, truth = cluster
     ledgers = {
-        one: Named(TopicName.parse(topic), "") for topic, said in truth.items() for one in said["ledgers"]
+        ledger_id: Named(TopicName.parse(topic), "")
+        for topic, facts in truth.items()
+        for ledger_id in facts["ledgers"]
     }
     with open_entries([f"bookie-disk:{folder}"]) as source:
         here = scan_here(source, print, password=b"", lost=())
 
         def scanned(ids: Iterable[int]) -> Iterator[LedgerScan]:
             yield from (
-                one for one in here(ids) if not (lost and getattr(one.clues, "replicated", None) is True)
+                scan for scan in here(ids) if not (lost and getattr(scan.clues, "replicated", None) is True)
             )
 
         given = Known(given=GivenNames(ledgers), cluster=name, **known)
         made = list(rebuilt_values(source, print, given, scanned))
-    return {(one.facts.get("topic"), one.facts["cursor"] or ""): one for one in made if "cursor" in one.facts}
+    return {
+        (value.facts.get("topic"), value.facts["cursor"] or ""): value
+        for value in made
+        if "cursor" in value.facts
+    }
 
 
 def true(cluster: Cluster) -> dict[tuple[str | None, str], tuple[Position, int]]:
     return {
-        (topic, name.replace("%2F", "/")): (parse_position(one["position"]), one["ledger"])
-        for topic, said in cluster[2].items()
-        for name, one in said["cursors"].items()
+        (topic, name.replace("%2F", "/")): (parse_position(cursor["position"]), cursor["ledger"])
+        for topic, facts in cluster[2].items()
+        for name, cursor in facts["cursors"].items()
     }
 
 
-def test_ledgers_of_subscriptions_get_their_names(cluster: Cluster) -> None:
-    made, stated = rebuilt(cluster), true(cluster)
-    named = {key: one for key, one in made.items() if not key[1].startswith("recovered-")}
-    # Nothing says which cursor is the replicator's, or that of a subscription that is not replicated.
-    assert {key for key in stated if key[1] != "plain" and ".repl." not in key[1]} == named.keys()
-    for key, one in named.items():
-        assert (one.facts["position"], one.facts["cursor_ledger"]) == (
-            "{}:{}".format(*stated[key][0]),
-            stated[key][1],
+def test_markers_name_the_ledgers_of_replicated_subscriptions(cluster: Cluster) -> None:
+    made, expected = rebuilt(cluster), true(cluster)
+    named = {key: value for key, value in made.items() if not key[1].startswith("recovered-")}
+    # No marker names the replicator's cursor or a subscription that is not replicated.
+    assert {key for key in expected if key[1] != "plain" and ".repl." not in key[1]} == named.keys()
+    for key, value in named.items():
+        assert (value.facts["position"], value.facts["cursor_ledger"]) == (
+            "{}:{}".format(*expected[key][0]),
+            expected[key][1],
         )
-        assert one.certainty == ("certain" if key[1] == "pulsar.dedup" else "likely")
+        assert value.certainty == ("certain" if key[1] == "pulsar.dedup" else "likely")
 
 
-def test_subscriptions_without_a_ledger_begin_where_markers_have_them(cluster: Cluster) -> None:
-    made, stated = rebuilt(cluster, lost=True), true(cluster)
-    found = {key: one for key, one in made.items() if "replicated subscription" in one.evidence[0]}
-    assert {key[1] for key in found} == {"billing/a", "audit", "ship"}
-    for key, one in found.items():
-        record = decode_cursor(one.value or b"")
+def test_subscriptions_without_a_ledger_start_where_markers_have_them(cluster: Cluster) -> None:
+    made, expected = rebuilt(cluster, lost=True), true(cluster)
+    restored = {key: value for key, value in made.items() if "replicated subscription" in value.evidence[0]}
+    assert {key[1] for key in restored} == {"billing/a", "audit", "ship"}
+    for key, value in restored.items():
+        record = decode_cursor(value.value or b"")
         position = Position(record.markDeleteLedgerId, record.markDeleteEntryId)
-        # Nothing is passed over, and only what is in this ledger or the one before comes again.
-        ledgers, true_one = cluster[2][str(key[0])]["ledgers"], stated[key][0]
-        at = ledgers.index(true_one.ledger_id)
+        # No message is skipped, and only messages of this ledger or the one before are redelivered.
+        ledgers, true_position = cluster[2][str(key[0])]["ledgers"], expected[key][0]
+        at = ledgers.index(true_position.ledger_id)
         assert position.ledger_id in ledgers[max(at - 1, 0) : at + 1]
-        assert position <= true_one
-        assert [(held.name, held.value) for held in record.properties] == [
+        assert position <= true_position
+        assert [(prop.name, prop.value) for prop in record.properties] == [
             ("pulsar.replicated.subscription", 1)
         ]
-        assert one.certainty == "likely"
+        assert value.certainty == "likely"
 
 
-def test_what_an_older_store_had_let_go_of_stays_away(cluster: Cluster) -> None:
+def test_subscriptions_missing_from_an_older_store_stay_away(cluster: Cluster) -> None:
     topics = {TopicName.parse(topic): ManagedLedgerInfo() for topic in cluster[2]}
     old = OldStore(topics=topics, counters={IDGEN: 1000})
     made = rebuilt(cluster, lost=True, old=old)
     assert not [key for key in made if key[1] in ("billing/a", "audit", "ship")]
 
 
-def test_ledgers_are_one_topics_by_markers_and_copies_alone(cluster: Cluster) -> None:
+def test_markers_and_copies_alone_join_ledgers_of_a_topic(cluster: Cluster) -> None:
     name, folder, _ = cluster
     with open_entries([f"bookie-disk:{folder}"]) as source:
         scanned = scan_disks(source, print, Known(cluster=name))
@@ -116,12 +122,14 @@ def test_ledgers_are_one_topics_by_markers_and_copies_alone(cluster: Cluster) ->
     mentions = [mention for mention in scanned.mentions() if mention.kind == "data"]
     assert {mention.says.partition(" in ")[0] for mention in mentions} >= {"a marker"}
     groups = [set(group.ledgers) for group in group_ledgers(data, mentions, {})]
-    whole = [set(group.ledgers) for group in group_ledgers(scanned.said(DataClues), scanned.mentions(), {})]
-    assert all(any(group <= topic for topic in whole) for group in groups)
+    expected = [
+        set(group.ledgers) for group in group_ledgers(scanned.said(DataClues), scanned.mentions(), {})
+    ]
+    assert all(any(group <= topic for topic in expected) for group in groups)
     assert [group for group in groups if len(group) > 1]
 
 
-def test_a_cluster_that_calls_itself_otherwise(cluster: Cluster) -> None:
+def test_another_cluster_name_is_refused(cluster: Cluster) -> None:
     name, folder, _ = cluster
     with (
         open_entries([f"bookie-disk:{folder}"]) as source,
@@ -137,58 +145,60 @@ def standing(**names: int | None) -> list[Standing]:
 
 
 @pytest.mark.parametrize(
-    ("names", "last", "found"),
+    ("names", "last", "expected"),
     [
         (standing(a=5), {9: 7}, {9: "a"}),
         (standing(a=5), {9: 4}, {}),
         (standing(a=None), {9: 7}, {}),
-        # Two fit both, but for one that stands just where it was moved.
+        # Both fit two of them, but one is exactly where it was moved to.
         (standing(a=5, b=6), {9: 7, 10: 8}, {}),
         (standing(a=5, b=6), {9: 5, 10: 8}, {9: "a", 10: "b"}),
         (standing(a=5, b=6), {9: 5, 10: 6}, {9: "a", 10: "b"}),
         (standing(a=3, b=6), {9: 4, 10: 8}, {9: "a", 10: "b"}),
-        # Where both were moved to one place, and where an older ledger of one is there, too.
+        # Both were moved to the same place, and an older ledger of one of them is there too.
         (standing(a=5, b=5), {9: 5, 10: 8}, {}),
         (standing(a=5, b=6), {9: 5, 10: 8, 11: 9}, {9: "a"}),
         (standing(a=5), {9: 5, 10: 5}, {}),
         (standing(a=5), {9: 6, 10: 8}, {}),
     ],
 )
-def test_whose_a_ledger_is(names: list[Standing], last: dict[int, int], found: dict[int, str]) -> None:
+def test_ledgers_are_assigned_to_subscriptions(
+    names: list[Standing], last: dict[int, int], expected: dict[int, str]
+) -> None:
     places = {ledger: Position(1, entry) for ledger, entry in last.items()}
-    assert {at: one.subscription for at, one in whose(names, places).items()} == found
+    assert {at: owner.subscription for at, owner in whose(names, places).items()} == expected
 
 
 def test_the_newest_marker_counts() -> None:
-    """Also where a subscription was set back; one whose snapshot is not here counts for nothing."""
+    """It counts even if it moved a subscription back. A marker whose snapshot is missing does not count."""
     here, there = Position(1, 7), {"east": Position(4, 4)}
     ledgers = {
         1: Replicated(acked=(Acked("a", {}, here), Acked("b", {}, None))),
         2: Replicated(acked=(Acked("a", {"west": Position(1, 3)}, None),), snapshots=(Same(here, there),)),
         3: Replicated(acked=(Acked("a", {"east": Position(9, 9)}, None), Acked("c", there, None))),
     }
-    found = {
+    result = {
         standing.subscription: (standing.position, standing.ledger_id)
         for standing in standings(ledgers, "west")
     }
-    assert found == {"a": (Position(1, 3), 2), "b": (None, 1), "c": (here, 3)}
+    assert result == {"a": (Position(1, 3), 2), "b": (None, 1), "c": (here, 3)}
 
 
-def test_a_marker_that_says_nothing() -> None:
-    found, metadata = Markers(), MessageMetadata(producer_name="m", sequence_id=0, publish_time=1)
+def test_markers_without_positions_are_ignored_and_corrupt_ones_refused() -> None:
+    markers, metadata = Markers(), MessageMetadata(producer_name="m", sequence_id=0, publish_time=1)
     for number, marker in (
         (10, SnapshotRequest(snapshot_id="x")),
         (11, SnapshotResponse(snapshot_id="x")),
         (12, Snapshot(snapshot_id="x")),
     ):
         metadata.marker_type = number
-        found.take(Frame(None, "ok", metadata, memoryview(marker.SerializeToString())))
-    assert found == Markers()
+        markers.take(Frame(None, "ok", metadata, memoryview(marker.SerializeToString())))
+    assert markers == Markers()
     with pytest.raises(DecodeError):
-        found.take(Frame(None, "ok", metadata, memoryview(b"\xff")))
+        markers.take(Frame(None, "ok", metadata, memoryview(b"\xff")))
 
 
-def test_scans_of_both_are_kept_and_read_back(cluster: Cluster) -> None:
+def test_scans_survive_a_round_trip_through_json(cluster: Cluster) -> None:
     with open_entries([f"bookie-disk:{cluster[1]}"]) as source:
         scans = list(scan_here(source, print, password=b"", lost=())(source.ledgers()))
     back = [read_plain(LedgerScan, json.loads(json.dumps(plain(scan)))) for scan in scans]

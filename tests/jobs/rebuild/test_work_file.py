@@ -1,4 +1,4 @@
-"""The facts about ledgers that a rebuild keeps: the same when they are read back, or refused."""
+"""The work file of a rebuild: facts about ledgers are read back unchanged, or the file is refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def opened(
     return WorkFile(path, head, password, resume=resume)
 
 
-def test_what_was_found_is_read_back(disks: list[str], tmp_path: Path) -> None:
+def test_scans_are_read_back_unchanged(disks: list[str], tmp_path: Path) -> None:
     path, faults = tmp_path / "found.work", list[PulsarMetaError]()
     torn = DecodeError("torn", offset=7, source="log"), UsageError("odd")
     with open_entries(disks) as source, opened(path, disks, resume=False) as work:
@@ -42,12 +42,12 @@ def test_what_was_found_is_read_back(disks: list[str], tmp_path: Path) -> None:
     assert {type(scan.clues).__name__ for scan in scans} > {"DataClues", "LogClues", "CursorClues"}
     with opened(path, disks) as work:
         assert list(work.keeping(never, faults.append)(ledgers[1:])) == scans[1:]
-        found = next(work.keeping(never, faults.append)([ledgers[0]]))
-        assert [(type(fault), str(fault), fault.source) for fault in found.faults] == [
+        scan = next(work.keeping(never, faults.append)([ledgers[0]]))
+        assert [(type(fault), str(fault), fault.source) for fault in scan.faults] == [
             (DecodeError, "log: torn (at byte 7)", "log"),
             (UsageError, "odd", None),
         ]
-        assert faults == list(found.faults)
+        assert faults == list(scan.faults)
         with pytest.raises(ConflictError):
             opened(path, disks)
         work.remove()
@@ -76,7 +76,7 @@ def test_other_disks_or_options_are_refused(disks: list[str], begun: Path) -> No
         opened(begun, disks)
 
 
-def test_a_line_that_was_cut_short_is_looked_at_again(disks: list[str], begun: Path) -> None:
+def test_a_truncated_line_is_scanned_again(disks: list[str], begun: Path) -> None:
     lines = begun.read_bytes().splitlines(keepends=True)
     begun.write_bytes(b"".join(lines)[:-5])
     with opened(begun, disks) as work:
@@ -108,7 +108,7 @@ EXAMINED = '["Examined",1,2,3,4,null,[],[],[],null,false]'
         f'{{"ledger":["LedgerScan",{EXAMINED},"data",null,[5]]}}',
     ],
 )
-def test_what_no_rebuild_wrote_is_refused(disks: list[str], begun: Path, line: str) -> None:
+def test_lines_that_no_rebuild_wrote_are_refused(disks: list[str], begun: Path, line: str) -> None:
     begun.write_text(f"{begun.read_text()}{line}\n")
     with pytest.raises(DecodeError, match="line 5"):
         opened(begun, disks)

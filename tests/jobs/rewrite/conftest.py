@@ -1,4 +1,4 @@
-"""Stores to rewrite: a captured cluster in memory and in a directory, and runs over them."""
+"""Stores to rewrite (a captured cluster in memory, or a few letters), and runs on them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Fill = Callable[[str, Store], Store]
 
 @pytest.fixture
 def fill(capture: Callable[[str], Path]) -> Fill:
-    """Return a function that puts the metadata of a capture into a store."""
+    """A function that copies the metadata of a capture to a store."""
 
     def put_all(name: str, store: Store) -> Store:
         with SnapshotStore(f"snapshot:{capture(name) / 'metadata.ndjson'}") as snapshot:
@@ -40,7 +40,7 @@ def fill(capture: Callable[[str], Path]) -> Fill:
 
 @pytest.fixture
 def captured(fill: Fill) -> MemoryStore:
-    """The metadata of Pulsar 4.2.4, with three topics that it cannot load."""
+    """The metadata of a Pulsar 4.2.4 cluster, with three topics that 4.2.4 can't load."""
     store = MemoryStore()
     fill("pulsar-4.2.4", store)
     return store
@@ -48,7 +48,7 @@ def captured(fill: Fill) -> MemoryStore:
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> Iterator[MakeRun]:
-    """Give a function that makes a run over a store; their undo files are closed at the end."""
+    """A function that makes a run on a store. The undo files are closed at the end of the test."""
     made: list[UndoLog] = []
 
     def make(
@@ -72,12 +72,12 @@ def make_run(tmp_path: Path) -> Iterator[MakeRun]:
 
 
 def values_of(store: MemoryStore) -> dict[str, bytes]:
-    """Return what is in a store, by path."""
-    return {path: held.value for path, held in store.values.items()}
+    """Map each path in a store to its value."""
+    return {path: record.value for path, record in store.values.items()}
 
 
 def decide(values: Iterable[Decided]) -> list[Decided]:
-    """Return decisions as a list, so that a run does not read what it wrote."""
+    """Collect decisions, so that a run does not read what it wrote."""
     return list(values)
 
 

@@ -27,7 +27,7 @@ from tests.chaos.actors import cursor
 from tests.jobs.rewrite.conftest import MakeRun, all_upper, letters, undo_all, upper
 
 
-def test_a_value_that_moved_is_decided_again(make_run: MakeRun) -> None:
+def test_a_changed_value_is_decided_again(make_run: MakeRun) -> None:
     store = letters()
     decided = all_upper(store)
     store.put("/v00003", b"newer", 0)
@@ -41,8 +41,8 @@ def test_a_value_that_moved_is_decided_again(make_run: MakeRun) -> None:
     assert store.read("/v00006").value == b"old"
 
 
-def test_a_value_that_never_rests_is_left_alone_and_counted(make_run: MakeRun) -> None:
-    class Restless(MemoryStore):
+def test_a_value_that_keeps_changing_is_left_alone_and_counted(make_run: MakeRun) -> None:
+    class RestlessStore(MemoryStore):
         moves = 0
 
         def put(self, path: str, value: bytes, expected: int) -> int:
@@ -51,7 +51,7 @@ def test_a_value_that_never_rests_is_left_alone_and_counted(make_run: MakeRun) -
                 super().put(path, f"old {self.moves}".encode(), self.read(path).version)
             return super().put(path, value, expected)
 
-    store = Restless()
+    store = RestlessStore()
     for number in range(3):
         store.put(f"/v{number:05}", b"old", ABSENT)
     tally = make_run(store).apply(all_upper(store), upper)
@@ -59,15 +59,15 @@ def test_a_value_that_never_rests_is_left_alone_and_counted(make_run: MakeRun) -
     assert store.read("/v00001").value == f"old {TRIES}".encode()
 
 
-def test_a_write_that_arrived_though_its_repetition_failed_is_ours(make_run: MakeRun) -> None:
-    class Repeating(MemoryStore):
+def test_a_write_whose_retry_conflicts_is_recognised_as_done(make_run: MakeRun) -> None:
+    class RetryingStore(MemoryStore):
         def put(self, path: str, value: bytes, expected: int) -> int:
             version = super().put(path, value, expected)
             if value.isupper():
                 raise ConflictError("the repetition met the first one")
             return version
 
-    store = Repeating()
+    store = RetryingStore()
     store.put("/v", b"old", ABSENT)
     run = make_run(store)
     assert run.apply(all_upper(store), upper).rewritten == 1
@@ -78,8 +78,8 @@ def test_a_write_that_arrived_though_its_repetition_failed_is_ours(make_run: Mak
     assert plain.read("/v").value == b"old"
 
 
-def test_a_store_that_goes_away_leaves_what_is_needed_to_go_on(make_run: MakeRun, tmp_path: Path) -> None:
-    class Dying(MemoryStore):
+def test_a_run_interrupted_by_the_store_can_be_resumed(make_run: MakeRun, tmp_path: Path) -> None:
+    class DyingStore(MemoryStore):
         left = 1300
 
         def put(self, path: str, value: bytes, expected: int) -> int:
@@ -88,7 +88,7 @@ def test_a_store_that_goes_away_leaves_what_is_needed_to_go_on(make_run: MakeRun
                 raise UnreachableError("gone")
             return super().put(path, value, expected)
 
-    store = Dying()
+    store = DyingStore()
     store.values = letters(2000).values
     dying = make_run(store)
     with pytest.raises(UnreachableError):
@@ -99,10 +99,10 @@ def test_a_store_that_goes_away_leaves_what_is_needed_to_go_on(make_run: MakeRun
     tally = resumed.apply(all_upper(store), upper)
     assert (tally.kept, tally.rewritten) == (1300, 700)
     assert undo_all(make_run(store, name="b"), resumed.undo.path).rewritten == 2000
-    assert {held.value for held in store.values.values()} == {b"old"}
+    assert {record.value for record in store.values.values()} == {b"old"}
 
 
-def test_single_values_need_the_version_that_was_read() -> None:
+def test_a_change_to_one_value_needs_the_version_that_was_read() -> None:
     store = letters(1)
     with pytest.raises(ConflictError, match="version 3 was expected, it is 0"):
         put_rule(b"new", 3)(store.read("/v00000"))
@@ -126,15 +126,15 @@ def test_the_rate_is_kept(make_run: MakeRun) -> None:
     assert 0.3 < time.monotonic() - begun < 30
 
 
-def test_a_run_that_is_asked_to_stop_finishes_the_group_and_can_go_on(make_run: MakeRun) -> None:
+def test_a_stopped_run_finishes_its_group_and_can_be_resumed(make_run: MakeRun) -> None:
     store = letters(3000)
     run = make_run(store)
 
     def decisions() -> Iterator[Decided]:
-        for at, one in enumerate(all_upper(store)):
+        for at, decided in enumerate(all_upper(store)):
             if at == 1500:
                 run.stop.signal = 15
-            yield one
+            yield decided
 
     tally = run.apply(decisions(), upper)
     assert tally.rewritten == 1501
@@ -143,11 +143,11 @@ def test_a_run_that_is_asked_to_stop_finishes_the_group_and_can_go_on(make_run: 
     resumed = make_run(store, resume=True)
     assert resumed.apply(all_upper(store), upper).rewritten == 1499
     assert undo_all(make_run(store, name="b"), resumed.undo.path).rewritten == 3000
-    assert {held.value for held in store.values.values()} == {b"old"}
+    assert {record.value for record in store.values.values()} == {b"old"}
 
 
-class Watched(MemoryStore):
-    """Takes groups, and sends the first of them as soon as the one behind it is in the undo file."""
+class WatchedStore(MemoryStore):
+    """A store that takes groups and sends each one only when the next one is in the undo file."""
 
     sends_groups = True
 
@@ -167,7 +167,7 @@ class Watched(MemoryStore):
             self.wait_for_records(2 * GROUP_VALUES)
         made = super().put_many(writes)
         self.sending, self.sent = False, self.sent + 1
-        # Each group is looked at before it is sent; the first one before its undo records are made, too.
+        # Each group is checked before it is sent, and the first one also before its undo records are written.
         assert self.looked == self.sent + 1
         return made
 
@@ -178,8 +178,8 @@ class Watched(MemoryStore):
             time.sleep(0.01)
 
 
-def test_the_next_group_is_recorded_while_one_is_sent_and_never_sent_beside_it(tmp_path: Path) -> None:
-    store = Watched(tmp_path / "undo")
+def test_the_next_group_is_recorded_while_one_is_sent(tmp_path: Path) -> None:
+    store = WatchedStore(tmp_path / "undo")
     for number in range(10 * GROUP_VALUES):
         MemoryStore.put(store, f"/v{number:05}", b"old", ABSENT)
     log = UndoLog(tmp_path / "undo", "test", read_identity(store))
@@ -189,13 +189,13 @@ def test_the_next_group_is_recorded_while_one_is_sent_and_never_sent_beside_it(t
     records = list(read_records(tmp_path / "undo"))
     assert [record.path for record in records] == [f"/v{number:05}" for number in range(10 * GROUP_VALUES)]
     assert all(record.answered and record.sent is not None for record in records)
-    # What a reader holds in memory: the records in front of an answer.
+    # A reader keeps the records before an answer in memory.
     answers = [len(json.loads(line)["sent"]) for line in lines_with(tmp_path / "undo", b'{"sent":')]
     assert GROUP_VALUES < max(answers) <= ANSWERED_GROUPS * GROUP_VALUES
 
 
-class LoadedForAMoment(MemoryStore):
-    """A broker owns all topics when the guards look for the second time, and none after that."""
+class BrieflyLoadedStore(MemoryStore):
+    """A broker owns all topics at the second check of the guards, and none after that."""
 
     looked = 0
 
@@ -206,9 +206,9 @@ class LoadedForAMoment(MemoryStore):
         return ["0x00000000_0xffffffff"] if self.looked == 2 else []
 
 
-def test_below_a_topic_that_was_refused_late_nothing_comes_into_being(tmp_path: Path) -> None:
-    """Some stores make what is missing above a value: a topic without ledgers."""
-    store = LoadedForAMoment()
+def test_nothing_is_created_below_a_topic_that_was_refused_late(tmp_path: Path) -> None:
+    """Some stores create missing parents of a value, which would be a topic without ledgers."""
+    store = BrieflyLoadedStore()
     topic = "/managed-ledgers/t/n/persistent/topic"
     values = {topic: b"", f"{topic}/cursor": cursor(1, 3)}
     log = UndoLog(tmp_path / "undo", "test", read_identity(store))
@@ -224,9 +224,9 @@ def lines_with(path: Path, head: bytes) -> list[bytes]:
     return [line for line in path.read_bytes().splitlines() if line.startswith(head)]
 
 
-def test_groups_of_what_comes_or_goes_are_not_mixed(tmp_path: Path) -> None:
-    """They are undone in the order of the file, so that what lies below a value is never above it."""
-    store = Watched(tmp_path / "undo")
+def test_creations_and_rewrites_are_never_in_one_group(tmp_path: Path) -> None:
+    """They are undone in the order of the file, so values below another one come after it."""
+    store = WatchedStore(tmp_path / "undo")
     store.sent, store.looked = 1, 1
     log = UndoLog(tmp_path / "undo", "test", read_identity(store))
     places = [Versioned(f"/v{number:05}", b"", ABSENT) for number in range(3 * GROUP_VALUES)]
@@ -236,7 +236,7 @@ def test_groups_of_what_comes_or_goes_are_not_mixed(tmp_path: Path) -> None:
     assert answers == [GROUP_VALUES] * 3
 
 
-def test_reading_ahead_keeps_the_order_and_ends_with_its_reader() -> None:
+def test_read_ahead_keeps_the_order_and_ends_with_its_reader() -> None:
     import threading
 
     assert list(read_ahead(range(5000))) == list(range(5000))

@@ -58,7 +58,7 @@ def guards(store: MemoryStore, **overrides: bool) -> Guards:
 
 
 @pytest.mark.parametrize("phase", ["PREPARATION", "COPYING", "COMPLETED"])
-def test_nothing_is_written_while_a_store_is_migrated_or_after(phase: str, make_run: MakeRun) -> None:
+def test_nothing_is_written_during_or_after_a_migration(phase: str, make_run: MakeRun) -> None:
     store = MemoryStore()
     store.put(MIGRATION, json.dumps({"phase": phase, "targetUrl": "oxia://o:6648/p"}).encode(), ABSENT)
     with pytest.raises(GuardError, match=r"oxia://o:6648/p.*--allow-migration"):
@@ -73,21 +73,21 @@ def test_nothing_is_written_while_a_store_is_migrated_or_after(phase: str, make_
 
 
 @pytest.mark.parametrize("flag", [b'{"phase":"NOT_STARTED"}', b'{"phase":"FAILED"}'])
-def test_a_migration_that_does_not_run_is_no_hindrance(flag: bytes) -> None:
+def test_a_migration_that_is_not_running_is_ignored(flag: bytes) -> None:
     store = MemoryStore()
     store.put(MIGRATION, flag, ABSENT)
     guards(store).check_migration()
 
 
 @pytest.mark.parametrize("flag", [b"", b"[]", b"{}", b"\xff"])
-def test_a_migration_flag_that_nobody_understands_refuses(flag: bytes) -> None:
+def test_an_unknown_migration_flag_is_refused(flag: bytes) -> None:
     store = MemoryStore()
     store.put(MIGRATION, flag, ABSENT)
     with pytest.raises(GuardError):
         guards(store).check_migration()
 
 
-def test_a_migration_that_begins_in_the_middle_stops_the_run(make_run: MakeRun) -> None:
+def test_a_migration_that_begins_during_a_run_stops_it(make_run: MakeRun) -> None:
     store = MemoryStore()
     for number in range(2000):
         store.put(f"/v{number:04}", b"1", ABSENT)
@@ -101,13 +101,13 @@ def test_a_migration_that_begins_in_the_middle_stops_the_run(make_run: MakeRun) 
     run = make_run(store)
     with pytest.raises(GuardError):
         run.apply(decisions(), lambda seen: write(seen, b"2"))
-    assert 0 < sum(held.value == b"2" for held in store.values.values()) == run.summary.rewritten < 1025
+    assert 0 < sum(record.value == b"2" for record in store.values.values()) == run.summary.rewritten < 1025
 
 
-def test_what_a_killed_broker_had_written_lies_in_the_bundles_that_it_owned(
+def test_all_writes_of_a_killed_broker_are_in_bundles_that_it_owned(
     capture: Callable[[str], Path],
 ) -> None:
-    """The capture began as the other one: what differs is what the broker wrote before it was killed."""
+    """The second capture is a later state of the first one, so the broker wrote what differs."""
     with SnapshotStore(f"snapshot:{capture('pulsar-4.2.4') / 'metadata.ndjson'}") as before:
         versions = {value.path: value.version for value in before.scan("/managed-ledgers")}
     topics = set()
@@ -123,7 +123,7 @@ def test_what_a_killed_broker_had_written_lies_in_the_bundles_that_it_owned(
     assert all(bundle_of(owned[topic.namespace_name], topic) for topic in topics)
 
 
-def test_a_loaded_topic_is_refused_and_an_unloaded_one_is_not() -> None:
+def test_loaded_topics_are_refused_and_others_are_not() -> None:
     store = MemoryStore()
     store.put("/namespace/public/default/0x80000000_0xc0000000", b'{"nativeUrl":"pulsar://b1:6650"}', ABSENT)
     topics = [TopicName.parse(f"topic-{number}") for number in range(64)]
@@ -132,7 +132,10 @@ def test_a_loaded_topic_is_refused_and_an_unloaded_one_is_not() -> None:
     assert 0 < len(loaded) < len(topics)
     refused = guards(store).refusals([change(topic=topic) for topic in topics])
     assert set(refused) == {topic.cursor_path("sub") for topic in loaded}
-    assert all("pulsar://b1:6650" in one.text and "--allow-loaded" in one.text for one in refused.values())
+    assert all(
+        "pulsar://b1:6650" in refusal.text and "--allow-loaded" in refusal.text
+        for refusal in refused.values()
+    )
     assert guards(store, loaded=True).refusals([change(topic=topic) for topic in topics]) == {}
 
 
@@ -145,7 +148,7 @@ def test_every_hash_belongs_to_one_bundle() -> None:
         assert [bundle for bundle in (low, high) if bundle.holds(number)] == [expected]
 
 
-def test_owners_are_looked_at_again_before_each_group(make_run: MakeRun) -> None:
+def test_owners_are_checked_again_before_each_group(make_run: MakeRun) -> None:
     store = MemoryStore()
     for number in range(1500):
         store.put(TOPIC.cursor_path(f"sub-{number:04}"), b"old", ABSENT)
@@ -160,45 +163,45 @@ def test_owners_are_looked_at_again_before_each_group(make_run: MakeRun) -> None
     assert (tally.rewritten, tally.skipped_for["loaded"]) == (512, 988)
 
 
-def test_what_the_last_look_found_lets_through_and_never_refuses() -> None:
-    store, asked = MemoryStore(), list[str]()
+def test_the_cached_check_may_accept_but_never_refuses() -> None:
+    store, listed = MemoryStore(), list[str]()
     owner = "/namespace/public/default/0x00000000_0xffffffff"
-    held, other = guards(store), TopicName.parse("public/other/t")
-    topics = held.topics_of([change()])
+    guard, other = guards(store), TopicName.parse("public/other/t")
+    topics = guard.topics_of([change()])
 
     def children(paths: Sequence[str]) -> list[list[str]]:
-        asked.extend(paths)
+        listed.extend(paths)
         return [store.children(path) for path in paths]
 
-    assert held.recall(topics, children) == {}
-    seen = len(asked)
-    assert held.recall(topics, children) == {}
-    assert len(asked) == seen == 3
-    # Another namespace was not looked at, and what was is asked for once more.
-    assert held.recall({"/other": other}, children) == {}
-    assert len(asked) == 2 * seen
+    assert guard.recall(topics, children) == {}
+    seen = len(listed)
+    assert guard.recall(topics, children) == {}
+    assert len(listed) == seen == 3
+    # The other namespace was not checked yet, so the first one is checked once more.
+    assert guard.recall({"/other": other}, children) == {}
+    assert len(listed) == 2 * seen
     store.put(owner, b"{}", ABSENT)
-    assert held.look(topics, children)[change().path].reason == "loaded"
-    assert held.recall(topics, children)[change().path].reason == "loaded"
+    assert guard.look(topics, children)[change().path].reason == "loaded"
+    assert guard.recall(topics, children)[change().path].reason == "loaded"
     store.delete(owner, 0)
-    assert held.recall(topics, children) == {}
+    assert guard.recall(topics, children) == {}
     store.put(MIGRATION, b'{"phase":"COPYING"}', ABSENT)
-    assert held.recall(topics, children) == {}
+    assert guard.recall(topics, children) == {}
     for _ in range(2):
         with pytest.raises(GuardError, match="is being migrated"):
-            held.look(topics, children)
+            guard.look(topics, children)
         with pytest.raises(GuardError, match="is being migrated"):
-            held.recall(topics, children)
+            guard.recall(topics, children)
 
 
-def test_a_broker_that_comes_while_a_group_is_written_keeps_the_rest_of_it_from_us(make_run: MakeRun) -> None:
-    class Taken(MemoryStore):
+def test_the_rest_of_a_group_is_left_to_a_broker_that_appears(make_run: MakeRun) -> None:
+    class TakenStore(MemoryStore):
         def put(self, path: str, value: bytes, expected: int) -> int:
             if path.endswith("sub-0100"):
                 super().put("/namespace/public/default/0x00000000_0xffffffff", b"{}", ABSENT)
             return super().put(path, value, expected)
 
-    store = Taken()
+    store = TakenStore()
     for number in range(300):
         MemoryStore.put(store, TOPIC.cursor_path(f"sub-{number:04}"), b"old", ABSENT)
     run = make_run(store)
@@ -210,20 +213,20 @@ def test_a_broker_that_comes_while_a_group_is_written_keeps_the_rest_of_it_from_
     assert [record.sent is None for record in records] == [False] * 101 + [True] * 155
 
 
-def test_a_load_manager_that_keeps_owners_elsewhere_makes_every_topic_suspect() -> None:
+def test_every_topic_may_be_loaded_if_the_load_manager_keeps_owners_elsewhere() -> None:
     store = MemoryStore()
-    stated = {
+    registration = {
         "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
     }
-    store.put("/loadbalance/brokers/b1:8080", json.dumps(stated).encode(), ABSENT)
-    held = guards(store)
-    assert held.refusals([change()])[change().path].reason == "loaded"
+    store.put("/loadbalance/brokers/b1:8080", json.dumps(registration).encode(), ABSENT)
+    guard = guards(store)
+    assert guard.refusals([change()])[change().path].reason == "loaded"
     assert guards(store, loaded=True).refusals([change()]) == {}
     store.delete("/loadbalance/brokers/b1:8080", 0)
-    assert held.refusals([change()]) == {}
+    assert guard.refusals([change()]) == {}
 
 
-def test_the_lock_of_a_database_is_proof_enough() -> None:
+def test_the_lock_of_a_database_replaces_the_owner_check() -> None:
     store = MemoryStore()
     store.locks_out_brokers = True
     store.put("/namespace/public/default/0x00000000_0xffffffff", b"{}", ABSENT)
@@ -239,17 +242,17 @@ def test_a_value_over_the_limit_is_refused() -> None:
 
 
 @pytest.mark.parametrize("new", [WITH_PROPERTIES, WITH_PROPERTIES[:-3], b"", b"\xff"])
-def test_what_no_broker_or_not_every_broker_can_load_is_refused(new: bytes) -> None:
+def test_values_that_some_broker_cannot_load_are_refused(new: bytes) -> None:
     store = MemoryStore()
     assert guards(store).refusals([change(new)])[change().path].reason == "unreadable"
     assert guards(store, unreadable=True).refusals([change(new)]) == {}
 
 
-def test_who_reads_decides() -> None:
+def test_the_readers_decide_what_is_unreadable() -> None:
     store = MemoryStore()
     for version, refused in (("4.0.7", False), ("4.2.4", True), ("3.0.7", False), ("2.8.2", True)):
-        held = Guards.of(store, Overrides(), Readers((version,)))
-        assert bool(held.refusals([change(WITH_PROPERTIES)])) is refused
+        guard = Guards.of(store, Overrides(), Readers((version,)))
+        assert bool(guard.refusals([change(WITH_PROPERTIES)])) is refused
 
 
 def test_ephemeral_values_are_never_written(make_run: MakeRun) -> None:
@@ -268,7 +271,7 @@ def test_ephemeral_values_are_never_written(make_run: MakeRun) -> None:
     assert store.read("/e").value == b"1"
 
 
-def test_the_registered_brokers_are_the_readers() -> None:
+def test_registered_brokers_are_the_readers() -> None:
     store = MemoryStore()
     store.put("/loadbalance/brokers/a:8080", b'{"brokerVersionString":"4.2.4"}', ABSENT)
     store.put("/loadbalance/brokers/b:8080", b'{"brokerVersion":"4.0.7"}', ABSENT)
@@ -276,7 +279,7 @@ def test_the_registered_brokers_are_the_readers() -> None:
     assert registered_versions(store) == ("4.0.7", "4.2.4")
 
 
-def test_another_store_is_told_from_this_one() -> None:
+def test_another_store_is_recognised() -> None:
     def identified(instance: str | None, url: str) -> MemoryStore:
         store = MemoryStore(url)
         if instance:
@@ -296,16 +299,16 @@ def test_another_store_is_told_from_this_one() -> None:
     check_identity(nameless.document(), nameless, source="plan", allowed=False)
 
 
-def test_what_each_release_reads() -> None:
+def test_each_release_has_its_verdict_and_evidence() -> None:
     def verdict(form: Form, version: str) -> Verdict:
-        found, evidence = verdict_of(form, version)
+        verdict, evidence = verdict_of(form, version)
         assert evidence
-        assert (Readers((version,)).why_not(form) is None) is (found is Verdict.LOADS)
-        return found
+        assert (Readers((version,)).why_not(form) is None) is (verdict is Verdict.LOADS)
+        return verdict
 
     for version in ("4.2.4", "5.0.0-M1", "2.8.2"):
         assert verdict(Form.CURSOR_WITH_PROPERTIES, version) is Verdict.CANNOT_LOAD, version
-    # One release's failure says nothing of the next one.
+    # A release that fails shows nothing about the next one.
     unknown = ("4.2.5", "4.1.3", "4.2.0", "4.2.3", "2.10.5", "5.0.0", "6.0.0", "4.0.9")
     for version in (*unknown, "4.2.4-SNAPSHOT", "master"):
         assert verdict(Form.CURSOR_WITH_PROPERTIES, version) is Verdict.UNKNOWN, version
@@ -325,7 +328,7 @@ def test_what_each_release_reads() -> None:
             parse_version(text)
 
 
-def test_check_readable_names_what_took_the_three_topics_away(captured: MemoryStore) -> None:
+def test_check_readable_names_the_cause_of_the_three_unavailable_topics(captured: MemoryStore) -> None:
     faults = list(Readability().documents(captured.scan("/managed-ledgers"), ["4.2.4"]))
     assert {(fault["topic"], fault["cursor"]) for fault in faults} == {
         ("persistent://public/default/compacted", "__compaction"),

@@ -1,4 +1,4 @@
-"""The whole way, plan to undo, on real servers and on a database that a killed broker left."""
+"""Plan, rewrite and undo on real servers and on a database that a killed broker left."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def values(url: str) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", ["zookeeper_url", "etcd_url", "oxia_url"])
-def test_compress_and_undo(
+def test_compression_and_undo_restore_every_byte(
     name: str, request: pytest.FixtureRequest, capture: Callable[[str], Path], tmp_path: Path
 ) -> None:
     url = clear_store(request.getfixturevalue(name))
@@ -64,13 +64,13 @@ def test_compress_and_undo(
     reverted = run("compress-cursors", "--compression", "none", "--yes", "--allow-loaded")
     assert reverted["rewritten"] == 37
     plain = values(url)
-    for path, held in plain.items():
+    for path, data in plain.items():
         place = split_managed_ledger_path(path)
         if place is not None and place[1] is not None:
-            assert held[:2] != b"Gx"
-            assert decode_cursor(held) == decode_cursor(before[path])
+            assert data[:2] != b"Gx"
+            assert decode_cursor(data) == decode_cursor(before[path])
         else:
-            assert held == before[path]
+            assert data == before[path]
     packed = run("compress-cursors", "--compression", "zstd", "--threshold", "50", "--yes")
     assert packed["rewritten"] > 20
     assert packed["kept_for"]["properties"] >= 3
@@ -81,7 +81,7 @@ def test_compress_and_undo(
     env["PULSAR_META_STORE"] = url
     assert run("undo", "--yes", packed["undo_file"])["rewritten"] == packed["rewritten"]
     assert values(url) == plain
-    # What was compressed meanwhile, and undone, has another version now.
+    # Values that were compressed meanwhile and undone have another version now.
     first = run("undo", "--yes", reverted["undo_file"], code=7)
     assert first["conflicts"] > 0
     second = run("undo", "--yes", reverted["undo_file"], "--any-version", code=7)
@@ -90,20 +90,20 @@ def test_compress_and_undo(
     assert values(url) == before
 
 
-def test_a_large_value_on_zookeeper(zookeeper_url: str, tmp_path: Path) -> None:
+def test_a_value_over_the_limit_needs_value_limit(zookeeper_url: str, tmp_path: Path) -> None:
     env = environment(tmp_path, PULSAR_META_STORE=zookeeper_url)
     big = bytes(1_100_000)
     refused = pulsar_meta_here("put", "--yes", "/big", "--create", env=env, stdin=big)
     assert refused.returncode == 7
     assert b"--value-limit" in refused.stderr
-    # The server of the test keeps to its default, so it drops the connection.
+    # The test server keeps its default limit, so it drops the connection.
     sent = pulsar_meta_here(
         "put", "--yes", "/big", "--create", "--value-limit", "1200000", env=env, stdin=big
     )
     assert sent.returncode == 6
 
 
-def test_owners_that_a_killed_broker_left_in_a_database_do_not_count(
+def test_owners_in_the_database_of_a_killed_broker_do_not_count(
     capture: Callable[[str], Path], tmp_path: Path
 ) -> None:
     source, copy = capture("pulsar-4.2.4-killed") / "rocksdb", tmp_path / "rocksdb"

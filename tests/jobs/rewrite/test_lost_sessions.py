@@ -1,4 +1,4 @@
-"""A real ZooKeeper forgets the session of a run, or dies under it: no value is lost, the run can go on."""
+"""A real ZooKeeper ends a run's session or dies: no value is lost, and the run can be resumed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Values = dict[str, bytes]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zookeeper.ZookeeperServer]:
-    """A server that gives no session more than three seconds."""
+    """A server that ends sessions after at most three seconds."""
     skip_or_fail(zookeeper.why_not())
     settings = f"minSessionTimeout=500\nmaxSessionTimeout={SESSION * 1000:.0f}"
     with zookeeper.ZookeeperServer(tmp_path_factory.mktemp("zookeeper"), settings=settings) as running:
@@ -55,13 +55,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zookeeper.Zooke
 
 @cache
 def cursors() -> Values:
-    """Return the cursors by their paths."""
+    """Map the paths of many cursors to their values."""
     return {f"{TOPIC}/cursor-{number:05}": cursor(number) for number in range(CURSORS)}
 
 
 @pytest.fixture
 def before(server: zookeeper.ZookeeperServer) -> Values:
-    """Plain cursors in the store."""
+    """Put uncompressed cursors into the store and return them."""
     values = cursors()
     client = KazooClient(server.address)
     client.start(timeout=10)
@@ -83,11 +83,11 @@ def url_of(server: zookeeper.ZookeeperServer, seconds: float = 30) -> str:
 
 def values_in(server: zookeeper.ZookeeperServer) -> Values:
     with open_store(url_of(server)) as store:
-        return {held.path: held.value for held in store.scan(TOPIC) if held.path != TOPIC}
+        return {record.path: record.value for record in store.scan(TOPIC) if record.path != TOPIC}
 
 
 def check_nothing_is_lost(before: Values, now: Values) -> int:
-    """Check that each value is its old one or its new one of the same meaning; return how many are new."""
+    """Check that each value is the old one or an equivalent new one, and count the new ones."""
     assert set(now) == set(before)
     changed = [path for path in now if now[path] != before[path]]
     assert all(decode_cursor(now[path]) == decode_cursor(before[path]) for path in changed)
@@ -95,7 +95,7 @@ def check_nothing_is_lost(before: Values, now: Values) -> int:
 
 
 class Program:
-    """compress-cursors over the server, in a process of its own."""
+    """compress-cursors on the server, in a separate process."""
 
     def __init__(self, url: str, state: Path) -> None:
         self.env = environment(state, PULSAR_META_STORE=url)
@@ -106,7 +106,7 @@ class Program:
         return subprocess.Popen(words, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def wait_for_records(self, count: int) -> None:
-        """Return when more undo records than that are on the disk: the last of them are being sent."""
+        """Return when more than `count` undo records are on disk. The last of them are being sent."""
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             if self.undo_file.exists() and self.undo_file.read_bytes().count(b"\n") > count:
@@ -119,9 +119,9 @@ class Program:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    def go_on(self, stated: bytes) -> Any:
-        """Type what a stopped run printed."""
-        messages = [json.loads(line).get("message", "") for line in stated.decode().splitlines()]
+    def resume(self, stderr: bytes) -> Any:
+        """Run the command that a stopped run printed."""
+        messages = [json.loads(line).get("message", "") for line in stderr.decode().splitlines()]
         line = next(message for message in messages if "to go on: " in message)
         words = shlex.split(line.partition("to go on: ")[2])
         assert (words[0], words[-1]) == ("pulsar-meta", "--resume")
@@ -129,11 +129,11 @@ class Program:
 
 
 def check_stopped_then_finished_then_undone(
-    program: Program, server: zookeeper.ZookeeperServer, before: Values, stated: bytes
+    program: Program, server: zookeeper.ZookeeperServer, before: Values, stderr: bytes
 ) -> None:
     changed = check_nothing_is_lost(before, values_in(server))
-    resumed = program.go_on(stated)
-    # What a server that was paused had in its buffers may still have come.
+    resumed = program.resume(stderr)
+    # Requests in the buffers of a paused server may still have arrived.
     assert 0 < resumed["rewritten"] <= CURSORS - changed
     assert resumed["rewritten"] + resumed["kept"] == CURSORS
     assert check_nothing_is_lost(before, values_in(server)) == CURSORS
@@ -143,7 +143,7 @@ def check_stopped_then_finished_then_undone(
 
 
 @pytest.mark.parametrize("records", [1, 600])
-def test_a_server_that_says_nothing_for_longer_than_a_session_lasts(
+def test_a_server_that_pauses_longer_than_a_session_stops_the_run(
     server: zookeeper.ZookeeperServer, before: Values, tmp_path: Path, records: int
 ) -> None:
     program = Program(url_of(server, 3), tmp_path)
@@ -151,29 +151,31 @@ def test_a_server_that_says_nothing_for_longer_than_a_session_lasts(
     program.wait_for_records(records)
     with server.paused():
         longer = time.monotonic() + SESSION + 0.5
-        out, stated = child.communicate(timeout=120)
+        out, stderr = child.communicate(timeout=120)
         time.sleep(max(longer - time.monotonic(), 0))
-    assert child.returncode == 6, stated
+    assert child.returncode == 6, stderr
     assert out == b""
-    assert b"Traceback" not in stated
-    check_stopped_then_finished_then_undone(program, server, before, stated)
+    assert b"Traceback" not in stderr
+    check_stopped_then_finished_then_undone(program, server, before, stderr)
 
 
-def test_a_server_that_is_killed(server: zookeeper.ZookeeperServer, before: Values, tmp_path: Path) -> None:
+def test_a_killed_server_stops_the_run(
+    server: zookeeper.ZookeeperServer, before: Values, tmp_path: Path
+) -> None:
     program = Program(url_of(server, 3), tmp_path)
     child = program.start()
     program.wait_for_records(600)
     server.kill()
-    out, stated = child.communicate(timeout=120)
+    out, stderr = child.communicate(timeout=120)
     server.start()
-    assert child.returncode == 6, stated
+    assert child.returncode == 6, stderr
     assert out == b""
-    assert b"Traceback" not in stated
-    check_stopped_then_finished_then_undone(program, server, before, stated)
+    assert b"Traceback" not in stderr
+    check_stopped_then_finished_then_undone(program, server, before, stderr)
 
 
 class EndedStore(ZookeeperStore):
-    """Its session ends on the server, as when it expires: another client that has its id closes it."""
+    """A store whose session another client with the same id ends, as if it had expired."""
 
     ended: int = 0
 
@@ -186,14 +188,14 @@ class EndedStore(ZookeeperStore):
 
 
 @pytest.mark.parametrize("sent", [0, 3, 8])
-def test_a_session_that_expires_in_the_middle_of_a_group(
+def test_a_session_that_expires_within_a_group_loses_nothing(
     server: zookeeper.ZookeeperServer,
     before: Values,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     sent: int,
 ) -> None:
-    """The session ends when so many of a group's eight requests are sent (8: none of the next group's)."""
+    """The session ends when `sent` of a group's eight requests are sent (8 means all of them)."""
     path, failures = tmp_path / "undo", 0
     with EndedStore(url_of(server), read_only=False) as store:
         calls = count()
@@ -215,7 +217,7 @@ def test_a_session_that_expires_in_the_middle_of_a_group(
             finally:
                 undo.close()
             check_nothing_is_lost(before, values_in(server))
-        # The same connection went on, in a session of its own.
+        # The connection continued with a new session.
         assert (failures, store.ended) == (1, 1)
     assert check_nothing_is_lost(before, values_in(server)) == CURSORS
     with ZookeeperStore(url_of(server), read_only=False) as plain:
@@ -227,10 +229,10 @@ def test_a_session_that_expires_in_the_middle_of_a_group(
     assert values_in(server) == before
 
 
-def test_a_broker_that_takes_the_bundle_while_undo_records_are_written(
+def test_a_broker_that_takes_the_bundle_keeps_the_rest(
     server: zookeeper.ZookeeperServer, before: Values, tmp_path: Path
 ) -> None:
-    """Between the look that made the plan and the sending lies the sync of the undo file."""
+    """The undo file is synced between the check and the sending, and the broker appears at that time."""
     broker = KazooClient(server.address)
     broker.start(timeout=10)
 
@@ -243,17 +245,17 @@ def test_a_broker_that_takes_the_bundle_while_undo_records_are_written(
             return number
 
     with open_store(url_of(server), read_only=False) as store:
-        log, stated = Log(tmp_path / "undo", "test", read_identity(store)), list[str]()
-        run = make_run(store, log, warn=stated.append)
+        log, warnings = Log(tmp_path / "undo", "test", read_identity(store)), list[str]()
+        run = make_run(store, log, warn=warnings.append)
         tally = run.apply(((seen, PACK(seen)) for seen in select(store, Scope(), "cursor")), PACK)
         log.close()
     broker.stop()
     broker.close()
-    # The first group was written before, and the second one where it was looked at before.
+    # The first group was written before, and the second one if it had been checked before.
     written = tally.rewritten
     assert written in (GROUP_VALUES, 2 * GROUP_VALUES)
     assert (tally.skipped_for["loaded"], tally.conflicts) == (CURSORS - written, 0)
-    assert all("pulsar://b1:6650" in line for line in stated)
+    assert all("pulsar://b1:6650" in line for line in warnings)
     now = values_in(server)
     assert check_nothing_is_lost(before, now) == written
     assert all(now[path] == before[path] for path in sorted(before)[written:])

@@ -53,13 +53,13 @@ def test_a_plan_is_applied_exactly(captured: MemoryStore, make_run: MakeRun, tmp
     promised = {line["path"]: line for line in read_plan(tmp_path / "plan")[1] if line["action"] == "rewrite"}
     assert promised
     victim, other = sorted(promised)[0], sorted(promised)[-1]
-    held = captured.read(victim)
-    captured.put(victim, held.value + b"", held.version)
+    record = captured.read(victim)
+    captured.put(victim, record.value + b"", record.version)
     before = values_of(captured)
     first = make_run(captured)
     decisions = planned(rewrites(tmp_path / "plan", "cursor"), Batches(captured, 1), "cursor")
     tally = first.apply(decisions, leave_moved)
-    # The same bytes under another version are not what was planned.
+    # The plan does not apply to the same bytes under another version.
     assert (tally.rewritten, tally.conflicts) == (len(promised) - 1, 1)
     for path, value in values_of(captured).items():
         if path in promised and path != victim:
@@ -95,19 +95,19 @@ def test_a_plan_is_applied_exactly(captured: MemoryStore, make_run: MakeRun, tmp
         '{"plan": 1, "store": {}}\n' + "[" * 100_000 + "\n",
     ],
 )
-def test_a_broken_plan_is_an_error_of_one_line(tmp_path: Path, text: str) -> None:
+def test_a_broken_plan_is_a_decode_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "plan").write_text(text)
     with pytest.raises(DecodeError):
         list(rewrites(tmp_path / "plan", "cursor"))
 
 
-def test_a_plan_foresees_what_guards_refuse(captured: MemoryStore) -> None:
+def test_a_plan_lists_what_guards_will_refuse(captured: MemoryStore) -> None:
     captured.put("/namespace/public/default/0x00000000_0xffffffff", b"{}", ABSENT)
-    tally, stated = Summary(), []  # type: ignore[var-annotated]
+    tally, warnings = Summary(), []  # type: ignore[var-annotated]
     rewrite = rewrite_values("test", lambda: select(captured, Scope(), "cursor"), REVERT)
-    lines = list(preview(captured, rewrite, Terms(), tally, stated.append))
-    assert tally.skipped_for["loaded"] == len(stated) == sum(d.reason == "loaded" for _, d in lines) > 30
-    assert tally.refused == len(stated)
+    lines = list(preview(captured, rewrite, Terms(), tally, warnings.append))
+    assert tally.skipped_for["loaded"] == len(warnings) == sum(d.reason == "loaded" for _, d in lines) > 30
+    assert tally.refused == len(warnings)
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,7 @@ def test_a_plan_foresees_what_guards_refuse(captured: MemoryStore) -> None:
         {"old_sha256": None, "version": -1},
     ],
 )
-def test_a_plan_does_nothing_that_its_command_does_not(
-    captured: MemoryStore, tmp_path: Path, forged: dict[str, object]
-) -> None:
+def test_a_forged_plan_is_refused(captured: MemoryStore, tmp_path: Path, forged: dict[str, object]) -> None:
     write_plan(captured, tmp_path / "plan", REVERT)
     *lines, last = (tmp_path / "plan").read_text().splitlines()
     (tmp_path / "plan").write_text("\n".join([*lines, json.dumps(rewriting(last) | forged)]) + "\n")
@@ -134,29 +132,29 @@ def test_a_plan_does_nothing_that_its_command_does_not(
 
 
 def rewriting(line: str) -> dict[str, object]:
-    found: dict[str, object] = json.loads(line)
+    fields: dict[str, object] = json.loads(line)
     wanted = {"action": "rewrite", "codec_after": "none", "old_sha256": "00", "new_sha256": "11"}
-    return found | wanted
+    return fields | wanted
 
 
-def test_what_is_written_is_derived_anew(captured: MemoryStore, make_run: MakeRun, tmp_path: Path) -> None:
-    """A plan that promises other bytes: nothing but the same payload in another codec is ever written."""
-    held = captured.read(CURSOR)
+def test_a_plan_cannot_write_other_bytes(captured: MemoryStore, make_run: MakeRun, tmp_path: Path) -> None:
+    """The plan promises other bytes, but only the same payload in another codec is ever written."""
+    record = captured.read(CURSOR)
     evil = b"\x08\x01\x10\x02"
-    line = {"path": CURSOR, "version": held.version, "action": "rewrite", "codec_after": "none"}
-    line |= {"old_sha256": digest(held.value), "new_sha256": digest(evil)}
+    line = {"path": CURSOR, "version": record.version, "action": "rewrite", "codec_after": "none"}
+    line |= {"old_sha256": digest(record.value), "new_sha256": digest(evil)}
     header = plan_header("compress-cursors", read_identity(captured))
     (tmp_path / "plan").write_text(json.dumps(header) + "\n" + json.dumps(line) + "\n")
     rewrite = apply_plan(captured, tmp_path / "plan", "cursor")
     done = run(captured, rewrite, Terms(undo_file=tmp_path / "undo"), Listener()).summary
     assert (done.rewritten, done.seen) == (0, 1)
-    assert captured.read(CURSOR) == held
+    assert captured.read(CURSOR) == record
 
 
-def test_a_plan_of_what_brokers_cannot_load_is_refused_by_the_guards(
+def test_a_plan_for_other_brokers_is_checked_against_those_at_hand(
     captured: MemoryStore, tmp_path: Path
 ) -> None:
-    """The plan was made for brokers that load cursors with properties; those at hand do not."""
+    """The plan was made for brokers that load cursors with properties, but the registered broker does not."""
     captured.put("/loadbalance/brokers/b:8080", b'{"brokerVersion":"4.2.4"}', ABSENT)
     plain = run(captured, rewrite_values("test", lambda: select(captured, Scope(), "cursor"), REVERT),
                 Terms(undo_file=tmp_path / "a", overrides=Overrides(loaded=True)), Listener())  # fmt: skip

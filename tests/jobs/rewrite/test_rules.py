@@ -41,7 +41,7 @@ def decided(rule: Recompression, value: bytes) -> Decision:
 
 
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "none"])
-def test_a_value_over_the_threshold_is_packed_and_says_the_same(codec: str) -> None:
+def test_a_value_over_the_threshold_is_compressed_without_loss(codec: str) -> None:
     raw = cursor()
     decision = decided(Recompression("cursor", codec, threshold=100), raw)
     assert (decision.action, decision.codec_before, decision.codec_after) == ("rewrite", "none", codec)
@@ -56,17 +56,17 @@ def test_the_threshold_is_strict_as_in_pulsar() -> None:
     assert decided(Recompression("cursor", "zstd", threshold=len(raw) - 1), raw).action == "rewrite"
 
 
-def test_what_would_grow_is_kept() -> None:
+def test_a_value_that_would_grow_is_kept() -> None:
     assert decided(Recompression("cursor", "zstd", threshold=0), cursor(0)).reason == "not-smaller"
 
 
-def test_what_is_packed_so_already_is_kept() -> None:
+def test_a_value_in_the_right_codec_is_kept() -> None:
     value = wrap_envelope(cursor(), "zstd")
     assert decided(Recompression("cursor", "zstd", threshold=0), value).reason == "already"
     assert decided(Recompression("cursor", "none"), cursor()).reason == "already"
 
 
-def test_an_envelope_of_a_later_release_keeps_its_codec_and_its_fields() -> None:
+def test_unknown_envelope_fields_keep_the_value_unchanged() -> None:
     later = wrap_envelope(cursor(), "lz4", unknown=b"\x98\x06\x07")
     for codec in ("zstd", "none"):
         decision = decided(Recompression("cursor", codec, threshold=100), later)
@@ -74,17 +74,17 @@ def test_an_envelope_of_a_later_release_keeps_its_codec_and_its_fields() -> None
     assert decided(Recompression("cursor", "lz4", threshold=100), later).reason == "already"
 
 
-def test_an_envelope_around_plain_bytes_is_taken_away() -> None:
+def test_an_envelope_around_uncompressed_bytes_is_removed() -> None:
     decision = decided(Recompression("cursor", "none"), wrap_envelope(cursor(), "none"))
     assert (decision.action, decision.new) == ("rewrite", cursor())
 
 
-def test_reverting_gives_the_message_itself_however_much_it_grows() -> None:
+def test_codec_none_gives_the_message_itself_in_any_case() -> None:
     for codec in CODECS:
         assert decided(Recompression("cursor", "none"), wrap_envelope(cursor(), codec)).new == cursor()
 
 
-def test_a_gain_below_the_wish_is_no_reason_to_write() -> None:
+def test_a_gain_below_min_gain_keeps_the_value() -> None:
     value = wrap_envelope(cursor(), "lz4")
     packed = decided(Recompression("cursor", "zstd", threshold=0), value)
     saved = packed.size_before - packed.size_after
@@ -98,7 +98,7 @@ def test_a_gain_below_the_wish_is_no_reason_to_write() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-1", "101%", "10 %x", "ten"])
-def test_a_gain_that_is_none_is_a_usage_error(text: str) -> None:
+def test_an_invalid_min_gain_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError):
         MinGain.parse(text)
 
@@ -106,38 +106,38 @@ def test_a_gain_that_is_none_is_a_usage_error(text: str) -> None:
 @pytest.mark.parametrize(
     "value", [b"", b"\xff\xff", wrap_envelope(cursor(), "zstd")[:-5], b"Gx", b"Gx\x7f\xff\xff\xff"]
 )
-def test_what_cannot_be_decoded_is_skipped(value: bytes) -> None:
+def test_a_value_that_cannot_be_decoded_is_skipped(value: bytes) -> None:
     decision = decided(Recompression("cursor", "none"), value)
     assert (decision.action, decision.reason) == ("skip", "undecodable")
     assert decision.note
 
 
-def test_a_cursor_with_properties_stays_plain_until_somebody_tells_who_reads_it() -> None:
-    value = cursor(rack="A")
+def test_a_cursor_with_properties_is_compressed_only_for_known_readers() -> None:
+    with_string = cursor(rack="A")
     position = ManagedCursorInfo(cursorsLedgerId=-1)
     position.properties.add(name="CompactedTopicLedger", value=7)
     position.MergeFrom(decode_cursor(cursor()))
-    for held in (value, position.SerializeToString()):
+    for value in (with_string, position.SerializeToString()):
         rule = Recompression("cursor", "zstd", threshold=0)
-        assert decided(rule, held).reason == "properties"
-        assert decided(rule, wrap_envelope(held, "lz4")).reason == "properties"
+        assert decided(rule, value).reason == "properties"
+        assert decided(rule, wrap_envelope(value, "lz4")).reason == "properties"
         for version in ("4.2.4", "5.0.0-M1", "2.8.2", "9.9.9", "4.0.7", "3.0.7", "2.11.0"):
-            stated = Recompression("cursor", "zstd", threshold=0, readers=Readers((version,)))
+            for_release = Recompression("cursor", "zstd", threshold=0, readers=Readers((version,)))
             reads = version in ("4.0.7", "3.0.7", "2.11.0")
-            assert decided(stated, held).action == ("rewrite" if reads else "keep")
+            assert decided(for_release, value).action == ("rewrite" if reads else "keep")
         both = Recompression("cursor", "zstd", threshold=0, readers=Readers(("4.0.7", "4.2.4")))
-        assert decided(both, held).action == "keep"
-        assert decided(Recompression("cursor", "none"), wrap_envelope(held, "lz4")).action == "rewrite"
+        assert decided(both, value).action == "keep"
+        assert decided(Recompression("cursor", "none"), wrap_envelope(value, "lz4")).action == "rewrite"
 
 
-def test_only_cursors_with_properties() -> None:
+def test_only_cursors_with_properties_are_rewritten_if_asked() -> None:
     rule = Recompression("cursor", "none", only_with_properties=True)
     assert decided(rule, wrap_envelope(cursor(), "lz4")).reason == "no-properties"
     assert decided(rule, wrap_envelope(cursor(a="b"), "lz4")).action == "rewrite"
 
 
 @pytest.mark.parametrize(("kind", "decode"), [("cursor", decode_cursor), ("ledger", decode_managed_ledger)])
-def test_every_captured_value_says_the_same_in_every_codec(
+def test_every_captured_value_is_equivalent_in_every_codec(
     kind: Kind, decode: Callable[[bytes], Message], captured: MemoryStore
 ) -> None:
     seen = 0
@@ -158,7 +158,7 @@ def test_every_captured_value_says_the_same_in_every_codec(
     assert seen > 150
 
 
-def test_scopes(captured: MemoryStore) -> None:
+def test_scopes_select_by_pattern(captured: MemoryStore) -> None:
     def count(**scope: tuple[str, ...]) -> int:
         return len(list(select(captured, Scope(**scope), "cursor")))
 
@@ -177,7 +177,7 @@ def test_scopes(captured: MemoryStore) -> None:
     assert [value.path[-1] for value in ledgers] == ["0", "1", "2"]
 
 
-def test_a_list_of_topics_and_paths(captured: MemoryStore) -> None:
+def test_values_are_selected_by_a_list_of_topics_and_paths(captured: MemoryStore) -> None:
     path = f"{_path('orders')}/batch-idx"
     listed = list(select_listed(captured, ["fanout\n", "\n", path], Scope(), "cursor"))
     assert len(listed) == 61
@@ -185,13 +185,13 @@ def test_a_list_of_topics_and_paths(captured: MemoryStore) -> None:
     names = ["fanout", "public/default/fanout", "fan*", f"{_path('fanout')}/fan-000"]
     assert len(list(select_listed(captured, names, Scope(), "cursor"))) == 60
     absent = list(select_listed(captured, [path + "x", "no-such-topic", "no-such-*"], Scope(), "cursor"))
-    assert [held.path for held in absent] == [path + "x", _path("no-such-topic"), _path("no-such-*")]
-    assert {held.version for held in absent} == {ABSENT}
+    assert [record.path for record in absent] == [path + "x", _path("no-such-topic"), _path("no-such-*")]
+    assert {record.version for record in absent} == {ABSENT}
     with pytest.raises(UsageError):
         list(select_listed(captured, ["/admin/policies/public/default"], Scope(), "cursor"))
 
 
-def test_estimate_is_what_the_codecs_do(captured: MemoryStore) -> None:
+def test_the_estimate_equals_the_result(captured: MemoryStore) -> None:
     rule = Recompression("cursor", "none", threshold=0)
     rows = {row["codec"]: row for row in estimate(select(captured, Scope(), "cursor"), rule)}
     assert list(rows) == list(CODECS)
@@ -207,7 +207,7 @@ def test_estimate_is_what_the_codecs_do(captured: MemoryStore) -> None:
     assert sum(row["values"] for row in spaces if row["codec"] == "zstd") == 83
 
 
-def test_the_settings_of_a_broker(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_the_settings_of_a_broker_are_read(tmp_path) -> None:  # type: ignore[no-untyped-def]
     conf = tmp_path / "broker.conf"
     conf.write_text(
         "managedCursorInfoCompressionType = ZSTD\nmanagedCursorInfoCompressionThresholdInBytes=64\n"
@@ -232,7 +232,7 @@ def test_the_settings_of_a_broker(tmp_path) -> None:  # type: ignore[no-untyped-
         read_broker_conf(Path("/dev/zero"), "cursor")
 
 
-def test_a_value_that_is_gone_is_no_fault() -> None:
+def test_a_deleted_value_is_not_an_error() -> None:
     assert Recompression("cursor", "zstd")(Versioned(PATH, b"", ABSENT)).reason == "gone"
 
 

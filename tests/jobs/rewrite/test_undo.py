@@ -19,7 +19,7 @@ from tests.jobs.rewrite.conftest import MakeRun, all_upper, decide, letters, und
 REVERT = Recompression("cursor", "none")
 
 
-def test_a_run_rewrites_counts_and_can_be_undone(captured: MemoryStore, make_run: MakeRun) -> None:
+def test_a_run_is_counted_and_can_be_undone(captured: MemoryStore, make_run: MakeRun) -> None:
     before = values_of(captured)
     run = make_run(captured)
     tally = run.apply(decide((v, REVERT(v)) for v in select(captured, Scope(), "cursor")), REVERT)
@@ -36,7 +36,7 @@ def test_a_run_rewrites_counts_and_can_be_undone(captured: MemoryStore, make_run
     assert tally.bytes_after - tally.bytes_before == sum(map(len, after.values())) - sum(
         map(len, before.values())
     )
-    # Three of the old values are what 4.2.4 cannot load.
+    # 4.2.4 can't load three of the old values.
     undoing = undo_all(make_run(captured, name="undo-1"), run.undo.path)
     assert (undoing.rewritten, undoing.skipped_for["unreadable"]) == (34, 3)
     from pulsar_meta.jobs.rewrite.guards import Overrides
@@ -46,7 +46,7 @@ def test_a_run_rewrites_counts_and_can_be_undone(captured: MemoryStore, make_run
     assert values_of(captured) == before
 
 
-def test_what_was_written_since_with_the_same_bytes_is_somebody_elses(make_run: MakeRun) -> None:
+def test_a_value_rewritten_since_with_the_same_bytes_is_not_undone(make_run: MakeRun) -> None:
     store = letters(2)
     run = make_run(store)
     run.apply(all_upper(store), upper)
@@ -56,7 +56,7 @@ def test_what_was_written_since_with_the_same_bytes_is_somebody_elses(make_run: 
     assert values_of(store) == {"/v00000": b"old", "/v00001": b"OLD"}
 
 
-def test_a_deleted_and_recreated_value_of_the_same_version_is_not_overwritten(make_run: MakeRun) -> None:
+def test_a_recreated_value_with_the_same_version_is_not_overwritten(make_run: MakeRun) -> None:
     store = letters(2)
     run = make_run(store)
     run.apply(all_upper(store), upper)
@@ -80,7 +80,7 @@ def test_creations_and_deletions_are_undone_too(make_run: MakeRun) -> None:
     assert values_of(store) == {"/v00000": b"old", "/v00001": b"old"}
 
 
-def test_a_late_write_of_a_killed_run_meets_a_conflict(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_late_write_of_a_killed_run_conflicts(make_run: MakeRun, tmp_path: Path) -> None:
     store = letters(1)
     log = UndoLog(tmp_path / "killed", "test", read_identity(store))
     log.append([undo_line(Change("/v00000", 0, b"old", b"new"))])
@@ -91,14 +91,14 @@ def test_a_late_write_of_a_killed_run_meets_a_conflict(make_run: MakeRun, tmp_pa
     assert values_of(store) == {"/v00000": b"old"}
 
 
-def test_what_a_killed_run_and_the_one_that_went_on_both_recorded_is_undone_once(
+def test_a_change_recorded_by_a_killed_and_a_resumed_run_is_undone_once(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
     store = letters(3)
     log = UndoLog(tmp_path / "killed", "test", read_identity(store))
     log.append([undo_line(Change(f"/v{number:05}", 0, b"old", b"OLD")) for number in range(3)])
     log.close()
-    # Of the killed run's writes, the last one had arrived.
+    # Only the last write of the killed run had arrived.
     store.put("/v00002", b"OLD", 0)
     resumed = make_run(store, name="killed", resume=True)
     assert resumed.apply(all_upper(store), upper).rewritten == 2

@@ -53,7 +53,7 @@ def test_the_undo_file_is_private_complete_and_never_overwritten(make_run: MakeR
         UndoLog(path, "test", STORE, resume=True)
 
 
-def test_no_file_is_made_where_nothing_is_written(make_run: MakeRun) -> None:
+def test_no_file_is_made_if_nothing_is_written(make_run: MakeRun) -> None:
     store = letters()
     run = make_run(store)
     run.apply([(seen, keep(seen, "already")) for seen in store.scan("/")], upper)
@@ -61,26 +61,26 @@ def test_no_file_is_made_where_nothing_is_written(make_run: MakeRun) -> None:
     assert not run.undo.path.exists()
 
 
-def test_a_last_line_cut_short_is_no_record(tmp_path: Path) -> None:
+def test_a_truncated_last_line_is_not_a_record(tmp_path: Path) -> None:
     log = UndoLog(tmp_path / "u", "c", STORE)
     log.append([undo_line(Change("/a", 0, b"1", b"2"))])
     log.answer(0, [1])
     log.close()
-    whole = (tmp_path / "u").read_bytes()
+    complete = (tmp_path / "u").read_bytes()
     with (tmp_path / "u").open("ab") as file:
         file.write(b'{"path":"/b","version":3,"old_sh')
     assert [record.path for record in read_records(tmp_path / "u")] == ["/a"]
     again = UndoLog(tmp_path / "u", "c", STORE, resume=True)
     again.append([undo_line(Change("/c", 0, None, b"2"))])
     again.close()
-    assert (tmp_path / "u").read_bytes().startswith(whole)
+    assert (tmp_path / "u").read_bytes().startswith(complete)
     assert [(r.path, r.answered, r.old) for r in read_records(tmp_path / "u")] == [
         ("/a", True, b"1"),
         ("/c", False, None),
     ]
 
 
-def test_groups_that_are_under_way_at_once_are_answered_by_one_line(tmp_path: Path) -> None:
+def test_answers_are_written_in_the_order_of_the_records(tmp_path: Path) -> None:
     log = UndoLog(tmp_path / "u", "c", STORE)
     first, second = (log.append([undo_line(Change(path, 0, b"1", b"2"))]) for path in ("/a", "/b"))
     log.answer(second, [8])
@@ -90,13 +90,13 @@ def test_groups_that_are_under_way_at_once_are_answered_by_one_line(tmp_path: Pa
     assert [record.sent for record in read_records(tmp_path / "u")] == [7, 8, None]
     log.answer(third, [9])
     log.close()
-    whole = list(read_records(tmp_path / "u"))
-    assert [(record.path, record.sent) for record in whole] == [("/a", 7), ("/b", 8), ("/c", 9)]
-    assert list(read_backwards(tmp_path / "u")) == whole[::-1]
+    records = list(read_records(tmp_path / "u"))
+    assert [(record.path, record.sent) for record in records] == [("/a", 7), ("/b", 8), ("/c", 9)]
+    assert list(read_backwards(tmp_path / "u")) == records[::-1]
 
 
 @pytest.mark.parametrize(("size", "groups"), [(1, ANSWERED_GROUPS), (ANSWERED_BYTES // 2, 2)])
-def test_what_is_not_answered_is_bounded(tmp_path: Path, size: int, groups: int) -> None:
+def test_the_number_of_unanswered_groups_is_bounded(tmp_path: Path, size: int, groups: int) -> None:
     log = UndoLog(tmp_path / "u", "c", STORE)
     line = undo_line(Change("/a", 0, b"1" * size, b"2"))
     numbers = []
@@ -110,8 +110,8 @@ def test_what_is_not_answered_is_bounded(tmp_path: Path, size: int, groups: int)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_after_a_record_that_found_no_room_nothing_is_answered(tmp_path: Path) -> None:
-    """An answer would stand behind half a line, of which nobody could say what it is."""
+def test_nothing_is_answered_after_a_record_that_did_not_fit(tmp_path: Path) -> None:
+    """An answer after half a line would be ambiguous."""
     log = UndoLog(tmp_path / "u", "c", STORE)
     first = log.append([undo_line(Change("/a", 0, b"1", b"2"))])
     before = (tmp_path / "u").read_bytes()
@@ -126,17 +126,17 @@ def test_after_a_record_that_found_no_room_nothing_is_answered(tmp_path: Path) -
     assert (tmp_path / "u").read_bytes() == before
 
 
-def test_nothing_comes_behind_a_line_that_was_cut(tmp_path: Path) -> None:
-    """Room that returns is of no use: a file with half a line in its middle could not be undone."""
+def test_nothing_follows_a_truncated_line(tmp_path: Path) -> None:
+    """Even if there is room again, a file with half a line in its middle could not be undone."""
     log = UndoLog(tmp_path / "u", "c", STORE)
     first = log.append([undo_line(Change("/a", 0, b"1", b"2"))])
-    held = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "u").stat().st_size + 9000, held[1]))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "u").stat().st_size + 9000, limits[1]))
     try:
         with pytest.raises(UnreachableError, match="cannot be written: File too large"):
             log.append([undo_line(Change(f"/{at}", 0, bytes(3000), b"2")) for at in range(5)])
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, held)
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     cut = (tmp_path / "u").read_bytes()
     log.answer(first, [1])
     with pytest.raises(UnreachableError, match="cannot be written: File too large"):
@@ -163,7 +163,7 @@ def test_nothing_comes_behind_a_line_that_was_cut(tmp_path: Path) -> None:
         '{"undo": 1, "store": {}}\n{\n',
     ],
 )
-def test_a_broken_undo_file_is_an_error_of_one_line(tmp_path: Path, text: str) -> None:
+def test_a_broken_undo_file_is_a_decode_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "undo"
     path.write_text(text)
     with pytest.raises(DecodeError):
@@ -173,7 +173,7 @@ def test_a_broken_undo_file_is_an_error_of_one_line(tmp_path: Path, text: str) -
         read_header(tmp_path / "nowhere")
 
 
-def test_the_unfinished_run_of_this_store_is_found(
+def test_the_unfinished_run_of_a_store_is_found(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -202,7 +202,7 @@ def test_the_unfinished_run_of_this_store_is_found(
         max_size=8,
     )
 )
-def test_what_is_appended_is_read_back(changes: list[tuple[str, int, bytes | None, bytes | None]]) -> None:
+def test_appended_changes_are_read_back(changes: list[tuple[str, int, bytes | None, bytes | None]]) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as name:
@@ -216,7 +216,7 @@ def test_what_is_appended_is_read_back(changes: list[tuple[str, int, bytes | Non
 
 
 def test_the_undo_record_is_on_disk_before_the_value_is_sent(make_run: MakeRun, tmp_path: Path) -> None:
-    class Watching(MemoryStore):
+    class WatchingStore(MemoryStore):
         def put(self, path: str, value: bytes, expected: int) -> int:
             if undo.exists():
                 if path not in recorded:
@@ -227,7 +227,7 @@ def test_the_undo_record_is_on_disk_before_the_value_is_sent(make_run: MakeRun, 
             return super().put(path, value, expected)
 
     undo, seen, recorded = tmp_path / "undo.ndjson", list[str](), dict[str, UndoRecord]()
-    store = Watching()
+    store = WatchingStore()
     for number in range(1100):
         store.put(f"/v{number:05}", b"old", ABSENT)
     make_run(store).apply(all_upper(store), upper)

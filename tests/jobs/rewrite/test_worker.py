@@ -1,4 +1,4 @@
-"""Decisions by a process of its own: the same ones, in order, and nothing hangs or stays behind."""
+"""Decisions in a separate process are the same, in the same order, and no process hangs or is left."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ RULE = Recompression("cursor", "zstd", threshold=64)
 
 
 def values() -> Iterator[Versioned]:
-    """Cursors, and now and then something else: broken, gone, or small."""
-    whole = [cursor(number, 30) for number in range(16)]
+    """Yield cursors, and in between corrupt, missing and small values."""
+    complete = [cursor(number, 30) for number in range(16)]
     for number in count():
-        value = b"\xff" if number % 50 == 7 else cursor(1, 0) if number % 50 == 8 else whole[number % 16]
+        value = b"\xff" if number % 50 == 7 else cursor(1, 0) if number % 50 == 8 else complete[number % 16]
         yield Versioned(f"/{number}", value, ABSENT if number % 50 == 9 else number)
 
 
-def waited_for() -> Iterator[Versioned]:
-    """The same, of which most come when the other process has loaded the rule: it decides about those."""
+def slow_values() -> Iterator[Versioned]:
+    """Yield the same values, most of them only when the other process has loaded the rule and can decide."""
     for number, seen in enumerate(values()):
         if number == ALONE + PART_VALUES:
             wait_until_idle(children())
@@ -46,7 +46,7 @@ def waited_for() -> Iterator[Versioned]:
 
 
 def wait_until_idle(processes: set[int]) -> None:
-    """Return when none of the processes has used any time for a while."""
+    """Return when none of the processes has used processor time for a while."""
     used, deadline = -1, time.monotonic() + 60
     while used != (used := sum(cpu_ticks(process) for process in processes)):
         assert time.monotonic() < deadline
@@ -54,25 +54,25 @@ def wait_until_idle(processes: set[int]) -> None:
 
 
 def cpu_ticks(process: int) -> int:
-    """Return the ticks of processor time that a process has used, alone and in the kernel."""
+    """Return the ticks of processor time that a process has used, in user and in kernel mode."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
 
 
 def children() -> set[int]:
-    """Return the deciding processes that this one started."""
-    found = set()
+    """Return the ids of the deciding processes that this process started."""
+    ids = set()
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             if parent == os.getpid() and b"rewrite.worker" in (folder / "cmdline").read_bytes():
-                found.add(int(folder.name))
-    return found
+                ids.add(int(folder.name))
+    return ids
 
 
 @pytest.mark.parametrize("number", [0, 1, ALONE - 1, ALONE, ALONE + 1, 3 * ALONE + 17])
 @pytest.mark.parametrize("rule", [RULE, WhereThere(RULE)])
-def test_decisions_are_the_same(number: int, rule: Rule) -> None:
+def test_decisions_are_the_same_in_another_process(number: int, rule: Rule) -> None:
     here = list(decide_ahead(islice(values(), number), rule, ahead=False))
     assert list(decide_ahead(islice(values(), number), rule, ahead=True)) == here
     assert len(here) == number
@@ -80,7 +80,9 @@ def test_decisions_are_the_same(number: int, rule: Rule) -> None:
 
 
 @pytest.mark.parametrize("why", ["no process", "one processor", "no such module"])
-def test_without_another_process_all_is_decided_here(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decisions_are_made_here_if_no_other_process_can_start(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
@@ -96,8 +98,8 @@ def test_without_another_process_all_is_decided_here(why: str, monkeypatch: pyte
 
 
 @two_processors
-def test_many_are_decided_by_another_process() -> None:
-    deciding = decide_ahead(waited_for(), RULE, ahead=True)
+def test_many_values_are_decided_by_another_process() -> None:
+    deciding = decide_ahead(slow_values(), RULE, ahead=True)
     list(islice(deciding, ALONE + PART_VALUES))
     (child,) = children()
     used = cpu_ticks(child)
@@ -108,10 +110,10 @@ def test_many_are_decided_by_another_process() -> None:
 
 
 @two_processors
-def test_a_taker_that_leaves_early_waits_for_nobody() -> None:
-    deciding = decide_ahead(waited_for(), RULE, ahead=True)
+def test_closing_early_does_not_wait() -> None:
+    deciding = decide_ahead(slow_values(), RULE, ahead=True)
     list(islice(deciding, 2 * ALONE))
-    # By now the reading waits for the process, and the process for the taker.
+    # By now, the reader waits for the process, and the process waits for the consumer.
     time.sleep(0.5)
     begun = time.monotonic()
     deciding.close()
@@ -120,8 +122,8 @@ def test_a_taker_that_leaves_early_waits_for_nobody() -> None:
 
 
 @two_processors
-def test_a_process_that_somebody_ends_is_an_error() -> None:
-    deciding = decide_ahead(waited_for(), RULE, ahead=True)
+def test_a_killed_process_is_an_error() -> None:
+    deciding = decide_ahead(slow_values(), RULE, ahead=True)
     list(islice(deciding, ALONE + 2 * PART_VALUES))
     (child,) = children()
     os.kill(child, signal.SIGKILL)
@@ -135,18 +137,18 @@ def failing() -> Iterator[Versioned]:
     raise UnreachableError("the server went away")
 
 
-def test_what_was_read_before_an_error_is_decide_ahead() -> None:
+def test_values_read_before_an_error_are_decided() -> None:
     taken: list[tuple[Versioned, Decision]] = []
     with pytest.raises(UnreachableError, match="went away"):
-        for one in decide_ahead(failing(), RULE, ahead=True):
-            taken.append(one)
+        for decided in decide_ahead(failing(), RULE, ahead=True):
+            taken.append(decided)
     assert len(taken) == 2 * ALONE
     assert not children()
 
 
 @dataclass(frozen=True)
 class Raising:
-    """A rule that fails at a value, with an error that travels or one that does not."""
+    """A rule that fails at a value, with an error that can be pickled or one that can't."""
 
     error: type[Exception]
 
@@ -163,7 +165,7 @@ class Stays(Exception):
 
 @two_processors
 @pytest.mark.parametrize(("error", "raised"), [(RecursionError, RecursionError), (Stays, RuntimeError)])
-def test_what_a_rule_raises_is_raised_here(
+def test_an_error_of_a_rule_is_raised_here(
     error: type[Exception],
     raised: type[Exception],
     capfd: pytest.CaptureFixture[str],
@@ -172,34 +174,34 @@ def test_what_a_rule_raises_is_raised_here(
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
     taken = []
     with pytest.raises(raised, match="the rule failed"):
-        for one in decide_ahead(islice(waited_for(), 3 * ALONE), Raising(error), ahead=True):
-            taken.append(one)
+        for decided in decide_ahead(islice(slow_values(), 3 * ALONE), Raising(error), ahead=True):
+            taken.append(decided)
     assert len(taken) >= ALONE
     assert not children()
     assert capfd.readouterr().err == ""
 
 
-def test_a_rule_that_another_process_cannot_load_is_asked_here(capfd: pytest.CaptureFixture[str]) -> None:
-    """It lies in a module that only this process finds."""
+def test_a_rule_that_another_process_cannot_load_runs_here(capfd: pytest.CaptureFixture[str]) -> None:
+    """Its module can be found only by this process."""
     taken = []
     with pytest.raises(Stays, match="the rule failed"):
-        for one in decide_ahead(islice(values(), 3 * ALONE), Raising(Stays), ahead=True):
-            taken.append(one)
+        for decided in decide_ahead(islice(values(), 3 * ALONE), Raising(Stays), ahead=True):
+            taken.append(decided)
     assert not children()
     assert capfd.readouterr().err == ""
 
 
 @two_processors
-def test_a_process_whose_values_are_cut_ends_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_process_with_a_truncated_message_ends_silently(capfd: pytest.CaptureFixture[str]) -> None:
     process, talk = start_module("pulsar_meta.jobs.rewrite.worker")
-    # A message of a million bytes, of which ten come: who sent it was killed.
+    # A message of a million bytes, of which ten arrive because the sender was killed.
     os.write(talk.fileno(), struct.pack("!i", 1_000_000) + bytes(10))
     talk.close()
     assert process.wait(60) == 0
     assert capfd.readouterr().err == ""
 
 
-def test_the_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
+def test_the_process_ends_with_its_parent(tmp_path: Path) -> None:
     script = """
 from tests.jobs.rewrite.test_worker import *
 deciding = decide_ahead(values(), RULE, ahead=True)
